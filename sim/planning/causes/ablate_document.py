@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 from sim.metrics.asked import asked, changed
@@ -18,6 +17,7 @@ from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
 from sim.planning.contrast.gains import FIGURES, GainFigure
 from sim.planning.points.footnote_words import notes_of, sure_of_all
+from sim.version import version
 
 Values = Mapping[Coalition, float]
 
@@ -27,7 +27,7 @@ def document(found: Ablation) -> dict[str, Any]:
     title = {t.name: t.title for t in found.known}
     return {
         "kind": "ablation",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),

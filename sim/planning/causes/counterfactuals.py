@@ -78,7 +78,7 @@ def counterfactuals(
     """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
     if it does, ``shortage`` what it lacked memory for."""
     parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
-    parts = (_seats, _memory, _experts, _stages, _formats, _guesses, _hardware)
+    parts = (_slots, _memory, _experts, _stages, _formats, _guesses, _hardware)
     found = [change for part in parts for change in part(scenario)]
     found += _host(scenario, shortage or Shortage())
     if scenario.speculative is not None:  # some settings do not go with drafts
@@ -111,27 +111,27 @@ def _probe(name: str, title: str, key: str, value: float, bound: str) -> Counter
     return Counterfactual(name, title, {f"assume.{key}": value}, PROBE, bound)
 
 
-def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
+def _slots(scenario: Scenario) -> Iterator[Counterfactual]:
     """Batch, token budget and the rule of batching."""
     knobs = scenario.scheduler
-    seats, tokens = knobs.max_num_seqs, knobs.max_num_batched_tokens
+    slots, tokens = knobs.max_num_seqs, knobs.max_num_batched_tokens
     policy = knobs.policy_class(scenario.folders)
     if policy.shape.whole:
-        lifted = {"scheduler.max_num_batched_tokens": seats} if tokens < seats else {}
+        lifted = {"scheduler.max_num_batched_tokens": slots} if tokens < slots else {}
         changed = {"scheduler.batching": ChunkedPrefill.name, **lifted}
         yield _flag(ChunkedPrefill.name, f"{ChunkedPrefill.name} batching", changed)
-    more: dict[str, object] = {"scheduler.max_num_seqs": 2 * seats}
-    if tokens < 2 * seats:
-        more["scheduler.max_num_batched_tokens"] = 2 * seats
-    yield _flag("more-seats", f"max_num_seqs {2 * seats:,}", more)
-    if seats > 1:
-        yield _flag("fewer-seats", f"max_num_seqs {seats // 2:,}",
-                    {"scheduler.max_num_seqs": seats // 2})  # fmt: skip
+    more: dict[str, object] = {"scheduler.max_num_seqs": 2 * slots}
+    if tokens < 2 * slots:
+        more["scheduler.max_num_batched_tokens"] = 2 * slots
+    yield _flag("more-seats", f"max_num_seqs {2 * slots:,}", more)
+    if slots > 1:
+        yield _flag("fewer-seats", f"max_num_seqs {slots // 2:,}",
+                    {"scheduler.max_num_seqs": slots // 2})  # fmt: skip
     if "max_num_batched_tokens" not in policy.knobs:
         return
     yield _flag("more-tokens", f"max_num_batched_tokens {2 * tokens:,}",
                 {"scheduler.max_num_batched_tokens": 2 * tokens})  # fmt: skip
-    if tokens // 2 >= seats:
+    if tokens // 2 >= slots:
         yield _flag("fewer-tokens", f"max_num_batched_tokens {tokens // 2:,}",
                     {"scheduler.max_num_batched_tokens": tokens // 2})  # fmt: skip
     if "chunked_prefill" not in policy.knobs:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from sim.metrics.asked import asked, changed
@@ -24,6 +23,7 @@ from sim.planning.points.points import Settings, show
 from sim.planning.points.slo_state import MET, OPEN
 from sim.planning.points.wording import share
 from sim.units import milliseconds, number
+from sim.version import version
 
 FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
@@ -185,7 +185,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
     own = found.base["infersim"]
     return {
         "kind": "diagnosis",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),

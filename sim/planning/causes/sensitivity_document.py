@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 from sim.metrics.asked import asked, changed
@@ -20,6 +19,7 @@ from sim.planning.load.loads import LoadAxis
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
 from sim.planning.points.trust import trust
+from sim.version import version
 
 Figures = Mapping[str, float | None]
 
@@ -29,7 +29,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
     base, own = figures_of(found.base), found.base["infersim"]
     return {
         "kind": "sensitivity",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
@@ -15,6 +14,7 @@ from sim.planning.points.executors import Executor
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
 from sim.simulation import prepare
+from sim.version import version
 
 Progress = Callable[[int, int], None]
 """Called with (claims that are checked, claims in all)."""
@@ -36,7 +36,7 @@ def check_claims(
     wrong = [entry["name"] for entry in found if entry["verdict"] != entry["expected"]]
     return {
         "command": "claims",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "claims": found,
         "unexpected": wrong,
     }

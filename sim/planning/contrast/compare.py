@@ -11,7 +11,7 @@ import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
@@ -27,6 +27,7 @@ from sim.planning.points.wording import short_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.simulation import is_random
+from sim.version import version
 from sim.workload import ClosedTraffic, SessionTraffic, build
 
 REPETITIONS = 5
@@ -71,8 +72,11 @@ class Comparison:
         """How often each variant is simulated: once if nothing in any of them is random."""
         return self.wanted if any(map(is_random, self._possible().values())) else 1
 
-    def run(self, executor: Executor, progress: Progress | None = None) -> dict[str, Any]:
-        """Simulate every variant under every seed; the comparison as plain data."""
+    def run(
+        self, executor: Executor, progress: Progress | None = None, keep: Path | None = None
+    ) -> dict[str, Any]:
+        """Simulate every variant under every seed; the comparison as plain data. The first run of
+        each is kept below ``keep``, in a directory of its number from 1 on."""
         count = self.repetitions()
         seeds = [repetition_seed(self.scenario.seed, number) for number in range(count)]
         runs = [
@@ -82,6 +86,7 @@ class Comparison:
                 variant.label,
                 at_ends=number == 0,
                 banded=number == 0,
+                keep=str(keep / str(variant.index + 1)) if keep and number == 0 else "",
             )
             for variant in self.variants
             for number, seed in enumerate(seeds)
@@ -144,7 +149,7 @@ class Comparison:
             )
         return {
             "command": "compare",
-            "infersim": version("infersim"),
+            "infersim": version(),
             "name": self.scenario.name,
             "model": str(self.scenario.model),
             "hardware": hardware(self.scenario, keys),

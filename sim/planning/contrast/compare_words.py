@@ -126,7 +126,7 @@ def reason(document: Document, entry: Entry, index: int) -> str:
     half = apart["relative_half_width"]
     text = f"{percent(apart['relative'], signed=True)}%"
     text += "" if half is None else f" ±{percent(half)}%"
-    word = "differs from" if apart["certain"] else "cannot be told from"
+    word = "differs from" if apart["certain"] else "cannot be distinguished from"
     return f"{word} {against} ({text})" + (f"; {sure}" if (sure := in_reality(apart)) else "")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.results.result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.run_directory import MANIFEST
 from sim.results.stored import read_object, read_summary, read_table
+from sim.version import version
 
 LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2el_s"}
 TRAFFIC = ["prompt_tokens", "output_tokens"]
@@ -101,7 +101,7 @@ def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
     notes += [*notes_of(told), *sure_of_all(simulated)]
     return {
         "command": "compare",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "name": f"{len(runs)} runs",
         "axes": [],
         "paired_by": by,

@@ -19,14 +19,16 @@ errs in its favour and the other against it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.promises import Promise, slo_promises
+from sim.metrics.objectives import Objective, slo_objectives
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, confirm, fleet_ends, size
+from sim.planning.load.advance import Progress
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import calls
 from sim.planning.points.trust import trust
@@ -75,7 +77,7 @@ class FleetPlan:
 
     scenario: Scenario
     question: FleetQuestion
-    promises: tuple[Promise, ...]
+    objectives: tuple[Objective, ...]
     own_rate: float
     best: tuple[Confirmed, ...]
     sized: tuple[Sized, ...]
@@ -85,14 +87,42 @@ class FleetPlan:
 
 
 Tell = Callable[[str], None]
+R = TypeVar("R")
+
+
+class PlanSteps:
+    """Tells how far a plan is: a layout is sized, confirmed and tried at both ends of its band."""
+
+    EACH = 3
+
+    def __init__(self, layouts: int, progress: Progress | None) -> None:
+        self._done, self._all, self._progress = 0, self.EACH * layouts, progress
+
+    def did(self, steps: int = 1) -> None:
+        """So many are done, or not needed."""
+        self._done += steps
+        if self._progress is not None:
+            self._progress(self._done, self._all)
+
+    def each(self, results: Iterable[R]) -> Iterator[R]:
+        """``results`` as they come, each a step."""
+        for result in results:
+            self.did()
+            yield result
 
 
 def choose(
-    scenario: Scenario, question: FleetQuestion, *, jobs: int = 1, tell: Tell | None = None
+    scenario: Scenario,
+    question: FleetQuestion,
+    *,
+    jobs: int = 1,
+    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> FleetPlan:
     """The cheapest fleets that hold the load, and why the others are not among them.
 
-    ``tell`` is called with a sentence at each step. Raises InfeasibleError, with the reasons, if no
+    ``tell`` is called with a sentence at each step, ``progress`` with the steps that are done and
+    those there are: three for each layout. Raises InfeasibleError, with the reasons, if no
     fleet does, UsageError if the scenario has no rate.
     """
     say = tell or (lambda _: None)
@@ -102,32 +132,28 @@ def choose(
     check_whole_curve(scenario)
     traffic = traffic_of(scenario)
     axis = axis_of(scenario, "rate", traffic)
-    promises = (*slo_promises(scenario), *question.constraints.promises)
-    screened, rejected = _screened(scenario, question, promises, jobs)
+    objectives = (*slo_objectives(scenario), *question.constraints.objectives)
+    screened, rejected = _screened(scenario, question, objectives, jobs)
     say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
-    sized, further = _sized(scenario, question, promises, screened, jobs, say)
+    steps = PlanSteps(len(screened), progress)
+    sized, further = _sized(scenario, question, objectives, screened, jobs, say, steps)
     rejected += further
     if not sized:
         raise InfeasibleError(_nothing(question, rejected))
-    best, ranked = _ranked(scenario, question, promises, sized, jobs)
+    best, ranked = _ranked(scenario, question, objectives, sized, jobs, steps)
     say("the fleets again, with iterations faster and slower by their error band")
-    ends = list(
-        calls(
-            fleet_ends,
-            [
-                (scenario, each, question.target, question.rate, promises, question.scale)
-                for each in ranked
-            ],
-            jobs,
-        )
-    )
+    arguments = [
+        (scenario, each, question.target, question.rate, objectives, question.scale)
+        for each in ranked
+    ]
+    ends = list(steps.each(calls(fleet_ends, arguments, jobs)))
     rejected += [_more_expensive(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
     return FleetPlan(
         scenario=scenario,
         question=question,
-        promises=promises,
+        objectives=objectives,
         own_rate=axis.own,
         best=tuple(best),
         sized=tuple(ranked),
@@ -169,9 +195,10 @@ def as_cheap(plan: FleetPlan) -> list[str]:
 def _ranked(
     scenario: Scenario,
     question: FleetQuestion,
-    promises: Sequence[Promise],
+    objectives: Sequence[Objective],
     sized: Sequence[Sized],
     jobs: int,
+    steps: PlanSteps,
 ) -> tuple[list[Confirmed], list[Sized]]:
     """The ``top`` best fleets, confirmed, and all fleets in their order. Whatever costs as much as
     the last of the best is confirmed too, since the load that it holds decides between them."""
@@ -179,21 +206,22 @@ def _ranked(
     most = costs[min(question.top, len(costs)) - 1]
     near = [each for each in sized if _money(each.cost) <= most]
     arguments = [
-        (scenario, each, question.rate, promises, TOLERANCE, question.scale) for each in near
+        (scenario, each, question.rate, objectives, TOLERANCE, question.scale) for each in near
     ]
-    confirmed = sorted(calls(confirm, arguments, jobs), key=rank)
+    steps.did(len(sized) - len(near))
+    confirmed = sorted(steps.each(calls(confirm, arguments, jobs)), key=rank)
     dearer = sorted((each for each in sized if _money(each.cost) > most), key=_unconfirmed)
     return confirmed[: question.top], [*(each.sized for each in confirmed), *dearer]
 
 
 def _screened(
-    scenario: Scenario, question: FleetQuestion, promises: Sequence[Promise], jobs: int
+    scenario: Scenario, question: FleetQuestion, objectives: Sequence[Objective], jobs: int
 ) -> tuple[list[Screened], list[Rejected]]:
     found = list(
         calls(
             screen,
             [
-                (scenario, layout, question.target, promises, question.constraints)
+                (scenario, layout, question.target, objectives, question.constraints)
                 for layout in question.layouts
             ],
             jobs,
@@ -207,10 +235,11 @@ def _screened(
 def _sized(
     scenario: Scenario,
     question: FleetQuestion,
-    promises: Sequence[Promise],
+    objectives: Sequence[Objective],
     screened: Sequence[Screened],
     jobs: int,
     say: Tell,
+    steps: PlanSteps,
 ) -> tuple[list[Sized], list[Rejected]]:
     """Fleets of the layouts in the order of what they cost at least, in waves."""
     sized: list[Sized] = []
@@ -221,6 +250,7 @@ def _sized(
         most = costs[question.top - 1] if len(costs) >= question.top else None
         dearer = [each for each in waiting if most and _money(each.cost) > _money(most)]
         rejected += [_too_expensive(each, most) for each in dearer if most]
+        steps.did(PlanSteps.EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         arguments = [
@@ -228,7 +258,7 @@ def _sized(
                 scenario,
                 each,
                 question.target,
-                promises,
+                objectives,
                 question.constraints,
                 question.scale,
                 question.rate,
@@ -238,11 +268,13 @@ def _sized(
         for found in calls(size, arguments, jobs):
             if isinstance(found, Sized):
                 sized.append(found)
+                steps.did()
                 fleet = counted(found.replicas, "replica")
                 say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")
             else:
                 note = next(each.note for each in wave if each.layout == found.layout)
                 rejected.append(found.noted(note))
+                steps.did(PlanSteps.EACH)
                 say(f"{found.layout.text}: {found.reason}")
     return sized, rejected
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sim import units
 from sim.errors import UsageError, did_you_mean
-from sim.metrics.promises import Promise
+from sim.metrics.objectives import Objective
 from sim.scenario.slo import METRICS, read_limit
 
 EXAMPLE = "ttft:p95<500ms;cost<20/h;gpus<=16"
@@ -26,7 +26,7 @@ class Constraints:
     """Limits of a fleet in addition to the SLO; None: not limited. ``survive`` replicas may fail:
     those that are left hold the wanted rate, without headroom, within the SLO."""
 
-    promises: tuple[Promise, ...] = ()
+    objectives: tuple[Objective, ...] = ()
     cost: float | None = None
     gpus: int | None = None
     replicas: int | None = None
@@ -53,7 +53,7 @@ def read_constraints(text: str | None, survive: int = 0) -> Constraints:
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if not parts:
         raise UsageError(f"--constraint: nothing is in it; write it like {EXAMPLE!r}")
-    promises: list[Promise] = []
+    objectives: list[Objective] = []
     numbers: dict[str, float] = {}
     said: set[str] = set()
     for part in parts:
@@ -64,13 +64,13 @@ def read_constraints(text: str | None, survive: int = 0) -> Constraints:
         said.add(key)
         if name in METRICS:
             limit = _seconds(part, name, value)
-            promises.append(Promise({name: limit}, _share(part, rank or "p99")))
+            objectives.append(Objective({name: limit}, _share(part, rank or "p99")))
         elif rank is not None:
             raise UsageError(f"--constraint {part!r}: {name} has no percentiles")
         else:
             numbers[name] = _dollars(part, value) if name == "cost" else _count(part, value)
     gpus, replicas = (int(numbers[name]) if name in numbers else None for name in COUNTS)
-    return Constraints(tuple(promises), numbers.get("cost"), gpus, replicas, survive)
+    return Constraints(tuple(objectives), numbers.get("cost"), gpus, replicas, survive)
 
 
 def _split(part: str) -> tuple[str, str | None, str]:

@@ -15,8 +15,8 @@ from typing import Any
 from sim import catalog
 from sim.cost import missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
+from sim.metrics.objectives import Objective
 from sim.metrics.precision import wilson
-from sim.metrics.promises import Promise
 from sim.metrics.rejection import Rejection, Room, foreseen, room_of
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.load.loads import Traffic, traffic_of
@@ -45,14 +45,14 @@ def small_cache(pool: PreparedPool) -> str:
 
 
 def too_many_rejected(
-    traffic: Traffic, room: Room, promises: Sequence[Promise]
+    traffic: Traffic, room: Room, objectives: Sequence[Objective]
 ) -> Rejection | None:
     """The requests that a replica rejects, if they are more than some part of the SLO allows."""
     found = foreseen(traffic.prompts + traffic.outputs, room)
     if found is None:
         return None
     accepted = wilson(1 - found.share, found.requests)[1]
-    return found if any(accepted < promise.share for promise in promises) else None
+    return found if any(accepted < objective.share for objective in objectives) else None
 
 
 SLACK = 1.2
@@ -247,7 +247,7 @@ def screen(
     scenario: Scenario,
     layout: Candidate,
     target: float,
-    promises: Sequence[Promise],
+    objectives: Sequence[Objective],
     constraints: Constraints,
 ) -> Screened | Rejected:
     """Whether a fleet of ``layout`` may hold ``target`` requests per second."""
@@ -265,9 +265,9 @@ def screen(
     if price is None:
         return _unpriced(layout)
     note = small_cache(pool)
-    broken = _refusing(layout, too_many_rejected(everything, room_of([pool]), promises), price)
+    broken = _refusing(layout, too_many_rejected(everything, room_of([pool]), objectives), price)
     if broken is None and not pool.policy.shape.whole:
-        broken = _slow_alone(layout, promises, alone(pool, traffic), price)
+        broken = _slow_alone(layout, objectives, alone(pool, traffic), price)
     if broken is not None:
         return broken.noted(note)
     rate = SLACK * saturation(pool, traffic).rate
@@ -293,30 +293,30 @@ def _refusing(layout: Candidate, found: Rejection | None, price: float) -> Rejec
 
 
 def _slow_alone(
-    layout: Candidate, promises: Sequence[Promise], lone: Alone, price: float
+    layout: Candidate, objectives: Sequence[Objective], lone: Alone, price: float
 ) -> Rejected | None:
     """Rejected where even lone requests miss the SLO beyond doubt."""
-    for promise in promises:
-        relaxed = Promise(
-            {name: ALONE_SLACK * limit for name, limit in promise.limits.items()}, promise.share
+    for objective in objectives:
+        relaxed = Objective(
+            {name: ALONE_SLACK * limit for name, limit in objective.limits.items()}, objective.share
         )
-        if wilson(lone.keeping(relaxed), len(lone.ttft))[1] < promise.share:
-            return _too_slow(layout, promise, lone, price)
+        if wilson(lone.keeping(relaxed), len(lone.ttft))[1] < objective.share:
+            return _too_slow(layout, objective, lone, price)
     return None
 
 
-def _too_slow(layout: Candidate, promise: Promise, lone: Alone, price: float) -> Rejected:
+def _too_slow(layout: Candidate, objective: Objective, lone: Alone, price: float) -> Rejected:
     """Rejected for the limit that the fewest lone requests meet."""
     kept = {
-        name: lone.keeping(Promise({name: limit}, promise.share))
-        for name, limit in promise.limits.items()
+        name: lone.keeping(Objective({name: limit}, objective.share))
+        for name, limit in objective.limits.items()
     }
     worst = min(kept, key=lambda name: kept[name])
     name = limit_name(worst)
     text = (
         f"only {share(kept[worst])} of requests are within {name} "
-        f"{show_time(promise.limits[worst])} even when each has the replica for itself; the SLO "
-        f"asks for {share(promise.share)}"
+        f"{show_time(objective.limits[worst])} even when each has the replica for itself; the SLO "
+        f"asks for {share(objective.share)}"
     )
     return Rejected(layout, f"{name} missed at any load", text, price)
 

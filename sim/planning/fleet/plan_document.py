@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from sim import catalog
@@ -15,7 +14,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
 from sim.metrics.engine_defaults import engine_defaults_note
-from sim.metrics.promises import limits_ms, shown_shares
+from sim.metrics.objectives import limits_ms, shown_shares
 from sim.planning.fleet.choose import Band, FleetPlan, as_cheap, bands, front
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
@@ -23,13 +22,14 @@ from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.worth import worth
 from sim.planning.load.loads import LoadAxis, further_notes
-from sim.planning.load.probe import COSTS
+from sim.planning.load.played import COSTS
 from sim.planning.load.settled import goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
 from sim.simulation import prepare
+from sim.version import version
 
 LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 """Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
@@ -51,7 +51,7 @@ def document(
     ]
     return {
         "command": "plan",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "scenario": plan.scenario.name,
         "description": plan.scenario.description,
         "asked": asked(plan.scenario, varied) | changed(plan.scenario, varied),
@@ -67,10 +67,10 @@ def document(
         "headroom": question.headroom,
         "target": question.target,
         "top": question.top,
-        "criterion": "promises" if plan.promises else "stable",
-        "promises": [promise.text for promise in plan.promises],
-        "limits_ms": limits_ms(plan.promises),
-        "shares": shown_shares(plan.promises),
+        "criterion": "promises" if plan.objectives else "stable",
+        "promises": [objective.text for objective in plan.objectives],
+        "limits_ms": limits_ms(plan.objectives),
+        "shares": shown_shares(plan.objectives),
         "constraints": {
             "usd_per_hour": limits.cost,
             "gpus": limits.gpus,
@@ -97,7 +97,7 @@ def document(
 def _run_lengths(plan: FleetPlan) -> dict[str, Any]:
     """How long the runs were that decided, and what short ones flatter."""
     scenario = plan.scenario
-    lasts = bool(plan.promises) and goes_on(LoadAxis(scenario, "rate", plan.own_rate))
+    lasts = bool(plan.objectives) and goes_on(LoadAxis(scenario, "rate", plan.own_rate))
     first = scenario.run.requests if scenario.workload.trace is not None else None
     if first not in {each.sized.usual for each in plan.best}:
         first = None  # the trace has fewer
@@ -228,12 +228,12 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
     if flattered is not None:
         notes.append(flattered)
     if not found.sure:
-        worst = min(found.attained, key=lambda each: each.low - each.promise.share)
+        worst = min(found.attained, key=lambda each: each.low - each.objective.share)
         count = found.to_decide
         enough = "" if count is None else f"; about {count:,} requests would decide"
         notes.append(
             f"too close to call at {found.load:.4g} requests/s: {share(worst.low)} to "
-            f"{share(worst.high)} of requests are within the SLO, {share(worst.promise.share)} "
+            f"{share(worst.high)} of requests are within the SLO, {share(worst.objective.share)} "
             f"are asked for{enough}"
         )
     pool = prepare(scenario).only

@@ -91,7 +91,7 @@ def flattered_note(fleet: Confirmed) -> str | None:
 def _why(probe: Probe) -> str:
     if probe.breaks == STABILITY:
         return "no capacity is left, so that the queue grows for ever"
-    worst = min(probe.attained, key=lambda each: each.share - each.promise.share)
+    worst = min(probe.attained, key=lambda each: each.share - each.objective.share)
     return f"only {share(worst.share)} are within the SLO"
 
 

@@ -18,18 +18,29 @@ from dataclasses import dataclass
 from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
 from sim.metrics.bands import half_of
-from sim.metrics.promises import REJECTED, Promise
+from sim.metrics.objectives import REJECTED, Objective
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
 from sim.planning.load.find import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.loads import Scale
-from sim.planning.load.probe import Probe, cut_off, missed, refused
+from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused
+from sim.planning.load.search import SLOPE, search
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
 
 ROUGH = 0.05
 """Tolerance of the rate that one replica holds, which is only a guess at how many are needed."""
+
+NEAR = 0.03
+"""The strain below which a usual run that leaves doubt is close enough to begin with longer ones;
+it changes no answer."""
+
+SOME = 1e-6
+"""Any strain above 0."""
+
+Judge = Callable[[Finder, float, int], Probe]
+"""What says whether a load holds on so many replicas."""
 
 FAR = 4
 """Times the guessed number of replicas up to which a fleet is tried."""
@@ -85,7 +96,7 @@ def size(
     scenario: Scenario,
     screened: Screened,
     target: float,
-    promises: Sequence[Promise],
+    objectives: Sequence[Objective],
     constraints: Constraints,
     scale: Scale = "compress",
     rate: float = 0.0,
@@ -96,9 +107,11 @@ def size(
     """
     layout = screened.layout
     try:
-        finder = Finder(scenario.override(layout.settings(scenario)), "rate", promises, scale)
-        best, fails = finder.find(1, ROUGH)
-        if best is None:
+        finder = Finder(scenario.override(layout.settings(scenario)), "rate", objectives, scale)
+        best, fails = finder.find(1, ROUGH, most=SEVERAL)
+        if best is not None and not finder.probe(best.load, 1).holds:  # few runs, and luck
+            best, fails = finder.find(1, ROUGH)
+        if best is None or (fails is not None and fails.cut and not best.sure):
             assert fails is not None
             if fails.cut:
                 return Rejected(layout, "cut off", cut_off(scenario), screened.price)
@@ -107,15 +120,11 @@ def size(
         least = max(screened.least, spare + 1)
         guess = max(least, math.ceil(target / best.load), math.ceil(rate / best.load) + spare)
 
-        def holds(replicas: int) -> bool:
-            return _holds(finder, target, rate, replicas, spare)
-
-        replicas = smallest(holds, least, guess, FAR * guess)
+        most = FAR * guess
+        replicas = _fleet(finder, target, rate, spare, least, guess, most)
         if replicas is None:
-            last = lasting(finder, target, FAR * guess)
-            return Rejected(
-                layout, f"{limit_name(last.breaks)} missed", _no_fleet(FAR * guess, last)
-            )
+            last = lasting(finder, target, most)
+            return Rejected(layout, f"{limit_name(last.breaks)} missed", _no_fleet(most, last))
         fewer = lasting(finder, target, replicas - 1) if replicas > least else None
         if fewer is not None and fewer.holds:  # it is there to survive
             fewer = None
@@ -141,49 +150,75 @@ def size(
     )
 
 
-def _holds(finder: Finder, target: float, rate: float, replicas: int, spare: int) -> bool:
-    """Whether a fleet holds ``target``, and without ``spare`` of its replicas ``rate``."""
-    if replicas <= spare or not lasting(finder, target, replicas).holds:
-        return False
-    return not spare or lasting(finder, rate, replicas - spare).holds
+def _fleet(
+    finder: Finder, target: float, rate: float, spare: int, least: int, guess: int, most: int
+) -> int | None:
+    """The smallest fleet from ``least`` to ``most`` replicas that holds ``target``, and without
+    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on: by usual
+    runs until one leaves doubt, then by those that decide."""
+    seen: dict[int, float] = {}
+    open_: list[int] = []
+
+    def strain(replicas: int, judge: Judge) -> tuple[float, bool]:
+        if replicas <= spare:
+            return math.inf, True
+        asked = [(target, replicas), (rate, replicas - spare)][: 2 if spare else 1]
+        probes = [judge(finder, *each) for each in asked]
+        return max(each.strain for each in probes), all(each.sure for each in probes)
+
+    def roughly(replicas: int) -> float:
+        if open_:
+            return 0.0 if replicas >= open_[0] else SOME
+        found, sure = strain(replicas, quick)
+        seen[replicas] = found
+        if not sure and abs(found) < NEAR:
+            open_.append(replicas)
+            return 0.0
+        return found
+
+    near = smallest(roughly, least, guess, most) or most
+    finite = sorted((n, found) for n, found in seen.items() if math.isfinite(found))
+    slope = SLOPE
+    if len(finite) > 1:
+        (few, more), (many, less) = sorted(finite, key=lambda each: abs(each[0] - near))[:2]
+        slope = (less - more) / math.log(few / many)
+    return smallest(lambda replicas: strain(replicas, lasting)[0], least, near, most, slope)
 
 
-def smallest(holds: Callable[[int], bool], least: int, guess: int, most: int) -> int | None:
+def smallest(
+    strain: Callable[[int], float], least: int, guess: int, most: int, slope: float = SLOPE
+) -> int | None:
     """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on;
     None if there is none. What holds for a number holds for larger ones.
 
-    >>> smallest(lambda n: n >= 7, 2, 9, 40), smallest(lambda n: n >= 7, 1, 3, 6)
+    ``strain`` is at most 0 for a number that holds and above 0 for one that does not, as in
+    ``sim.planning.load.search``; it falls as the power ``slope`` of the number.
+
+    >>> smallest(lambda n: math.log(7 / n), 2, 9, 40), smallest(lambda n: math.log(7 / n), 1, 3, 6)
     (7, None)
     """
-    fails, found, step = least - 1, None, 1
-    number = guess
-    while found is None or found - fails > 1:
-        if holds(number):
-            found = number
-        else:
-            fails = number
-        if found is None:
-            if fails >= most:
-                return None
-            number, step = min(most, fails + step), 2 * step
-        elif number == found and found - step > fails and step < found - fails:
-            number, step = found - step, 2 * step
-        else:
-            number = (found + fails) // 2
-    return found
+
+    def failing(number: float) -> float:
+        found = strain(int(number))
+        return -found if found > 0 else max(-found, SOME)
+
+    found = search(
+        failing, guess, lowest=least, highest=most, tolerance=0.0, whole=True, slope=slope
+    )
+    return None if found.fails is None else int(found.fails)
 
 
 def confirm(
     scenario: Scenario,
     sized: Sized,
     rate: float,
-    promises: Sequence[Promise],
+    objectives: Sequence[Objective],
     tolerance: float,
     scale: Scale = "compress",
 ) -> Confirmed:
     """What the fleet does at ``rate``, and the highest rate that usual runs hold."""
     settings = {**sized.layout.settings(scenario)}
-    finder = Finder(scenario.override(settings), "rate", promises, scale)
+    finder = Finder(scenario.override(settings), "rate", objectives, scale)
     guess = sized.at_target.load * (1 + tolerance)
     best, fails = finder.find(sized.replicas, tolerance, guess=guess)
     if best is None or best.load < sized.at_target.load:
@@ -233,7 +268,7 @@ def fleet_ends(
     sized: Sized,
     target: float,
     rate: float,
-    promises: Sequence[Promise],
+    objectives: Sequence[Objective],
     scale: Scale = "compress",
 ) -> FleetEnds:
     """What the error band of iteration times does to the size of a fleet.
@@ -246,25 +281,19 @@ def fleet_ends(
         return FleetEnds(0.0, mine, mine, True)
     own = scenario.override(sized.layout.settings(scenario))
     faster, slower = (
-        Finder(at_factor(own, factor), "rate", promises, scale) for factor in end_factors(error)
+        Finder(at_factor(own, factor), "rate", objectives, scale) for factor in end_factors(error)
     )
 
-    def fewer_hold(replicas: int) -> bool:
-        return replicas >= mine or _holds(faster, target, rate, replicas, spare)
-
-    def more_hold(replicas: int) -> bool:
-        return _holds(slower, target, rate, replicas, spare)
-
-    fewest = smallest(fewer_hold, spare + 1, max(spare + 1, mine - 1), mine)
-    assert fewest is not None
+    least, fewer = spare + 1, mine - 1
+    fewest = _fleet(faster, target, rate, spare, least, fewer, fewer) if fewer >= least else None
     holds = at_half = lasting(slower, rate, mine - spare).holds
     if not holds:
-        half = Finder(at_factor(own, 1 + half_of(error)), "rate", promises, scale)
+        half = Finder(at_factor(own, 1 + half_of(error)), "rate", objectives, scale)
         at_half = lasting(half, rate, mine - spare).holds
     return FleetEnds(
         error=error,
-        fewest=fewest,
-        most=smallest(more_hold, mine, mine, FAR * mine),
+        fewest=fewest or mine,
+        most=_fleet(slower, target, rate, spare, mine, mine, FAR * mine),
         holds_if_slower=holds,
         holds_at_half=at_half,
     )

@@ -1,4 +1,4 @@
-"""Finds the highest load that a scenario holds, by doubling and halving from the analytic estimate.
+"""Finds the highest load that a scenario holds, by simulation from the analytic estimate on.
 
 Rates in requests per second; concurrency in users of a closed loop.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.promises import REJECTED, Promise, slo_promises
+from sim.metrics.objectives import REJECTED, Objective, slo_objectives
+from sim.planning.load.advance import Advance, Progress
 from sim.planning.load.loads import (
     Kind,
     LoadAxis,
@@ -39,6 +42,7 @@ from sim.planning.load.saturation import (
 )
 from sim.planning.load.search import FIRST_STEP, Bracket, Knee, knee, search
 from sim.planning.load.settled import Settled, settle
+from sim.planning.points.copies import Workers, cores, result_of
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
@@ -62,9 +66,12 @@ CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 SAME = 1e-3
 """Loads that differ by no more than this share are one in the curve: the search has tried it."""
 
-REACTION = 1.75
-"""By how much a capacity within an SLO reacts to a change in speed: 7 to 8 % for 4 to 5 % on some
-fleets. Only the first guess of a search depends on it."""
+NEARBY = 0.15
+"""How far from the highest load, as a share, loads say how fast latencies grow there."""
+
+SLOPES = (0.3, 10.0)
+"""Powers of the load with which latencies grow near their limits: what is seen outside of these is
+chance. Only the first guess of a search depends on them."""
 
 Tell = Callable[[Probe], None]
 
@@ -103,7 +110,7 @@ class FoundLoad:
 
     axis: LoadAxis
     scenario: Scenario
-    promises: tuple[Promise, ...]
+    objectives: tuple[Objective, ...]
     tolerance: float
     saturation: Saturation
     best: Probe
@@ -129,8 +136,9 @@ class Finder:
         self,
         scenario: Scenario,
         kind: Kind,
-        promises: Sequence[Promise],
+        objectives: Sequence[Objective],
         scale: Scale = "compress",
+        advance: Advance | None = None,
     ) -> None:
         """Raises UsageError where there is no such load, InfeasibleError where nothing fits."""
         setup = prepare(scenario)
@@ -138,26 +146,41 @@ class Finder:
         self.pool = pool
         traffic = acceptable(pool, everything)
         self.axis = axis_of(scenario, kind, everything, scale)
-        self.promises = tuple(promises)
+        self.objectives = tuple(objectives)
         self.traffic_notes = everything.notes
-        self.estimate = estimate(pool, traffic, [*promises])
+        self.estimate = estimate(pool, traffic, [*objectives])
         self.saturation = saturation(pool, traffic)
-        self._prober = Prober(setup, promises, alone(pool, traffic).residence, everything)
+        self._prober = Prober(setup, objectives, alone(pool, traffic).residence, everything)
+        self.advance = advance or Advance(None)
         self._known: dict[tuple[float, int, int], Probe] = {}
+        self._most: dict[tuple[float, int, int], int] = {}  # runs that each of them had at most
 
     def probe(self, load: float, replicas: int, *, most: int = MOST, stretch: int = 1) -> Probe:
         """Whether ``load`` holds on so many replicas, in runs ``stretch`` times as long as usual;
         asked twice, simulated once."""
         key = (load, replicas, stretch)
-        if key not in self._known or (most == MOST and not self._decided(key)):
-            self._known[key] = self._prober.probe(
-                self.axis, load, replicas=replicas, most=most, stretch=stretch
-            )
+        if key not in self._known or (most > self._most[key] and not self._known[key].sure):
+            self._known[key] = self._played(load, replicas, most=most, stretch=stretch)
+            self._most[key] = most
         return self._known[key]
+
+    def side_by_side(self, jobs: int) -> AbstractContextManager[Workers | None]:
+        """Play up to ``jobs`` runs at a time, where this process can be copied."""
+        return self._prober.side_by_side(jobs)
+
+    def ahead(self, load: float, replicas: int, **further: Any) -> None:
+        """Begin the runs of a load that will probably be asked for, with the arguments of
+        ``Prober.probe``, where several are played at a time."""
+        self._prober.ahead(self.axis, load, replicas=replicas, **further)
 
     def again(self, load: float, replicas: int, stretch: int) -> Probe:
         """The same under seeds of its own, with as many runs as a load gets."""
-        return self._prober.probe(self.axis, load, replicas=replicas, stretch=stretch, fresh=True)
+        return self._played(load, replicas, stretch=stretch, fresh=True)
+
+    def _played(self, load: float, replicas: int, **further: Any) -> Probe:
+        found = self._prober.probe(self.axis, load, replicas=replicas, **further)
+        self.advance.played(found.requests, found.runs)
+        return found
 
     def members(self, load: float, replicas: int) -> float:
         """Requests that are in so many replicas at a time: as many come until batches are full."""
@@ -167,10 +190,7 @@ class Finder:
         """The same in runs of ``length`` requests; None: as long as usual."""
         if length is None:
             return self.probe(load, replicas, most=most)
-        return self._prober.probe(self.axis, load, replicas=replicas, most=most, length=length)
-
-    def _decided(self, key: tuple[float, int, int]) -> bool:
-        return self._known[key].sure or self._known[key].runs > 1
+        return self._played(load, replicas, most=most, length=length)
 
     def find(
         self,
@@ -181,15 +201,16 @@ class Finder:
         guess: float | None = None,
         first_step: float = FIRST_STEP,
         stretch: int = 1,
+        most: int = MOST,
     ) -> tuple[Probe | None, Probe | None]:
-        """(highest that holds, lowest that fails): None if not even a trickle holds, or if all
-        loads do."""
+        """(highest that holds, lowest that fails), by at most ``most`` runs of each load: None if
+        not even a trickle holds, or if all loads do."""
 
-        def holds(load: float) -> bool:
-            probe = self.probe(load, replicas, stretch=stretch)
+        def strain(load: float) -> float:
+            probe = self.probe(load, replicas, stretch=stretch, most=most)
             if tell is not None:
                 tell(probe)
-            return probe.holds
+            return probe.strain
 
         full = self._full() * replicas
         if self.axis.whole:
@@ -204,7 +225,7 @@ class Finder:
         def around(load: float) -> Bracket:
             whole = self.axis.whole
             return search(
-                holds,
+                strain,
                 load,
                 lowest=lowest,
                 highest=highest,
@@ -215,10 +236,10 @@ class Finder:
 
         bracket = around(start)
         if bracket.holds is None and self.waits_for_batches:
-            held = next((share * full for share in SCAN if holds(share * full)), None)
+            held = next((share * full for share in SCAN if strain(share * full) <= 0), None)
             bracket = bracket if held is None else around(held)
         return tuple(
-            None if load is None else self.probe(load, replicas, stretch=stretch)
+            None if load is None else self.probe(load, replicas, stretch=stretch, most=most)
             for load in (bracket.holds, bracket.fails)
         )  # type: ignore[return-value]
 
@@ -237,7 +258,7 @@ class Finder:
         return self.saturation.slots if self.axis.whole else self.saturation.rate
 
     def _start(self) -> float:
-        if not self.promises:
+        if not self.objectives:
             return 0.75 * self._full()  # where the verdict ceases to call it stable
         return max(1.0, self.estimate.slots) if self.axis.whole else self.estimate.rate
 
@@ -249,23 +270,35 @@ def find(
     tolerance: float = TOLERANCE,
     tell: Tell | None = None,
     scale: Scale = "compress",
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> FoundLoad:
     """The highest rate or concurrency at which ``scenario`` keeps its SLO; without an SLO, the
     highest rate that the verdict calls stable.
 
-    ``tell`` is called with each probe; ``scale`` says how a trace gets another load. Raises
-    UsageError where there is no such load to look for, InfeasibleError where nothing fits, or the
-    SLO is missed even by requests that come one by one.
+    ``tell`` is called with each probe, ``progress`` with the requests that were played and those
+    expected in all; ``scale`` says how a trace gets another load; up to ``jobs``
+    runs are played at a time, -1 for one on each core, which changes no answer. Raises UsageError
+    where there is no such load to look for, InfeasibleError where nothing fits, or the SLO is
+    missed even by requests that come one by one.
     """
-    promises = slo_promises(scenario)
-    if not promises and kind == "concurrency":
+    objectives = slo_objectives(scenario)
+    if not objectives and kind == "concurrency":
         raise UsageError(
             "a closed loop is never overloaded, so without an SLO it has no highest concurrency; "
             "give slo.ttft or slo.tpot"
         )
     if kind == "rate":
         check_whole_curve(scenario)
-    finder = Finder(scenario, kind, promises, scale)
+    finder = Finder(scenario, kind, objectives, scale, Advance(progress))
+    with finder.side_by_side(cores() if jobs == -1 else jobs) as copies:
+        return _found(finder, tolerance, tell, copies)
+
+
+def _found(
+    finder: Finder, tolerance: float, tell: Tell | None, copies: Workers | None
+) -> FoundLoad:
+    scenario = finder.axis.scenario
     replicas = scenario.replicas
     settled = settle(finder, replicas, tolerance, tell)
     best, fails, stretch = settled.best, settled.fails, settled.stretch
@@ -274,16 +307,36 @@ def find(
         if fails.cut:
             raise UsageError(cut_off(scenario))
         raise InfeasibleError(_not_even(finder, fails, replicas))
+    tried, length = finder.probes(replicas, stretch), _length(finder, best, replicas, stretch)
+    axis, near = finder.axis, max(tolerance, (best.error or 0.0) / 2)
+    factors = end_factors(best.error) if best.error else ()
+    power = 1 + 1 / _slope(best, finder.probes(replicas, stretch))
+    asked = [
+        (axis, finder.objectives, each, best.load / each**power, near, stretch) for each in factors
+    ]
+    begun = [copies.submit(_end_of, *each) for each in asked] if copies else []
+    points = _points(finder, best, tried)
+    each = length or best.requests // best.runs
+    finder.advance.expect(each * (1 + sum(most for _, most in points)))
+    for load, most in points:
+        finder.ahead(load, replicas, length=length, most=most)
     own = None
     if finder.axis.own is not None:
         own = finder.probe(finder.axis.own, replicas, stretch=stretch)
-    tried, length = finder.probes(replicas, stretch), _length(finder, best, replicas, stretch)
-    curve = sorted([*tried, *_curve(finder, best, tried, replicas, length)], key=_load)
+    added = [finder.of_length(load, replicas, length, most) for load, most in points]
+    curve = sorted([*finder.probes(replicas, stretch), *added], key=_load)
     alike = [each for each in curve if length in (None, each.requests // each.runs)]
+    ends = None
+    if best.error and asked:
+        faster, slower = map(result_of, begun) if begun else (_end(*each) for each in asked)
+        # the highest load is the lower end of its bracket, those at the ends lie inside theirs
+        slower = slower if slower is None else min(slower, best.load)
+        faster = faster if faster is None else max(faster, best.load)
+        ends = Ends(best.error, slower, faster)
     return FoundLoad(
         axis=finder.axis,
         scenario=scenario,
-        promises=finder.promises,
+        objectives=finder.objectives,
         tolerance=tolerance,
         saturation=Saturation(
             finder.saturation.rate * replicas, finder.saturation.slots * replicas
@@ -293,30 +346,59 @@ def find(
         own=own,
         probes=settled.with_longest(curve),
         knee=knee([probe for probe in alike if probe.load <= best.load]),
-        ends=_ends(scenario, finder, best, tolerance, stretch),
+        ends=ends,
         settled=settled,
         traffic_notes=finder.traffic_notes,
     )
 
 
-def _ends(
-    scenario: Scenario, finder: Finder, best: Probe, tolerance: float, stretch: int
-) -> Ends | None:
-    """The highest load at both ends of the error band of iteration times, as closely as half the
-    band; None where there is no band."""
-    error, replicas = best.error, scenario.replicas
-    if not error:
-        return None
-    loads = []
-    for factor in end_factors(error):
-        axis = finder.axis
-        other = Finder(at_factor(scenario, factor), axis.kind, finder.promises, axis.scale)
-        guess = best.load / factor**REACTION
-        near = max(tolerance, error / 2)
-        found, fails = other.find(replicas, near, guess=guess, first_step=near, stretch=stretch)
-        loads.append(None if fails is None else 0.0 if found is None else found.load)
-    faster, slower = loads
-    return Ends(error, slower, faster)
+def _end(
+    axis: LoadAxis,
+    objectives: Sequence[Objective],
+    factor: float,
+    guess: float,
+    near: float,
+    stretch: int,
+) -> float | None:
+    """The highest load with all times multiplied by ``factor``, looked for from ``guess`` on: where
+    strain says it is between two loads that differ by the share ``near``, which takes few runs; 0
+    if none holds, None if none fails."""
+    other = Finder(at_factor(axis.scenario, factor), axis.kind, objectives, axis.scale)
+    found, fails = other.find(
+        axis.scenario.replicas,
+        near,
+        guess=guess / math.sqrt(1 + near),
+        first_step=near,
+        stretch=stretch,
+        most=SEVERAL,
+    )
+    if fails is None or found is None:
+        return None if fails is None else 0.0
+    rise = fails.strain - found.strain
+    part = -found.strain / rise if 0 < rise < math.inf and not axis.whole else 0.0
+    return found.load * math.exp(part * math.log(fails.load / found.load))
+
+
+def _slope(best: Probe, probes: Sequence[Probe]) -> float:
+    """By what power of the load the latencies grow that the SLO limits, around ``best``.
+
+    With all times f times as long, a load does what f times the load did before, and its latencies
+    are f times as long: so they are within their limits up to f ** -(1 + 1 / slope) of the highest
+    load, as far as latencies grow as a power of the load.
+    """
+    near = [
+        (math.log(each.load / best.load), each.strain)
+        for each in probes
+        if abs(each.load / best.load - 1) <= NEARBY and math.isfinite(each.strain)
+    ]
+    (low, less), (high, more) = min(near, default=(0.0, 0.0)), max(near, default=(0.0, 0.0))
+    slope = (more - less) / (high - low) if high > low else math.sqrt(math.prod(SLOPES))
+    return min(max(slope, SLOPES[0]), SLOPES[1])
+
+
+def _end_of(_: object, *asked: Any) -> float | None:
+    """The same in a copy of this process."""
+    return _end(*asked)
 
 
 def _load(probe: Probe) -> float:
@@ -334,19 +416,20 @@ def _length(finder: Finder, best: Probe, replicas: int, stretch: int) -> int | N
     return found.requests // found.runs
 
 
-def _curve(
-    finder: Finder, best: Probe, tried: Sequence[Probe], replicas: int, length: int | None
-) -> list[Probe]:
-    """The rest of the throughput-latency curve, roughly, in runs of ``length`` requests."""
-    added: list[Probe] = []
+def _points(finder: Finder, best: Probe, tried: Sequence[Probe]) -> list[tuple[float, int]]:
+    """The loads that complete the throughput-latency curve, and the most runs of each: what was
+    ``tried`` and the scenario's own load are on it already."""
+    known, found = [each.load for each in tried], []
+    if finder.axis.own is not None:
+        known.append(finder.axis.own)
     for share in CURVE:
         load = best.load * share
         if finder.axis.whole:
             load = float(max(1, round(load)))
-        if any(math.isclose(load, other.load, rel_tol=SAME) for other in (*tried, *added)):
-            continue
-        added.append(finder.of_length(load, replicas, length, 1 if share < ROOM else SEVERAL))
-    return added
+        if not any(math.isclose(load, other, rel_tol=SAME) for other in known):
+            known.append(load)
+            found.append((load, 1 if share < ROOM else SEVERAL))
+    return found
 
 
 def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 from sim import catalog
@@ -10,7 +9,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
 from sim.metrics.long_enough import FULL
-from sim.metrics.promises import limits_ms, shown_shares
+from sim.metrics.objectives import limits_ms, shown_shares
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes
 from sim.planning.load.probe import Probe, opens_at_once
@@ -19,6 +18,7 @@ from sim.planning.load.settled import goes_on
 from sim.planning.points.trust import trust
 from sim.planning.points.wording import FAILS, HOLDS, OPEN
 from sim.scenario.prices import name_of
+from sim.version import version
 
 
 def headroom(found: FoundLoad) -> float | None:
@@ -119,7 +119,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
     refusal = found.best.rejection
     written: dict[str, Any] = {
         "command": "find",
-        "infersim": version("infersim"),
+        "infersim": version(),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
@@ -134,10 +134,10 @@ def document(found: FoundLoad) -> dict[str, Any]:
             *further_notes(found.scenario, found.settled.document()["first"]),
             *found.axis.session_note(found.best.load),
         ],
-        "criterion": "slo" if found.promises else "stable",
-        "promises": [promise.text for promise in found.promises],
+        "criterion": "slo" if found.objectives else "stable",
+        "promises": [objective.text for objective in found.objectives],
         "load": found.best.load,
-        "sure": bool(found.promises)
+        "sure": bool(found.objectives)
         and sure_up_to(found) == found.best.load
         and (fails is None or surely_missed_at(found) == fails.load),
         "trust": _trust(found),
@@ -165,8 +165,8 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "saturated": found.saturation.slots if found.axis.whole else found.saturation.rate,
         "knee": None if found.knee is None else found.knee.document(),
         "at_best": _told(found, found.best),
-        "limits_ms": limits_ms(found.promises),
-        "shares": shown_shares(found.promises),
+        "limits_ms": limits_ms(found.objectives),
+        "shares": shown_shares(found.objectives),
         "rejection": None if refusal is None else refusal.document(),
         "probes": [_told(found, probe) for probe in found.probes],
     }

@@ -47,4 +47,6 @@ def _clear(finder: Finder, usual: Probe, replicas: int) -> bool:
     if usual.utilisation is None or usual.utilisation >= FULL:
         return False
     start = finder.members(usual.load, replicas) / (usual.requests / usual.runs)
-    return all(holds_without_start(each.low, each.promise.share, start) for each in usual.attained)
+    return all(
+        holds_without_start(each.low, each.objective.share, start) for each in usual.attained
+    )

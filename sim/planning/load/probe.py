@@ -11,41 +11,32 @@ The cost model and the catalogue are read once for all loads.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from sim.loop.clock import Stop
 from sim.metrics.cut_short import requests_of_curve
 from sim.metrics.long_enough import DOUBT, FULL, SURE
-from sim.metrics.promises import (
+from sim.metrics.objectives import (
     Attained,
-    Promise,
-    SeenShare,
+    Objective,
     breaks_first,
-    look,
     pooled,
-    shown_shares,
-    slo_promises,
+    slo_objectives,
 )
-from sim.metrics.rejection import Rejection, over_runs, rejection
+from sim.metrics.rejection import Rejection, over_runs
 from sim.metrics.repetitions import SEVERITY
-from sim.metrics.run_record import RunRecord
-from sim.metrics.summary import summarise
-from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.metrics.verdict import OPENING
 from sim.planning.load.loads import LoadAxis, Traffic
+from sim.planning.load.played import Player, ProbeRun
+from sim.planning.points.copies import Workers, can_copy
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
-from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.scenario.run import Warmup
-from sim.scenario.slo import METRICS
-from sim.simulation import Setup, is_random, play
+from sim.simulation import Setup, is_random
 from sim.units import show_time
-from sim.workload import build
 
 MOST = 8
 """Runs after which a load is decided by the share alone: eight times 5,000 requests distinguish
@@ -67,6 +58,13 @@ BEYOND = 1.2
 STABILITY = "capacity"
 """What breaks when more arrives than can be served, whatever the SLO."""
 
+FAR_BEYOND = 3.0
+"""Times a limit from which on a latency says only that the load is too high: beyond the capacity it
+grows with the length of the run."""
+
+BARELY = 1e-3
+"""The strain of a load that fails by the share of all runs, although not by the mean of each."""
+
 TURNOVERS = 8
 """How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
 
@@ -78,24 +76,13 @@ SESSIONS = 5
 """Mean durations of a session that a run lasts at least: its start lacks later turns for as long as
 one of them."""
 
-FIGURES = (
-    "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
-    "mean_tpot_ms", "p99_tpot_ms", "mean_e2el_ms", "p99_e2el_ms",
-)  # fmt: skip
-COSTS = ("usd_per_million_output_tokens", "usd_per_million_tokens")
-DRAWN = ("joules_per_output_token", "mean_watts_per_gpu")
-
-
-SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
-"""Keys of the latencies at the shares that the SLO asks for."""
-
 
 @dataclass(frozen=True)
 class Probe:
     """What came of one load: whether it ``holds``, ``sure`` if the intervals leave no doubt.
 
     ``breaks`` is what breaks first, or comes closest to breaking: a limit, ``STABILITY``, or
-    ``promises.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
+    ``objectives.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
     ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any. ``cut``:
     the SLO is missed, and by requests alone that ``run.horizon`` cut off, or kept from coming.
     """
@@ -130,6 +117,17 @@ class Probe:
             return None
         return max((count for count in found if count is not None), default=None)
 
+    @property
+    def strain(self) -> float:
+        """How far the load is from the limits of the SLO: the logarithm of what they had to be
+        multiplied by for it to be just met; at most 0 where the load holds, above where it does
+        not, infinite where it says nothing of how far."""
+        pressure = max((each.strain for each in self.attained), default=0.0)
+        far = not 0 < pressure < FAR_BEYOND
+        if self.holds:
+            return -math.inf if far else min(0.0, math.log(pressure))
+        return math.inf if far else max(BARELY, math.log(pressure))
+
     def document(self) -> dict[str, Any]:
         """As plain data; infinite pressures are None."""
         return {
@@ -147,8 +145,8 @@ class Probe:
             "rejected": 0.0 if self.rejection is None else self.rejection.share,
             "promises": [
                 {
-                    "text": each.promise.text,
-                    "target": each.promise.share,
+                    "text": each.objective.text,
+                    "target": each.objective.share,
                     "attainment": each.share,
                     "low": each.low,
                     "high": each.high,
@@ -168,14 +166,14 @@ class Prober:
     """Simulates one scenario at any load, with any changes that leave a replica unchanged."""
 
     def __init__(
-        self, setup: Setup, promises: Sequence[Promise], residence: float, traffic: Traffic
+        self, setup: Setup, objectives: Sequence[Objective], residence: float, traffic: Traffic
     ) -> None:
         """``setup`` is that of the scenario, ``residence`` the seconds that a request of its
         ``traffic`` stays if it is alone."""
         self.scenario = setup.scenario.override({"run.repetitions": 1})
         self.setup = setup
-        self.promises = tuple(promises)
-        self._shares = shown_shares(self.promises)
+        self.objectives = tuple(objectives)
+        self._player = Player(setup, objectives)
         self._residence = residence
         self._traffic = traffic
         self._least = setup.scenario.run.repetitions
@@ -198,6 +196,76 @@ class Prober:
 
         Without an SLO, whether the verdict calls it stable.
         """
+        scenario, most = self._asked(axis, load, replicas, most, stretch, length)
+        first, key = self._numbers(fresh), (load, replicas, stretch, length, fresh)
+        of_the_slo = bool(self.objectives) and self.objectives == tuple(slo_objectives(scenario))
+        cut = scenario.run.horizon is not None and of_the_slo
+        played: list[ProbeRun] = []
+        decided = False
+        while True:
+            done = len(played)
+            enough = most if fresh else self._enough(played[0]) if played else self._least
+            likely = enough if decided else max(enough, done + self._player.side_by_side)
+            for number in range(done, min(most, likely)):
+                self._player.ahead((*key, number), scenario, first + number)
+            played.append(self._player.take((*key, done), scenario, first + done))
+            cut = cut and played[-1].only_cut
+            attained = tuple(
+                pooled(objective, [one.seen[index] for one in played])
+                for index, objective in enumerate(self.objectives)
+            )
+            decided = not fresh and all(each.sure for each in attained)
+            if len(played) >= most or (decided and len(played) >= self._enough(played[0])):
+                found = _concluded(load, attained, played)
+                return replace(found, cut=cut and not all(each.kept for each in attained))
+
+    def ahead(
+        self,
+        axis: LoadAxis,
+        load: float,
+        *,
+        replicas: int,
+        most: int = MOST,
+        stretch: int = 1,
+        length: int | None = None,
+        fresh: bool = False,
+    ) -> None:
+        """Begin the runs that ``probe`` will take of the same arguments, as far as there are other
+        processes: all of a fresh one, else as many as it takes at least."""
+        scenario, most = self._asked(axis, load, replicas, most, stretch, length)
+        first = self._numbers(fresh)
+        for number in range(most if fresh else min(most, max(self._least, FEWEST))):
+            key = (load, replicas, stretch, length, fresh, number)
+            self._player.ahead(key, scenario, first + number)
+
+    @contextmanager
+    def side_by_side(self, jobs: int) -> Iterator[Workers | None]:
+        """Play up to ``jobs`` runs at a time, in copies of this process; None where it cannot be
+        copied, or where one is enough."""
+        if jobs < FEWEST or not can_copy():
+            yield None
+            return
+        with Workers(self._player, jobs) as copies:
+            self._player.copies = copies
+            try:
+                yield copies
+            finally:
+                self._player.copies = None
+
+    def _numbers(self, fresh: bool) -> int:
+        """The number of the first seed."""
+        return MOST if fresh else 0
+
+    def _asked(
+        self,
+        axis: LoadAxis,
+        load: float,
+        replicas: int,
+        most: int,
+        stretch: int,
+        length: int | None,
+    ) -> tuple[Scenario, int]:
+        """The scenario that is played, and how often at most."""
         settings = dict(axis.settings(load))
         if replicas != self.scenario.replicas:
             settings[self.scenario.only_pool.key("replicas")] = replicas
@@ -210,46 +278,12 @@ class Prober:
         most = most if is_random(self.scenario if axis.overlays else scenario) else 1
         if length is not None:
             scenario = scenario.override({"run.requests": length})
-        summaries: list[dict[str, Any]] = []
-        refused: list[Rejection | None] = []
-        seen: list[list[SeenShare]] = []
-        of_the_slo = bool(self.promises) and self.promises == tuple(slo_promises(scenario))
-        cut = scenario.run.horizon is not None and of_the_slo
-        while True:
-            run = self._play(scenario, len(seen) + (MOST if fresh else 0))
-            summaries.append(summarise(run) | self._shown(run))
-            refused.append(rejection(run))
-            seen.append([look(run, promise) for promise in self.promises])
-            cut = cut and self._only_cut(run, seen[-1])
-            attained = tuple(
-                pooled(promise, [one[index] for one in seen])
-                for index, promise in enumerate(self.promises)
-            )
-            decided = not fresh and all(each.sure for each in attained)
-            if len(seen) >= most or (decided and len(seen) >= self._enough(summaries[0])):
-                found = _concluded(load, attained, summaries, refused)
-                return replace(found, cut=cut and not all(each.kept for each in attained))
+        return scenario, most
 
-    def _only_cut(self, run: RunRecord, seen: Sequence[SeenShare]) -> bool:
-        """Whether ``run`` keeps the SLO, or misses it only since it ended too early."""
-        parts = zip(seen, self.promises, strict=True)
-        kept = all(not len(one.kept) or one.kept.mean() >= part.share for one, part in parts)
-        return kept or missed_by_unfinished_alone(run)
-
-    def _shown(self, run: RunRecord) -> dict[str, float | None]:
-        """The latencies at the shares that the SLO asks for, of the requests that count."""
-        counted = run.completed & ~run.warmup
-        found: dict[str, float | None] = {}
-        for (name, quantile), key in zip(self._shares.items(), SHOWN, strict=True):
-            latency = run.latency(name)
-            values = latency[counted & ~np.isnan(latency)]
-            found[key] = 1e3 * float(np.percentile(values, 100 * quantile)) if len(values) else None
-        return found
-
-    def _enough(self, summary: dict[str, Any]) -> int:
+    def _enough(self, first: ProbeRun) -> int:
         """Runs that are needed at least. Close to saturation a run is one long busy period, whose
         luck its own requests do not show."""
-        share = summary["infersim"]["verdict"]["utilisation"]
+        share = first.verdict["utilisation"]
         busy = share is None or FULL <= share <= BEYOND
         return max(self._least, SEVERAL if busy else 1)
 
@@ -291,25 +325,14 @@ class Prober:
             return load * requests
         return load * (self._traffic.pauses + CROWDED * self._residence * requests)
 
-    def _play(self, scenario: Scenario, number: int) -> RunRecord:
-        seed = repetition_seed(scenario.seed, number)
-        scenario = scenario.model_copy(update={"seed": seed})
-        setup, traffic = self.setup.under(scenario), build(scenario, seed)
-        return play(setup, traffic, leap=scenario.run.leap, stop=Stop())
-
 
 def opens_at_once(scenario: Scenario, axis: LoadAxis) -> bool:
     """Whether the first requests of each user are left out of what is judged."""
     return axis.whole and scenario.run.warmup == Warmup()
 
 
-def _concluded(
-    load: float,
-    attained: tuple[Attained, ...],
-    summaries: Sequence[dict[str, Any]],
-    refused: Sequence[Rejection | None],
-) -> Probe:
-    verdicts = [summary["infersim"]["verdict"] for summary in summaries]
+def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[ProbeRun]) -> Probe:
+    verdicts = [each.verdict for each in played]
     loads = [(v["utilisation"], v["utilisation_error"]) for v in verdicts]
     known = [(share, error) for share, error in loads if share is not None]
     state = min((v["state"] for v in verdicts), key=_severity)
@@ -320,22 +343,21 @@ def _concluded(
         kept, sure = all(each.kept for each in attained), all(each.sure for each in attained)
     else:
         too_much, kept, sure = state != "stable", True, True
-    requests = sum(s["infersim"]["requests"]["submitted"] for s in summaries)
-    keys = (*FIGURES, *SHOWN)
+    requests = sum(each.submitted for each in played)
     return Probe(
         load=load,
         holds=kept and not too_much,
         sure=sure or too_much,
         breaks=_breaks(attained, too_much and kept),
-        runs=len(summaries),
+        runs=len(played),
         requests=requests,
         attained=attained,
         state=state,
         utilisation=utilisation,
-        figures={key: _mean([s[key] for s in summaries]) for key in keys} | _costs(summaries),
-        error=_mean([s["infersim"]["error_band"]["throughput"] for s in summaries]),
-        parts=summaries[0]["infersim"]["error_band"]["parts"],
-        rejection=over_runs(refused, requests),
+        figures={key: _mean([each.figures[key] for each in played]) for key in played[0].figures},
+        error=_mean([each.band["throughput"] for each in played]),
+        parts=played[0].band["parts"],
+        rejection=over_runs([each.refused for each in played], requests),
     )
 
 
@@ -346,15 +368,6 @@ def _severity(state: str) -> int:
 def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
     """What breaks first, or comes closest to it."""
     return STABILITY if too_much or not attained else breaks_first(attained).tightest
-
-
-def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    costs = [summary["infersim"]["cost"] or {} for summary in summaries]
-    energy = [summary["infersim"]["energy"] or {} for summary in summaries]
-    return {
-        **{key: _mean([each.get(key) for each in costs]) for key in COSTS},
-        **{key: _mean([each.get(key) for each in energy]) for key in DRAWN},
-    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -368,7 +381,7 @@ def missed(probe: Probe) -> str:
     """
     told = [
         f"{share(each.share)} of requests are within the SLO, and the SLO asks for "
-        f"{each.promise.text}"
+        f"{each.objective.text}"
         for each in probe.attained
         if not each.kept
     ]
@@ -396,10 +409,10 @@ def refused(probe: Probe) -> str:
     """
     found = probe.rejection
     assert found is not None
-    worst = min(probe.attained, key=lambda each: each.share - each.promise.share)
+    worst = min(probe.attained, key=lambda each: each.share - each.objective.share)
     served = worst.share / (1 - worst.rejected) if worst.rejected < 1 else 0.0
     cure = f"; {found.remedy}" if found.remedy else ""
     return (
         f"{found.text}, and are rejected whatever the load{cure}. Of the requests that are "
-        f"accepted, {share(served)} are within the SLO ({worst.promise.text} are asked for)"
+        f"accepted, {share(served)} are within the SLO ({worst.objective.text} are asked for)"
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sim.errors import InfeasibleError
 from sim.iteration import Batch, Part
 from sim.metrics.full_batch import FullBatch, full_batch
-from sim.metrics.promises import Promise
+from sim.metrics.objectives import Objective
 from sim.planning.load.loads import Traffic
 from sim.pools import PreparedPool
 
@@ -60,10 +60,10 @@ def _rate(full: FullBatch) -> float:
     return 1 / float(full.costs.mean())
 
 
-def estimate(pool: PreparedPool, traffic: Traffic, promises: list[Promise]) -> Saturation:
+def estimate(pool: PreparedPool, traffic: Traffic, objectives: list[Objective]) -> Saturation:
     """Where to look first for the highest load: the largest batch whose mean TPOT leaves room to
-    the limits of ``promises``, or nearly full batches where none limits it."""
-    limits = [promise.limits["tpot"] for promise in promises if "tpot" in promise.limits]
+    the limits of ``objectives``, or nearly full batches where none limits it."""
+    limits = [objective.limits["tpot"] for objective in objectives if "tpot" in objective.limits]
     low, high = 1, pool.limits.max_num_seqs
     whole = pool.policy.shape.whole
     while limits and not whole and low < high:
@@ -90,12 +90,12 @@ class Alone:
     tpot: NDArray[np.float64]
     residence: float
 
-    def keeping(self, promise: Promise) -> float:
-        """The share that meets the TTFT and TPOT limits of ``promise``."""
+    def keeping(self, objective: Objective) -> float:
+        """The share that meets the TTFT and TPOT limits of ``objective``."""
         kept = np.ones(len(self.ttft), dtype=bool)
         for name, latency in (("ttft", self.ttft), ("tpot", self.tpot)):
-            if name in promise.limits:
-                kept &= latency <= promise.limits[name]
+            if name in objective.limits:
+                kept &= latency <= objective.limits[name]
         return float(kept.mean())
 
 

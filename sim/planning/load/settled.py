@@ -107,7 +107,8 @@ def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -
         if best is None:
             return Settled(None, fails, first, stretch, stretch, lasts=True)
     longest = stretch if check is None else LONGER * stretch
-    sure = _sure(finder, best, replicas, tolerance, longest)
+    _begin(finder, check or best, fails, replicas, tolerance, longest)
+    sure = _sure(finder, check or best, replicas, tolerance, longest)
     missed = None if fails is None else _missed(finder, fails, replicas, tolerance, longest)
     if check is not None and check.holds:
         best = check
@@ -137,7 +138,7 @@ def longest_stretch(usual: Probe) -> int:
 
 def lasts(finder: Finder) -> bool:
     """Whether there is an SLO to check in longer runs, and these have more of the same traffic."""
-    return bool(finder.promises) and goes_on(finder.axis)
+    return bool(finder.objectives) and goes_on(finder.axis)
 
 
 def goes_on(axis: LoadAxis) -> bool:
@@ -154,7 +155,7 @@ def _sure(
 ) -> Probe | None:
     """The highest load, of some from ``best`` downwards, that holds without doubt and leaves some
     capacity, without which a queue grows for ever, however slowly."""
-    for step in _steps(tolerance):
+    for step in _steps(tolerance, best):
         probe = finder.again(_placed(finder, best.load / (1 + step), down=True), replicas, stretch)
         full = probe.utilisation is not None and probe.utilisation > 1 - DOUBT
         if probe.outcome == HOLDS and not full:
@@ -166,16 +167,30 @@ def _missed(
     finder: Finder, fails: Probe, replicas: int, tolerance: float, stretch: int
 ) -> Probe | None:
     """The lowest load, of some from ``fails`` upwards, that misses the SLO without doubt."""
-    for step in _steps(tolerance):
+    for step in _steps(tolerance, fails):
         probe = finder.again(_placed(finder, fails.load * (1 + step)), replicas, stretch)
         if probe.outcome == FAILS:
             return probe
     return None
 
 
-def _steps(tolerance: float) -> list[float]:
+def _begin(
+    finder: Finder, best: Probe, fails: Probe | None, replicas: int, tolerance: float, stretch: int
+) -> None:
+    """Begin the runs at the first loads at which ``_sure`` and ``_missed`` look."""
+    down = _placed(finder, best.load / (1 + _steps(tolerance, best)[0]), down=True)
+    finder.ahead(down, replicas, stretch=stretch, fresh=True)
+    if fails is not None:
+        up = _placed(finder, fails.load * (1 + _steps(tolerance, fails)[0]))
+        finder.ahead(up, replicas, stretch=stretch, fresh=True)
+
+
+def _steps(tolerance: float, end: Probe) -> list[float]:
+    """How far from one ``end`` of the bracket to look, as shares: not there where the runs that
+    found it leave doubt, since others of as many requests would too."""
     first = FIRST_STEP * tolerance
-    return [0.0, *(first * 2**power for power in range(STEPS - 1))]
+    further = [first * 2**power for power in range(STEPS - 1)]
+    return [0.0, *further] if end.sure else further
 
 
 def _placed(finder: Finder, load: float, *, down: bool = False) -> float:

@@ -10,13 +10,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
+from sim.version import version
 
 AHEAD = 8
 """Points handed to the cluster for each of its threads: enough that none waits for the next."""
@@ -103,21 +103,20 @@ def _checked_threads(client: Any, address: str) -> int:
     except Exception as error:
         raise UsageError(
             f"--address {address}: its workers cannot run infersim ({type(error).__name__}: "
-            f"{error}); install infersim {version('infersim')} there"
+            f"{error}); install infersim {version()} there"
         ) from None
     if not found:
         raise UsageError(f"--address {address}: the cluster has no workers")
     for worker, release in found.items():
-        if release != version("infersim"):
+        if release != version():
             raise UsageError(
-                f"--address {address}: worker {worker} has infersim {release}, not "
-                f"{version('infersim')}"
+                f"--address {address}: worker {worker} has infersim {release}, not {version()}"
             )
     return sum(client.nthreads().values())
 
 
 def _release() -> str:
-    return version("infersim")
+    return version()
 
 
 def _events(client: Any) -> list[tuple[float, dict[str, Any]]]:

@@ -7,20 +7,15 @@ Whatever the executor, a point has the same outcome; only the order in which out
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from sim.errors import InfersimError, UsageError
+from sim.planning.points.copies import Workers, can_copy, cores, end_with, result_of
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
-
-LOOK_EVERY = 0.5
-"""Seconds between two looks of a process at whether the one that it works for is still there."""
 
 
 class Executor(Protocol):
@@ -73,18 +68,6 @@ def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
     return evaluate(scenario, point)
 
 
-@cache
-def end_with(parent: int) -> None:
-    """Watch from now on whether ``parent`` lives: if killed, it cannot end its processes."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(LOOK_EVERY)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def local(jobs: int = 1) -> Executor:
     """Evaluate on this machine with ``jobs`` processes; -1 is one for each core, 1 this one.
 
@@ -112,6 +95,11 @@ def calls(
         for each in arguments:
             yield function(*each)
         return
+    if can_copy():
+        with Workers(function, min(cores() if jobs == -1 else jobs, len(arguments))) as copies:
+            begun = [copies.submit(_of, *each) for each in arguments]
+            yield from map(result_of, begun)
+        return
     from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # noqa: PLC0415
 
@@ -123,6 +111,11 @@ def calls(
             "a process that simulated was killed, perhaps because memory ran out; "
             "use fewer of them (--jobs)"
         ) from None
+
+
+def _of(function: Callable[..., R], *arguments: Any) -> R:
+    """``function`` of ``arguments``, in a copy of this process."""
+    return function(*arguments)
 
 
 def _call(parent: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:

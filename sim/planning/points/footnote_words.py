@@ -18,7 +18,7 @@ MARK = "?"
 """Stands behind what is too close to call."""
 
 LEFT_OUT = ("Latency statistics leave out", FAILED)
-"""How notes begin that are of one run alone, or are told elsewhere (``metrics.own.failures``)."""
+"""How notes begin that are of one run alone, or stand elsewhere (``metrics.own.failures``)."""
 
 
 def doubt_mark(slo: str | None) -> str:

@@ -16,7 +16,8 @@ class Point:
     """One variant of a scenario: its number among those of the question, what it changes, and how
     people would name it. ``at_ends``: it is judged as ``infersim run`` judges it, at both ends of
     the error band too; else at the predicted times alone. ``banded``: its figures get their bands
-    (``infersim.bands``).
+    (``infersim.bands``). ``keep`` is the directory in which the run is kept with its page, empty
+    where it is not.
     """
 
     index: int
@@ -24,6 +25,7 @@ class Point:
     label: str
     at_ends: bool = False
     banded: bool = False
+    keep: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from sim.errors import InfersimError, UsageError, shorten
@@ -101,12 +100,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         with suppress(OSError):  # of a write that failed and was reported
             self._file.close()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from sim.planning.points.store import QUESTION, Store, digests, question_of, to_
 from sim.planning.points.wording import short_keys
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import is_random
+from sim.version import version
 
 LOADS = ("workload.arrivals.rate", "workload.arrivals.concurrency")
 """Keys that say how much traffic there is, and nothing else."""
@@ -58,7 +58,7 @@ class Sweep:
         """All that decides the result, as plain data."""
         return {
             "command": "sweep",
-            "infersim": version("infersim"),
+            "infersim": version(),
             "scenario": self.scenario.written(),
             "axes": [{"key": axis.key, "values": list(axis.values)} for axis in self.axes],
             "files": self._files(),

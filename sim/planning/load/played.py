@@ -1,0 +1,128 @@
+"""Plays the runs of which probes are made: in their turn, or ahead of it in copies of this process.
+
+What is played ahead changes no answer: a probe takes its runs in their order, and leaves those that
+it does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.loop.clock import Stop
+from sim.metrics.objectives import Objective, SeenShare, look, shown_shares
+from sim.metrics.rejection import Rejection, rejection
+from sim.metrics.run_record import RunRecord
+from sim.metrics.summary import summarise
+from sim.metrics.unfinished import missed_by_unfinished_alone
+from sim.planning.points.copies import Workers, result_of
+from sim.rng import repetition_seed
+from sim.scenario import Scenario
+from sim.scenario.slo import METRICS
+from sim.simulation import Setup, play
+from sim.workload import build
+
+FIGURES = (
+    "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
+    "mean_tpot_ms", "p99_tpot_ms", "mean_e2el_ms", "p99_e2el_ms",
+)  # fmt: skip
+COSTS = ("usd_per_million_output_tokens", "usd_per_million_tokens")
+DRAWN = ("joules_per_output_token", "mean_watts_per_gpu")
+
+SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
+"""Keys of the latencies at the shares that the SLO asks for."""
+
+
+class ProbeRun(NamedTuple):
+    """One run as a probe sees it: figures by key, what of its summary decides, the requests that it
+    rejects, how it met each objective, and whether it keeps them all, or misses them only since it
+    ended too early."""
+
+    figures: Mapping[str, float | None]
+    verdict: Mapping[str, Any]
+    submitted: int
+    band: Mapping[str, Any]
+    refused: Rejection | None
+    seen: tuple[SeenShare, ...]
+    only_cut: bool
+
+
+class Player:
+    """Plays runs of the replicas of ``setup``, judged by ``objectives``."""
+
+    def __init__(self, setup: Setup, objectives: Sequence[Objective]) -> None:
+        self.setup = setup
+        self.objectives = tuple(objectives)
+        self.copies: Workers | None = None
+        self._shares = shown_shares(self.objectives)
+        self._begun: dict[Hashable, Future[ProbeRun]] = {}
+
+    @property
+    def side_by_side(self) -> int:
+        """How many runs are played at a time."""
+        return 1 if self.copies is None else self.copies.jobs
+
+    def take(self, key: Hashable, scenario: Scenario, number: int) -> ProbeRun:
+        """The run of ``scenario`` under the seed of that ``number``; ``key`` tells it from others
+        that may have begun."""
+        begun = self._begun.pop(key, None)
+        if begun is not None and self.copies is None:
+            begun = None  # of copies that have ended
+        return self.run(scenario, number) if begun is None else result_of(begun)
+
+    def ahead(self, key: Hashable, scenario: Scenario, number: int) -> None:
+        """Begin a run that will probably be taken, if there are copies for it."""
+        if self.copies is not None and key not in self._begun:
+            self._begun[key] = self.copies.submit(run_of, scenario, number)
+
+    def run(self, scenario: Scenario, number: int) -> ProbeRun:
+        """The same, here and now."""
+        seed = repetition_seed(scenario.seed, number)
+        scenario = scenario.model_copy(update={"seed": seed})
+        setup, traffic = self.setup.under(scenario), build(scenario, seed)
+        record = play(setup, traffic, leap=scenario.run.leap, stop=Stop())
+        summary = summarise(record)
+        own = summary["infersim"]
+        paid, drawn = own["cost"] or {}, own["energy"] or {}
+        seen = tuple(look(record, objective) for objective in self.objectives)
+        return ProbeRun(
+            figures={
+                **{key: summary[key] for key in FIGURES},
+                **self._shown(record),
+                **{key: paid.get(key) for key in COSTS},
+                **{key: drawn.get(key) for key in DRAWN},
+            },
+            verdict={key: own["verdict"][key] for key in VERDICT},
+            submitted=own["requests"]["submitted"],
+            band={key: own["error_band"][key] for key in ("throughput", "parts")},
+            refused=rejection(record),
+            seen=seen,
+            only_cut=self._only_cut(record, seen),
+        )
+
+    def _only_cut(self, run: RunRecord, seen: Sequence[SeenShare]) -> bool:
+        parts = zip(seen, self.objectives, strict=True)
+        kept = all(not len(one.kept) or one.kept.mean() >= part.share for one, part in parts)
+        return kept or missed_by_unfinished_alone(run)
+
+    def _shown(self, run: RunRecord) -> dict[str, float | None]:
+        """The latencies at the shares that the SLO asks for, of the requests that count."""
+        counted = run.completed & ~run.warmup
+        found: dict[str, float | None] = {}
+        for (name, quantile), key in zip(self._shares.items(), SHOWN, strict=True):
+            latency = run.latency(name)
+            values = latency[counted & ~np.isnan(latency)]
+            found[key] = 1e3 * float(np.percentile(values, 100 * quantile)) if len(values) else None
+        return found
+
+
+VERDICT = ("state", "utilisation", "utilisation_error")
+"""What a probe reads of a verdict."""
+
+
+def run_of(player: Player, scenario: Scenario, number: int) -> ProbeRun:
+    """A run of a player that a copy of this process has too."""
+    return player.run(scenario, number)
