@@ -84,7 +84,7 @@ class Timer(ABC):
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
         one."""
 
-    def beside(self, others: int) -> Timer:
+    def among(self, others: int) -> Timer:
         """The times on a data rank while the other ranks have so many tokens in the pass in sum."""
         return self
 

@@ -71,6 +71,7 @@ def find(
     tolerance: float = 0.02,
     scale: Scale = "compress",
     prices: Prices = None,
+    jobs: int = -1,
 ) -> Answer:
     """The highest load that meets the SLO, as ``infersim find``.
 
@@ -78,7 +79,8 @@ def find(
     far, relatively, the loads that hold and fail may lie apart. ``scale`` is how a trace gets
     another load: "compress" its time, or "overlay" copies of it (more users). ``prices`` are US
     dollars for a GPU hour in place of the catalogue's: a mapping such as ``{"h100-sxm": 2.40}``, or
-    the path of a YAML or CSV file. Raises InfeasibleError where no load meets it.
+    the path of a YAML or CSV file. ``jobs`` are the processes that simulate, -1 for one a core.
+    Raises InfeasibleError where no load meets it.
     """
     from sim.planning.load.find import find as search  # noqa: PLC0415 - slow to import
     from sim.planning.load.find_document import document  # noqa: PLC0415
@@ -89,7 +91,7 @@ def find(
             raise UsageError(f"tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = as_scenario(scenario)
         loaded = _priced(loaded, prices, [pool.gpu for pool in loaded.pools])
-        found = search(loaded, load, tolerance=tolerance, scale=scale)
+        found = search(loaded, load, tolerance=tolerance, scale=scale, jobs=jobs)
         return Answer(document(found), find_view)
 
 
@@ -217,7 +219,9 @@ def report(result: Result | Answer, path: Path | str) -> Path:
     target = target / "report.html" if target.is_dir() else target
     try:
         if isinstance(result, Answer):
-            _page_writer(result["command"])(target, result.document())
+            from reports.pages.planning import write_page  # noqa: PLC0415
+
+            write_page(result["command"], target, result.document())
         else:
             from reports import render  # noqa: PLC0415
             from sim.results.whole_file import write_text  # noqa: PLC0415
@@ -226,21 +230,6 @@ def report(result: Result | Answer, path: Path | str) -> Path:
     except OSError as error:
         raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
     return target
-
-
-def _page_writer(command: str) -> Callable[[Path, Mapping[str, Any]], object]:
-    """What writes the page of a command's answer."""
-    from reports.pages.planning.compare import write_compare_report  # noqa: PLC0415
-    from reports.pages.planning.find import write_find_report  # noqa: PLC0415
-    from reports.pages.planning.plan import write_plan_report  # noqa: PLC0415
-    from reports.pages.planning.sweep import write_sweep_report  # noqa: PLC0415
-
-    return {
-        "compare": write_compare_report,
-        "find": write_find_report,
-        "plan": write_plan_report,
-        "sweep": write_sweep_report,
-    }[command]
 
 
 @contextmanager

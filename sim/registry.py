@@ -2,15 +2,17 @@
 themselves.
 
 A part says everything that others must know of it in attributes of its class, so that a new one is
-a file of its own and a word in its registry. Schema, reference, messages, pages and planning read
-the registry; none of them repeats a name.
+a file of its own: a registry of a package has what the package's files define. Schema, reference,
+messages, pages and planning read the registry; none of them repeats a name.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from sim.errors import UsageError, did_you_mean
 from sim.own import load_class
@@ -20,7 +22,7 @@ class RegisteredPart(Protocol):
     """A class that can be chosen by name."""
 
     name: ClassVar[str]
-    """What scenarios call it; of a user's own class nobody asks."""
+    """What scenarios call it; not asked of a user's own class."""
 
     about: ClassVar[str]
     """What it does, in a few words."""
@@ -32,11 +34,17 @@ T = TypeVar("T", bound=RegisteredPart)
 class Registry(Mapping[str, type[T]]):
     """The parts that the key ``key`` of a scenario names, in the order in which lists show them."""
 
-    def __init__(self, key: str, base: type, *parts: type[T]) -> None:
-        """``base`` is what a user's own class must be a subclass of."""
+    def __init__(self, key: str, base: type, *parts: type[T], package: str | None = None) -> None:
+        """``base`` is what a user's own class must be a subclass of.
+
+        ``parts`` come first in lists, then those of other files of ``package``, by file.
+        """
         self.key = key
         self._base = base
         self._parts = {part.name: part for part in parts}
+        if package is not None:
+            for part in _parts_of(package, base):
+                self._parts.setdefault(part.name, part)
 
     def __getitem__(self, name: str) -> type[T]:
         return self._parts[name]
@@ -70,3 +78,16 @@ class Registry(Mapping[str, type[T]]):
         'round-robin: the replicas take turns; ra'
         """
         return "; ".join(f"{name}: {part.about}" for name, part in self._parts.items())
+
+
+def _parts_of(package: str, base: type) -> Iterator[type[Any]]:
+    """The subclasses of ``base`` with a ``name`` and an ``about`` of their own, in all files of a
+    package that is being imported."""
+    for folder in sys.modules[package].__path__:
+        for file in sorted(Path(folder).glob("[!_]*.py")):
+            module = import_module(f"{package}.{file.stem}")
+            for part in vars(module).values():
+                if not isinstance(part, type) or part.__module__ != module.__name__:
+                    continue
+                if issubclass(part, base) and vars(part).get("name") and "about" in vars(part):
+                    yield part

@@ -14,12 +14,13 @@ Prefix = tuple[tuple[int, int], ...]
 class TrafficClass:
     """What the requests of one class share. ``index`` is its place among the classes of the run;
     a lower ``priority`` goes first, as in vLLM; ``deadline`` (s after arrival; inf: none) is when
-    the first token is due."""
+    the first token is due; ``weight`` is its share where classes are served fairly."""
 
     index: int
     name: str
     priority: int
     deadline: float
+    weight: float = 1.0
 
 
 PLAIN = TrafficClass(index=-1, name="", priority=0, deadline=0.0)

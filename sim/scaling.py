@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from sim.specs.deployment import Deployment
 
+ROUNDING = 1e-9
+"""Of a ratio that is meant to be a whole number."""
+
 TOLERANCE = 0.1
 """HPA does nothing while the metric is so close to its target."""
-
-UP_PERIOD, UP_SHARE, UP_COUNT = 15.0, 1.0, 4
-"""HPA adds at most all of what there was, or four, whichever is more, in each such period."""
 
 KV_SATURATED, QUEUE_SATURATED = 0.80, 5.0
 KV_SPARE, QUEUE_SPARE = 0.1, 3.0
@@ -26,6 +26,11 @@ PEAKS_OVER = 60.0
 """llm-d's variant autoscaler: a replica is saturated at such a share of its KV cache or with so
 many requests waiting, peaks of a minute; one more is started where the others have less than that
 to spare on average."""
+
+STABLE_OVER, PANIC_OVER, PANIC_AT = 180.0, 60.0, 2.0
+UP_RATE = DOWN_RATE = 2.0
+"""AIBrix's KPA, after Knative's: windows of its averages (s), how many times the replicas that
+are ready must be wanted to panic, and by which factor a decision changes their number at most."""
 
 ENGINE_START = 34.0
 WARM_COMPILE = 5.0
@@ -48,52 +53,176 @@ class Rule(ABC):
 
     @abstractmethod
     def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
-        """Of ``current`` replicas, those that start included, ``ready`` are serving; ``rate``
+        """Of ``current`` replicas, those that start included, ``ready`` have metrics; ``rate``
         requests/s arrived in the last minute."""
 
 
-class Stabiliser:
-    """Kubernetes' default behaviour: up at once, but by no more than ``UP_SHARE`` or ``UP_COUNT``
-    in a period; down to the most that was wanted within ``window``."""
+class Step(NamedTuple):
+    """One of Kubernetes' scaling policies: in ``period`` s the number changes by at most
+    ``replicas``, or by ``percent`` of what there was; the other of the two is None."""
 
-    def __init__(self, window: float, low: int, high: int) -> None:
-        self._window, self._low, self._high = window, low, high
+    replicas: int | None
+    percent: float | None
+    period: float
+
+    def most(self, before: int) -> int:
+        """Replicas after a period that began with ``before``, scaling up.
+
+        >>> Step(4, None, 15.0).most(6), Step(None, 50.0, 15.0).most(5)
+        (10, 8)
+        """
+        if self.replicas is not None:
+            return before + self.replicas
+        assert self.percent is not None
+        return math.ceil(before * (1 + self.percent / 100) - ROUNDING)
+
+    def fewest(self, before: int) -> int:
+        """The same scaling down: what is taken off is rounded up.
+
+        >>> Step(None, 10.0, 60.0).fewest(72)
+        64
+        """
+        if self.replicas is not None:
+            return before - self.replicas
+        assert self.percent is not None
+        return math.floor(before * (1 - self.percent / 100) + ROUNDING)
+
+
+UP = (Step(None, 100.0, 15.0), Step(4, None, 15.0))
+DOWN = (Step(None, 100.0, 15.0),)
+"""Kubernetes' defaults."""
+
+
+class Stabiliser:
+    """Kubernetes' behaviour: up at once, down to the most that was wanted within ``window``; in
+    either direction by as much as the step allows that allows most (``selectPolicy: Max``)."""
+
+    def __init__(
+        self,
+        window: float,
+        low: int,
+        high: int,
+        *,
+        up: Sequence[Step] = UP,
+        down: Sequence[Step] = DOWN,
+    ) -> None:
+        self._window, self._low, self._high, self._up, self._down = window, low, high, up, down
+        self._longest = max(step.period for step in (*up, *down))
         self._wanted: deque[tuple[float, int]] = deque()
-        self._added: deque[tuple[float, int]] = deque()
+        self._changes: deque[tuple[float, int]] = deque()
 
     def settle(self, now: float, current: int, wanted: int) -> int:
         """The number to have, of the number that is ``wanted``."""
         wanted = min(max(wanted, self._low), self._high)
-        recent, added = self._wanted, self._added
+        recent, changes = self._wanted, self._changes
         recent.append((now, wanted))
         while recent[0][0] < now - self._window:
             recent.popleft()
-        while added and added[0][0] <= now - UP_PERIOD:
-            added.popleft()
+        while changes and changes[0][0] <= now - self._longest:
+            changes.popleft()
         if wanted > current:
-            before = current - sum(count for _, count in added)
-            most = max(before + UP_COUNT, math.ceil(before * (1 + UP_SHARE)))
+            most = max(step.most(self._before(now, current, step)) for step in self._up)
             found = max(current, min(wanted, most))
-            added.append((now, found - current))
-            return found
-        return min(current, max(count for _, count in recent))
+        else:
+            found = min(current, max(count for _, count in recent))
+            if found < current:
+                least = min(step.fewest(self._before(now, current, step)) for step in self._down)
+                found = min(current, max(found, least))
+        if found != current:
+            changes.append((now, found - current))
+        return found
+
+    def _before(self, now: float, current: int, step: Step) -> int:
+        """Replicas when the period of ``step`` that ends now began."""
+        return current - sum(count for at, count in self._changes if at > now - step.period)
 
 
 class Hpa(Rule):
-    """Kubernetes' HorizontalPodAutoscaler for an average value of one metric: ceil(current x
-    metric / target), replicas that are not ready counting as idle."""
+    """Kubernetes' HorizontalPodAutoscaler for a metric of its pods: ceil(ready x average / target).
+
+    Replicas without metrics count as idle where the others want more, and as on target where they
+    want less; if that turns the direction, or comes within the tolerance, nothing happens
+    (``calcPlainMetricReplicas`` of Kubernetes' replica calculator).
+    """
 
     def __init__(self, metric: str, target: float, stabiliser: Stabiliser) -> None:
         self._metric, self._target, self._stabiliser = metric, target, stabiliser
 
     def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
         """As ``Rule``."""
-        total = sum(getattr(sample, self._metric) for sample in ready)
-        ratio = total / (self._target * current)
-        wanted = current
-        if abs(ratio - 1) > TOLERANCE:
-            wanted = math.ceil(ratio * current - 1e-9)  # rounding of the ratio
-        return self._stabiliser.settle(now, current, wanted)
+        return self._stabiliser.settle(now, current, self._wanted(current, ready))
+
+    def _wanted(self, current: int, ready: Sequence[Reading]) -> int:
+        if not ready:
+            return current
+        target, missing = self._target, current - len(ready)
+        total: float = sum(getattr(sample, self._metric) for sample in ready)
+        alone = total / (target * len(ready))
+        ratio = alone
+        if missing:
+            ratio = (total + (missing * target if alone < 1 else 0.0)) / (target * current)
+        if abs(ratio - 1) <= TOLERANCE or (alone > 1) != (ratio > 1):
+            return current
+        return math.ceil(ratio * current - ROUNDING)
+
+
+class Keda(Rule):
+    """KEDA's rule, which gives Kubernetes the sum of the metric as an external one, with a target
+    for each replica: ceil(sum / target), however many replicas have no metrics yet."""
+
+    def __init__(self, metric: str, target: float, stabiliser: Stabiliser) -> None:
+        self._metric, self._target, self._stabiliser = metric, target, stabiliser
+
+    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+        """As ``Rule``."""
+        wanted = sum(getattr(sample, self._metric) for sample in ready) / self._target
+        if abs(wanted / current - 1) <= TOLERANCE:
+            wanted = current
+        return self._stabiliser.settle(now, current, math.ceil(wanted - ROUNDING))
+
+
+class Kpa(Rule):
+    """AIBrix's KPA, after Knative's: ceil(sum / target) of the average over a long window, and over
+    a short one while that wants twice as many replicas as are ready; nothing is stopped in such a
+    panic, nor what was wanted within ``cooldown`` s."""
+
+    def __init__(self, metric: str, target: float, low: int, high: int, cooldown: float) -> None:
+        self._metric, self._target, self._low, self._high = metric, target, low, high
+        self._cooldown = cooldown
+        self._sums: deque[tuple[float, float]] = deque()
+        self._wanted: deque[tuple[float, int]] = deque()
+        self._panicked = -math.inf  # when it last had reason to
+        self._most = 0  # wanted since the panic began
+
+    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+        """As ``Rule``."""
+        sums, serving = self._sums, max(len(ready), 1)
+        sums.append((now, sum(getattr(sample, self._metric) for sample in ready)))
+        while sums[0][0] <= now - STABLE_OVER:
+            sums.popleft()
+        stable, panic = self._needed(now, STABLE_OVER), self._needed(now, PANIC_OVER)
+        if panic / serving >= PANIC_AT:
+            self._panicked = now
+        elif now > self._panicked + STABLE_OVER:
+            self._most = 0
+        wanted = self._bounded(stable, serving)
+        if now <= self._panicked + STABLE_OVER:
+            wanted = self._most = max(self._most, self._bounded(panic, serving))
+        recent = self._wanted
+        recent.append((now, min(max(wanted, self._low), self._high)))
+        while recent[0][0] < now - self._cooldown:
+            recent.popleft()
+        return max(count for _, count in recent)
+
+    def _needed(self, now: float, window: float) -> int:
+        """Replicas for the average over ``window`` s."""
+        seen = [total for at, total in self._sums if at > now - window]
+        return math.ceil(sum(seen) / len(seen) / self._target - ROUNDING)
+
+    @staticmethod
+    def _bounded(wanted: int, serving: int) -> int:
+        most, fewest = math.ceil(UP_RATE * serving), math.floor(serving / DOWN_RATE)
+        return min(max(wanted, fewest), most)
 
 
 class ByRate(Rule):
@@ -104,7 +233,7 @@ class ByRate(Rule):
 
     def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
         """As ``Rule``."""
-        return self._stabiliser.settle(now, current, math.ceil(rate / self._held - 1e-9))
+        return self._stabiliser.settle(now, current, math.ceil(rate / self._held - ROUNDING))
 
 
 class SaturationRule(Rule):

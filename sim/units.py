@@ -15,7 +15,7 @@ Share = float
 """From 0 to 1."""
 Count = int
 """Of at least 0."""
-# with these a record says what its fields hold, which whoever reads them from a file goes by
+# with these a record says what its fields hold, which readers of files go by
 
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import Document, free_directory, present, save
-from sim.commands.exits import told_errors
+from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
 
 
@@ -31,7 +31,7 @@ def ablate(
     report: Report = True,
 ) -> None:
     """Take a speed-up apart: what each technique brings over static, unpaged 16-bit batches."""
-    with told_errors():
+    with plain_errors():
         from sim.commands.output import progress
         from sim.planning.causes.ablate import ablate as run
         from sim.planning.causes.ablate_document import document
@@ -46,11 +46,5 @@ def ablate(
             found = run(loaded, local(jobs), order=names, batch=batch, saturate=saturate, tell=tell)
         answer = document(found)
         save(answer, directory, loaded)
-        page = _write_page if report else None
+        page = page_writer("ablate", report)
         present(answer, directory, view=ablate_view, write_page=page, as_json=as_json)
-
-
-def _write_page(target: Path, document: Document) -> Path:
-    from reports.pages.planning.ablate import write_ablate_report
-
-    return write_ablate_report(target, document)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.commands.exits import INFEASIBLE, told_errors
+from sim.commands.exits import INFEASIBLE, plain_errors
 from sim.commands.options import AsJson
 from sim.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LARGEST = 2**31 - 1
 """No count of anything is more."""
 
-MOST_SEATS = 262_144
+MOST_SLOTS = 262_144
 """Requests of the largest batch; time and memory of a prediction grow with it."""
 
 Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
@@ -51,7 +51,7 @@ Drafting = Annotated[
     str | None,
     typer.Option(
         "--drafter",
-        help="What drafts tokens, beside the model in memory: eagle, mtp, or the name or path of a "
+        help="What drafts tokens, also in memory: eagle, mtp, or the name or path of a "
         "draft model.",
     ),
 ]
@@ -134,7 +134,7 @@ def roofline(
     model: Model,
     gpu: Gpu,
     batch: Annotated[
-        list[int], typer.Option(min=1, max=MOST_SEATS, help="Batch size; may be repeated.")
+        list[int], typer.Option(min=1, max=MOST_SLOTS, help="Batch size; may be repeated.")
     ] = [
         1,
         32,
@@ -157,7 +157,7 @@ def roofline(
     as_json: AsJson = False,
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
-    with told_errors():
+    with plain_errors():
         from sim.planning.analysis import roofline_document
         from sim.terminal.analysis import roofline_view
         from sim.terminal.console import stdout
@@ -192,7 +192,7 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Compute how many requests fit in memory, line by line."""
-    with told_errors():
+    with plain_errors():
         from sim.memory.capacity import capacity
         from sim.planning.analysis import fit_document
         from sim.terminal.analysis import fit_view, layouts_view, stages_view

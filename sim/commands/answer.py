@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +82,23 @@ def present(
     note_size(directory)
 
 
+def page_writer(
+    command: str, wanted: bool, draws: Callable[[Document, Path], object] | None = None
+) -> WritePage | None:
+    """What writes the page of the answer of ``command``; None if it is not ``wanted``.
+
+    ``draws`` gives what the page draws beyond the answer, which is saved in that folder.
+    """
+
+    def write(target: Path, document: Document) -> None:
+        from reports.pages.planning import write_page
+
+        drawn = [] if draws is None else [draws(document, target.parent)]
+        write_page(command, target, document, *drawn)
+
+    return write if wanted else None
+
+
 def _page(write_page: WritePage, target: Path, document: Document) -> Path | None:
     """Write the page; a failure costs the page only, with a warning."""
     try:
@@ -100,9 +119,23 @@ def exit_code(codes: Iterable[int], which: str) -> int:
     return found.pop() if len(found) == 1 else 1
 
 
-def teller(command: str) -> Callable[[str], None]:
-    """A function that prints each step on stderr if that is a terminal, else one now and then."""
-    if sys.stderr.isatty():
-        return lambda text: typer.echo(text, err=True)
-    paced = Paced()
-    return lambda text: paced.tell(f"{command}: {text}")
+@dataclass(frozen=True)
+class Reporting:
+    """How a search tells of itself: each step in a line, and how far it is."""
+
+    say: Callable[[str], None]
+    count: Callable[[int, int], None]
+
+
+@contextmanager
+def telling(command: str) -> Iterator[Reporting]:
+    """Lines above a bar with the time left on stderr, if that is a terminal; else a line now and
+    then."""
+    if not sys.stderr.isatty():
+        paced = Paced()
+        yield Reporting(lambda text: paced.tell(f"{command}: {text}"), lambda done, total: None)
+        return
+    from sim.terminal.progress import bar
+
+    with bar(command, counted=False) as drawn:
+        yield Reporting(drawn.say, drawn.count)

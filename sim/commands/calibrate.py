@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from sim.commands import calibrate_import as import_commands
 from sim.commands import calibrate_verify as verify_command
-from sim.commands.exits import INTERRUPTED, told_errors
+from sim.commands.exits import INTERRUPTED, plain_errors
 from sim.errors import UsageError
 from sim.units import parse
 
@@ -92,7 +92,7 @@ def run(
     accept_drift: AcceptDrift = False,
 ) -> None:
     """Measure a device for some minutes, then fit and write its profile."""
-    with told_errors():
+    with plain_errors():
         from calibrate import session
 
         if out.exists() and fitted and not resume:
@@ -130,7 +130,7 @@ def fit(
     accept_drift: AcceptDrift = False,
 ) -> None:
     """Fit a profile to measurements made earlier, on any machine."""
-    with told_errors():
+    with plain_errors():
         if out.exists():
             raise UsageError(f"--out {out}: exists; give another name, or remove it")
         _fit(measurements, out, accept_drift)

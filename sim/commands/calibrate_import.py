@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def aiconfigurator(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="GPU file to write; default: GPU-FRAMEWORK.yaml."),
+        typer.Option("--out", "-o", help="File to write; default: GPU-FRAMEWORK.yaml or .json."),
     ] = None,
     bare: Annotated[
-        bool, typer.Option("--bare", help="The profile alone, as in the catalogue.")
+        bool, typer.Option("--bare", help="The profile alone, in JSON, as in the catalogue.")
     ] = False,
     force: Force = False,
 ) -> None:
@@ -44,10 +44,11 @@ def aiconfigurator(
     from calibrate.importers.aiconfigurator import locate
     from calibrate.importers.systems import from_aiconfigurator
 
-    with told_errors():
+    with plain_errors():
         tables = locate(path)
         gpus = names("aiconfigurator")
-        target = _free(out or Path(f"{gpus.get(system, system)}-{framework}.yaml"), force)
+        ending = "json" if bare else "yaml"
+        target = _free(out or Path(f"{gpus.get(system, system)}-{framework}.{ending}"), force)
         profile = from_aiconfigurator(tables, system, framework, version)
         _write(profile, target, None if bare else gpus[system])
 
@@ -64,7 +65,7 @@ def vidur(
     """Fit profiling files of Vidur (data/profiling/compute/GPU/MODEL/*.csv)."""
     from calibrate.importers.systems import from_vidur
 
-    with told_errors():
+    with plain_errors():
         target = _free(out or Path(f"{gpu}-vidur.yaml"), force)
         _write(from_vidur(files, gpu), target, gpu)
 
@@ -78,7 +79,7 @@ def measurements(
     """Fit measurements made by infersim calibrate, on any machine."""
     from calibrate import session
 
-    with told_errors():
+    with plain_errors():
         profile, _ = session.fit(file, _free(out, force), session.load_fit())
         _tell(profile, out)
 
@@ -93,15 +94,17 @@ def _free(target: Path, force: bool) -> Path:
 def _write(profile: Profile, target: Path, gpu: str | None) -> None:
     """Write a GPU file for the catalogue's ``gpu``, or the profile alone; say how good it is."""
     from sim import catalog
-    from sim.catalog.profile_file import to_document, to_yaml
+    from sim.catalog.profile_file import to_document, to_json, to_yaml
     from sim.results.whole_file import write_text
 
     document = to_document(profile)
-    if gpu is not None:
+    if gpu is None:
+        text = to_json(document)
+    else:
         entry = catalog.raw("gpus", gpu)
         del entry["names"]  # those of the catalogue's part
-        document = {**entry, "profile": document}
-    write_text(target, to_yaml(document))
+        text = to_yaml({**entry, "profile": document})
+    write_text(target, text)
     _tell(profile, target)
 
 

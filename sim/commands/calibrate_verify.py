@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson
 from sim.errors import UsageError, did_you_mean
 from sim.schedulers import POLICIES
@@ -82,7 +82,7 @@ def verify(
 ) -> None:
     """Compare predictions with the reference engine: calibrate, run, calibrate, compare."""
     started = time.monotonic()
-    with told_errors():
+    with plain_errors():
         from calibrate.device import open_device
         from calibrate.verify import traffic
         from calibrate.verify.budget import RUN, Wish

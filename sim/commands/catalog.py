@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson
 from sim.errors import UsageError
 
@@ -56,7 +56,7 @@ def show(
     from sim import catalog
     from sim.terminal.console import WIDTH
 
-    with told_errors():
+    with plain_errors():
         for kind in _kinds(name):
             text = yaml.safe_dump(
                 catalog.written(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
@@ -102,7 +102,7 @@ def explain_scenario(
     as_json: AsJson = False,
 ) -> None:
     """Explain every key of a scenario: meaning, unit, default, allowed values, example."""
-    with told_errors():
+    with plain_errors():
         from sim.scenario.reference import asked
         from sim.terminal.console import stdout
         from sim.terminal.reference import reference_view

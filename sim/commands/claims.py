@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import Document, free_directory, present, save
-from sim.commands.exits import told_errors
+from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Report
 
 
@@ -23,7 +23,7 @@ def claims(
     report: Report = True,
 ) -> None:
     """Test claims about serving by simulation; exit with 1 if one comes out unexpectedly."""
-    with told_errors():
+    with plain_errors():
         from sim.commands.output import progress
         from sim.planning.claims.check import check_claims
         from sim.planning.claims.claim import read_claims
@@ -35,12 +35,6 @@ def claims(
         with progress("claims") as tell:
             answer = check_claims(found, local(jobs), tell)
         save(answer, directory)
-        page = _write_page if report else None
+        page = page_writer("claims", report)
         present(answer, directory, view=claims_view, write_page=page, as_json=as_json)
     raise typer.Exit(1 if answer["unexpected"] else 0)
-
-
-def _write_page(target: Path, document: Document) -> Path:
-    from reports.pages.planning.claims import write_claims_report
-
-    return write_claims_report(target, document)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.commands.answer import Document, exit_code, present, save
-from sim.commands.exits import told_errors
+from sim.commands.answer import Document, exit_code, page_writer, present, save
+from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
 from sim.commands.output import progress
 from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
     from reports.frame.run_directory import SavedRun
+    from sim.planning.contrast.compare import Comparison
     from sim.scenario import Scenario
 
 RUNS = Path("runs")
@@ -58,14 +59,15 @@ def compare(
     report: Report = True,
 ) -> None:
     """Compare variants on the same traffic: paired differences, how sure they are, the best."""
-    with told_errors():
+    with plain_errors():
         from sim.results.run_directory import check_free, new_run_directory
         from sim.terminal.compare import compare_view
 
         check_free(output or new_run_directory(RUNS, "compare"))
         if len(paths) == 1 and not paths[0].is_dir():
             scenario = _scenario(paths[0], overrides, price, prices)
-            found = _of_scenario(scenario, varied, repetitions, jobs)
+            place = output or new_run_directory(RUNS, f"{scenario.name}-compare")
+            found = _of_scenario(scenario, varied, repetitions, jobs, place if report else None)
             runs = partial(_simulated, scenario)
         else:
             if varied or overrides or price or prices or repetitions is not None:
@@ -74,10 +76,10 @@ def compare(
                     "directories are compared as they are"
                 )
             found = _of_runs(paths)
+            place = output or new_run_directory(RUNS, f"{found['name']}-compare")
             runs = partial(_read, paths)
-        place = output or new_run_directory(RUNS, f"{found['name']}-compare")
         save(found, place)
-        page = partial(_write_page, runs) if report else None
+        page = page_writer("compare", report, runs)
         present(found, place, view=compare_view, write_page=page, as_json=as_json)
         code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
     raise typer.Exit(code)
@@ -91,8 +93,13 @@ def _scenario(path: Path, overrides: list[str], price: list[str], prices: Path |
 
 
 def _of_scenario(
-    scenario: Scenario, varied: list[str], repetitions: int | None, jobs: int
+    scenario: Scenario,
+    varied: list[str],
+    repetitions: int | None,
+    jobs: int,
+    drawn_in: Path | None,
 ) -> dict[str, Any]:
+    """The comparison; where a page in ``drawn_in`` will draw a run of every variant, with these."""
     from sim.planning.contrast.compare import REPETITIONS, Comparison
     from sim.planning.points.executors import local
     from sim.planning.points.grid import read_axes
@@ -101,8 +108,16 @@ def _of_scenario(
     if wanted is None:
         wanted = scenario.run.repetitions if scenario.run.repetitions > 1 else REPETITIONS
     asked = Comparison(scenario, tuple(read_axes(varied, "--vary")), wanted)
+    keep = drawn_in.absolute() / RUNS if drawn_in and _draws_all(asked) else None
     with progress("runs") as tell:
-        return asked.run(local(jobs), tell)
+        return asked.run(local(jobs), tell, keep)
+
+
+def _draws_all(asked: Comparison) -> bool:
+    """Whether a page draws a run of every variant."""
+    from reports.pages.planning.compare_runs import MOST_DRAWN
+
+    return len(asked.variants) <= MOST_DRAWN
 
 
 def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
@@ -114,15 +129,10 @@ def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
     return compare_runs(paths)
 
 
-def _write_page(runs: RunsToDraw, target: Path, document: Document) -> Any:
-    from reports.pages.planning.compare import write_compare_report
-
-    return write_compare_report(target, document, runs(document, target.parent))
-
-
 def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int, SavedRun]:
-    """The first repetition of the variants that a page draws, simulated once more, each a run of
-    its own under ``runs`` of ``place``: of all others only the figures are kept."""
+    """The first repetition of the variants that a page draws, each a run of its own under ``runs``
+    of ``place``: kept there, or simulated once more where there are many variants, of which only
+    the figures are."""
     from reports.frame.run_directory import PAGE, read
     from reports.pages.planning.compare_runs import chosen
     from sim.simulation import simulate
@@ -132,7 +142,8 @@ def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int,
         settings = document["variants"][index]["settings"]
         once = {**settings, "seed": document["seeds"][0], "run.repetitions": 1}
         folder = place / RUNS / str(index + 1)
-        simulate(scenario.override(once)).save(folder, report=True)
+        if not folder.exists():
+            simulate(scenario.override(once)).save(folder, report=True)
         found[index] = replace(read(folder), page=f"{RUNS}/{folder.name}/{PAGE}")
     return found
 

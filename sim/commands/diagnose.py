@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import Document, free_directory, present, save
-from sim.commands.exits import told_errors
+from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
 from sim.errors import UsageError
 
@@ -24,7 +24,7 @@ def diagnose(
     report: Report = True,
 ) -> None:
     """Find what limits a run and what to change first, if anything, by runs with each change."""
-    with told_errors():
+    with plain_errors():
         from sim.commands.output import progress
         from sim.planning.causes.diagnose import diagnose as run
         from sim.planning.causes.diagnose_document import document
@@ -39,7 +39,7 @@ def diagnose(
             found = run(loaded, local(jobs), target=str(file), given=overrides, tell=tell)
         answer = document(found)
         save(answer, directory, loaded)
-        page = _write_page if report else None
+        page = page_writer("diagnose", report)
         present(
             answer,
             directory,
@@ -58,9 +58,3 @@ def _scenario_of(asked: Path) -> Path:
     if not resolved.is_file():
         raise UsageError(f"{asked}: has no resolved.yaml, so it is no directory of a run")
     return resolved
-
-
-def _write_page(target: Path, document: Document) -> Path:
-    from reports.pages.planning.diagnose import write_diagnose_report
-
-    return write_diagnose_report(target, document)

@@ -21,7 +21,7 @@ INTERRUPTED = SIGNALLED + 2
 
 
 @contextmanager
-def told_errors() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """Turn a user's mistake into its message and exit code, never into a traceback."""
     try:
         yield

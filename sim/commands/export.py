@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def export(
     ] = False,
 ) -> None:
     """Write a run, simulated or observed, in a format that other programs read."""
-    with told_errors():
+    with plain_errors():
         from sim.export import files, pictures, source
 
         if to != "vllm-sweep" and len(runs) > 1:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.answer import Document, free_directory, present, save, teller
-from sim.commands.exits import told_errors
+from sim.commands.answer import free_directory, page_writer, present, save, telling
+from sim.commands.exits import plain_errors
 from sim.commands.options import (
     AnswerOutput,
     AsJson,
+    Jobs,
     Overrides,
     PriceFile,
     Prices,
@@ -40,34 +41,45 @@ def find(
         float, typer.Option(help="How close the load that holds is to one that fails.")
     ] = 0.02,
     scale: ScaleTrace = "compress",
+    jobs: Jobs = -1,
     output: AnswerOutput = None,
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
     """Find the highest load that meets the SLO, and what breaks first above it."""
-    with told_errors():
+    with plain_errors():
         from sim.planning.load.find import find as search
         from sim.planning.load.find_document import document
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
         from sim.terminal.find import find_view
 
+        if jobs == 0 or jobs < -1:
+            raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
         if not 0.001 <= tolerance <= 0.5:
             raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = load_scenario(scenario, overrides)
         loaded = with_prices(loaded, price, prices, [pool.gpu for pool in loaded.pools])
         directory = free_directory(output, f"{loaded.name}-find")
-        with explained(loaded, directory if report else None):
-            found = search(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
-        page = _write_page if report else None
+        with explained(loaded, directory if report else None), telling("find") as told:
+            found = search(
+                loaded,
+                what,
+                tolerance=tolerance,
+                tell=_probes(told.say),
+                scale=scale,
+                jobs=jobs,
+                progress=told.count,
+            )
+        page = page_writer("find", report)
         answer = document(found)
         save(answer, directory)
         present(answer, directory, view=find_view, write_page=page, as_json=as_json)
 
 
-def _probes() -> Callable[[Probe], None]:
-    """A function that reports each load that was tried, and how many there were."""
-    say, tried = teller("find"), count(1)
+def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:
+    """A function that says of each load that was tried what came of it."""
+    tried = count(1)
 
     def tell(probe: Probe) -> None:
         from sim.planning.points.wording import counted
@@ -77,9 +89,3 @@ def _probes() -> Callable[[Probe], None]:
         say(f"load {next(tried)}: {probe.load:.4g}: {word}, {runs}")
 
     return tell
-
-
-def _write_page(target: Path, document: Document) -> Any:
-    from reports.pages.planning.find import write_find_report
-
-    return write_find_report(target, document)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sim.commands.exits import SIGNALLED, told_errors
+from sim.commands.exits import SIGNALLED, plain_errors
 from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.commands.output import progress, save, show, write_page
 from sim.errors import InfersimError, UsageError
@@ -108,7 +108,7 @@ def observe(
 
     With --from, import what another program recorded of a real run.
     """
-    with told_errors():
+    with plain_errors():
         if recorded is not None:
             own: dict[str, object] = {
                 "--device": device,
@@ -174,7 +174,7 @@ def batching(
     threads: Threads = None,
 ) -> None:
     """Show which operators run once for the whole batch, and which once for each request."""
-    with told_errors():
+    with plain_errors():
         from calibrate.device import open_device
         from calibrate.engine.explain import trace, view
         from sim import catalog

@@ -70,14 +70,10 @@ def progress(what: str = "requests") -> Iterator[Callable[[int, int], None]]:
         paced = Paced()
         yield lambda done, total: paced.count(what, done, total)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from sim.terminal.progress import bar
 
-    from sim.terminal.console import stderr
-
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr(), transient=True) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with bar(what) as drawn:
+        yield drawn.count
 
 
 def note_size(directory: Path) -> None:

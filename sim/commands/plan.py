@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sim.commands.answer import Document, free_directory, present, save, teller
-from sim.commands.exits import told_errors
+from sim.commands.answer import free_directory, page_writer, present, save, telling
+from sim.commands.exits import plain_errors
 from sim.commands.options import (
     AnswerOutput,
     AsJson,
@@ -79,7 +79,7 @@ def plan(
     report: Report = True,
 ) -> None:
     """Find the cheapest fleets that hold a load within the SLO, and say why others are not."""
-    with told_errors():
+    with plain_errors():
         from sim.planning.fleet.choose import choose
         from sim.planning.fleet.plan_document import document
         from sim.scenario import load_scenario
@@ -103,10 +103,10 @@ def plan(
             survive,
         )
         directory = free_directory(output, f"{loaded.name}-plan")
-        with explained(loaded, directory if report else None):
-            plan = choose(loaded, question, jobs=jobs, tell=teller("plan"))
+        with explained(loaded, directory if report else None), telling("plan") as told:
+            plan = choose(loaded, question, jobs=jobs, tell=told.say, progress=told.count)
         found = document(plan, file=str(scenario), given=overrides)
-        page = _write_page if report else None
+        page = page_writer("plan", report)
         save(found, directory)
         present(found, directory, view=plan_view, write_page=page, as_json=as_json)
 
@@ -183,9 +183,3 @@ def _size(option: str, word: str) -> int:
     if not word.isdecimal() or not 1 <= int(word) <= MOST_GPUS:
         raise UsageError(f"{option}: expected whole numbers from 1 to {MOST_GPUS:,}; got {word!r}")
     return int(word)
-
-
-def _write_page(target: Path, document: Document) -> Any:
-    from reports.pages.planning.plan import write_plan_report
-
-    return write_plan_report(target, document)

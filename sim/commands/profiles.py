@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim.commands.calibrate import app
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.commands.observe import explain, observe
 from sim.commands.options import AsJson
 from sim.commands.output import made
@@ -48,7 +48,7 @@ def report(
     ] = False,
 ) -> None:
     """Show a profile: errors, measured against predicted, ceilings, parameters."""
-    with told_errors():
+    with plain_errors():
         from calibrate.inspection.console import profile_view
         from calibrate.inspection.document import document, points
         from calibrate.inspection.find import find
@@ -65,7 +65,7 @@ def report(
             return
         from reports.pages.profile import write_profile_report
 
-        target = output or _beside(found, profile)
+        target = output or _next_to(found, profile)
         try:
             write_profile_report(target, {**described, "made": made()}, points(found, measured))
         except OSError as error:
@@ -73,7 +73,7 @@ def report(
         console.print(f"Page: {target}", soft_wrap=True)
 
 
-def _beside(found: FoundProfile, given: str) -> Path:
+def _next_to(found: FoundProfile, given: str) -> Path:
     """Where the page goes by default: next to a file, else into the working directory."""
     path = Path(given)
     return path.with_suffix(".html") if path.is_file() else Path(f"{found.name}.html")
@@ -87,7 +87,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Compare two profiles: times over shapes that both have measured, parameters, errors."""
-    with told_errors():
+    with plain_errors():
         from calibrate.inspection.compare import compare, to_document
         from calibrate.inspection.console import comparison_view
         from calibrate.inspection.find import find

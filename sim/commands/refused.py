@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +37,10 @@ def _write(scenario: Scenario, directory: Path, error: InfeasibleError) -> None:
         from reports.pages.planning.refused import write_refusal
         from sim.metrics.asked import asked, changed
         from sim.results.run_directory import REFUSAL
+        from sim.version import version
 
         document = {
-            "infersim": version("infersim"),
+            "infersim": version(),
             "scenario": scenario.name,
             "asked": asked(scenario) | changed(scenario),
             "reason": str(error),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
+from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, plain_errors
 from sim.commands.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
 from sim.commands.output import made, note_size, progress, save, show, write_page
 from sim.commands.refused import explained
@@ -51,7 +51,7 @@ def run(
     """Simulate a scenario, write a run directory and print what came of it."""
     # numpy starts a thread for every core when it is imported; a run multiplies no matrices
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with told_errors():
+    with plain_errors():
         from sim.loop.clock import Stop
         from sim.results.run_directory import new_run_directory
         from sim.scenario import load_scenario

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson, Jobs
 from sim.commands.output import made
 from sim.errors import InfersimError
@@ -54,7 +54,7 @@ def score(
     ] = None,
 ) -> None:
     """Predict every row of tables of measurements, and say how far off the predictions are."""
-    with told_errors():
+    with plain_errors():
         from calibrate.scoring import Given, score_all
         from calibrate.scoring.console import view
         from calibrate.scoring.document import to_document

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import Document, free_directory, present, save
-from sim.commands.exits import told_errors
+from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report, ScaleTrace
 
 
@@ -26,7 +26,7 @@ def sensitivity(
     report: Report = True,
 ) -> None:
     """Show how far the verdict depends on uncertain inputs: times, overhead, lengths, ..."""
-    with told_errors():
+    with plain_errors():
         from sim.commands.output import progress
         from sim.planning.causes.sensitivity import sensitivity as run
         from sim.planning.causes.sensitivity_document import document
@@ -42,11 +42,5 @@ def sensitivity(
             found = run(loaded, local(jobs), ranges=wanted, scale=scale, tell=tell)
         answer = document(found)
         save(answer, directory, loaded)
-        page = _write_page if report else None
+        page = page_writer("sensitivity", report)
         present(answer, directory, view=sensitivity_view, write_page=page, as_json=as_json)
-
-
-def _write_page(target: Path, document: Document) -> Path:
-    from reports.pages.planning.sensitivity import write_sensitivity_report
-
-    return write_sensitivity_report(target, document)

@@ -6,7 +6,6 @@ any other run, and its results are printed. A second signal cuts off who is stil
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.commands.output import save, show, write_page
 from sim.errors import UsageError
@@ -57,9 +56,11 @@ def serve(
 ) -> None:
     """Serve clients with the timing of a scenario's fleet, until stopped; then write the run."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with told_errors():
+    with plain_errors():
         if find_spec("aiohttp") is None or find_spec("prometheus_client") is None:
             raise UsageError("the server needs more packages: pip install 'infersim[serve]'")
+        import asyncio
+
         from sim.own import load_function
         from sim.results.run_directory import check_free, new_run_directory
         from sim.scenario import load_scenario

@@ -6,12 +6,12 @@ The directory fills point by point; the table, and only then the page, are made 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.answer import Document, exit_code, present
-from sim.commands.exits import INTERRUPTED, told_errors
+from sim.commands.answer import exit_code, page_writer, present
+from sim.commands.exits import INTERRUPTED, plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
 from sim.commands.output import progress
 from sim.errors import UsageError
@@ -58,7 +58,7 @@ def sweep(
     report: Report = True,
 ) -> None:
     """Simulate every point of a grid of values, in parallel, and show how the figures change."""
-    with told_errors():
+    with plain_errors():
         from dataclasses import replace
 
         from sim.planning.sweep.sweep import document
@@ -74,7 +74,7 @@ def sweep(
             _run(asked, store, executor)
             found = document(asked, store.known)
             store.finish(found)
-        page = _write_page if report else None
+        page = page_writer("sweep", report)
         present(found, store.path, view=sweep_view, write_page=page, as_json=as_json)
         codes = (row["exit_code"] for row in found["results"])
         code = exit_code(codes, f"{found['points']:,} points")
@@ -134,9 +134,3 @@ def _run(asked: Sweep, store: Store, executor: Executor) -> None:
         done = f"{len(store.known):,} points are kept"
         typer.echo(f"interrupted: {done}; infersim sweep --resume {store.path}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _write_page(target: Path, document: Document) -> Any:
-    from reports.pages.planning.sweep import write_sweep_report
-
-    return write_sweep_report(target, document)

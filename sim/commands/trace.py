@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.commands.exits import told_errors
+from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson
 from sim.errors import UsageError
 
@@ -33,7 +33,7 @@ def trace_describe(
     as_json: AsJson = False,
 ) -> None:
     """Describe a trace: number of requests, burstiness, lengths."""
-    with told_errors():
+    with plain_errors():
         from sim.workload.traces.tools import describe, to_text
 
         figures = describe(file, trace_format)
@@ -45,7 +45,7 @@ def trace_convert(
     file: TraceFile, output: PlainFile, trace_format: Format = "auto", force: Force = False
 ) -> None:
     """Write a trace as plain CSV: arrival_s, prompt_tokens, output_tokens."""
-    with told_errors():
+    with plain_errors():
         from sim.workload.traces import read_trace
         from sim.workload.traces.tools import check_free, write_trace
 
@@ -70,7 +70,7 @@ def trace_sample(
     force: Force = False,
 ) -> None:
     """Write a part of a trace as plain CSV; its first request arrives at 0."""
-    with told_errors():
+    with plain_errors():
         from sim.workload.traces import read_trace
         from sim.workload.traces.tools import (
             check_free,
@@ -119,7 +119,7 @@ def trace_scale(
     them. Smaller gaps make each burst denser and shorter. With both, the copies
     come first.
     """
-    with told_errors():
+    with plain_errors():
         from sim.workload.traces import read_trace
         from sim.workload.traces.tools import check_free, write_trace
 

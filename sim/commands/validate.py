@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrate.validation import Called
-from sim.commands.exits import SLO_MISSED, told_errors
+from sim.commands.exits import SLO_MISSED, plain_errors
 from sim.commands.options import AsJson, Overrides
 from sim.commands.output import made
 from sim.errors import UsageError
@@ -85,7 +85,7 @@ def validate_run(
     ] = None,
 ) -> None:
     """Compare an observed run with its prediction: errors, where they come from, what to change."""
-    with told_errors():
+    with plain_errors():
         runs, scenario = _told_apart(paths)
         if fit_engine is not None and not _told_by_requests(runs, repeat, fit_kernels):
             _fit([*runs, *repeat], scenario, overrides, gpu, fit_engine, fit_kernels, as_json)

@@ -18,7 +18,7 @@ from sim.selftest.loop import LineTimer, Played, play, scheduler
 from sim.workload import OpenTraffic
 from sim.workload.traffic import TrafficChunk
 
-PRICE = {"fixed": 2.0**-8, "sequence": 2.0**-14, "context": 2.0**-22, "prompt": 2.0**-16}
+TIMES = {"fixed": 2.0**-8, "sequence": 2.0**-14, "context": 2.0**-22, "prompt": 2.0**-16}
 """An iteration time in which everything counts (s)."""
 
 
@@ -122,13 +122,13 @@ def burst_check(
     played = play(
         burst(prompts, outputs),
         policy or scheduler(batching, slots=len(prompts)),
-        timer or LineTimer(**PRICE),
+        timer or LineTimer(**TIMES),
     )
     if POLICIES[batching].shape.padded:
         prompts = [max(prompts)] * len(prompts)
         outputs = [max(outputs)] * len(outputs)
-    seconds = PRICE["fixed"] + len(prompts) * PRICE["sequence"] + sum(prompts) * PRICE["prompt"]
+    seconds = TIMES["fixed"] + len(prompts) * TIMES["sequence"] + sum(prompts) * TIMES["prompt"]
     for step in range(max(outputs) - 1):
         held = [p + step for p, o in zip(prompts, outputs, strict=True) if o > step + 1]
-        seconds += PRICE["fixed"] + len(held) * PRICE["sequence"] + sum(held) * PRICE["context"]
+        seconds += TIMES["fixed"] + len(held) * TIMES["sequence"] + sum(held) * TIMES["context"]
     return equal(name, seconds, float(played.requests["finish"].max()))

@@ -252,7 +252,7 @@ TOLD = (
 
 def _of_what(memory: Capacity) -> str:
     if memory.of_static:
-        return "for weights and KV cache, and what comes beside"
+        return "for weights and KV cache, and what comes on top"
     return "of what is free" if memory.of_free else "(gpu_memory_utilization)"
 
 

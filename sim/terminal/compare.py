@@ -33,6 +33,11 @@ WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
 ROUTED = ("prefix_cache.hit_rate", "routing.tokens_over_mean")
 """Figures that it is shown in addition where routers are compared."""
 
+COSTS = (
+    "verdict.attainment", "cost.usd_per_million_output_tokens", "energy.joules_per_output_token"
+)  # fmt: skip
+"""Figures in addition where variants do not cost the same: what they serve for it."""
+
 MOST_OWN = 4
 """A user's own metrics side by side; more go into a table below."""
 
@@ -51,6 +56,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield _table(document, SHOWN if limited(document) else WITHOUT_SLO)
         if any(axis["key"] == "router" for axis in varied(document)):
             yield _table(document, ROUTED)
+        if limited(document) and _cost_differs(by_key):
+            yield _table(document, COSTS)
         own = [key for key in by_key if key.startswith(PREFIX)]
         for at in range(0, len(own), MOST_OWN):
             yield Text("Metrics of your own", style="bold")
@@ -70,6 +77,12 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield Text(f"failed: {variant['label']}: {first}", style="red")
     for note in document["notes"]:
         yield Text(f"Note: {note}", style="yellow")
+
+
+def _cost_differs(by_key: Mapping[str, Any]) -> bool:
+    """Whether one variant costs a tenth more than another one."""
+    known = [cost for cost in by_key.get(COSTS[1], {"means": []})["means"] if cost is not None]
+    return bool(known) and max(known) > 1.1 * min(known)
 
 
 def _table(document: Mapping[str, Any], wanted: Sequence[str]) -> Table:

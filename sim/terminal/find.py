@@ -85,8 +85,8 @@ def _table(document: Mapping[str, Any], probes: list[Mapping[str, Any]]) -> Tabl
     for title in titles:
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for probe in probes:
-        promises = probe["promises"]
-        kept = min(promises, key=lambda p: p["low"] - p["target"]) if promises else None
+        objectives = probe["promises"]
+        kept = min(objectives, key=lambda p: p["low"] - p["target"]) if objectives else None
         style = STYLES[probe["outcome"]]
         style += " bold" if probe["load"] == document["load"] else ""
         table.add_row(

@@ -36,7 +36,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     )
     for line in traffic_text(document):
         yield Text(line)
-    yield Text(f"SLO: {promised(document)}")
+    yield Text(f"SLO: {wanted_slo(document)}")
     best = fleets[0]
     yield Text(
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
@@ -91,7 +91,7 @@ def further_notes(document: Mapping[str, Any]) -> list[str]:
     return [note for note in document.get("format_notes", ()) if note not in said]
 
 
-def promised(document: Mapping[str, Any]) -> str:
+def wanted_slo(document: Mapping[str, Any]) -> str:
     """What had to hold, in one line."""
     limits = document["constraints"]
     told = list(document["promises"]) or ["none, so a fleet holds what the verdict calls stable"]
