@@ -15,7 +15,7 @@ from sim.planning.points.wording import OPEN
 from sim.units import show_share
 
 NOTHING = 0.02
-"""Bars that are a smaller part of the room for words beside them have none."""
+"""Bars that are a smaller part of the room for words next to them have none."""
 
 
 class EndsBar(NamedTuple):
@@ -108,7 +108,7 @@ def _side(own: list[EndsBar], bar: EndsBar, now: float) -> tuple[float, float]:
 
 
 def _beside(bar: EndsBar, now: float, room: float) -> str:
-    """Which end it is, and the verdict where that is another one; nothing beside no bar."""
+    """Which end it is, and the verdict where that is another one; nothing next to no bar."""
     if 100 * abs(bar.share - now) < NOTHING * room:
         return ""
     return ": ".join(text for text in (bar.text, bar.flips) if text)

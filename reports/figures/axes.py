@@ -1,4 +1,4 @@
-"""Provides the axes of a profile's figures: logarithmic, with a line and a label at each decade."""
+"""Provides what figures of kernels share: logarithmic axes, legends, lines to compare with."""
 
 from __future__ import annotations
 
@@ -46,4 +46,17 @@ def legend() -> dict[str, Any]:
         "yanchor": "bottom",
         "bgcolor": "rgba(0, 0, 0, 0)",
         "font": {"size": 12, "color": theme.PAGE["ink"].light},
+    }
+
+
+def reference_line(x: list[float], y: list[float], dash: str) -> dict[str, Any]:
+    """A thin grey line to compare points with, without a name of its own."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "line": {"color": theme.PAGE["muted"].light, "width": 1, "dash": dash},
+        "hoverinfo": "skip",
+        "showlegend": False,
     }

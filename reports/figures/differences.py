@@ -77,7 +77,7 @@ def _linear(found: Mapping[str, Any], values: Sequence[float]) -> tuple[dict[str
 def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     """The differences of the metric called ``key`` (of the document's ``figures``).
 
-    Green is better than the base, red is worse, grey cannot be told from it.
+    Green is better than the base, red is worse, grey cannot be distinguished from it.
     """
     found = _entry(document, key)
     parts = [None if each is None else each["relative"] for each in found["differences"]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend, logarithmic
+from reports.figures.axes import legend, logarithmic, reference_line
 from reports.figures.kernel_names import Own
 from reports.frame import theme
 
@@ -19,7 +19,7 @@ def figure(own: Own) -> go.Figure:
     both = [*own.columns["measured"], *own.columns["predicted"]]
     ends = [min(both) / 1.5, max(both) * 1.5]
     traces: list[dict[str, Any]] = [
-        _line(ends, [end * ratio for end in ends], "solid" if ratio == 1 else "dot")
+        reference_line(ends, [end * ratio for end in ends], "solid" if ratio == 1 else "dot")
         for ratio in (1.0, AWAY, 1 / AWAY)
     ]
     for precision in own.precisions:
@@ -32,18 +32,6 @@ def figure(own: Own) -> go.Figure:
         "legend": legend(),
     }
     return go.Figure(data=traces, layout=layout)
-
-
-def _line(x: list[float], y: list[float], dash: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": {"color": theme.PAGE["muted"].light, "width": 1, "dash": dash},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
 
 
 def _points(columns: dict[str, list[Any]], precision: str) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Draws what the KV cache holds over time, as areas: used, reserved but empty, free; where there is
-a prefix cache, also what several requests share, and what is cached and nobody holds.
+a prefix cache, also what several requests share, and what is cached but held by no request.
 
 The areas at any moment add up to the KV cache of the whole fleet. In a long run each column of the
 screen shows the mean over its time, with a line for the most that was reserved in it.

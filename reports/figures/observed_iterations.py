@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend, logarithmic
+from reports.figures.axes import legend, logarithmic, reference_line
 from reports.frame import theme
 
 MOST_POINTS = 1500
@@ -29,7 +29,7 @@ def against(series: Columns) -> go.Figure:
     ]
     ends = [min(known) / 1.2, max(known) * 1.2]
     traces = [
-        _line(ends, [end * ratio for end in ends], "solid" if ratio == 1 else "dot")
+        reference_line(ends, [end * ratio for end in ends], "solid" if ratio == 1 else "dot")
         for ratio in (1.0, AWAY, 1 / AWAY)
     ]
     traces += [
@@ -95,18 +95,6 @@ def _points(
         "y": list(y),
         "marker": {"size": 5, "opacity": 0.6, "color": tone.light},
         "hovertemplate": hover,
-    }
-
-
-def _line(x: list[float], y: list[float], dash: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": {"color": theme.PAGE["muted"].light, "width": 1, "dash": dash},
-        "hoverinfo": "skip",
-        "showlegend": False,
     }
 
 

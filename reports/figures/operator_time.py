@@ -15,7 +15,7 @@ from sim.metrics.bound_words import bound_name
 ROW, FRAME = 26, 96
 """Height (px) of an operator, and of what stands around them."""
 
-NOT_APART = "not told apart"
+NOT_APART = "not distinguished"
 """The bound of operators of which nothing else is known."""
 
 HOST = "host"

@@ -5,7 +5,7 @@ Distributions of a latency, and how many requests run or wait over time. Times i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,31 @@ class DrawnVariant(NamedTuple):
     requests: pd.DataFrame
     timeseries: pd.DataFrame
     trail: Trail | None
+    fleet: Mapping[str, Any] | None = None
+    """What its pools had over time, where they are several or scaled (``charts.json``)."""
+    replicas: float = 0.0
+    """Of a fleet without that."""
+
+
+def held(variants: Sequence[DrawnVariant]) -> go.Figure | None:
+    """Replicas held over time, all pools together; None unless a variant's number changes."""
+    traces, end, changes = [], max((_end(each) for each in variants), default=0.0), False
+    for each in variants:
+        edges, values = [0.0, _end(each)], [each.replicas]
+        if each.fleet is not None:
+            edges = [float(edge) for edge in each.fleet["edges"]]
+            values = np.sum([pool["held"] for pool in each.fleet["pools"]], axis=0).tolist()
+        changes |= len(set(values)) > 1
+        hover = f"{plain(each.label)}: %{{y:,.3~g}} replicas at %{{x:.4~g}} s<extra></extra>"
+        traces.append(_line(each) | {"x": edges, "y": [*values, values[-1]]})
+        traces[-1]["hovertemplate"] = hover
+    if not changes:
+        return None
+    layout = _layout() | {
+        "xaxis": theme.axis("time since the start (s)") | {"range": [0, end]},
+        "yaxis": theme.axis("replicas held") | {"rangemode": "tozero"},
+    }
+    return go.Figure(data=traces, layout=layout)
 
 
 def distributions(

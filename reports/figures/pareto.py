@@ -1,6 +1,6 @@
 """Draws the points of a sweep by two metrics, with the Pareto front of those that none beats.
 
-Points that are overloaded or miss the SLO are left out while others remain: nobody runs there.
+Points that are overloaded or miss the SLO are left out while others remain: no operator runs there.
 
 ``speed``: output tokens per second of a GPU against those that a user sees (1 over the median
 TPOT); more of both is better. ``cost``: USD per 1M tokens (prompt + output) against TTFT at the

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from reports.frame import theme
 
 MOST_LINES = 8
-"""Lines that can be told apart in one figure."""
+"""Lines that can be distinguished in one figure."""
 
 BATCHING = "scheduler.batching"
 """The setting whose values have colours of their own."""
@@ -53,7 +53,7 @@ def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
     """Colour and dash of variants by their settings. Batching policies have the colours that they
     have everywhere; others take all colours first, then again with dashes.
 
-    >>> [each.dash for each in styles([{"seats": seats} for seats in range(5)])]
+    >>> [each.dash for each in styles([{"slots": slots} for slots in range(5)])]
     ['solid', 'solid', 'solid', 'solid', 'dash']
     """
     if variants and all(BATCHING in settings for settings in variants):

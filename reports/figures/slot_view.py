@@ -18,10 +18,10 @@ from sim.results.trail_files import Trail
 from sim.schedulers import POLICIES
 from sim.trails.courses import Courses
 from sim.trails.iterations import Iterations
-from sim.trails.seats import Phase, Stay, batch_ends, overlapping, seating
+from sim.trails.slots import Phase, Stay, batch_ends, overlapping, placement
 from sim.units import show_time
 
-SEATS, SPARE, LANES = 40, 8, 12
+SLOTS, SPARE, LANES = 40, 8, 12
 """Most slots that are drawn (a few more where that shows all), and most lanes of waiting requests:
 where more wait at once, their number is drawn instead."""
 
@@ -73,7 +73,7 @@ class SlotView:
     end: float
     duration: float
     replicas: SlotCounts
-    seats: SlotCounts
+    slots: SlotCounts
     lanes: SlotCounts
     requests: SlotCounts
     vague: int
@@ -88,7 +88,7 @@ def slot_view(
     batching: str = "continuous",
     trail: Trail | None = None,
     window: tuple[float, float] | None = None,
-    slots: int = SEATS,
+    slots: int = SLOTS,
 ) -> SlotView | None:
     """The part that is drawn; None where no request ever ran.
 
@@ -124,17 +124,17 @@ def slot_view(
         if len(touching) <= FEW_REQUESTS or last:
             # of those that wait all the time a few are enough to fill the lanes
             chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:])
-            found = seating(
+            found = placement(
                 rows, iterations, chosen.tolist(), duration, after=after, courses=courses
             )
-            seats = found.seats if found.seats <= slots + SPARE else slots
+            drawn_slots = found.slots if found.slots <= slots + SPARE else slots
             lanes = max(found.lanes, len(waiting))
             crowded = lanes > LANES
             shown = 0 if crowded else lanes
             kept = tuple(
                 stay
                 for stay in found.stays
-                if stay.lane < (seats if stay.seated else shown)
+                if stay.lane < (drawn_slots if stay.in_slot else shown)
                 and stay.end > start
                 and stay.start < end
             )
@@ -150,7 +150,7 @@ def slot_view(
         end=end,
         duration=duration,
         replicas=SlotCounts(1, len(replicas)),
-        seats=SlotCounts(seats, found.seats),
+        slots=SlotCounts(drawn_slots, found.slots),
         lanes=SlotCounts(shown, lanes),
         requests=SlotCounts(
             len(set(ids)), int((~requests["status"].isin(("rejected", "failed"))).sum())
@@ -197,7 +197,7 @@ def _decoding(stays: Sequence[Stay], start: float, end: float) -> float | None:
     """The share of the drawn slots' time in which they decode; None where nothing is drawn."""
     spent = dict.fromkeys((True, False), 0.0)
     for stay in stays:
-        for part in stay.parts if stay.seated else ():
+        for part in stay.parts if stay.in_slot else ():
             inside = min(part.end, end) - max(part.start, start)
             spent[part.phase == "decode"] += max(0.0, inside)
     total = sum(spent.values())
@@ -214,8 +214,8 @@ def caption(view: SlotView) -> str:
         told.append(f"Around the middle of the run: {span}.")
     if view.replicas.all > 1:
         told.append(f"One of {view.replicas.all:,} replicas.")
-    if view.seats.drawn < view.seats.all:
-        told.append(f"The lowest {view.seats.drawn:,} of {view.seats.all:,} slots.")
+    if view.slots.drawn < view.slots.all:
+        told.append(f"The lowest {view.slots.drawn:,} of {view.slots.all:,} slots.")
     if view.decoding is not None:
         told.append(f"{view.decoding:.0%} of the time of these slots is spent on decoding.")
     if view.vague:

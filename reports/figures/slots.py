@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from reports.figures.slot_view import QueueView, SlotView, slot_view
 from reports.frame import theme
 from sim.results.trail_files import Trail
-from sim.trails.seats import Phase, SlotPart
+from sim.trails.slots import Phase, SlotPart
 
 LABELS: dict[Phase, str] = {
     "queue": "waits in the queue",
@@ -55,7 +55,7 @@ class SlotBar(NamedTuple):
     """One bar: a part of a stay, with where it stands and whose it is."""
 
     part: SlotPart
-    seated: bool
+    in_slot: bool
     lane: int
     request: int
 
@@ -74,12 +74,12 @@ def figure(
 def draw(view: SlotView) -> go.Figure:
     """The slot chart of what ``slot_view`` chose."""
     bars = [
-        SlotBar(part, stay.seated, stay.lane, number)
+        SlotBar(part, stay.in_slot, stay.lane, number)
         for stay, number in zip(view.stays, view.ids, strict=True)
         for part in stay.parts
         if part.end > view.start and part.start < view.end
     ]
-    pitch = _pitch(view.seats.drawn + view.lanes.drawn)
+    pitch = _pitch(view.slots.drawn + view.lanes.drawn)
     named = pitch >= SMALL
     traces = [
         _trace([bar for bar in bars if bar.part.phase == phase], phase, view, named)
@@ -115,7 +115,7 @@ def _pitch(rows: int) -> int:
 
 def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> dict[str, Any]:
     """All bars of one phase; it stands in one panel only."""
-    seated = bars[0].seated
+    in_slot = bars[0].in_slot
     span = view.end - view.start
     starts = [max(bar.part.start, view.start) for bar in bars]
     ends = [min(bar.part.end, view.end) for bar in bars]
@@ -134,7 +134,7 @@ def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> di
         "x": [end - start for start, end in zip(starts, ends, strict=True)],
         "base": starts,
         "y": [bar.lane + 1 for bar in bars],
-        "yaxis": "y" if seated else "y2",
+        "yaxis": "y" if in_slot else "y2",
         "width": 0.82,
         "text": texts,
         "textposition": "inside",
@@ -183,10 +183,10 @@ def _border(phase: Phase, bars: list[SlotBar], span: float) -> float:
 
 
 def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
-    seats, lanes = view.seats.drawn, view.lanes.drawn
+    slots, lanes = view.slots.drawn, view.lanes.drawn
     below = QUEUE if view.queue is not None else pitch * lanes
     between = BETWEEN if below else 0
-    plot = pitch * seats + below + between
+    plot = pitch * slots + below + between
     layout = theme.layout() | {
         "barmode": "overlay",
         "bargap": 0,
@@ -211,8 +211,8 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
         "anchor": "y2" if below else "y",
     }
     cut = below / plot
-    layout["yaxis"] = _rows(seats) | {"domain": [cut + between / plot, 1] if below else [0, 1]}
-    layout["annotations"] = [_heading("slots of the batch", 1)] if seats else []
+    layout["yaxis"] = _rows(slots) | {"domain": [cut + between / plot, 1] if below else [0, 1]}
+    layout["annotations"] = [_heading("slots of the batch", 1)] if slots else []
     if view.queue is not None:
         most = max(1, int(view.queue.number.max()))
         layout["yaxis2"] = theme.axis(None) | {

@@ -21,7 +21,7 @@ LEVELS = ("running", "waiting", "kv_used_tokens", "kv_reserved_tokens")
 
 CACHED = ("kv_shared_tokens", "kv_idle_tokens")
 """States that only runs with a prefix cache have: tokens of the KV cache that several requests
-hold, and that are cached and nobody holds."""
+hold, and that are cached but held by no request."""
 
 RESERVED_END = "kv_reserved_end_tokens"
 """What is reserved in the last iteration of a plan; ``kv_reserved_tokens`` is of the first."""

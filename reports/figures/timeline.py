@@ -70,6 +70,13 @@ def figure(
         _throughput(rates),
         *_power(power),
     ]
+    return stacked(panels, duration, _warmup(requests, duration, len(panels)))
+
+
+def stacked(
+    panels: Sequence[Panel], duration: float, shapes: Sequence[dict[str, Any]] = ()
+) -> go.Figure:
+    """The panels below each other, on one time axis."""
     traces = []
     for number, panel in enumerate(panels, start=1):
         suffix = str(number) if number > 1 else ""
@@ -77,7 +84,7 @@ def figure(
             trace | {"yaxis": f"y{suffix}", "legend": f"legend{suffix}"} for trace in panel.traces
         ]
     layout = _layout(panels, duration)
-    layout["shapes"] = _warmup(requests, duration, len(panels))
+    layout["shapes"] = list(shapes)
     return go.Figure(data=traces, layout=layout)
 
 

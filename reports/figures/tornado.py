@@ -18,10 +18,10 @@ MOST_ROWS = 24
 """Changes that one figure shows."""
 
 NOTHING = 5e-4
-"""Relative changes below this have no word beside them."""
+"""Relative changes below this have no word next to them."""
 
 ROOM = 34
-"""Pixels of a row with two words beside its bars, or a label of two lines."""
+"""Pixels of a row with two words next to its bars, or a label of two lines."""
 
 THICK = 0.7
 """Share of a row that its bar fills; two bars to the same side have half of it each."""
@@ -36,7 +36,7 @@ LOADS = ("assume.prompt_tokens", "assume.output_tokens")
 
 class TornadoBar(NamedTuple):
     """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
-    which change it is, ``end`` does in a word beside the bar; what is not ``judged`` is neither
+    which change it is, ``end`` does in a word next to the bar; what is not ``judged`` is neither
     better nor worse."""
 
     row: str
@@ -104,7 +104,7 @@ def _row(drawn: Sequence[TornadoBar], sides: Sequence[tuple[float, float]]) -> i
 
 
 def _span(drawn: Sequence[TornadoBar]) -> dict[str, Any]:
-    """A range that leaves room for the words beside the bars; at least a percent wide."""
+    """A range that leaves room for the words next to the bars; at least a percent wide."""
     low = min([0.0, *(100 * bar.change for bar in drawn)])
     high = max([0.0, *(100 * bar.change for bar in drawn)])
     room = max(0.17 * (high - low), 0.5)

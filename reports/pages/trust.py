@@ -77,7 +77,7 @@ def render_trust(document: Mapping[str, Any]) -> str:
             "name": "How far to trust this",
             "asked": "",
             "changes": "",
-            "lead": "Published measurements beside the bands that were predicted without them.",
+            "lead": "Published measurements and the bands that were predicted without them.",
             "setup": [
                 ("Measurements", f"{len(rows):,}"),
                 ("Not predicted", f"{document['skipped']:,}"),

@@ -1,1 +1,20 @@
-"""Provides the pages of commands that need many runs of a scenario: sweeps, comparisons, plans."""
+"""Provides the pages of commands that need many runs of a scenario: sweeps, comparisons, plans.
+
+The page of a command is the module of its name here: ``render(document)`` gives it as HTML.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sim.results.whole_file import write_text
+
+
+def write_page(command: str, target: Path, document: Mapping[str, Any], *drawn: Any) -> Path:
+    """Write the page of a command's answer to ``target``, whole or not at all, and return it.
+
+    ``drawn`` is what the page draws beyond the answer. OSError if it cannot be written.
+    """
+    write_text(target, import_module(f"{__name__}.{command}").render(document, *drawn))
+    return target

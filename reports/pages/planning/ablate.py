@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from reports.figures import waterfall
@@ -20,7 +19,6 @@ from reports.pages.planning.study import (
 )
 from sim.metrics.definitions import METRIC
 from sim.planning.causes.ablate_words import adds_up, figures, headline, kind, part_text
-from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -32,13 +30,7 @@ SECTIONS: Mapping[str, str] = {
 """Anchor -> heading, in the order of the page."""
 
 
-def write_ablate_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_ablation(document))
-    return target
-
-
-def render_ablation(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     return page(
         document,

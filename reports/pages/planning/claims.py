@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from reports.frame.asked import provenance
@@ -14,7 +13,6 @@ from reports.pages.planning.study import text
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRIC
 from sim.planning.claims.words import headline, shown
-from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -26,13 +24,7 @@ SECTIONS: Mapping[str, str] = {
 TONES = {"holds": "good", "fails": "bad"}
 
 
-def write_claims_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_claims(document))
-    return target
-
-
-def render_claims(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     keys = [figure["key"] for entry in document["claims"] for figure in entry["figures"]]
     named = dict.fromkeys(METRIC[key].definition for key in keys)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from reports.figures import differences, variants
+from reports.figures import cost_attained, differences, variants
 from reports.frame.asked import on_gpus, provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, Kind, show
@@ -37,7 +36,6 @@ from sim.planning.contrast.compare_words import (
     values_of,
     varied,
 )
-from sim.results.whole_file import write_text
 from sim.units import milliseconds
 
 SECTIONS: Mapping[str, str] = {
@@ -59,7 +57,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "The mean of the variant over that of the base: less one, in percent, or from twice on as "
         "a multiple (9.9x). The interval comes "
         "of pairs that met the same traffic, for each figure by itself: of twenty intervals one "
-        "may miss the truth. The word is how sure the difference is beside the errors of predicted "
+        "may miss the truth. The word is how sure the difference is, given the errors of predicted "
         "times, in which variants on the same kernels and engine share much: throughout the 90 % "
         "band of the ratio (sure), the 50 % band (likely), or not even there (a guess).",
     ),
@@ -85,13 +83,7 @@ _OF_SLO = ("request_goodput", "verdict.attainment")
 """Metrics that say nothing without an SLO."""
 
 
-def write_compare_report(target: Path, document: Mapping[str, Any], runs: Runs = NO_RUNS) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_compare(document, runs))
-    return target
-
-
-def render_compare(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
+def render(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
     """The page as HTML; a function of its arguments alone. One run of some variants, ``runs``, is
     drawn where there are any."""
     if not limited(document):
@@ -125,7 +117,7 @@ def render_compare(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
         notes=[*([f"{TRUST_WORDS} {errors}"] if errors else []), *document["notes"]],
         failures=failed,
         tables={"means": _means(document), "differences": _differences(document)},
-        means=_plots(document, of_means=True),
+        means=[*_cost(document), *_plots(document, of_means=True)],
         plots=_plots(document, of_means=False),
         slots=slot_plots(shown),
         overlays=overlays(shown, runs),
@@ -172,6 +164,16 @@ def _plots(document: Mapping[str, Any], *, of_means: bool) -> list[Plot]:
             name = f"difference-{key}"
             found.append(Plot(name, title, "difference", note, to_json(spec), kind="own"))
     return found
+
+
+def _cost(document: Mapping[str, Any]) -> list[Plot]:
+    """What variants cost, against how many requests they serve within the SLO."""
+    spec = cost_attained.figure(document)
+    if spec is None:
+        return []
+    note = "Up and to the left is better in both."
+    title = "Cost against requests within the SLO"
+    return [Plot("cost-attained", title, "attainment", note, to_json(spec))]
 
 
 def _cut(note: str, document: Mapping[str, Any]) -> str:

@@ -62,6 +62,8 @@ def drawn_variants(document: Mapping[str, Any], runs: Runs) -> list[DrawnVariant
             run.requests,
             run.timeseries,
             run.trail,
+            run.charts.get("fleet"),
+            float(known(run.summary, "infersim.replicas") or 0),
         )
         for (index, run), look in zip(runs.items(), looks, strict=True)
     ]
@@ -84,7 +86,7 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Plot]:
             continue
         until = min(end, view.duration)
         span = f"{show_time(start)} to {show_time(until)} of {show_time(view.duration)}"
-        note = f"{span}. {view.seats.drawn:,} of {view.seats.all:,} slots."
+        note = f"{span}. {view.slots.drawn:,} of {view.slots.all:,} slots."
         if view.replicas.all > 1:
             note += f" One of {view.replicas.all:,} replicas."
         name = f"slots-{index + 1}"
@@ -110,6 +112,10 @@ def overlays(shown: Sequence[DrawnVariant], runs: Runs) -> list[Plot]:
         if figure is not None:
             title = f"Requests {name}"
             plots.append(Plot(f"overlaid-{name}", title, None, "", to_json(figure)))
+    figure = overlaid.held(shown)
+    if figure is not None:
+        note = "Replicas that are paid for, also while they start and while they are drained."
+        plots.append(Plot("overlaid-held", "Replicas held", None, note, to_json(figure)))
     return plots
 
 

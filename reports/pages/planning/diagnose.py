@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from reports.figures import mean_parts as parts
@@ -20,7 +19,6 @@ from reports.pages.planning.study import (
     within,
 )
 from sim.planning.points.slo_state import MET, MISSED, OPEN
-from sim.results.whole_file import write_text
 from sim.units import milliseconds
 
 SECTIONS: Mapping[str, str] = {
@@ -34,13 +32,7 @@ SECTIONS: Mapping[str, str] = {
 """Anchor -> heading, in the order of the page."""
 
 
-def write_diagnose_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_diagnosis(document))
-    return target
-
-
-def render_diagnosis(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     tones = {MET: "good", MISSED: "bad", OPEN: "warn"}
     tone = tones.get(document["verdict"]["slo_state"], "neutral")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from reports.figures import find_attainment, find_curve
@@ -16,7 +15,6 @@ from reports.pages.planning.plan_words import FIND, chosen
 from reports.pages.planning.study import within
 from sim.metrics.definitions import METRIC
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, limit_name, outcome_text, rank
-from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -32,13 +30,7 @@ FIRST = ("The scenario's own load", "If iterations are ")
 """How the sentences begin that stand with the answer."""
 
 
-def write_find_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
-    write_text(target, render_find(document))
-    return target
-
-
-def render_find(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     first = [told for told in document["sentences"] if told.startswith(FIRST)]
     return fill(

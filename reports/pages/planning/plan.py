@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from reports.figures import plan_cost, plan_pareto
@@ -16,7 +15,6 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import PLAN, chosen
 from reports.pages.planning.study import within
 from sim.planning.points.wording import as_cheap_text, limit_name, rank
-from sim.results.whole_file import write_text
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
@@ -29,13 +27,7 @@ SECTIONS: Mapping[str, str] = {
 }
 
 
-def write_plan_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
-    write_text(target, render_plan(document))
-    return target
-
-
-def render_plan(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     fleets_found = document["fleets"]
     return fill(
@@ -60,7 +52,7 @@ def render_plan(document: Mapping[str, Any]) -> str:
             ],
         },
         headline=headline(document),
-        promises=promises(document),
+        objectives=objectives(document),
         fleets=fleets(document),
         running_costs=running_costs(document),
         bands=bands(document),
@@ -90,7 +82,7 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def promises(document: Mapping[str, Any]) -> list[str]:
+def objectives(document: Mapping[str, Any]) -> list[str]:
     """How a trace gets its load, what of it is not replayed, what had to hold, and in how long
     runs it did."""
     scaling = document.get("scaling")

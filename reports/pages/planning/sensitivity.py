@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from reports.figures import attained_at_ends as attained
@@ -25,7 +24,6 @@ from reports.pages.planning.study import (
 )
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.planning.points.wording import verdict_word
-from sim.results.whole_file import write_text
 from sim.units import show_share
 
 SECTIONS: Mapping[str, str] = {
@@ -45,13 +43,7 @@ CAPTION = (
 )
 
 
-def write_sensitivity_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_sensitivity(document))
-    return target
-
-
-def render_sensitivity(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
     decides, scaling = _attained(document), document.get("scaling")
@@ -117,7 +109,7 @@ def _inputs(document: Mapping[str, Any]) -> PageTable:
 
 
 def _row(document: Mapping[str, Any], title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """Coloured by effect but for what grows with the traffic itself, which says nothing of it."""
+    """Coloured by effect, except for what grows with the traffic anyway."""
     changes = (
         percent(end["changes"][key])
         if key in FOLLOWS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from reports.figures import heat, knee, pareto
@@ -21,7 +20,6 @@ from sim.metrics.definitions import METRIC
 from sim.metrics.metric import Definition
 from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile, state_word
-from sim.results.whole_file import write_text
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
@@ -71,13 +69,7 @@ COLUMNS = (
 )
 
 
-def write_sweep_report(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_sweep(document))
-    return target
-
-
-def render_sweep(document: Mapping[str, Any]) -> str:
+def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     failed, gpus = document["failed"], on_gpus(document)
     sections = {key: title for key, title in SECTIONS.items() if failed or key != "failures"}

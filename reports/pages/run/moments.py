@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.figures import slots, timeline
+from reports.figures import fleet, slots, timeline
 from reports.figures.slot_view import caption as slot_caption
 from reports.figures.slot_view import slot_view
 from reports.figures.steps import nice_width, replica_count
@@ -52,6 +52,20 @@ def whole_run(
     if requests["warmup"].any():
         told.append("The shaded start is the warm-up, left out of the latency statistics.")
     return Plot("timeline", title, "timeline", " ".join(told), to_json(drawn), kind="own")
+
+
+def pools(charts: Mapping[str, Any]) -> list[Plot]:
+    """What each pool had over time; nothing where the fleet is one pool of a fixed size."""
+    course = charts.get("fleet")
+    if course is None:
+        return []
+    width = course["edges"][1] - course["edges"][0]
+    told = (
+        f"Means over {width:.3g} s. Replicas are held, and paid for, also while they start and "
+        "while they are drained; requests wait for their first iteration."
+    )
+    title = "Replicas, requests and hand-overs of each pool"
+    return [Plot("fleet", title, None, told, to_json(fleet.figure(course)), kind="own")]
 
 
 def batch_slots(

@@ -79,6 +79,7 @@ def render(
         limits.plot(summary),
         failures.attempts(summary),
         moments.whole_run(summary, requests, timeseries, charts),
+        *moments.pools(charts),
         moments.batch_slots(summary, requests, timeseries, trail),
         gpu,
         memory.cache_over_time(summary, requests, timeseries),

@@ -78,7 +78,7 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
         whole = document["iterations"]["all"]
         details = [f"typical iteration {phrase(round(whole['typical'], 3), 'share')}"]
         error = whole["error"]
-        card = Card("priced", "Busy time", signed(error), "of the same batches", tuple(details))
+        card = Card("predicted", "Busy time", signed(error), "of the same batches", tuple(details))
         found.append(card._replace(tone=tone(error)))
     agreed = document["composition"]["agreement"]
     if agreed is not None:
@@ -168,12 +168,12 @@ def _iterations(columns: Mapping[str, Any] | None) -> list[Plot]:
     note = f"{count}; dotted: {phrase(observed_iterations.AWAY - 1, 'share')} away."
     return [
         Plot(
-            *("against", "Predicted against observed", "priced", note),
+            *("against", "Predicted against observed", "predicted", note),
             to_json(observed_iterations.against(columns)),
             kind="tall",
         ),
         Plot(
-            *("over-time", "Predicted over observed duration", "priced"),
+            *("over-time", "Predicted over observed duration", "predicted"),
             "Below 1 an iteration took longer than predicted.",
             to_json(observed_iterations.over_time(columns)),
             kind="tall",

@@ -26,7 +26,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Regime",
         "A kind of iteration: how many sequences decode, whether prompts are prefilled, or both.",
     ),
-    "priced": Definition(
+    "predicted": Definition(
         "Predicted as composed",
         "The cost model predicts each observed iteration from the sequences, contexts and prompt "
         "tokens that were really in it. So these errors are the cost model's own: batches that the "
