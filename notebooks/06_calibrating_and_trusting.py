@@ -136,7 +136,7 @@ listed(
 # %%
 m = np.unique(np.round(np.geomspace(1, 8192, 130)))
 shape = {"m": m, "n": np.full(len(m), 14336.0), "k": np.full(len(m), 4096.0)}
-fitted = known.form.price(gemm, shape, known.ceilings)
+fitted = known.form.predict(gemm, shape, known.ceilings)
 flop = 2 * shape["m"] * shape["n"] * shape["k"]
 moved = 2 * (shape["n"] * shape["k"] + shape["m"] * (shape["n"] + shape["k"]))
 roof = np.maximum(flop / gpu.flops("bf16"), moved / gpu.bandwidth)
@@ -434,8 +434,8 @@ figure
 # %%
 kernels = [fit.holdout.median for fits in profile.kernels.values() for fit in fits.values()]
 spread = {of: group["median"] for of, group in kinds.groupby("of")}
-assert spread["TTFT"].max() > 2 * spread["throughput"].max()
-assert spread["TTFT"].max() > 10 * 100 * float(np.median(kernels)) / 2
+assert spread["TPOT"].max() > 2 * spread["throughput"].max()
+assert min(spread[of].max() for of in ("TTFT", "TPOT")) > 2 * 100 * float(np.median(kernels))
 Markdown(f"""
 Kernels are {min(kernels):.0%} to {max(kernels):.0%} off in the median. Throughputs of whole
 runs are {spread["throughput"].min():.0f} to {spread["throughput"].max():.0f} % off, times per

@@ -188,7 +188,7 @@ Markdown(
 #
 # A token of the answer needs all the weights and the keys and values of the whole
 # conversation, whether those were computed a moment ago or found. A single conversation
-# at a time shows it: nobody else is there whose prompts could get in the way.
+# at a time shows it: there is no other request whose prompts could get in the way.
 
 # %%
 lonely = chat.override(

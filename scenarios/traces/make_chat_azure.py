@@ -12,8 +12,8 @@ comes out the same each time:
   its history (lognormal, mean 1,500); up to 7,000, drawn again above;
 - output tokens: lognormal with mean 210 and 99th percentile 600; up to 1,200, drawn again above.
 
-The format: header ``TIMESTAMP,ContextTokens,GeneratedTokens``, lines end in CR LF but for the last
-one, which has no end, and fractions of a second have seven digits (ticks of 100 ns).
+The format: header ``TIMESTAMP,ContextTokens,GeneratedTokens``, lines end in CR LF except for the
+last one, which has no end, and fractions of a second have seven digits (ticks of 100 ns).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START = np.datetime64("2025-06-02T09:00:00", "ns")
 
 
 def main() -> None:
-    """Write the trace beside this script, or to the file named on the command line."""
+    """Write the trace next to this script, or to the file named on the command line."""
     default = Path(__file__).with_name("chat-azure.csv")
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else default
     target.write_bytes(trace())
