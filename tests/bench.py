@@ -41,8 +41,10 @@ def cpu_seconds(job: Callable[[], object]) -> float:
 
 START = """
 import sim
+scenario = sim.load_scenario("scenarios/chat.yaml")
+sim.simulate
 from sim.simulation import prepare
-prepare(sim.load_scenario("scenarios/chat.yaml"))
+prepare(scenario)
 """
 
 

@@ -90,7 +90,9 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "sjf": {"scheduler.order": "sjf"},
     "priority": {"scheduler.order": "priority", "workload.classes": CLASSES},
     "edf": {"scheduler.order": "edf", "workload.classes": CLASSES},
+    "fair": {"scheduler.order": "fair", "workload.classes": CLASSES},
     "classes": {"workload.classes": CLASSES},
+    "shedding": {"admission": {"policy": "deadline"}, "slo.ttft": "40ms"},
     # memory
     "contiguous": {"kv_cache.allocator": "contiguous"},
     "small-memory": {"kv_cache.num_gpu_blocks": 18},
@@ -165,6 +167,20 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             {"name": "other", "gpu": "l40s", "kv_cache": {"block_size": 8}},
         ]
     },
+    "weighted-pools": {
+        "router": "least-outstanding",
+        "fleet": [
+            {"name": "one", "gpu": "a10g", "replicas": 2},
+            {"name": "other", "gpu": "l40s", "weight": 2.5},
+        ],
+    },
+    "weighted-turns": {
+        "router": "round-robin",
+        "fleet": [
+            {"name": "one", "gpu": "a10g"},
+            {"name": "other", "gpu": "l40s", "replicas": 2, "weight": 2},
+        ],
+    },
     "roles": {
         "fleet": [
             {"name": "prompts", "role": "prefill", "gpu": "a10g", "replicas": 2},
@@ -186,6 +202,20 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             "interval": "20ms",
             "cold_start": "10ms",
             "stabilisation": "60ms",
+        },
+    },
+    "autoscaled-late": {
+        "fleet.replicas": {"min": 1, "max": 4, "start": 2},
+        "autoscaling": {
+            "policy": "keda",
+            "metric": "queue",
+            "target": 1,
+            "interval": "20ms",
+            "scrape": "32ms",
+            "delay": "10ms",
+            "cold_start": "10ms",
+            "stabilisation": "40ms",
+            "scale_up": [{"pods": 1, "period": "40ms"}],
         },
     },
     # failures
@@ -277,6 +307,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     },
     "overlaid-trace": trace("azure-2024-small.csv", overlay=6.5, time_scale=0.1),
     "spread-trace": trace("burstgpt-small.csv", overlay=5, spread="1s", time_scale=0.05),
+    "cancelled-trace": trace("cancelled-small.csv"),
     "equal-lengths": {
         "workload.prompt_tokens": {"kind": "fixed", "value": 48},
         "workload.output_tokens": {"kind": "fixed", "value": 12},
@@ -301,7 +332,7 @@ CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
 OWN_RULES = ("sglang", "sglang-retracting", "no-evict", "max-utilization")
-TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace")
+TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace", "cancelled-trace")
 TALKS = ("sessions", "tool-sessions")
 UNCACHED = {
     "static": "starts every prompt at its beginning",
@@ -391,6 +422,7 @@ ONE_PHASE = {
 """What is not modelled where pools prefill and decode apart, and why."""
 
 
+SCALED = ("autoscaled", "autoscaled-late")
 FAILING = ("failing", "lost")
 IMPATIENT = ("impatient", "insistent")
 UNFAILING: Mapping[str, str] = {
@@ -403,6 +435,17 @@ UNFAILING: Mapping[str, str] = {
 }
 """What neither loses nor drops requests, and why."""
 
+UNSHED: Mapping[str, str] = {
+    **dict.fromkeys(("static", "request"), "admission is not modelled for"),
+    **dict.fromkeys(("sjf", "priority", "edf", "fair"), "admission is not modelled for the order"),
+    **dict.fromkeys(
+        ("pipeline", "data-parallel", "deepep", "cadence"), "for data ranks or a pipeline"
+    ),
+    **dict.fromkeys(PHASES, "admission is not modelled for the role"),
+    **dict.fromkeys((*FAILING, *IMPATIENT), "clients that send again what was refused"),
+}
+"""What has no requests refused that would be late, and why."""
+
 
 def both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
     """The pair in either order."""
@@ -410,8 +453,11 @@ def both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 REFUSED: Mapping[tuple[str, str], str] = {
-    ("static", "autoscaled"): "autoscaling is not modelled for static batching",
-    ("request", "autoscaled"): "autoscaling is not modelled for request batching",
+    **{
+        (batching, scaled): f"autoscaling is not modelled for {batching} batching"
+        for batching in ("static", "request")
+        for scaled in SCALED
+    },
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
     **dict.fromkeys(
         ((name, "cadence") for name in ("static", "request", "prefill-first", "priority", "edf")),
@@ -420,6 +466,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("trace", "joint-lengths"): LENGTHS_TWICE,
     ("overlaid-trace", "joint-lengths"): LENGTHS_TWICE,
     ("spread-trace", "joint-lengths"): LENGTHS_TWICE,
+    ("cancelled-trace", "joint-lengths"): LENGTHS_TWICE,
     ("static", "pipeline"): IN_FLIGHT,
     ("request", "pipeline"): IN_FLIGHT,
     ("prefill-first", "pipeline"): IN_FLIGHT,
@@ -470,7 +517,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
         product(("sglang", "sglang-retracting"), IMPATIENT), "whose estimates count on requests"
     ),
     **dict.fromkeys(product(PHASES, IMPATIENT), "not modelled for pools of one phase"),
-    **dict.fromkeys(product(("autoscaled",), IMPATIENT), "not modelled for pools that are scaled"),
+    **dict.fromkeys(product(SCALED, IMPATIENT), "not modelled for pools that are scaled"),
     **dict.fromkeys(
         [
             *product(("least-kv", "data-parallel-score", "prefix-affinity"), ("lost",)),
@@ -478,6 +525,8 @@ REFUSED: Mapping[tuple[str, str], str] = {
         ],
         "not modelled for replicas that come and go",
     ),
+    **dict.fromkeys(product(("static", "request"), ("fair",)), "order fair is not modelled for"),
+    **{pair: why for name, why in UNSHED.items() for pair in both("shedding", name)},
     **{
         pair: why for name, why in ONE_PHASE.items() for role in PHASES for pair in both(role, name)
     },
@@ -496,6 +545,8 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
         "session-affinity",
     ),
     "roles": ("pushed",),
+    "two-pools": ("weighted-pools", "weighted-turns"),
+    "autoscaled": ("autoscaled-late",),
     "measured": ("reference-engine", "slow-host"),
     "fp8": ("int8", "int4"),
     "experts": ("expert-skew",),

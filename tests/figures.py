@@ -23,10 +23,12 @@ from reports.figures import (
     attained_at_ends,
     attainment,
     attempts,
+    cost_attained,
     coverage,
     differences,
     find_attainment,
     find_curve,
+    fleet,
     gpu_memory,
     heat,
     histogram,
@@ -134,9 +136,17 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
 }
 """Figures of a run."""
 
+
+def _attained_at_cost(document: Mapping[str, Any]) -> go.Figure:
+    found = cost_attained.figure(document)
+    assert found is not None
+    return found
+
+
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
     "attained_at_ends": (attained_at_ends.figure, made_up_studies.uncertainty),
     "attempts": (lambda d: attempts.figure(d["course"], d["outages"]), made_up.failures),
+    "cost_attained": (_attained_at_cost, made_up.comparison),
     "differences": (lambda d: differences.figure(d, "output_throughput"), made_up.comparison),
     "find_attainment": (find_attainment.figure, made_up.highest_load),
     "find_curve": (lambda d: find_curve.figure(d, "ttft"), made_up.highest_load),
@@ -205,6 +215,7 @@ DRAWINGS: Mapping[str, Drawing] = {
     "ratios": Drawing(
         lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
     ),
+    "fleet": Drawing(fleet.figure, made_up.fleet_course),
     "plan_cost": Drawing(plan_cost.figure, made_up.fleet_plan),
     "overlaid": Drawing(_overlaid, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},

@@ -94,6 +94,11 @@ CHANGES: dict[str, dict[str, Any]] = {
         "workload.classes": CHAT_AND_BATCH,
         "workload.arrivals.rate": 30,
     },
+    "fair-classes": {
+        "scheduler": {"order": "fair", "max_num_seqs": 12},
+        "workload.classes": CHAT_AND_BATCH,
+        "workload.arrivals.rate": 30,
+    },
     "ramp-round-robin": {
         "fleet.replicas": 3,
         "router": "round-robin",

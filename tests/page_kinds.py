@@ -36,18 +36,16 @@ class Decision(NamedTuple):
 
 
 DECISIONS: Mapping[str, Decision] = {
-    "compare": Decision(compare.render_compare, made_up.comparison, compare.SECTIONS),
-    "sweep over a load": Decision(sweep.render_sweep, made_up.load_sweep, sweep.SECTIONS),
-    "sweep over a grid": Decision(sweep.render_sweep, made_up.grid_sweep, sweep.SECTIONS),
-    "sweep over policies": Decision(sweep.render_sweep, made_up.policy_sweep, sweep.SECTIONS),
-    "find": Decision(find.render_find, made_up.highest_load, find.SECTIONS),
-    "plan": Decision(plan.render_plan, made_up.fleet_plan, plan.SECTIONS),
-    "ablate": Decision(ablate.render_ablation, made_up_studies.ablation, ablate.SECTIONS),
-    "diagnose": Decision(diagnose.render_diagnosis, made_up_studies.diagnosis, diagnose.SECTIONS),
-    "sensitivity": Decision(
-        sensitivity.render_sensitivity, made_up_studies.uncertainty, sensitivity.SECTIONS
-    ),
-    "claims": Decision(claims.render_claims, made_up_verdicts.claims, claims.SECTIONS),
+    "compare": Decision(compare.render, made_up.comparison, compare.SECTIONS),
+    "sweep over a load": Decision(sweep.render, made_up.load_sweep, sweep.SECTIONS),
+    "sweep over a grid": Decision(sweep.render, made_up.grid_sweep, sweep.SECTIONS),
+    "sweep over policies": Decision(sweep.render, made_up.policy_sweep, sweep.SECTIONS),
+    "find": Decision(find.render, made_up.highest_load, find.SECTIONS),
+    "plan": Decision(plan.render, made_up.fleet_plan, plan.SECTIONS),
+    "ablate": Decision(ablate.render, made_up_studies.ablation, ablate.SECTIONS),
+    "diagnose": Decision(diagnose.render, made_up_studies.diagnosis, diagnose.SECTIONS),
+    "sensitivity": Decision(sensitivity.render, made_up_studies.uncertainty, sensitivity.SECTIONS),
+    "claims": Decision(claims.render, made_up_verdicts.claims, claims.SECTIONS),
     "trust": Decision(trust.render_trust, made_up_verdicts.scores, trust.SECTIONS),
 }
 
@@ -103,7 +101,7 @@ def compared_runs() -> dict[int, SavedRun]:
 
 
 def _compared(folder: Path) -> str:
-    return compare.render_compare(made_up.comparison(), compared_runs())
+    return compare.render(made_up.comparison(), compared_runs())
 
 
 _SECTIONS = {key: title for key, title in compare.SECTIONS.items() if key != "failures"}

@@ -9,3 +9,16 @@ DATA = ROOT / "tests" / "data"
 MODELS = ROOT / "tests" / "models"
 SHARED = ROOT.parent / "shared"
 """Traces and measurements next to the project. Tests that read them are skipped without it."""
+
+RUN_FILES = {
+    "scenario.yaml",
+    "resolved.yaml",
+    "manifest.json",
+    "summary.json",
+    "charts.json",
+    "requests.parquet",
+    "timeseries.parquet",
+    "chunks.parquet",
+    "absences.parquet",
+}
+"""What every run directory has, without its page."""

@@ -105,7 +105,7 @@ def rows_of(profile: Profile) -> list[dict[str, Any]]:
             assert choice is not None
             for shape in shapes[operator]:
                 columns = {name: np.array(float(value)) for name, value in shape.items()}
-                predicted = float(choice.form.price(fit, columns, choice.ceilings))
+                predicted = float(choice.form.predict(fit, columns, choice.ceilings))
                 seconds = predicted * float(np.exp(noise.normal(0, 0.04)))
                 rows.append(row(operator, precision, seconds, **shape))
     rows[1] |= {"status": "noisy"}

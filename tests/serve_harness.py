@@ -11,6 +11,7 @@ from sim.scenario import load_scenario
 from sim.serve.app import Server
 from sim.serve.running import listening
 from sim.serve.service import Service
+from sim.serve.session import without_clients
 from sim.serve.tokens import Tokenizer, encode
 from sim.simulation import prepare
 
@@ -52,7 +53,8 @@ async def serving(
     """``CHAT`` with ``overrides``, recorded in ``path``."""
     server = Server("llama-3.1-8b", tokenizer, controlled=True)
     async with listening(server, ("127.0.0.1", 0)) as port:
-        setup = await asyncio.to_thread(prepare, load_scenario(CHAT).override(overrides or {}))
+        scenario = without_clients(load_scenario(CHAT).override(overrides or {}))
+        setup = await asyncio.to_thread(prepare, scenario)
         service = Service(setup, path, server.name, speed=speed, most_waiting=most_waiting)
         server.serve(service)
         try:

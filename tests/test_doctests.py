@@ -22,6 +22,12 @@ MODULES = [
 
 @pytest.mark.parametrize("name", ["sim", *MODULES])
 def test_examples(name: str) -> None:
+    """As ``doctest.testmod``, which sets up a debugger for each docstring that has no example."""
     if name.startswith("sim.serve."):
         pytest.importorskip("aiohttp", reason="needs the extra `serve`")
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner()
+    for test in doctest.DocTestFinder().find(module):
+        if test.examples:
+            runner.run(test)
+    assert runner.failures == 0

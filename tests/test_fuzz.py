@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from sim.scenario.deployment import PrecisionName
 from sim.scenario.lengths import Lengths
 from sim.scenario.support import refusal
 from sim.schedulers import ORDERS
-from tests.loop.test_fleet import check_plans, check_requests, check_totals
+from tests.loop.test_fleet import check_plans, check_requests, check_totals, tables
 from tests.places import DATA
 
 TRACES = sorted(path.name for path in DATA.iterdir() if not path.name.startswith("lengths"))
@@ -151,7 +152,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     )
     total = draw(one_of(1, 2, 12, 25, 40))
     requests = {"requests": total, "warmup": draw(one_of("auto", 0, total - 1, "200ms"))}
-    run = section(horizon=one_of("5ms", "50ms", "300ms", "1e9s", None))
+    run = section(horizon=one_of("1ms", "5ms", "20ms", "50ms", "100ms", "300ms", "1e9s", None))
     slo = draw(section(ttft=TIMES, tpot=TIMES, attainment=one_of(0.5, 1)))
     data = {
         "seed": draw(st.integers(0, 2**63 - 1)),
@@ -201,9 +202,10 @@ def check(result: Result) -> None:
         assert counts["unfinished"] == counts["not_arrived"] == 0
     end = result.record.end
     assert math.isfinite(end)
-    times = result.requests[["scheduled_s", "first_token_s", "finish_s"]].to_numpy()
+    rows, plans = tables(result)
+    times = np.stack([rows.scheduled_s, rows.first_token_s, rows.finish_s])
     assert not (times > end + result.record.front_end).any()
-    assert (result.timeseries["end_s"] <= end).all()
+    assert (plans.end_s <= end).all()
 
 
 def test_any_scenario_runs_or_says_why_not() -> None:

@@ -72,6 +72,7 @@ def loaded_after(code: str) -> set[str]:
     ("package", "allowed"),
     {
         "simpy": {
+            "sim.loop.admission",
             "sim.loop.autoscaler",
             "sim.loop.clients",
             "sim.loop.clock",
@@ -82,6 +83,7 @@ def loaded_after(code: str) -> set[str]:
             "sim.loop.handover",
             "sim.loop.live",
             "sim.loop.sessions",
+            "sim.assembly",
             "sim.simulation",
             "sim.selftest.loop",
         },
@@ -100,7 +102,7 @@ def loaded_after(code: str) -> set[str]:
         "pandas": {
             *("sim.results.result", "sim.planning.contrast.runs"),
             *("sim.export.source", "sim.export.files", "sim.results.stored"),
-            "sim.results.trail_files",
+            *("sim.results.trail_files", "sim.export.phases"),
         },
         "pyarrow": {"sim.results.parquet_file"},
         "aiohttp": {"sim.serve"},
@@ -135,7 +137,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.planning.points.slo_state",
         "sim.trails.courses",
         "sim.trails.iterations",
-        "sim.trails.seats",
+        "sim.trails.slots",
         "sim.results.stored",
         "sim.results.trail_files",
         "sim.results.whole_file",
@@ -201,9 +203,10 @@ def test_every_module_can_be_imported_first() -> None:
             for name, path in modules(package)}  # fmt: skip
     needed: dict[str, set[str]] = {}
     for name, path in ours.items():
-        found = {part for wanted in at_import(path) for part in lineage(wanted) if part in ours}
+        imported = [*at_import(path)]
+        found = {part for wanted in imported for part in lineage(wanted) if part in ours}
         # the packages that a module is in are there, unless it takes a name out of them
-        taken = {wanted.rpartition(".")[0] for wanted in at_import(path) if wanted not in ours}
+        taken = {wanted.rpartition(".")[0] for wanted in imported if wanted not in ours}
         needed[name] = found - (set(lineage(name)) - taken) - {name}
     TopologicalSorter(needed).prepare()  # raises CycleError with the circle
 
@@ -211,3 +214,17 @@ def test_every_module_can_be_imported_first() -> None:
 @pytest.mark.parametrize("package", ["sim.cost", "sim.scenario", "sim.planning.load.find"])
 def test_a_part_can_be_imported_alone(package: str) -> None:
     loaded_after(f"import {package}")
+
+
+def test_no_module_takes_the_first_pool_for_the_only_one() -> None:
+    """Outside ``sim.scenario`` pools are met one by one, or there is only one by name."""
+    found = [
+        f"{name}:{node.lineno}"
+        for package in ("sim", "calibrate", "reports")
+        for name, path in modules(package)
+        if not name.startswith("sim.scenario")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Subscript)
+        and ast.unparse(node).endswith(("pools[0]", "fleet[0]", "deployments[0]"))
+    ]
+    assert found == []

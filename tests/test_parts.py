@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -148,22 +149,16 @@ def test_a_shape_is_stated_by_each_class_for_itself() -> None:
     assert Same.shape == RankedPrefill.shape == BatchShape()
 
 
-# -- one that ships: one file, and a word in the registry -----------------------------------------
+# -- one that ships: a file in its package; of orders and allocators a word in their registry ------
 
-REGISTERED = """
+SHIPPED = """
 import json
-from mine import Last, Roomy, ShortestPrompt, Stated
-import sim.memory, sim.routers, sim.schedulers, sim.schedulers.orders
-from sim.registry import Registry
+from sim.memory import ALLOCATORS
+from sim.routers.mine import Roomy, ShortestPrompt
+from sim.schedulers import ORDERS
 
-for module, registry, part in (
-    (sim.memory, "ALLOCATORS", Roomy),
-    (sim.routers, "ROUTERS", Last),
-    (sim.schedulers, "POLICIES", Stated),
-    (sim.schedulers.orders, "ORDERS", ShortestPrompt),
-):
-    known = getattr(module, registry)  # the word that its registry would have
-    known._parts[part.name] = part
+for registry, part in ((ALLOCATORS, Roomy), (ORDERS, ShortestPrompt)):
+    registry._parts[part.name] = part  # the word that its registry would have
 
 import sim
 from reports.frame import theme
@@ -204,11 +199,19 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a program says that has one more policy, order, router and allocator."""
-    folder = tmp_path_factory.mktemp("registered")
-    (folder / "mine.py").write_text(OWN)
-    (folder / "program.py").write_text(f"INPUT = {json.dumps(CHAT)!r}\n{REGISTERED}")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a program says with one more policy, order, router and allocator: the packages as they
+    are, and in those of policies and of routers one file more."""
+    folder = tmp_path_factory.mktemp("shipped")
+    grown = ("sim", "sim/schedulers", "sim/routers")
+    for package in grown:
+        (folder / package).mkdir()
+        for part in (ROOT / package).iterdir():
+            if str(part.relative_to(ROOT)) not in grown and part.name != "__pycache__":
+                (folder / package / part.name).symlink_to(part)
+    for package in grown[1:]:
+        (folder / package / "mine.py").write_text(OWN)
+    (folder / "program.py").write_text(f"INPUT = {json.dumps(CHAT)!r}\n{SHIPPED}")
     answer: dict[str, Any] = said_by(folder, "program.py")
     return answer
 
@@ -230,19 +233,19 @@ def said_by(folder: Path, *arguments: str) -> Any:
 NAMES = ("stated", "shortest-prompt", "last", "roomy")
 
 
-def test_a_registered_part_is_in_schema_reference_and_messages(registered: dict[str, Any]) -> None:
-    for name, error in zip(NAMES, registered["errors"], strict=True):
+def test_a_part_that_ships_is_in_schema_reference_and_messages(shipped: dict[str, Any]) -> None:
+    for name, error in zip(NAMES, shipped["errors"], strict=True):
         assert f"did you mean '{name}'?" in error, error
-        assert f'"{name}"' in registered["schema"]
-        assert any(f"{name}: " in key and f", {name}" in key for key in registered["reference"])
+        assert f'"{name}"' in shipped["schema"]
+        assert any(f"{name}: " in key and f", {name}" in key for key in shipped["reference"])
 
 
-def test_a_registered_policy_is_planned_with_and_drawn(registered: dict[str, Any]) -> None:
-    assert "estimate" not in registered["verdict"]
-    assert registered["colour"]
-    assert {"stated-batching", "order"} <= set(registered["techniques"])
-    assert {"continuous", "router"} <= set(registered["what-ifs"])
-    assert any("stated batching was simulated" in note for note in registered["notes"])
+def test_a_policy_that_ships_is_planned_with_and_drawn(shipped: dict[str, Any]) -> None:
+    assert "estimate" not in shipped["verdict"]
+    assert shipped["colour"]
+    assert {"stated-batching", "order"} <= set(shipped["techniques"])
+    assert {"continuous", "router"} <= set(shipped["what-ifs"])
+    assert any("stated batching was simulated" in note for note in shipped["notes"])
 
 
 # -- hardware and models: one file in the catalogue ------------------------------------------------
@@ -302,34 +305,79 @@ def texts(node: ast.AST) -> set[str]:
     }
 
 
-def repeated(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
-    """Line and names: where a key of a scenario is compared with names of its registry, and where
-    several names of a registry are listed."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
-            source = ast.unparse(node)
-            for key, registry in REGISTRIES.items():
-                if key in source and (found := texts(node) & set(registry)):
-                    yield node.lineno, found
-        if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Subscript):
-            parts = node.keys if isinstance(node, ast.Dict) else ast.iter_child_nodes(node)
-            listed = {
-                part.value
-                for part in parts
-                if isinstance(part, ast.Constant) and isinstance(part.value, str)
-            }
-            for registry in REGISTRIES.values():
-                if len(found := listed & set(registry)) > 1:
-                    yield node.lineno, found
+def repeated(node: ast.AST) -> Iterator[set[str]]:
+    """The names, where ``node`` compares a key of a scenario with names of its registry or lists
+    several names of a registry."""
+    if isinstance(node, ast.Compare):
+        source = ast.unparse(node)
+        for key, registry in REGISTRIES.items():
+            if key in source and (found := texts(node) & set(registry)):
+                yield found
+    if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Subscript):
+        parts = node.keys if isinstance(node, ast.Dict) else ast.iter_child_nodes(node)
+        listed = {
+            part.value
+            for part in parts
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        }
+        for registry in REGISTRIES.values():
+            if len(found := listed & set(registry)) > 1:
+                yield found
+
+
+def by_number(node: ast.AST) -> Iterator[int]:
+    """Lines in which ``node`` takes one pool of a fleet by its place, to read or to override it."""
+    match node:
+        case ast.Subscript(value=of, slice=ast.Constant() | ast.UnaryOp() as place):
+            at = ast.unparse(place).lstrip("-")
+            if (at.isdigit() and named(of) in ("fleet", "pools")) or overriding(place):
+                yield node.lineno
+        case ast.Dict(keys=keys):
+            yield from (key.lineno for key in keys if key is not None and overriding(key))
+
+
+def named(node: ast.expr) -> str | None:
+    """What is indexed: the last name of it, or the key under which a mapping has it."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+    return None
+
+
+def overriding(key: ast.expr) -> bool:
+    """Whether ``key`` is the dotted key of a pool by its number."""
+    return isinstance(key, ast.Constant) and str(key.value).startswith("fleet.0")
+
+
+Scanned = tuple[list[tuple[int, set[str]]], list[int]]
+"""Lines and names of registries on them; lines with a pool taken by its number."""
+
+
+def scan(text: str) -> Scanned:
+    """What a module should not have."""
+    names, numbers = [], []
+    for node in ast.walk(ast.parse(text)):
+        names += [(getattr(node, "lineno", 0), found) for found in repeated(node)]
+        numbers += by_number(node)
+    return names, numbers
+
+
+@cache
+def scanned(package: str) -> dict[str, Scanned]:
+    """The same of every module of a package."""
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): scan(path.read_text("utf-8")) for path in paths}
 
 
 @pytest.mark.parametrize("package", ["sim", "calibrate", "reports"])
 def test_no_name_of_a_registry_is_repeated_elsewhere(package: str) -> None:
     found = [
         f"{place}:{line} {sorted(names)}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if (place := path.relative_to(ROOT).as_posix()) not in HOMES
-        for line, names in repeated(ast.parse(path.read_text("utf-8")))
+        for place, (repetitions, _) in scanned(package).items()
+        if place not in HOMES
+        for line, names in repetitions
     ]
     assert found == []
 
@@ -341,38 +389,42 @@ def test_the_scan_finds_what_it_looks_for() -> None:
         'KNOWN = ("fcfs", "sjf")\n'
         'COLOURS = {"static": 1, "continuous": 2}\n'
     )
-    assert {line for line, _ in repeated(ast.parse(bad))} == {1, 2, 3, 4}
-    assert list(repeated(ast.parse('if by == "request": row["static"]'))) == []
+    assert {line for line, _ in scan(bad)[0]} == {1, 2, 3, 4}
+    assert scan('if by == "request": row["static"]') == ([], [])
 
 
 # -- no pool is special ----------------------------------------------------------------------------
-
-
-def by_number(tree: ast.AST) -> Iterator[int]:
-    """Lines in which one pool of a fleet is taken by its place."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant | ast.UnaryOp):
-            of = node.value
-            name = of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")
-            if name in ("fleet", "pools") and ast.unparse(node.slice).lstrip("-").isdigit():
-                yield node.lineno
 
 
 @pytest.mark.parametrize("package", ["sim", "calibrate", "reports"])
 def test_no_pool_is_read_by_its_number(package: str) -> None:
     found = [
         f"{place}:{line}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if not (place := path.relative_to(ROOT).as_posix()).startswith("sim/scenario/")
-        for line in by_number(ast.parse(path.read_text("utf-8")))
+        for place, (_, lines) in scanned(package).items()
+        if not place.startswith("sim/scenario/")  # pools are resolved there
+        for line in lines
     ]
     assert found == []
 
 
-def test_the_scan_finds_pools_by_number() -> None:
-    bad = "scenario.fleet[0].gpu\nsetup.pools[-1]\nfleet[0]"
-    assert set(by_number(ast.parse(bad))) == {1, 2, 3}
-    assert list(by_number(ast.parse("pools[index]\nparts[0]\nrow['fleet']"))) == []
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scenario.fleet[0].gpu",
+        "setup.pools[0]",
+        "setup.pools[-1]",
+        "fleet[0]",
+        'scenario["fleet"][0]',
+        'changes = {"fleet.0.replicas": 2}',
+        'changes["fleet.0.gpu"] = gpu',
+    ],
+)
+def test_the_scan_finds_pools_by_number(text: str) -> None:
+    assert scan(text) == ([], [1])
+
+
+def test_the_scan_finds_no_other_numbers() -> None:
+    assert scan("pools[index]\nparts[0]\nrow['fleet']") == ([], [])
 
 
 # -- what a new part touches -----------------------------------------------------------------------

@@ -60,3 +60,16 @@ def test_a_run_starts_no_threads() -> None:
         "print(len(os.listdir('/proc/self/task')))"
     )
     assert printed_by(code).splitlines()[-1] == "1"
+
+
+def test_importing_looks_for_no_garbage_and_collects_again_afterwards() -> None:
+    code = (
+        "import gc, sim\n"
+        "before = sum(each['collections'] for each in gc.get_stats())\n"
+        "sim.simulate\n"
+        "after = sum(each['collections'] for each in gc.get_stats())\n"
+        "print(after - before, gc.get_freeze_count() > 50_000, gc.isenabled())"
+    )
+    collections, frozen, enabled = printed_by(code).split()
+    assert int(collections) <= 1
+    assert (frozen, enabled) == ("True", "True")

@@ -1,7 +1,11 @@
 """The words of the source: every module begins with a statement of what it provides."""
 
 import ast
+import io
 import re
+import tokenize
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +26,32 @@ MODULES = sorted(
     for name in STATED
     for path in ((ROOT / name).rglob("*.py") if (ROOT / name).is_dir() else [ROOT / name])
 )
+PAGES = sorted(
+    path
+    for name in ("sim", "reports", "calibrate", "notebooks", "README.md")
+    for path in ((ROOT / name).rglob("*.md") if (ROOT / name).is_dir() else [ROOT / name])
+)
 QUESTION_WORDS = frozenset(
     ["How", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why"]
 )
+
+
+RIDDLES = re.compile(
+    r"\b(nobody|whoever|beside|but for|told|seats?|(?<!new )promise[sd]?|thrown out)\b",
+    re.IGNORECASE,
+)
+
+
+def prose(path: Path) -> list[str]:
+    """What people read in a file: in source the comments, docstrings and messages, not names."""
+    text = path.read_text(encoding="utf-8")
+    if not RIDDLES.search(text):
+        return []  # taking source apart takes long
+    if path.suffix == ".md":
+        return [re.sub(r"`[^`]*`", "", text)]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    read = [t.string for t in tokens if t.type in (tokenize.STRING, tokenize.COMMENT)]
+    return [re.sub(r"``[^`]*``|\{[^{}]*\}", "", each) for each in read if " " in each]
 
 
 def opening(text: str) -> str:
@@ -51,18 +78,35 @@ def test_the_folders_are_there():
     assert len(MODULES) >= len(STATED)
 
 
+@cache
+def stated(path: Path) -> tuple[str, tuple[str, ...]]:
+    """The docstring of a module, and the names of its classes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return ast.get_docstring(tree) or "", tuple(classes)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_begins_with_a_statement(path):
-    first = opening(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+    first = opening(stated(path)[0])
     assert first.endswith("."), f"no sentence, or not a statement: {first!r}"
     assert first.split()[0] not in QUESTION_WORDS, f"opens like a question: {first!r}"
+
+
+def test_words_are_those_of_a_native_speaker():
+    """The list is of words that made sentences hard to follow; each has a plain one."""
+    found = {
+        str(path.relative_to(ROOT)): words
+        for path in (*MODULES, *PAGES)
+        if (words := [each[0] for text in prose(path) for each in RIDDLES.finditer(text)])
+    }
+    assert found == {}, "say it in plain words: next to, except, no request, known, slot"
 
 
 def test_no_two_classes_share_a_name():
     """Whoever reads ``Figure`` or ``Run`` in one module knows which it is."""
     homes: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+        for name in stated(path)[1]:
+            homes.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -31,12 +30,7 @@ LATENT = latent.LatentShape(4, 32, 8, 16)
 GROUPED = Heads(4, 2, 16)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def test_prompts_of_lengths_between_those_measured_are_priced(written):
     }  # fmt: skip
     fit = profile.kernels["prefill_attention"]["bf16"]
     exact = FORMS["prefill_attention"].seconds(TRUE["prefill_attention"], shape, CEILINGS)
-    found = FORMS["prefill_attention"].price(fit, shape, CEILINGS)
+    found = FORMS["prefill_attention"].predict(fit, shape, CEILINGS)
     assert found == pytest.approx(exact, rel=0.02)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
 from sim.specs.model import ModelSpec
 from sim.specs.window import Window
+from tests import huggingface
 from tests.dense_models import attention_of, mlp_of
 from tests.places import ROOT
 
@@ -48,11 +48,7 @@ def biases(spec: ModelSpec) -> tuple[bool, bool, bool]:
 
 
 def config(folder: Path, base: Mapping[str, Any] = LLAMA, **changes: object) -> ModelSpec:
-    """The model of a config.json like ``base`` with ``changes``; a change to ... drops the key."""
-    document = {**base, **changes}
-    document = {key: value for key, value in document.items() if value is not ...}
-    (folder / "config.json").write_text(json.dumps(document))
-    return catalog.model(folder)
+    return huggingface.config(folder, base, **changes)
 
 
 def family(architecture: str) -> dict[str, Any]:

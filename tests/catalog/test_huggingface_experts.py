@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sim import catalog
-from sim.errors import UsageError
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.model import ModelSpec
 from sim.specs.window import Window
+from tests.huggingface import config, refused
 
 MIXTRAL = {
     "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
@@ -58,11 +57,6 @@ GLM = {
     "num_experts_per_tok": 4, "num_hidden_layers": 10, "num_key_value_heads": 4,
     "use_qk_norm": True, "vocab_size": 32000,
 }  # fmt: skip
-
-
-def config(folder: Path, base: dict[str, Any], **changes: object) -> ModelSpec:
-    (folder / "config.json").write_text(json.dumps(base | changes))
-    return catalog.model(folder)
 
 
 def llama4(**changes: object) -> dict[str, Any]:
@@ -187,7 +181,4 @@ def test_layers_of_llama_4(tmp_path: Path) -> None:
 def test_a_bad_config_names_file_and_key(
     tmp_path: Path, base: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        config(tmp_path, base, **changes)
-    assert str(caught.value).startswith(str(tmp_path / "config.json"))
-    assert message in str(caught.value)
+    assert message in refused(tmp_path, base, changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from sim.errors import UsageError
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.latent import Latent
-from sim.specs.model import ModelSpec
 from sim.specs.sparse import SparseLatent
+from tests.huggingface import config, refused
 
 V3 = {
     "architectures": ["DeepseekV3ForCausalLM"], "first_k_dense_replace": 3, "hidden_size": 7168,
@@ -56,11 +55,6 @@ LITE = V2 | {
     "n_routed_experts": 64, "num_attention_heads": 16, "num_hidden_layers": 27,
     "num_key_value_heads": 16, "q_lora_rank": None, "topk_method": "greedy",
 }  # fmt: skip
-
-
-def config(folder: Path, base: dict[str, Any], **changes: object) -> ModelSpec:
-    (folder / "config.json").write_text(json.dumps(base | changes))
-    return catalog.model(folder)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +149,7 @@ def test_layers_named_one_by_one(tmp_path: Path) -> None:
 def test_a_bad_config_names_file_and_key(
     tmp_path: Path, base: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        config(tmp_path, base, **changes)
-    assert str(caught.value).startswith(str(tmp_path / "config.json"))
-    assert message in str(caught.value)
+    assert message in refused(tmp_path, base, changes)
 
 
 def test_an_entry_has_fewer_dense_layers_than_layers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.lightning import Lightning
 from sim.specs.mamba2 import Mamba2
-from sim.specs.model import ModelSpec
+from tests.huggingface import config
 
 TYPES = ["linear_attention"] * 3 + ["full_attention"]
 NEXT: dict[str, Any] = {
@@ -71,11 +70,6 @@ TEXT_01: dict[str, Any] = {
     "num_hidden_layers": 80, "num_key_value_heads": 8, "num_local_experts": 32,
     "shared_intermediate_size": 0, "vocab_size": 200064,
 }  # fmt: skip
-
-
-def config(folder: Path, base: dict[str, Any], **changes: object) -> ModelSpec:
-    (folder / "config.json").write_text(json.dumps(base | changes))
-    return catalog.model(folder)
 
 
 @pytest.mark.parametrize(

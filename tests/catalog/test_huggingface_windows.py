@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 from sim import catalog
 from sim.errors import UsageError
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.model import ModelSpec
 from sim.specs.window import Window
 from tests.catalog.test_huggingface_experts import GPT_OSS, SCOUT, groups
+from tests.huggingface import config
 
 GEMMA_2 = {
     "architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attn_logit_softcapping": 50.0,
@@ -65,11 +64,6 @@ LLAMA_4 = {"architectures": ["Llama4ForConditionalGeneration"], "text_config": S
 MAVERICK = SCOUT | {
     "interleave_moe_layer_step": 2, "max_position_embeddings": 1048576, "num_local_experts": 128,
 }  # fmt: skip
-
-
-def config(folder: Path, base: dict[str, Any], **changes: object) -> ModelSpec:
-    (folder / "config.json").write_text(json.dumps(base | changes))
-    return catalog.model(folder)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_the_page_states_the_errors_of_the_files() -> None:
         if gpu not in names("aiconfigurator").values():
             continue
         framework, *scores = cells
-        kernels = catalog.profile_outline(gpu, framework).kernels
+        kernels = catalog.shipped_profile(gpu, framework).kernels
         for operator, cell in zip(OPERATORS, scores, strict=True):
             held = kernels[operator]["bf16"].holdout
             assert cell == f"{held.median * 100:.1f} / {held.p90 * 100:.0f}", (line, operator)
@@ -25,5 +25,5 @@ def test_the_page_states_the_errors_of_the_files() -> None:
         (gpu, framework)
         for gpu in names("aiconfigurator").values()
         for framework in catalog.frameworks(gpu)
-        if OPERATORS[0] in catalog.profile_outline(gpu, framework).kernels
+        if OPERATORS[0] in catalog.shipped_profile(gpu, framework).kernels
     }

@@ -92,7 +92,7 @@ def test_the_page_states_the_errors_of_the_files() -> None:
     shipped = set()
     for gpu in names("aiconfigurator").values():
         for framework in catalog.frameworks(gpu):
-            kernels = catalog.profile_outline(gpu, framework).kernels
+            kernels = catalog.shipped_profile(gpu, framework).kernels
             for operator in ("moe", "moe_ranks"):
                 for precision in kernels.get(operator, {}):
                     shipped.add((gpu, framework, operator, precision))

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 
 from sim import catalog
 from sim.cli import app
-from tests.places import ROOT
+from tests.places import ROOT, RUN_FILES
 
 WIDTH = 88
 
@@ -39,17 +40,6 @@ workload:
 slo: {ttft: 500ms, tpot: 40ms}
 run: {requests: 40}
 """
-FILES = {
-    "scenario.yaml",
-    "resolved.yaml",
-    "manifest.json",
-    "summary.json",
-    "charts.json",
-    "requests.parquet",
-    "timeseries.parquet",
-    "chunks.parquet",
-    "absences.parquet",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +120,7 @@ def test_run_prints_the_figures_and_writes_a_run_directory() -> None:
         f"Run: {only_run()}",
     ):
         assert expected in done.out
-    assert {path.name for path in only_run().iterdir()} == FILES
+    assert {path.name for path in only_run().iterdir()} == RUN_FILES
 
 
 def test_json_is_one_object_and_the_summary_on_disk() -> None:
@@ -272,6 +262,7 @@ def test_every_catalogue_entry_is_listed_and_shown(kind: str) -> None:
     assert all(len(line) <= WIDTH for line in listed.out.splitlines())
 
 
+@cache
 def in_terminal(columns: int, *arguments: str, **variables: str) -> str:
     """stdout of the command when that is a terminal of so many columns (stderr is none)."""
     ours, theirs = pty.openpty()
@@ -308,7 +299,7 @@ def test_a_terminal_gets_colours_but_never_more_than_88_columns() -> None:
 
 
 def test_no_color_is_obeyed() -> None:
-    shown = in_terminal(200, "run", "one.yaml", "--no-report", NO_COLOR="1")
+    shown = in_terminal(80, "run", "one.yaml", "--no-report", NO_COLOR="1")
     assert "of requests" in shown
     assert "\x1b" not in shown
 
@@ -479,7 +470,7 @@ def test_output_directory_may_be_new_or_empty(place: Path) -> None:
         done = run("-o", name)
         assert done.code == 0
         assert f"Run: {name}\n" in done.out
-        assert {path.name for path in (place / name).iterdir()} == FILES
+        assert {path.name for path in (place / name).iterdir()} == RUN_FILES
     assert not Path("runs").exists()
 
 
@@ -554,7 +545,7 @@ def test_a_failing_report_costs_a_warning_only(monkeypatch: pytest.MonkeyPatch) 
     assert done.code == 0
     assert done.document()["completed"] == 40
     assert done.err == "warning: no report was written (RuntimeError: out of ink)\n"
-    assert {path.name for path in only_run().iterdir()} == FILES
+    assert {path.name for path in only_run().iterdir()} == RUN_FILES
 
 
 # -- interrupts ----------------------------------------------------------------------------------
@@ -606,7 +597,7 @@ def test_an_interrupt_keeps_what_was_done() -> None:
     rows = pd.read_parquet(directory / "requests.parquet")
     assert len(rows) == counts["submitted"]
     assert rows["status"].value_counts().to_dict().items() <= counts.items()
-    assert {path.name for path in directory.iterdir()} == FILES
+    assert {path.name for path in directory.iterdir()} == RUN_FILES
 
 
 def test_an_interrupt_before_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -749,4 +740,4 @@ def test_a_terminal_that_cannot_show_a_name_shows_the_rest(place: Path) -> None:
 def test_a_directory_whose_name_is_not_utf8(place: Path) -> None:
     name = os.fsdecode(b"out\xff")
     assert process("run", "one.yaml", "--no-report", "-o", name).code == 0
-    assert {path.name for path in Path(name).iterdir()} >= FILES
+    assert {path.name for path in Path(name).iterdir()} >= RUN_FILES

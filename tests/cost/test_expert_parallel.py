@@ -148,13 +148,13 @@ def test_a_pass_is_the_sum_of_its_operators(layout: Layout, precision: str) -> N
 def test_what_other_ranks_compute_delays_this_one() -> None:
     """Alone, with ranks that have as much, and with one that prefills."""
     cost, batch = CostModel(deploy(Layout(data=4, expert=4))), Batch(16, 16_000)
-    alone, alike, busy = (cost.beside(n).seconds(batch) for n in (0, 3 * 16, 4096))
+    alone, alike, busy = (cost.among(n).seconds(batch) for n in (0, 3 * 16, 4096))
     assert alike == cost.seconds(batch)
     assert alone < alike < busy
-    assert cost.beside(48) is cost.beside(48)
+    assert cost.among(48) is cost.among(48)
     prefill = Batch(0, 0, [Part(3000, 0)], 1)  # larger tables than any before
-    assert cost.beside(9000).seconds(prefill) == cost.seconds(prefill)
-    assert cost.beside(0).seconds(prefill) < cost.seconds(prefill)
+    assert cost.among(9000).seconds(prefill) == cost.seconds(prefill)
+    assert cost.among(0).seconds(prefill) < cost.seconds(prefill)
 
 
 def test_memory_of_data_ranks() -> None:

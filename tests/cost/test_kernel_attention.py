@@ -276,7 +276,7 @@ def test_scalar_twin_agrees(
     scalar *= prompts.correction(batch * tokens, batch)
     of = shape(batch=batch, tokens=tokens, context=context, q_heads=q_heads, kv_heads=kv_heads,
                head_dim=head_dim)  # fmt: skip
-    vector = prefill.form(precision).price(fitted(p, residual), of, H100)
+    vector = prefill.form(precision).predict(fitted(p, residual), of, H100)
     assert scalar == pytest.approx(float(vector), rel=1e-9)
 
 

@@ -259,7 +259,7 @@ def test_operators_that_move_data_are_priced_by_kernels_of_their_own():
     sampled.kernels["sampling"]["fp32"] = sampled.kernels["sampling"].pop("bf16")
     drawn = named(cost_of(replace(BARE, profile=sampled)).by_size.per_output(3.0))["sampling"]
     assert float(drawn.seconds) == pytest.approx(
-        float(serial.mover("x").price(MOVER, {"bytes": np.array(3 * 128256 * 8.0)}, CEILINGS))
+        float(serial.mover("x").predict(MOVER, {"bytes": np.array(3 * 128256 * 8.0)}, CEILINGS))
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 import sim
 from sim import catalog
 from sim.cost import CostModel, Deployment, Operator
-from sim.cost.measured_experts import MeasuredExperts, experts_note, fit_of
+from sim.cost.measured_experts import MeasuredExperts, experts_note, fit_for, fit_of
 from sim.cost.parts.mixture_of_experts import INTO, OUT, ROUTING_FLOOR, WHOLE
 from sim.cost.trust import EXPERTS_ERROR
 from sim.iteration import Batch, Part
@@ -183,6 +183,20 @@ def test_an_engine_chooses_marlin() -> None:
     assert catalog.engine("vllm-marlin").per_iteration == catalog.engine("vllm").per_iteration
 
 
+def test_marlin_keeps_experts_in_mxfp4_padded() -> None:
+    """gpt-oss-120b on two GPUs: 36 layers of 128 experts, three matrices of 2,880 x 1,440 numbers
+    each, padded to 3,072 x 1,536, of 17/32 bytes with their scales: 4.2 GB more a GPU."""
+    oss = catalog.model("gpt-oss-120b")
+    plain, padded = (
+        Deployment(
+            oss, PROFILED, catalog.engine(name), "bf16", "bf16", "bf16", Layout(2), experts="mxfp4"
+        ).weight_bytes()
+        for name in ("vllm", "vllm-marlin")
+    )
+    more = 36 * 128 * 3 * (3072 * 1536 - 2880 * 1440) * 17 / 32
+    assert padded - plain == pytest.approx(more, rel=1e-12)
+
+
 def test_experts_are_timed_at_every_number_of_tokens() -> None:
     """Up to 512 one by one; beyond, between those on both sides; of 64 tokens the same as in an
     array of them."""
@@ -248,3 +262,37 @@ def test_a_run_says_what_it_does_not_know() -> None:
     assert [why in band["text"] for band in bands] == [False, True, True]
     assert sparse["operators"][WHOLE]["bytes"] > 0
     assert unmeasured["operators"][INTO]["bytes"] > 0
+
+
+def test_deep_gemm_multiplies_a_block_of_rows_for_every_expert() -> None:
+    """vLLM 0.12, Qwen3-235B on two H200. One token and 128 experts: 8 + 128 x 127 = 16,264 rows, in
+    blocks of 128 that is 16,384; 64 tokens 16,768. Two products of an expert are 3 x 4,096 x 768
+    numbers: 309 GFLOP for the blocks of one token, at 0.62 of 1,978.9 TFLOP/s 252 us."""
+    qwen, hopper = catalog.model("qwen3-235b-a22b"), catalog.gpu("h200-sxm")
+    d = Deployment(qwen, hopper, catalog.engine("vllm-0.13"), "fp8-block", "fp8", "bf16", Layout(2))
+    one, many = (per_token(CostModel(d), m)[WHOLE] for m in (1, 64))
+    assert one.compute == pytest.approx(
+        94 * 2 * 16_384 * 3 * 4096 * 768 / (0.62 * 1978.9e12), rel=1e-9
+    )
+    assert many.compute == pytest.approx(one.compute * 16_768 / 16_384, rel=1e-9)
+    assert one.seconds < many.seconds < 1.6 * one.seconds
+    assert one.measured == 0
+    later = replace(d, engine=catalog.engine("vllm"))
+    assert per_token(CostModel(later), 1)[WHOLE].seconds < one.seconds / 4
+
+
+def test_deep_gemm_has_experts_in_blocks_on_hopper_and_not_on_eight_tensor_ranks() -> None:
+    qwen, engine = catalog.model("qwen3-235b-a22b"), catalog.engine("vllm-0.13")
+
+    def aligned(gpu: str, weights: str, layout: Layout) -> bool:
+        arithmetic = "bf16" if weights == "bf16" else "fp8"
+        d = Deployment(qwen, catalog.gpu(gpu), engine, weights, arithmetic, "bf16", layout)
+        found = fit_for(d)
+        return found is not None and found.aligned
+
+    assert aligned("h100-sxm", "fp8-block", Layout(4))
+    assert aligned("gh200", "fp8-block", Layout(4, expert=4))
+    assert not aligned("h100-sxm", "fp8-block", Layout(8))
+    assert not aligned("h100-sxm", "fp8", Layout(4))
+    assert not aligned("h100-sxm", "bf16", Layout(4))
+    assert not aligned("l40s", "fp8-block", Layout(4))

@@ -378,7 +378,7 @@ def test_a_trace_keeps_the_rules_of_the_format(trace: dict[str, Any]) -> None:
     assert trace["displayTimeUnit"] == "ms"
     kinds = check_format(trace)
     names = {event["args"]["name"] for event in kinds["M"] if "name" in event["args"]}
-    assert {"replica 0", "replica 1", "iterations", "seat 1", "waiting 1"} <= names
+    assert {"replica 0", "replica 1", "iterations", "slot 1", "waiting 1"} <= names
     assert {event["name"] for event in kinds["C"]} == {
         *("running", "waiting", "KV cache tokens", "tokens per second")
     }
@@ -472,6 +472,41 @@ def test_other_batching_keeps_the_rules_too(batching: str, tmp_path: Path) -> No
     place = sim.simulate(sim.load_scenario(scenario)).save(tmp_path / "run")
     check_format(perfetto.document(read(place))[0])
     check_format(perfetto.document(read(place), ExportWindow(0.5, 0.6))[0])
+
+
+@pytest.mark.parametrize("transfer", [{}, {"mode": "push-layerwise", "min_prompt": 200}], ids=str)
+def test_hand_overs_lead_from_role_to_role(transfer: dict[str, Any], tmp_path: Path) -> None:
+    """A process for each replica says its pool and role; each request that was handed over waits,
+    prefills, waits with its transfer inside, and decodes, and an arrow goes through all of them."""
+    pools = [
+        {"name": "prompts", "role": "prefill", "gpu": "h100-sxm", "replicas": 2},
+        {"name": "answers", "role": "decode", "gpu": "h100-sxm"},
+    ]
+    result = sim.simulate(sim.load_scenario(SCENARIO | {"fleet": pools, "transfer": transfer}))
+    assert (result.requests["preemptions"] > 0).any()
+    source = read(result.save(tmp_path / "run"))
+    kinds = check_format(perfetto.document(source)[0])
+    names = [e["args"]["name"] for e in kinds["M"] if e["name"] == "process_name"]
+    assert names == [
+        "replica 0 (prompts, prefill)",
+        "replica 1 (prompts, prefill)",
+        "replica 2 (answers, decode)",
+    ]
+    handed = pd.read_parquet(tmp_path / "run" / "handovers.parquet").set_index("request_id")
+    sent = {e["args"]["request"]: e for e in kinds["X"] if e["cat"] == "transfer"}
+    assert set(sent) == set(handed.index)
+    flows: dict[int, list[dict[str, Any]]] = {}
+    for event in sorted((e for phase in "stf" for e in kinds[phase]), key=lambda e: e["ts"]):
+        flows.setdefault(event["id"], []).append(event)
+    for number, row in handed.iterrows():
+        arrived = (sent[number]["ts"] + sent[number]["dur"]) / 1e6
+        assert arrived == pytest.approx(row["arrived_s"], abs=1e-8)
+        assert sent[number]["pid"] == row["replica"] + 1
+        processes = [event["pid"] for event in flows[number]]
+        assert {processes[0], processes[-1]} == {row["prefill_replica"] + 1, row["replica"] + 1}
+    chunks = [e for e in kinds["X"] if e["cat"] == "prefill"]
+    noted = pd.read_parquet(tmp_path / "run" / "chunks.parquet")
+    assert sum(e["args"]["tokens"] for e in chunks) == noted["tokens"].sum()
 
 
 # ---- mistakes ------------------------------------------------------------------------------------

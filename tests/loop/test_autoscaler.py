@@ -11,7 +11,7 @@ import pytest
 import sim
 from sim.errors import InfersimError
 from sim.pools import cold_start_of
-from sim.scaling import ByRate, Hpa, Reading, SaturationRule, Stabiliser
+from sim.scaling import ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
 from sim.scenario import load_scenario
 from sim.scenario.autoscaling import Autoscaling
 from sim.simulation import prepare
@@ -41,6 +41,39 @@ class TestHpa:
         """Two ready at 200 and two on their way: 400 against 4 x 100, so enough were started."""
         assert self.rule().desired(0.0, 4, busy(200, 2), 0.0) == 4
 
+    @pytest.mark.parametrize(
+        ("ready", "metric", "wanted"),
+        [
+            (2, 50, 3),  # on target: (100 + 200) / 400 = 0.75; not 1, of the two ready alone
+            (2, 0, 2),
+            (3, 84, 4),  # 352 / 400 = 0.88, 3.52 rounded up
+            (3, 180, 6),  # idle: 540 / 400 = 1.35, 5.4 rounded up
+            (2, 190, 4),  # 380 / 400 would want less, although the two want more
+            (0, 0, 4),
+        ],
+    )
+    def test_replicas_without_metrics_hold_it_back(
+        self, ready: int, metric: float, wanted: int
+    ) -> None:
+        """On target where the others want less, idle where they want more, never a turn."""
+        assert self.rule().desired(0.0, 4, busy(metric, ready), 0.0) == wanted
+
+    def test_eighty_pods_go_by_ten_percent_then_by_four(self) -> None:
+        """Kubernetes' example of `behavior.scaleDown`: 10 % or 4 pods a minute, whichever is more;
+        7.2 of 72 are rounded up to 8, and below 40 the 4 pods rule."""
+        steps = [Step(4, None, 60.0), Step(None, 10.0, 60.0)]
+        rule = Hpa("queue", 100.0, Stabiliser(0.0, 10, 100, down=steps))
+        seen, current = [], 80
+        for minute in range(14):
+            current = rule.desired(60.0 * minute, current, busy(1, current), 0.0)
+            seen.append(current)
+        assert seen == [72, 64, 57, 51, 45, 40, 36, 32, 28, 24, 20, 16, 12, 10]
+
+    def test_one_a_minute(self) -> None:
+        rule = Hpa("queue", 100.0, Stabiliser(0.0, 1, 100, up=[Step(1, None, 60.0)]))
+        wanted = [rule.desired(at, n, busy(900, n), 0.0) for at, n in ((0, 2), (30, 3), (60, 3))]
+        assert wanted == [3, 3, 4]
+
     def test_up_by_all_or_by_four_in_fifteen_seconds(self) -> None:
         rule = self.rule()
         assert rule.desired(0.0, 1, busy(9000, 1), 0.0) == 5
@@ -59,6 +92,46 @@ class TestHpa:
     def test_between_the_fewest_and_the_most(self) -> None:
         assert self.rule(high=6).desired(0.0, 4, busy(900, 4), 0.0) == 6
         assert self.rule().desired(0.0, 4, busy(0, 4), 0.0) == 1
+
+
+class TestKeda:
+    """The sum over replicas, whoever has metrics: 12 waiting and a target of 3 are 4 replicas."""
+
+    @pytest.mark.parametrize(
+        ("current", "ready", "queue", "wanted"),
+        [(2, 2, 6, 4), (4, 2, 6, 4), (4, 2, 3, 2), (4, 4, 3.2, 4), (4, 4, 3.4, 5), (4, 4, 100, 8)],
+    )
+    def test_the_sum(self, current: int, ready: int, queue: float, wanted: int) -> None:
+        rule = Keda("queue", 3.0, Stabiliser(0.0, 1, 8))
+        assert rule.desired(0.0, current, busy(queue, ready), 0.0) == wanted
+
+
+class TestKpa:
+    """Averages of three minutes; of one in a panic."""
+
+    @staticmethod
+    def rule(cooldown: float = 0.0) -> Kpa:
+        return Kpa("queue", 10.0, 1, 20, cooldown)
+
+    def test_the_average_of_three_minutes(self) -> None:
+        """Sums of 40, 40 and 64: 48 on average."""
+        rule = self.rule()
+        asked = [rule.desired(at, 4, busy(q, 4), 0.0) for at, q in ((0, 10), (60, 10), (120, 16))]
+        assert asked == [4, 4, 5]
+
+    def test_a_panic_looks_at_a_minute_and_stops_nothing(self) -> None:
+        """90 of 2 replicas are 9 wanted, more than twice as many: 4 at once, twice what is ready.
+        Idle from then on, the panic lasts for three minutes, and then one replica is enough."""
+        rule = self.rule()
+        assert rule.desired(0.0, 2, busy(5, 2), 0.0) == 1
+        assert rule.desired(60.0, 2, busy(45, 2), 0.0) == 4
+        assert [rule.desired(at, 4, busy(0, 4), 0.0) for at in (130.0, 240.0, 241.0)] == [4, 4, 2]
+        assert rule.desired(300.0, 2, busy(0, 2), 0.0) == 1
+
+    def test_nothing_is_stopped_within_the_cooldown(self) -> None:
+        rule = self.rule(cooldown=300.0)
+        assert rule.desired(0.0, 4, busy(10, 4), 0.0) == 4
+        assert [rule.desired(at, 4, busy(0, 4), 0.0) for at in (200.0, 300.0, 301.0)] == [4, 4, 2]
 
 
 def test_by_rate() -> None:
@@ -110,7 +183,15 @@ SCENARIO: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "policy", [{}, {"policy": "saturation"}, {"policy": "slo", "target": 12}], ids=str
+    "policy",
+    [
+        {},
+        {"policy": "keda", "scrape": "3s", "delay": "1s"},
+        {"policy": "kpa", "delay": "5s"},
+        {"policy": "saturation"},
+        {"policy": "slo", "target": 12},
+    ],
+    ids=str,
 )
 def test_a_fleet_follows_its_load(policy: dict[str, Any]) -> None:
     """Leaps change nothing; requests go only where a replica is ready; what is paid is what was
@@ -144,6 +225,19 @@ def test_a_fleet_follows_its_load(policy: dict[str, Any]) -> None:
         assert found < 3.5 * summary["duration"]
 
 
+def test_old_metrics_start_replicas_later() -> None:
+    """Decisions every 2 s see what was true 10 s before: what they start comes 10 s later."""
+
+    def first_start(**changes: Any) -> float:
+        asked = {**SCENARIO["autoscaling"], **changes}
+        held = sim.simulate({**SCENARIO, "autoscaling": asked}).record.held
+        assert held is not None
+        return float(held["since"][held["since"] > 0].min())
+
+    assert first_start(delay="10s") == first_start() + 10
+    assert first_start(scrape="16s") == 16 * -(-first_start() // 16)
+
+
 def test_replicas_that_never_change_are_those_of_a_number() -> None:
     fixed = {**SCENARIO, "fleet": {**SCENARIO["fleet"], "replicas": 2}, "autoscaling": None}
     held = {**SCENARIO["fleet"], "replicas": {"min": 2, "max": 2}}
@@ -172,6 +266,10 @@ def test_a_cold_start_is_its_parts() -> None:
         ({"fleet.0.scales": {"max": 4}}, "did you mean 'replicas'"),
         ({"autoscaling.policy": "slo", "autoscaling.target": None}, "target"),
         ({"autoscaling": {"policy": "slo"}}, "needs the requests/s that a replica holds"),
+        ({"autoscaling": {"metric": "kv", "target": 80}}, "target of 80 is never reached"),
+        ({"autoscaling": {"metric": "kv"}}, "target of 3 is never reached"),
+        ({"autoscaling.scale_up": [{"pods": 2, "percent": 50}]}, "one of the two"),
+        ({"autoscaling.scale_down": []}, "scale_down"),
         ({"router": "session-affinity"}, "not modelled for replicas that come and go"),
         ({"scheduler.batching": "static"}, "not modelled for static batching"),
     ],

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import sim
+from sim.assembly import costs_of
 from sim.growth.courses import DraftCourses
 from sim.memory.drafted import DraftedAllocator
 from sim.request import Request
 from sim.scenario.transfer import Transfer
-from sim.simulation import costs_of, prepare
+from sim.simulation import prepare
 from sim.specs.speculation import Speculation
 from tests.feature_pairs import check_together
 

@@ -18,6 +18,7 @@ from sim.growth.leaps import Leaps
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.gaps import Gaps
 from sim.results.result import Result
+from sim.results.tables import request_columns, timeseries_columns
 
 BASE = {
     "model": "llama-3.1-8b",
@@ -45,9 +46,9 @@ def serve(changes: dict[str, Any] | None = None) -> Result:
 
 @lru_cache(maxsize=2)
 def tables(result: Result) -> tuple[SimpleNamespace, SimpleNamespace]:
-    """The columns of ``requests`` and ``timeseries`` as arrays, which are compared much faster."""
-    frames = (result.requests, result.timeseries)
-    requests, plans = ({name: c.to_numpy() for name, c in frame.items()} for frame in frames)
+    """The columns of ``requests`` and ``timeseries`` as arrays, which are made and compared much
+    faster than data frames."""
+    requests, plans = request_columns(result.record), timeseries_columns(result.record)
     return SimpleNamespace(**requests), SimpleNamespace(**plans)
 
 
@@ -124,7 +125,7 @@ def check_totals(result: Result) -> None:
     if result.record.attempts is not None:
         earlier = earlier_attempts(result)["generated"]
         generated, started = generated + earlier.sum(), started + (earlier > 0).sum()
-    decoded = Leaps.saved(result.timeseries).tokens().sum()
+    decoded = Leaps.saved(vars(plans)).tokens().sum()
     # a prefill brings one token; a preempted request is prefilled again
     if result.record.attempts is None or not own["preemptions"]:
         assert decoded + started + own["resumptions"] == generated

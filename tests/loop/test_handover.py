@@ -13,6 +13,7 @@ import pytest
 import simpy
 
 import sim
+from sim.assembly import costs_of
 from sim.errors import InfersimError
 from sim.export.source import read
 from sim.loop.clock import Stop, run
@@ -26,7 +27,7 @@ from sim.scenario import load_scenario
 from sim.scenario.transfer import Transfer
 from sim.schedulers import Limits
 from sim.schedulers.roles import DecodeRole, HandedOver, PrefillRole, Prompt
-from sim.simulation import costs_of, prepare
+from sim.simulation import prepare
 from sim.workload.traffic import OpenTraffic, TrafficChunk
 from tests.harness import LineTimer
 
@@ -238,7 +239,7 @@ def test_tokens_come_without_prompts_between_them() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"fleet.1.role": "both"}, "has the role both beside pools of one phase"),
+        ({"fleet.1.role": "both"}, "has the role both next to pools of one phase"),
         ({"fleet.0.role": "decode"}, "every pool has the role decode, and none the role prefill"),
         ({"fleet.1.kv_cache": {"block_size": 32}}, "all pools need the same block_size"),
         ({"scheduler.batching": "static"}, "static batching is not modelled for pools of one"),
@@ -261,7 +262,7 @@ def test_a_transfer_without_roles_is_refused() -> None:
 
 
 def test_a_run_directory_has_a_table_of_them(tmp_path: Path) -> None:
-    """The page reads it back; an export that draws slots says that it cannot yet."""
+    """The page reads it back; exports of token times say that they cannot yet."""
     sim.simulate({**SCENARIO, "run": {"requests": 40}}).save(tmp_path / "run")
     rows = pd.read_parquet(tmp_path / "run" / "handovers.parquet")
     assert len(rows) == 40

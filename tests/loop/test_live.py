@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.errors import UsageError
+from sim.loop.recorder import GAVE_UP
 from sim.metrics.run_record import RunRecord
 from sim.request import PLAIN, Request
 from sim.results.result import Result
 from sim.scenario import Scenario, load_scenario
+from sim.schedulers.roles import Prompt
+from sim.serve.names import Names
 from sim.serve.record import Record
 from sim.serve.session import LiveSession
 from sim.simulation import prepare, simulate
 from sim.trails.tokens import token_times
+from sim.workload.classes import classes_of
 
 CHAT = {
     "model": "llama-3.1-8b",
@@ -28,6 +31,10 @@ CHAT = {
     },
 }
 NGRAM = {"method": "ngram", "num_tokens": 3, "acceptance": {"rates": [0.75, 0.55, 0.38]}}
+PHASES: list[dict[str, Any]] = [
+    {"name": "prompts", "role": "prefill", "gpu": "h100-sxm", "replicas": 2},
+    {"name": "answers", "role": "decode", "gpu": "h100-sxm", "kv_cache": {"num_gpu_blocks": 600}},
+]
 FLEETS: dict[str, dict[str, Any]] = {
     "one replica": {},
     "every iteration an event": {"run.leap": False},
@@ -47,45 +54,109 @@ FLEETS: dict[str, dict[str, Any]] = {
         "fleet": [{"gpu": "h100-sxm", "replicas": 2}, {"name": "old", "gpu": "a100-sxm-80gb"}],
         "router": "least-outstanding",
     },
+    "pools of one phase": {"fleet": PHASES},
+    "layers pushed, drafts": {
+        "fleet": PHASES,
+        "speculative": NGRAM,
+        "transfer": {"mode": "push-layerwise", "min_prompt": 100, "per_block": "1ms"},
+    },
+    "prompts cached where they are computed": {
+        "fleet": [{**PHASES[0], "kv_cache": {"enable_prefix_caching": True}}, PHASES[1]],
+    },
+    "scaled by itself": {
+        "fleet.replicas": {"min": 1, "max": 4},
+        "scheduler.max_num_seqs": 8,
+        "autoscaling": {
+            **{"metric": "running", "target": 4, "interval": "300ms", "cold_start": "200ms"},
+            "stabilisation": "500ms",
+        },
+    },
+    "failing": {
+        "fleet.replicas": 3,
+        "failures": {"mtbf": "2s", "repair": "300ms", "in_flight": "lost"},
+    },
+    "prefix cache": {"kv_cache": {"enable_prefix_caching": True, "num_gpu_blocks": 700}},
+    "sglang's tree": {"engine": "sglang", "kv_cache.enable_prefix_caching": True},
+    "classes and a prefix cache": {
+        "kv_cache.enable_prefix_caching": True,
+        "scheduler.order": "priority",
+        "scheduler.max_num_seqs": 4,
+        "workload.classes": [
+            {"name": "chat", "share": 0.5},
+            {"name": "batch", "share": 0.5, "priority": 2},
+        ],
+    },
 }
 
 Told = dict[int, list[float]]
 
 
-def played_live(scenario: Scenario, path: Path, seed: int) -> tuple[RunRecord, Told]:
-    """A session of 150 requests, the clock read at random moments, and the times of all tokens."""
+def played_live(
+    scenario: Scenario, path: Path, seed: int, *, cancels: float = 0.0
+) -> tuple[RunRecord, Told]:
+    """A session of 150 requests, the clock read at random moments, and the times of all tokens. So
+    large a share of the clients goes away."""
     rng, told = random.Random(seed), Told()
+    open_: dict[int, float] = {}
 
     def hear(request: Request, tokens: int, now: float, replica: int) -> None:
+        if isinstance(request, Prompt):
+            return
         times = told.setdefault(request.id, [])
         times += [now] * (tokens - len(times))
+        if tokens == request.output_tokens:
+            open_.pop(request.id, None)
 
-    session = LiveSession(prepare(scenario), hear)
-    record, fleet, now = Record(path, scenario, ranked=False, caches=False), session.fleet, 0.0
+    session = LiveSession(
+        prepare(scenario), hear, lambda request, _: open_.pop(request.id, None) and None
+    )
+    caches = any(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
+    classes, names = classes_of(scenario) or (PLAIN,), Names()
+    record = Record(path, scenario, ranked=classes != (PLAIN,), caches=caches)
+    fleet, now = session.fleet, 0.0
     for number in range(150):
         prompt, output = rng.randint(1, 3000), rng.choice([1, 2, rng.randint(1, 300)])
-        arrival = fleet.send(now, prompt, output, PLAIN, ())
-        record.add(arrival, prompt, output, 0, [])
+        start, kind = rng.choice([0, 10_000, 20_000]), rng.choice(classes)
+        blocks, prefix = names.of(range(start, start + prompt)) if caches else ([], ())
+        arrival = fleet.send(now, prompt, output, kind, prefix)
+        record.add(arrival, prompt, output, kind.priority, blocks)
+        open_[number] = arrival
         for _ in range(rng.randint(0, 3)):
             now += rng.expovariate(20)
             fleet.advance(now)
+            if open_ and rng.random() < cancels:
+                gone = rng.choice(list(open_))
+                record.cancelled(gone, fleet.leave(gone, open_.pop(gone), now))
         if number % 10 == 0:  # exactly when something happens
             now = max(now, min(fleet.due, now + 1.0))
             fleet.advance(now)
-    while fleet.due < np.inf:
-        fleet.advance(fleet.due + 0.01)
-    _, replay = record.finish(None)
-    return session.record(prepare(replay), now), told
+    while fleet.outstanding or (fleet.due < np.inf and not session.lasts):
+        now = fleet.due + 0.01
+        fleet.advance(now)
+    _, replay = record.finish(session.horizon(now))
+    return session.record(prepare(replay)), told
 
 
+@pytest.mark.parametrize("cancels", [0.0, 0.3], ids=["all wait", "some go away"])
 @pytest.mark.parametrize("name", FLEETS)
-def test_a_session_is_the_run_of_its_trace(name: str, tmp_path: Path) -> None:
-    live, told = played_live(load_scenario(CHAT).override(FLEETS[name]), tmp_path / "run", 7)
+def test_a_session_is_the_run_of_its_trace(name: str, cancels: float, tmp_path: Path) -> None:
+    scenario = load_scenario(CHAT).override(FLEETS[name])
+    live, told = played_live(scenario, tmp_path / "run", 7, cancels=cancels)
     again = simulate(tmp_path / "run" / "scenario.yaml").record
-    for table in ("plans", "requests", "gaps"):
-        assert getattr(live, table).tobytes() == getattr(again, table).tobytes(), table
+    for table in ("plans", "requests", "gaps", "handed", "held", "lookups"):
+        mine, theirs = getattr(live, table), getattr(again, table)
+        assert mine.tobytes() == theirs.tobytes(), table
     assert live.end == again.end
     assert Result(live).summary == Result(again).summary
+    gave_up = int((live.requests["status"] == GAVE_UP).sum())
+    assert (gave_up > 20) == (cancels > 0) or name == "failing"
+    if cancels or name == "failing":
+        assert live.attempts is not None
+        assert again.attempts is not None
+        for table in ("failed", "outages", "chunks"):
+            mine, theirs = getattr(live.attempts, table), getattr(again.attempts, table)
+            assert mine.tobytes() == theirs.tobytes(), table
+        return
     requests, plans = Result(live)._request_columns(), Result(live)._timeseries_columns()
     for number, (times, how) in enumerate(token_times(requests, plans)):
         assert len(told[number]) == live.requests["generated"][number]
@@ -101,8 +172,8 @@ def test_a_session_that_is_cut_off_is_the_run_with_that_horizon(tmp_path: Path) 
         fleet.advance(arrival - 0.001)
         record.add(fleet.send(arrival, 1000, 200, PLAIN, ()), 1000, 200, 0, [])
     fleet.advance(0.7)
-    _, replay = record.finish(0.7)
-    live = session.record(prepare(replay), 0.7)
+    _, replay = record.finish(session.horizon(0.7))
+    live = session.record(prepare(replay))
     again = simulate(tmp_path / "run" / "scenario.yaml").record
     assert live.requests["generated"].tolist() == again.requests["generated"].tolist()
     assert 0 < live.requests["generated"].min() < 200
@@ -121,7 +192,28 @@ def test_requests_that_come_too_late_come_as_soon_as_they_can() -> None:
     assert fleet.send(0.5, 10, 10, PLAIN, ()) == arrival
 
 
-def test_a_fleet_that_scales_itself_is_not_served() -> None:
-    scenario = load_scenario(CHAT | {"fleet": {"gpu": "h100-sxm", "replicas": {"max": 2}}})
-    with pytest.raises(UsageError, match="with --control"):
-        LiveSession(prepare(scenario), lambda *_: None)
+def test_what_happens_between_two_events_happens_then() -> None:
+    """A replica fails in the middle of a leap, and comes back when nothing else is due: what it had
+    delivered is lost, no more, and it was gone from the one moment to the other."""
+    told = Told()
+    session = LiveSession(
+        prepare(load_scenario(CHAT)),
+        lambda request, tokens, now, _: told.setdefault(request.id, []).append(now),
+    )
+    fleet, clients = session.fleet, session.clients
+    fleet.send(0.0, 100, 400, PLAIN, ())
+    fleet.advance(1.0)
+    used = fleet.replicas[0].kv_used
+    fleet.advance(1.5)
+    assert fleet.replicas[0].kv_used > used > 0  # in one leap
+    clients.fail(0)
+    fleet.advance(4.25)
+    clients.revive(0)
+    fleet.send(5.0, 100, 10, PLAIN, ())
+    fleet.advance(9.0)
+    rows = clients.rows.rows()
+    assert rows.failed["generated"].tolist() == [len(told[0])]
+    assert len(told[0]) > 100
+    assert rows.outages[["since", "until"]].tolist() == [(1.5, 4.25)]
+    assert len(told[1]) == 10
+    assert fleet.close() == told[1][-1]  # the run ends with its last event, whenever it was asked

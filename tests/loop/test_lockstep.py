@@ -25,7 +25,7 @@ class Meeting(LineTimer):
 
     others = 0
 
-    def beside(self, others: int) -> Meeting:
+    def among(self, others: int) -> Meeting:
         found = Meeting(self.fixed, self.sequence, self.context, self.token, self.bend)
         found.others = others
         return found
@@ -150,7 +150,7 @@ def check_lengths(steps: Played, timer: Meeting) -> None:
         alone = []
         for row in together:
             sequences, context = int(row["computed"]), int(row["context"])
-            _, intercept, slope = timer.beside(int(row["others"])).line(sequences, context)
+            _, intercept, slope = timer.among(int(row["others"])).line(sequences, context)
             alone.append(intercept + slope * context)
         assert together["end"][0] - start == pytest.approx(max(alone))
         overtaken.add(int(together["replica"][np.argmax(alone)]))

@@ -6,7 +6,7 @@ import pytest
 
 from sim.catalog.spreads import Spreads, learnt, source_name
 from sim.metrics.bands import CAUSES, Situation, band, situation, spread_of, weights
-from sim.metrics.reprice import PARTS
+from sim.metrics.dependence import PARTS
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 

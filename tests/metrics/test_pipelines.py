@@ -86,7 +86,10 @@ def test_without_stages_there_is_no_such_section() -> None:
     [
         ({"scheduler.batching": "static"}, "static batching is not simulated with several batches"),
         ({"scheduler.chunked_prefill": False}, "whole prompts before any decode is not simulated"),
-        ({"scheduler.order": "priority"}, "an order that preempts the newest \\(fcfs or sjf\\)"),
+        (
+            {"scheduler.order": "priority"},
+            "an order that preempts the newest \\(fcfs, sjf or fair\\)",
+        ),
         ({"fleet.data_parallel": 2}, "the 2 data ranks of one engine cannot be pipelines of 2"),
         ({"fleet.pipeline_parallel": 64}, "64 stages cannot share the 40 layers"),
     ],

@@ -101,6 +101,8 @@ def test_metrics_of_all_pools_are_those_of_the_run(name: str) -> None:
         for document in documents:
             del document["infersim"]["routing"]  # counts over the mean of a pool
         assert len(documents[1]["infersim"]["verdict"].pop("by_pool")) == 2
+    else:
+        assert len(documents[1].pop("fleet")["pools"]) == 2  # one pool needs no chart of pools
     one, two = map(flat, documents)
     assert one.keys() == two.keys()
     own = ("verdict.utilisation", "verdict.headroom")
@@ -239,3 +241,51 @@ class TestByPool:
     def test_what_lays_out_one_pool_refuses_two(self) -> None:
         with pytest.raises(UsageError, match="expected one pool, got 2"):
             _ = load_scenario(POOLS).only_pool
+
+
+def test_a_router_that_does_not_look_overloads_the_slower_pool() -> None:
+    """Half of the traffic is more than the L40S serves, while both together could serve all."""
+    chat = {
+        "model": "llama-3.1-8b",
+        "fleet": [{"name": "new", "gpu": "h100-sxm"}, {"name": "old", "gpu": "l40s"}],
+        "max_model_len": 8192,
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 24},
+            "prompt_tokens": {"kind": "fixed", "value": 600},
+            "output_tokens": {"kind": "fixed", "value": 250},
+        },
+        "run": {"requests": 1500},
+    }
+    blind, looking = (
+        simulate({**chat, "router": router}).summary["infersim"]["verdict"]
+        for router in ("round-robin", "least-outstanding")
+    )
+    assert blind["utilisation"] < 0.9
+    assert blind["by_pool"][1] > 1
+    assert (blind["state"], looking["state"]) == ("overloaded", "stable")
+    assert blind["text"].startswith("Overloaded: the router sends one pool more than it can serve")
+    assert blind["slo_headroom"] is None
+    assert looking["slo_headroom"] == pytest.approx(1 / looking["utilisation"] - 1, rel=1e-3)
+
+
+def test_pools_that_are_alike_are_prepared_once() -> None:
+    """Names, numbers and weights do not change what a replica is; its scheduler does."""
+    pools = [{"name": f"p{at}", "gpu": "h100-sxm", "replicas": at + 1} for at in range(3)]
+    pools[2]["scheduler"] = {"max_num_seqs": 7}
+    scenario = load_scenario(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": pools,
+            "max_model_len": 4096,
+            "workload": {
+                "arrivals": {"kind": "poisson", "rate": 1},
+                "prompt_tokens": {"kind": "fixed", "value": 10},
+                "output_tokens": {"kind": "fixed", "value": 10},
+            },
+        }
+    )
+    one, two, three = prepare(scenario).pools
+    assert one.cost is two.cost
+    assert (one.replicas, two.replicas) == (1, 2)
+    assert three.cost is not one.cost
+    assert three.limits.max_num_seqs == 7

@@ -156,7 +156,7 @@ def test_what_it_asks_for_is_enough() -> None:
         ({"workload__arrivals": {"kind": "burst"}}, "there from the start"),
         ({"workload__arrivals__rate": 200}, "overload"),
         ({"max_model_len": 2}, "no request was completed"),
-        ({"run__warmup": "1h"}, "beside the warm-up"),
+        ({"run__warmup": "1h"}, "belongs to the warm-up"),
         ({"workload__arrivals": {"kind": "ramp", "rate": 1, "final_rate": 6, "duration": "1min"}},
          "rate of arrivals changes"),
     ],

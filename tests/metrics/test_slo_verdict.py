@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import sim
+from sim.metrics.objectives import slo_objectives
 from sim.metrics.precision import percentile_interval
-from sim.metrics.promises import slo_promises
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.planning.load.find import Finder
@@ -98,7 +98,7 @@ def test_the_limit_that_breaks_first_is_the_one_that_find_names() -> None:
     ]
     assert late[0] > late[1]  # the tail of TTFT is further off, but only of a few requests
     assert verdict["first_limit"] == "tpot"
-    probe = Finder(scenario, "rate", slo_promises(scenario)).probe(26.0, 1, most=1)
+    probe = Finder(scenario, "rate", slo_objectives(scenario)).probe(26.0, 1, most=1)
     assert probe.breaks == "tpot"
 
 
@@ -316,3 +316,22 @@ def test_a_run_in_which_all_is_rejected_states_no_cost_of_nothing() -> None:
     assert any("No request was completed." in line for line in lines)
     assert not any(line.startswith(("Cost:", "Bound by:")) for line in lines)
     assert any(line.startswith("Cost:") for line in shown(with_slo({"ttft": "1s"})))
+
+
+def test_a_fleet_that_scales_itself_has_no_most() -> None:
+    verdict = {"utilisation": 0.4, "peak_utilisation": 0.4, "slo_headroom": 1.5, "slo_met": True}
+    verdict |= {"slo_state": "met"}
+    assert headroom_text(verdict).startswith("At most 2.5 times")
+    scaled = headroom_text(verdict | {"scales": True})
+    assert scaled.startswith("2.5 times the traffic would take all of as many replicas as were")
+    assert "infersim sweep" in scaled
+
+
+def test_a_fleet_of_several_pools_is_swept() -> None:
+    """`find` takes one pool."""
+    missed = {"utilisation": 0.4, "peak_utilisation": 0.4, "slo_headroom": None}
+    verdict = missed | {"slo_state": "missed"}
+    assert "`infersim find`" in headroom_text(verdict)
+    several = headroom_text(verdict | {"by_pool": [{}, {}]})
+    assert "`infersim sweep" in several
+    assert "find" not in several

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from reports.pages.planning.claims import render_claims
+from reports.pages.planning.claims import render as render_claims
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
 from sim.planning.claims.check import check_claims

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from typer.testing import CliRunner, Result
 
 import sim
-from reports.pages.planning.compare import render_compare
+from reports.pages.planning.compare import render as render_compare
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.contrast.compare import Comparison, traffic_digest
@@ -30,12 +29,7 @@ from tests.played import mean_ttfts
 BATCHING = "scheduler.batching=static,request,continuous"
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    (tmp_path / "one.yaml").write_text(yaml.safe_dump(SMALL))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("place")
 
 
 def compared(*varied: str, repetitions: int = 3, **changes: object) -> dict[str, Any]:

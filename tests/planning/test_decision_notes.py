@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from reports.pages.planning.ablate import render_ablation
-from reports.pages.planning.compare import render_compare
-from reports.pages.planning.find import render_find
-from reports.pages.planning.plan import render_plan
-from reports.pages.planning.sensitivity import render_sensitivity
-from reports.pages.planning.sweep import render_sweep
+from reports.pages.planning.ablate import render as render_ablation
+from reports.pages.planning.compare import render as render_compare
+from reports.pages.planning.find import render as render_find
+from reports.pages.planning.plan import render as render_plan
+from reports.pages.planning.sensitivity import render as render_sensitivity
+from reports.pages.planning.sweep import render as render_sweep
 from sim import simulate
 from sim.errors import UsageError
 from sim.planning.causes.ablate import ablate

@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.planning.diagnose import render_diagnosis
+from reports.pages.planning.diagnose import render as render_diagnosis
 from sim.cli import app
 from sim.ends import run_ends
 from sim.errors import InfeasibleError

@@ -1,11 +1,12 @@
 """``infersim find`` on short runs: what it says is true of long ones."""
 
+import math
 from typing import Any
 
 import pytest
 
 from sim import simulate
-from sim.metrics.promises import look, slo_promises
+from sim.metrics.objectives import look, slo_objectives
 from sim.planning.load.find import CURVE, TOLERANCE, Finder, find
 from sim.planning.load.find_document import document
 from sim.planning.load.search import search
@@ -25,8 +26,8 @@ def short(**changes: Any) -> Scenario:
 def share_of_many(scenario: Scenario, load: float) -> float:
     """The share within the SLO of 60,000 requests."""
     many = {"workload.arrivals.rate": load, "run.requests": 60_000}
-    (promise,) = slo_promises(scenario)
-    return float(look(simulate(scenario.override(many)).record, promise).kept.mean())
+    (objective,) = slo_objectives(scenario)
+    return float(look(simulate(scenario.override(many)).record, objective).kept.mean())
 
 
 def test_a_long_run_agrees_with_what_short_ones_said() -> None:
@@ -49,7 +50,7 @@ def test_the_interval_contains_the_analytic_rate() -> None:
     covered = 0
     for seed in range(1, 7):
         asked = load_scenario(ONE_SERVER, {"slo": slo, "run.requests": 200, "seed": seed})
-        found = settle(Finder(asked, "rate", slo_promises(asked)), 1, TOLERANCE, None)
+        found = settle(Finder(asked, "rate", slo_objectives(asked)), 1, TOLERANCE, None)
         assert found.sure is not None
         assert found.missed is not None
         covered += found.sure.load <= exact <= found.missed.load
@@ -119,11 +120,11 @@ def test_a_closed_loop_is_tried_in_longer_runs_too() -> None:
 def test_a_search_near_its_guess_takes_small_steps() -> None:
     tried: list[float] = []
 
-    def holds(load: float) -> bool:
+    def strain(load: float) -> float:
         tried.append(load)
-        return load <= 10
+        return -math.inf if load <= 10 else math.inf
 
-    found = search(holds, 10.1, lowest=1, highest=100, tolerance=0.03, first_step=0.03)
+    found = search(strain, 10.1, lowest=1, highest=100, tolerance=0.03, first_step=0.03)
     assert len(tried) == 2
     assert (found.holds, found.fails) == (pytest.approx(10.1 / 1.03), 10.1)
 

@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.figures import plan_pareto
-from reports.pages.planning.plan import render_plan
+from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.cli import app
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError
-from sim.metrics.promises import slo_promises
+from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, bands, choose, front
 from sim.planning.fleet.constraints import read_constraints
@@ -67,13 +67,13 @@ def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> FleetQu
 
 def exhaustive(asked: Scenario, q: FleetQuestion) -> dict[Candidate, tuple[int, float]]:
     """Candidate -> replicas and cost of its smallest fleet that holds, without any screening."""
-    (promise,) = slo_promises(asked)
+    (objective,) = slo_objectives(asked)
     found = {}
     for layout in q.layouts:
-        screened = screen(asked, layout, q.target, [promise], q.constraints)
+        screened = screen(asked, layout, q.target, [objective], q.constraints)
         if isinstance(screened, Rejected) and screened.cost is None:
             continue  # it does not fit at all
-        finder = Finder(asked.override(layout.settings(asked)), "rate", [promise])
+        finder = Finder(asked.override(layout.settings(asked)), "rate", [objective])
         price = _price(asked, layout)
         for replicas in range(1, 9):
             if lasting(finder, q.target, replicas).holds:
@@ -183,7 +183,7 @@ def test_the_replicas_at_both_ends_are_those_that_hold_there() -> None:
         assert high is not None
         own = asked.override(each.sized.layout.settings(asked))
         for factor, replicas in zip(end_factors(band.error), (low, high), strict=True):
-            finder = Finder(at_factor(own, factor), "rate", found.promises)
+            finder = Finder(at_factor(own, factor), "rate", found.objectives)
             assert lasting(finder, found.question.target, replicas).holds
             fewer = replicas - 1
             if fewer >= (1 if replicas == low else each.sized.replicas):
@@ -310,7 +310,7 @@ def test_a_constraint_in_between_takes_more_replicas() -> None:
     limit = f"e2el:p50<{1.15 * float(np.median(times)):.4f}s"
     found = choose(asked, question(asked, 10.0, **few, constraint=limit))
     assert found.best[0].sized.replicas > free.sized.replicas
-    texts = [each.promise.text for each in found.best[0].at_rate.attained]
+    texts = [each.objective.text for each in found.best[0].at_rate.attained]
     assert any(text.startswith("50% of requests within E2EL") for text in texts)
 
 
@@ -653,7 +653,7 @@ def test_plan_ranks_layouts_of_experts(tmp_path: Path) -> None:
 
 def test_a_fleet_that_survives_a_failure_holds_its_rate_with_one_replica_less() -> None:
     asked = quick(ttft="2s", tpot="60ms")
-    plain = question(asked, 40.0)
+    plain = question(asked, 40.0, gpus=GPUS[:2], sizes=(1,))
     spare = replace(plain, constraints=replace(plain.constraints, survive=1))
     usual, sure = (choose(asked, each) for each in (plain, spare))
     best = sure.best[0].sized

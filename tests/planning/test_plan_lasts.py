@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import Console
 
-from reports.pages.planning.plan import render_plan
+from reports.pages.planning.plan import render as render_plan
 from sim import simulate
-from sim.metrics.promises import look, slo_promises
+from sim.metrics.objectives import look, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
@@ -30,7 +30,7 @@ def short() -> Scenario:
 @cache
 def held_by_short_runs() -> float:
     """Requests per second that one H100 holds in such runs."""
-    found, _ = Finder(short(), "rate", slo_promises(short())).find(1, 0.02)
+    found, _ = Finder(short(), "rate", slo_objectives(short())).find(1, 0.002)
     assert found is not None
     return found.load
 
@@ -45,9 +45,9 @@ def planned(share: float, jobs: int = 1) -> FleetPlan:
 
 def share_of_many(settings: dict[str, Any]) -> float:
     """The share within the SLO of 60,000 requests."""
-    (promise,) = slo_promises(short())
+    (objective,) = slo_objectives(short())
     run = simulate(short().override({**settings, "run.requests": 60_000}))
-    return float(look(run.record, promise).kept.mean())
+    return float(look(run.record, objective).kept.mean())
 
 
 def test_a_long_run_agrees_with_every_fleet_that_is_listed() -> None:
@@ -70,7 +70,7 @@ def test_a_fleet_says_what_shorter_runs_hold() -> None:
     second = found["fleets"][1]
     (note,) = [note for note in second["notes"] if "in runs of" in note]
     assert note.startswith("a run of ")
-    assert "holds with 1 replica, but in runs of 8,896 only " in note
+    assert "holds with 1 replica, but in runs of 9,024 only " in note
     console = Console(width=88, color_system=None)
     with console.capture() as captured:
         console.print(plan_view(found))

@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reports.pages.planning.plan import headline, render_plan
+from reports.pages.planning.plan import headline
+from reports.pages.planning.plan import render as render_plan
 from sim.cli import app
 from sim.planning.fleet import plan_prices
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from reports.figures import plan_pareto
-from reports.pages.planning.plan import render_plan
+from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.errors import InfeasibleError
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose

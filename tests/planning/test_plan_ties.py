@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.pages.planning.plan import render_plan
+from reports.pages.planning.plan import render as render_plan
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, as_cheap, choose
 from sim.planning.fleet.constraints import read_constraints

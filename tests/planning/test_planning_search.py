@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import UsageError
-from sim.metrics.promises import Promise, SeenShare, limits_ms, pooled, wilson
+from sim.metrics.objectives import Objective, SeenShare, limits_ms, pooled, wilson
 from sim.planning.fleet.choose import read_rate
 from sim.planning.fleet.constraints import Constraints, read_constraints
 from sim.planning.fleet.sizing import smallest
@@ -24,7 +24,11 @@ def test_a_threshold_is_bracketed_from_any_guess(
     threshold: float, guess: float, tolerance: float
 ) -> None:
     found = search(
-        lambda load: load <= threshold, guess, lowest=1e-3, highest=1e4, tolerance=tolerance
+        lambda load: -math.inf if load <= threshold else math.inf,
+        guess,
+        lowest=1e-3,
+        highest=1e4,
+        tolerance=tolerance,
     )
     assert found.holds is not None
     assert found.fails is not None
@@ -32,15 +36,57 @@ def test_a_threshold_is_bracketed_from_any_guess(
     assert found.fails / found.holds <= 1 + tolerance * (1 + 1e-9)
 
 
+@given(
+    threshold=st.floats(1e-2, 1e3),
+    guess=st.floats(1e-3, 1e4),
+    tolerance=st.floats(0.002, 0.3),
+    power=st.floats(0.05, 60),
+    bend=st.floats(0, 50),
+    noise=st.floats(0, 0.2),
+)
+def test_whatever_strain_says_the_threshold_is_bracketed(
+    threshold: float, guess: float, tolerance: float, power: float, bend: float, noise: float
+) -> None:
+    tried: list[float] = []
+
+    def strain(load: float) -> float:
+        tried.append(load)
+        far = power * math.log(load / threshold)
+        far = far * (1 + bend * far) if far > 0 else far
+        far += noise * math.sin(1e4 * load)  # what it says of a load is right but for its sign
+        return min(far, 0.0) if load <= threshold else max(far, 1e-3)
+
+    found = search(strain, guess, lowest=1e-3, highest=1e4, tolerance=tolerance)
+    assert found.holds is not None
+    assert found.fails is not None
+    assert found.holds <= threshold < found.fails
+    assert found.fails / found.holds <= 1 + tolerance * (1 + 1e-9)
+    assert len(tried) == len(set(tried)) <= 60
+
+
+@pytest.mark.parametrize("guess", [9.0, 9.9, 10.05, 11.0, 14.0])
+def test_a_latency_that_grows_as_a_power_of_the_load_takes_few_probes(guess: float) -> None:
+    tried: list[float] = []
+
+    def strain(load: float) -> float:
+        tried.append(load)
+        return 3 * math.log(load / 10)
+
+    found = search(strain, guess, lowest=1, highest=100, tolerance=0.02)
+    assert found.holds is not None
+    assert found.holds <= 10
+    assert len(tried) <= 4
+
+
 @given(threshold=st.integers(0, 3000), guess=st.floats(0.5, 2000.0))
 def test_whole_loads_are_bracketed_to_one(threshold: int, guess: float) -> None:
     seen: list[float] = []
 
-    def holds(load: float) -> bool:
+    def strain(load: float) -> float:
         seen.append(load)
-        return load <= threshold
+        return -math.inf if load <= threshold else math.inf
 
-    found = search(holds, guess, lowest=1, highest=2000, tolerance=0.0, whole=True)
+    found = search(strain, guess, lowest=1, highest=2000, tolerance=0.0, whole=True)
     assert found.holds == (None if threshold < 1 else min(threshold, 2000))
     assert found.fails == (None if threshold >= 2000 else max(1, threshold + 1))
     assert all(load == int(load) for load in seen)
@@ -52,20 +98,25 @@ def test_whole_loads_are_bracketed_to_one(threshold: int, guess: float) -> None:
     answer=st.integers(1, 300),
     guess=st.integers(1, 200),
     most=st.integers(1, 400),
+    says=st.sampled_from([0.0, 0.1, 1.0, 3.0, 30.0]),
 )
 def test_the_smallest_fleet_is_found_from_any_guess(
-    least: int, answer: int, guess: int, most: int
+    least: int, answer: int, guess: int, most: int, says: float
 ) -> None:
     guess, most = max(guess, least), max(most, guess, least)
     asked: list[int] = []
 
-    def holds(replicas: int) -> bool:
+    def strain(replicas: int) -> float:
         asked.append(replicas)
-        return replicas >= answer
+        return says * math.log(answer / replicas) - 1e-9 if says else _either(replicas < answer)
 
-    found = smallest(holds, least, guess, most)
+    found = smallest(strain, least, guess, most)
     assert found == (max(least, answer) if answer <= most else None)
     assert all(least <= replicas <= most for replicas in asked)
+
+
+def _either(fails: bool) -> float:
+    return math.inf if fails else -math.inf
 
 
 def test_wilson_is_what_tables_say() -> None:
@@ -83,7 +134,7 @@ def test_what_was_always_seen_may_be_certain_and_rounding_does_not_say_otherwise
         assert wilson(1.0, count)[1] == 1.0
         assert wilson(0.0, count)[0] == 0.0
     seen = pooled(
-        Promise({"ttft": 1.0}, 1.0),
+        Objective({"ttft": 1.0}, 1.0),
         [SeenShare(np.ones(60, dtype=bool), {"ttft": 0.5}, {"ttft": 1.0})],
     )
     assert seen.kept
@@ -96,7 +147,7 @@ def test_wilson_covers_a_known_share_at_its_rate() -> None:
     for _ in range(1000):
         kept = random.random(400) < 0.95
         seen = pooled(
-            Promise({"ttft": 1.0}, 0.95),
+            Objective({"ttft": 1.0}, 0.95),
             [SeenShare(kept, {"ttft": 1.0}, {"ttft": float(kept.mean())})],
         )
         covered += seen.low <= 0.95 <= seen.high
@@ -104,32 +155,32 @@ def test_wilson_covers_a_known_share_at_its_rate() -> None:
 
 
 def test_luck_of_whole_runs_widens_the_interval() -> None:
-    promise = Promise({"ttft": 1.0}, 0.9)
+    objective = Objective({"ttft": 1.0}, 0.9)
     of_ttft = ({"ttft": 1.0}, {"ttft": 0.9})
     even = [SeenShare(np.arange(600) % 10 > 0, *of_ttft)] * 4
     lucky = [SeenShare(np.arange(600) >= misses, *of_ttft) for misses in (0, 0, 120, 120)]
-    narrow, wide = pooled(promise, even), pooled(promise, lucky)
+    narrow, wide = pooled(objective, even), pooled(objective, lucky)
     assert narrow.share == wide.share == 0.9
     assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
     assert not wide.sure
 
 
 def test_the_limit_that_most_requests_exceed_breaks_first() -> None:
-    promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.99)
+    objective = Objective({"ttft": 0.5, "tpot": 0.04}, 0.99)
     late = {"ttft": 2.4, "tpot": 1.3}  # few are late for the first token, but those by much
     run = SeenShare(np.arange(100) >= 31, late, {"ttft": 0.98, "tpot": 0.70})
-    assert pooled(promise, [run]).tightest == "tpot"
+    assert pooled(objective, [run]).tightest == "tpot"
 
 
 def test_the_tightest_limit_counts() -> None:
-    promises = [Promise({"ttft": 1.0, "tpot": 0.05}, 0.99), Promise({"ttft": 0.5}, 0.9)]
-    assert limits_ms(promises) == {"ttft": 500.0, "tpot": 50.0}
+    objectives = [Objective({"ttft": 1.0, "tpot": 0.05}, 0.99), Objective({"ttft": 0.5}, 0.9)]
+    assert limits_ms(objectives) == {"ttft": 500.0, "tpot": 50.0}
 
 
 def test_constraints_are_read() -> None:
     found = read_constraints("ttft:p95<500ms; tpot<=40ms;cost < $20/h; gpus<=16")
     assert found == Constraints(
-        (Promise({"ttft": 0.5}, 0.95), Promise({"tpot": 0.04}, 0.99)), 20.0, 16, None
+        (Objective({"ttft": 0.5}, 0.95), Objective({"tpot": 0.04}, 0.99)), 20.0, 16, None
     )
     assert read_constraints(None) == Constraints()
 

@@ -93,7 +93,7 @@ def simulated(*_: object, **__: object) -> Any:
 def test_where_nothing_can_be_written_is_told_before_anything_is_simulated(
     command: str, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("points.evaluate.simulate", "causes.diagnose.simulate", "load.probe.play"):
+    for module in ("points.evaluate.simulate", "causes.diagnose.simulate", "load.played.play"):
         monkeypatch.setattr(f"sim.planning.{module}", simulated)
     Path("full").mkdir()
     Path("full/of").write_text("something")
@@ -112,7 +112,7 @@ def interrupted(*_: object, **__: object) -> Any:
 def test_an_interrupted_decision_leaves_nothing(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("points.evaluate.simulate", "causes.diagnose.simulate", "load.probe.play"):
+    for module in ("points.evaluate.simulate", "causes.diagnose.simulate", "load.played.play"):
         monkeypatch.setattr(f"sim.planning.{module}", interrupted)
     done = asked(command)
     assert done.exit_code == 130

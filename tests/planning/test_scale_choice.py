@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.planning.find import render_find
-from reports.pages.planning.plan import render_plan
+from reports.pages.planning.find import render as render_find
+from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.cli import app
 from sim.errors import UsageError

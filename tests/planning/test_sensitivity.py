@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reports.pages.planning.sensitivity import render_sensitivity
+from reports.pages.planning.sensitivity import render as render_sensitivity
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.causes.sensitivity import sensitivity

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 
 import sim
 from reports.pages.planning.sweep import headline as page_headline
-from reports.pages.planning.sweep import render_sweep
+from reports.pages.planning.sweep import render as render_sweep
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.diagnose_document import document as diagnosis_document
 from sim.planning.causes.sensitivity import sensitivity

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from reports.figures import knee
-from reports.pages.planning.sweep import render_sweep
+from reports.pages.planning.sweep import render as render_sweep
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.points.evaluate import evaluate
@@ -34,12 +34,7 @@ RATE = "workload.arrivals.rate"
 BLOCKS = "kv_cache.num_gpu_blocks"
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    (tmp_path / "one.yaml").write_text(yaml.safe_dump(SMALL))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("place")
 
 
 def values(text: str) -> tuple[object, ...]:

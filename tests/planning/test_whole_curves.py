@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim.errors import UsageError
-from sim.metrics.promises import slo_promises
+from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import layouts
@@ -49,7 +49,7 @@ def test_a_number_of_users_has_no_curve() -> None:
 
 def test_all_loads_are_those_of_whole_curves() -> None:
     scenario = small(workload__arrivals=DAY, run={"requests": 320})
-    finder = Finder(scenario, "rate", slo_promises(scenario))
+    finder = Finder(scenario, "rate", slo_objectives(scenario))
     assert finder.probe(16, 1, most=1).requests == 320
     assert finder.probe(80, 1, most=1).requests == 5 * 320
 

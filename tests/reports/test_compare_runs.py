@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports.figures import overlaid
-from reports.pages.planning.compare import render_compare
+from reports.pages.planning.compare import render as render_compare
 from reports.pages.planning.compare_runs import (
     MOST_DRAWN,
     MOST_SPANS,

@@ -58,7 +58,7 @@ def test_the_parts_of_a_long_latency_are_in_seconds() -> None:
     assert bars.layout.xaxis.title.text == "TTFT, mean (s)"
     queue = next(trace for trace in bars.data if trace.name == "queue")
     assert list(queue.x) == pytest.approx([45.0, 45.0])
-    table = diagnose.render_diagnosis(diagnosed).partition('id="table-latency"')[2]
+    table = diagnose.render(diagnosed).partition('id="table-latency"')[2]
     assert ">45 s<" in table.partition("</table>")[0]
 
 

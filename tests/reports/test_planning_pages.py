@@ -20,8 +20,9 @@ from reports.figures import (
 from reports.figures.series import styles
 from reports.frame import theme
 from reports.pages.planning import ablate, compare, diagnose, find, plan, sensitivity, sweep
-from reports.pages.planning.compare import render_compare
-from reports.pages.planning.sweep import headline, plots, render_sweep
+from reports.pages.planning.compare import render as render_compare
+from reports.pages.planning.sweep import headline, plots
+from reports.pages.planning.sweep import render as render_sweep
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
 from tests.figures import OF_RESULTS as FIGURES
@@ -29,15 +30,15 @@ from tests.figures import OF_RESULTS as FIGURES
 HOSTILE = '</script><b>"&amp;'
 
 PAGES: dict[str, tuple[Callable[[Any], str], Callable[[], Any]]] = {
-    "compare": (compare.render_compare, made_up.comparison),
-    "sweep over a load": (sweep.render_sweep, made_up.load_sweep),
-    "sweep over a grid": (sweep.render_sweep, made_up.grid_sweep),
-    "sweep over policies": (sweep.render_sweep, made_up.policy_sweep),
-    "find": (find.render_find, made_up.highest_load),
-    "plan": (plan.render_plan, made_up.fleet_plan),
-    "ablate": (ablate.render_ablation, made_up_studies.ablation),
-    "diagnose": (diagnose.render_diagnosis, made_up_studies.diagnosis),
-    "sensitivity": (sensitivity.render_sensitivity, made_up_studies.uncertainty),
+    "compare": (compare.render, made_up.comparison),
+    "sweep over a load": (sweep.render, made_up.load_sweep),
+    "sweep over a grid": (sweep.render, made_up.grid_sweep),
+    "sweep over policies": (sweep.render, made_up.policy_sweep),
+    "find": (find.render, made_up.highest_load),
+    "plan": (plan.render, made_up.fleet_plan),
+    "ablate": (ablate.render, made_up_studies.ablation),
+    "diagnose": (diagnose.render, made_up_studies.diagnosis),
+    "sensitivity": (sensitivity.render, made_up_studies.uncertainty),
 }
 
 
@@ -262,7 +263,7 @@ def test_variants_that_tie_are_not_stars_and_say_why() -> None:
     assert row.count("★ 165 ms") == 1
     assert "~ 7.98 s" in row
     assert "★ 7.98 s" not in row
-    assert 'title="cannot be told from continuous (+2.0% ±3.0%)"' in row
+    assert 'title="cannot be distinguished from continuous (+2.0% ±3.0%)"' in row
 
 
 def test_labels_of_many_variants_have_room() -> None:

@@ -61,9 +61,9 @@ def test_every_request_is_drawn_from_arrival_to_finish(batching: str) -> None:
     requests = result.requests.set_index("request_id")
     assert spans["start"].to_numpy() == pytest.approx(requests["arrival_s"].to_numpy())
     assert spans["end"].to_numpy() == pytest.approx(requests["finish_s"].to_numpy())
-    seated = drawn[drawn["panel"] == "y"]
-    assert seated["row"].max() == 4
-    for _, unsorted in seated.groupby("row"):
+    in_slot = drawn[drawn["panel"] == "y"]
+    assert in_slot["row"].max() == 4
+    for _, unsorted in in_slot.groupby("row"):
         row = unsorted.sort_values("start")
         assert (row["end"].to_numpy()[:-1] <= row["start"].to_numpy()[1:] + 1e-9).all()
 
@@ -73,9 +73,9 @@ def test_static_batches_leave_seats_empty_and_continuous_ones_do_not() -> None:
     for batching in ("static", "continuous"):
         result = simulated(batching, requests=40)
         drawn = bars(slots.figure(result.requests, result.timeseries))
-        seated = drawn[drawn["panel"] == "y"]
-        taken = (seated["end"] - seated["start"]).sum()
-        empty[batching] = 1 - taken / (4 * seated["end"].max())
+        in_slot = drawn[drawn["panel"] == "y"]
+        taken = (in_slot["end"] - in_slot["start"]).sum()
+        empty[batching] = 1 - taken / (4 * in_slot["end"].max())
     assert empty["continuous"] < 0.1
     assert empty["static"] > 0.3
 
@@ -91,10 +91,10 @@ def test_a_slot_of_a_whole_batch_is_padded_or_held_until_the_batch_is_done() -> 
         assert len(after) == 6  # all but the longest of each batch
         assert set(after["end"]) == set(ends)
         assert (after["start"].to_numpy() == done[after["request"]].to_numpy()).all()
-        seated = drawn[drawn["panel"] == "y"]
-        taken = (seated["end"] - seated["start"]).sum()
+        in_slot = drawn[drawn["panel"] == "y"]
+        taken = (in_slot["end"] - in_slot["start"]).sum()
         first = result.requests["scheduled_s"].min()
-        assert taken == pytest.approx(4 * (seated["end"].max() - first), rel=1e-9)
+        assert taken == pytest.approx(4 * (in_slot["end"].max() - first), rel=1e-9)
         view = slot_view(result.requests, result.timeseries, batching)
         assert view is not None
         decoded = drawn.loc[drawn["phase"] == slots.LABELS["decode"]]
@@ -109,7 +109,7 @@ def test_a_batch_that_began_before_the_stretch_keeps_its_slots() -> None:
     assert view is not None
     assert view.is_cut
     for time in (view.start, (view.start + view.end) / 2):
-        taken = [s for s in view.stays if s.seated and s.start <= time + 1e-9 < s.end]
+        taken = [s for s in view.stays if s.in_slot and s.start <= time + 1e-9 < s.end]
         assert len(taken) == 4
 
 
@@ -161,12 +161,12 @@ def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     assert f"{view.requests.drawn:,} of 4,000 requests." in told
     assert "One of 3 replicas." in told
     assert f"Around the middle of the run: {show_time(view.start)} to" in told
-    if view.seats.all > views.SEATS + views.SPARE:
-        assert f"The lowest {views.SEATS} of {view.seats.all:,} slots." in told
+    if view.slots.all > views.SLOTS + views.SPARE:
+        assert f"The lowest {views.SLOTS} of {view.slots.all:,} slots." in told
     drawn = bars(slots.draw(view))
     assert drawn["start"].min() >= view.start
     assert drawn["end"].max() <= view.end + 1e-9
-    assert drawn.loc[drawn["panel"] == "y", "row"].max() <= views.SEATS + views.SPARE
+    assert drawn.loc[drawn["panel"] == "y", "row"].max() <= views.SLOTS + views.SPARE
     assert drawn.loc[drawn["panel"] != "y", "row"].max() <= views.LANES
 
 

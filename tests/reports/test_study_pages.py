@@ -15,9 +15,10 @@ from reports.figures import attained_at_ends as attained
 from reports.figures import tornado
 from reports.frame import theme
 from reports.pages.planning import diagnose as diagnose_page
-from reports.pages.planning.ablate import render_ablation
-from reports.pages.planning.diagnose import render_diagnosis, write_diagnose_report
-from reports.pages.planning.sensitivity import render_sensitivity
+from reports.pages.planning import write_page
+from reports.pages.planning.ablate import render as render_ablation
+from reports.pages.planning.diagnose import render as render_diagnosis
+from reports.pages.planning.sensitivity import render as render_sensitivity
 from reports.pages.planning.study import effect
 from sim.planning.causes import ablate_document, diagnose_document, sensitivity_document
 from sim.planning.causes.ablate import ablate
@@ -212,7 +213,7 @@ def test_what_does_not_run_has_a_section_of_its_own(tmp_path: Path) -> None:
     first, *rest = document["trials"]
     broken = {**first, "error": "does not fit", "figures": None, "changes": {}, "effect": None}
     changed = {**document, "trials": [broken, *rest], "latency": {}}
-    write_diagnose_report(tmp_path / "page.html", changed)
+    write_page("diagnose", tmp_path / "page.html", changed)
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert 'id="failures"' in html
     assert "does not fit" in html

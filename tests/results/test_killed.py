@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def status(directory: Path) -> str:
-    """What the manifest says, once everything that it promises has been read."""
+    """What the manifest says, once everything that it objectives has been read."""
     manifest = json.loads((directory / "manifest.json").read_text())
     names = {path.name for path in directory.iterdir() if not path.name.startswith(".")}
     for name in names:

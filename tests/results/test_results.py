@@ -20,7 +20,7 @@ from sim.errors import UsageError
 from sim.metrics.latency_parts import PARTS
 from sim.results.result import Result
 from sim.results.run_directory import new_run_directory
-from tests.places import ROOT
+from tests.places import ROOT, RUN_FILES
 
 SCENARIO = {
     "name": "layout",
@@ -39,17 +39,6 @@ SCENARIO = {
     "run": {"requests": 200, "warmup": 30},
 }
 
-FILES = {
-    "scenario.yaml",
-    "resolved.yaml",
-    "manifest.json",
-    "summary.json",
-    "charts.json",
-    "requests.parquet",
-    "timeseries.parquet",
-    "chunks.parquet",
-    "absences.parquet",
-}
 REQUEST_COLUMNS = {
     "request_id": "int64",
     "arrival_s": "double",
@@ -148,7 +137,7 @@ def schema(path: Path) -> dict[str, str]:
 
 
 def test_files(directory: Path) -> None:
-    assert {path.name for path in directory.iterdir()} == FILES
+    assert {path.name for path in directory.iterdir()} == RUN_FILES
 
 
 def test_tables_have_the_agreed_columns_in_order(directory: Path) -> None:
@@ -345,7 +334,7 @@ def test_same_seed_same_bytes_in_every_process(directory: Path, tmp_path: Path) 
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", code, json.dumps(SCENARIO), str(tmp_path / seed)]
         subprocess.run(command, env=environment, check=True)
-        for name in FILES - {"manifest.json"}:
+        for name in RUN_FILES - {"manifest.json"}:
             assert (tmp_path / seed / name).read_bytes() == (directory / name).read_bytes(), name
         here, there = (read_json(d / "manifest.json") for d in (directory, tmp_path / seed))
         assert here | {"created": None} == there | {"created": None}

@@ -50,6 +50,7 @@ class Stub:
     queued = 0
     queued_prompt_tokens = 0
     kv_used = 0.0
+    weight = 1.0
 
     def __init__(self, outstanding: int) -> None:
         self.outstanding = outstanding
@@ -119,6 +120,66 @@ def test_least_outstanding_levels_the_replicas(loads: list[int], requests: int) 
         targets[chosen].outstanding += 1
     raised = [t.outstanding for t, n in zip(targets, loads, strict=True) if t.outstanding > n]
     assert max(raised) - min(t.outstanding for t in targets) <= 1
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def weighted(*weights: float) -> list[Stub]:
+    targets = [Stub(0) for _ in weights]
+    for target, weight in zip(targets, weights, strict=True):
+        target.weight = weight
+    return targets
+
+
+def test_turns_go_by_weight_and_are_spread() -> None:
+    """nginx's example of its smooth turns: weights 5, 1 and 1 give a a b a c a a."""
+    router = make_router("round-robin", weighted=True)
+    assert choices(router, weighted(5, 1, 1), 14) == [0, 0, 1, 0, 2, 0, 0] * 2
+
+
+def test_unfinished_requests_count_by_weight() -> None:
+    """Requests that stay are 3 to 1 in the end, and an idle fleet begins with the larger one."""
+    router, targets = make_router("least-outstanding", weighted=True), weighted(1, 3)
+    chosen = []
+    for _ in range(40):
+        chosen.append(router.choose(some_request(), targets))
+        targets[chosen[-1]].outstanding += 1
+    assert chosen[:2] == [1, 1]
+    assert Counter(chosen) == {0: 10, 1: 30}
+
+
+def test_chances_go_by_weight() -> None:
+    router = make_router("random", 3, weighted=True)
+    counts = Counter(choices(router, weighted(1, 2, 0.5), 7000))
+    assert [round(counts[at] / 1000, 1) for at in range(3)] == pytest.approx([2, 4, 1], abs=0.15)
+
+
+@pytest.mark.parametrize("name", ["round-robin", "least-outstanding", "power-of-two"])
+def test_equal_weights_change_nothing(name: str) -> None:
+    targets = [Stub(n) for n in (3, 1, 2, 0, 3, 1)]
+    plain, heeded = (make_router(name, 7, weighted=each) for each in (False, True))
+    assert choices(plain, targets, 60) == choices(heeded, targets, 60)
+
+
+def test_a_router_that_heeds_none_is_refused() -> None:
+    pools = [{"gpu": "h100-sxm", "name": name, "weight": n + 1} for n, name in enumerate("ab")]
+    scenario = {
+        "model": "llama-3.1-8b",
+        "fleet": pools,
+        "router": "least-kv",
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 6},
+            "prompt_tokens": {"kind": "fixed", "value": 512},
+            "output_tokens": {"kind": "fixed", "value": 64},
+        },
+    }
+    with pytest.raises(UsageError, match="least-kv does not go by weights"):
+        sim.load_scenario(scenario)
+    routed = sim.simulate(
+        sim.load_scenario({**scenario, "router": "round-robin"}, {"run.requests": 90})
+    )
+    assert routed.requests["replica"].value_counts().to_dict() == {0: 30, 1: 60}
 
 
 # -- drawn at random -----------------------------------------------------------------------------

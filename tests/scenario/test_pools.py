@@ -1,8 +1,5 @@
-"""Pools of a fleet: which settings rule each, and that nothing above the scenario counts on one."""
+"""Pools of a fleet: which settings rule each."""
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +7,6 @@ import pytest
 from sim.errors import InfersimError, UsageError
 from sim.scenario import load_scenario
 from sim.scenario.pools import only, pools_of
-
-ROOT = Path(__file__).parents[2]
-SETTLED = Path("sim/scenario")
-"""Where pools may be read by their number: they are resolved there."""
 
 SMALL = {
     "model": "llama-3.1-8b",
@@ -57,70 +50,6 @@ class TestSettings:
             only([])
 
 
-def sources() -> Iterator[Path]:
-    """The modules that take pools as the scenario resolved them."""
-    for package in ("sim", "calibrate", "reports"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if not path.is_relative_to(ROOT / SETTLED):
-                yield path
-
-
-def named(node: ast.expr) -> str | None:
-    """What is indexed: the last name of it, or the key under which a mapping has it."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Subscript(slice=ast.Constant(value=str(name))):
-            return name
-    return None
-
-
-def by_number(text: str) -> list[int]:
-    """The lines on which a pool is taken by its number, read or overridden."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Subscript(value=value, slice=ast.Constant(value=int())):
-                if named(value) in ("fleet", "pools"):
-                    found.append(node.lineno)
-            case ast.Dict(keys=keys):
-                found += [key.lineno for key in keys if key is not None and overriding(key)]
-            case ast.Subscript(slice=key) if overriding(key):
-                found.append(node.lineno)
-    return found
-
-
-def overriding(key: ast.expr) -> bool:
-    """Whether ``key`` is the dotted key of a pool by its number."""
-    match key:
-        case ast.Constant(value=str(text)):
-            return text.startswith("fleet.0")
-    return False
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "scenario.fleet[0].gpu",
-        "setup.pools[0]",
-        'scenario["fleet"][0]',
-        'changes = {"fleet.0.replicas": 2}',
-        'changes["fleet.0.gpu"] = gpu',
-    ],
-)
-def test_the_scan_finds(text: str) -> None:
-    assert by_number(text) == [1]
-
-
-def test_no_module_takes_a_pool_by_its_number() -> None:
-    found = {
-        str(path.relative_to(ROOT)): lines
-        for path in sources()
-        if (lines := by_number(path.read_text(encoding="utf-8")))
-    }
-    assert found == {}
-
-
 @pytest.mark.parametrize(
     ("tensor", "written", "expert"),
     [(8, True, 8), (8, "yes", 8), (8, False, 1), (8, 1, 1), (8, 4, 4), (1, True, 1), (4, "2", 2)],
@@ -150,3 +79,17 @@ def test_an_engine_batches_by_its_own_rule_where_it_can() -> None:
     assert policy(engine="sglang", scheduler={"batching": "static"}) is None
     with pytest.raises(InfersimError, match="key of `policy: vllm`"):
         policy(scheduler={"policy": "sglang", "long_prefill_token_threshold": 64})
+
+
+def test_tensorrt_llm_plans_ahead_unless_said_otherwise_or_by_another_rule() -> None:
+    def ahead(**knobs: Any) -> bool:
+        small = {key: SMALL[key] for key in ("model", "workload")}
+        fleet = {"gpu": "h100-sxm"}
+        document = {**small, "fleet": fleet, "engine": "tensorrt-llm", "scheduler": knobs}
+        return load_scenario(document).scheduler.plans_ahead
+
+    assert ahead()
+    assert ahead(chunked_prefill=False)
+    assert not ahead(async_scheduling=False)
+    assert not ahead(policy="vllm")
+    assert not ahead(batching="static")

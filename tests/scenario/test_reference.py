@@ -41,7 +41,13 @@ APART = BASE | {
 OUT = BASE | {"failures": [{"at": "5min"}]}
 WITH: dict[str, tuple[dict[str, Any], str]] = {
     "fleet.replicas.": (SCALED, "fleet.0.replicas.max=8"),
+    **{
+        f"autoscaling.{key}.0.{other}": (SCALED | {"autoscaling": {key: [{one: 5}]}}, "seed=42")
+        for key in ("scale_up", "scale_down")
+        for one, other in (("pods", "percent"), ("percent", "p"))
+    },
     "autoscaling.": (SCALED, "autoscaling.target=3"),
+    "admission.": (BASE | {"slo": {"ttft": "1s"}}, "admission.policy=deadline"),
     "transfer.": (APART, "transfer.min_prompt=null"),
     "failures.outages.": (OUT, "failures.outages.0.at=5min"),
     "failures.outages": (BASE, "failures.mtbf=720h"),

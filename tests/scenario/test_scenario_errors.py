@@ -162,7 +162,7 @@ ADDED = [
     (
         "scheduler: {order: 'a:b.c'}",
         "8:20",
-        ["'a:b.c' is none of fcfs, sjf, priority, edf, lpm, or a"],
+        ["'a:b.c' is none of fcfs, sjf, priority, edf, lpm, fair, or a"],
     ),
     ("scheduler: {long_prefill_token_threshold: -1}", "8:43", ["at least 1, got -1"]),
     ("scheduler: {chunked_prefill: 1}", "8:30", ["expected true or false, got 1"]),

@@ -17,7 +17,7 @@ from sim.errors import ScenarioError
 from sim.scenario import load_scenario, starter
 from sim.scenario.json_schema import DRAFT, json_schema, to_text
 from sim.scenario.parsing import parse
-from sim.scenario.schema import PATHS
+from sim.scenario.paths import PATHS
 from sim.scenario.support import LIMITS
 from tests.places import ROOT
 

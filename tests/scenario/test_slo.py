@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError, UsageError
-from sim.metrics.promises import Promise, slo_promises
+from sim.metrics.objectives import Objective, slo_objectives
 from sim.planning.fleet.constraints import read_constraints
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.slo import BARE, METRICS, PERCENTILES
@@ -70,7 +70,7 @@ def test_a_deadline_that_an_older_version_wrote_is_read() -> None:
 def test_a_constraint_needs_a_unit_as_the_slo_does() -> None:
     with pytest.raises(UsageError, match="500 has no unit: 500ms or 500s"):
         read_constraints("ttft<500")
-    assert read_constraints("ttft<500ms").promises[0].limits == {"ttft": 0.5}
+    assert read_constraints("ttft<500ms").objectives[0].limits == {"ttft": 0.5}
 
 
 @settings(deadline=None, max_examples=40)
@@ -98,12 +98,12 @@ def test_a_resolved_scenario_of_an_older_version_is_read(tmp_path: Path) -> None
 
 def test_limits_are_promised_together_and_apart() -> None:
     scenario = with_slo(ttft="1s", e2el="20s", attainment=0.9, ttft_p50="200ms", tpot_p95="50ms")
-    assert slo_promises(scenario) == (
-        Promise({"ttft": 1.0, "e2el": 20.0}, 0.9),
-        Promise({"ttft": 0.2}, 0.5, 50),
-        Promise({"tpot": 0.05}, 0.95, 95),
+    assert slo_objectives(scenario) == (
+        Objective({"ttft": 1.0, "e2el": 20.0}, 0.9),
+        Objective({"ttft": 0.2}, 0.5, 50),
+        Objective({"tpot": 0.05}, 0.95, 95),
     )
-    assert slo_promises(with_slo()) == ()
+    assert slo_objectives(with_slo()) == ()
     assert not with_slo(attainment=0.5).slo.stated
     assert with_slo(e2el_p99="1min").slo.stated
 

@@ -21,6 +21,7 @@ from sim.schedulers import Limits, Order, Scheduler, make_scheduler
 from sim.schedulers.orders import (
     ORDERS,
     EarliestDeadline,
+    Fair,
     FirstCome,
     LongestPrefix,
     Priority,
@@ -43,6 +44,79 @@ def request(number: int, prompt: int, output: int, traffic_class: TrafficClass =
 
 def ids(requests: Queue | list[Request]) -> list[int]:
     return [r.id for r in requests]
+
+
+# -- fair shares ---------------------------------------------------------------------------------
+
+
+def tenants(*weights: float) -> list[TrafficClass]:
+    return [TrafficClass(at, f"t{at}", 0, 1.0, weight) for at, weight in enumerate(weights)]
+
+
+def test_the_class_that_was_served_least_goes_first() -> None:
+    """Prompts of 100, 30 and 50 tokens: the second class has three turns before the first has its
+    second (30, 60, 90 against 100), one by one, and of its own it keeps the order."""
+    one, other = tenants(1, 1)
+    queue = Fair().queue()
+    for r in [request(0, 100, 1, one), request(1, 50, 1, one)]:
+        queue.append(r)
+    for number in range(2, 7):
+        queue.append(request(number, 30, 1, other))
+    assert [queue.popleft().id for _ in range(7)] == [0, 2, 3, 4, 5, 1, 6]
+
+
+def test_output_tokens_count_twice_and_weights_divide() -> None:
+    """After a prompt of 10 each, the first class gets 40 tokens: 90 of its counter, at half the
+    weight of the second; that has 10 + 2 x 40 over 2 = 45, so it goes on."""
+    one, other = tenants(1, 2)
+    queue = Fair().queue()
+    for number, own in enumerate((one, other, one, other)):
+        queue.append(request(number, 10, 40, own))
+    first, second = queue.popleft(), queue.popleft()
+    assert (first.id, second.id) == (0, 1)
+    for r in (first, second):
+        r.generated = 40
+    first.last_token = 5.0  # it has left the batch: the counters are read again
+    assert queue[0].id == 3
+
+
+def test_a_class_that_was_away_does_not_save_up() -> None:
+    """The first class has been served 300 tokens when the second comes: from there it is one each,
+    not three of the second."""
+    one, other = tenants(1, 1)
+    queue = Fair().queue()
+    for number in range(6):
+        queue.append(request(number, 100, 1, one))
+    assert [queue.popleft().id for _ in range(3)] == [0, 1, 2]
+    for number in range(6, 9):
+        queue.append(request(number, 100, 1, other))
+    assert [queue.popleft().id for _ in range(6)] == [3, 6, 4, 7, 5, 8]
+
+
+def test_a_greedy_tenant_does_not_hold_up_the_other() -> None:
+    """Nine of ten requests are the one tenant's, more than are served: fairly, the other has its
+    answers at once, and first come, first served it waits as long as everybody."""
+    classes = [{"name": "greedy", "share": 0.9}, {"name": "modest", "share": 0.1}]
+    scenario = {
+        "model": "llama-3.2-1b",
+        "fleet": {"gpu": "a10g"},
+        "max_model_len": 512,
+        "scheduler": {"max_num_seqs": 8},
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 40},
+            "prompt_tokens": {"kind": "fixed", "value": 100},
+            "output_tokens": {"kind": "fixed", "value": 50},
+            "classes": classes,
+        },
+        "run": {"requests": 600, "warmup": 0},
+    }
+    waits = {}
+    for order in ("fcfs", "fair"):
+        rows = sim.simulate(sim.load_scenario(scenario, {"scheduler.order": order})).requests
+        waits[order] = rows.groupby("class")["ttft_s"].mean()
+    assert waits["fcfs"]["modest"] > 0.8 * waits["fcfs"]["greedy"]
+    assert waits["fair"]["modest"] < 0.05 * waits["fair"]["greedy"]
+    assert waits["fair"]["greedy"] < 1.2 * waits["fcfs"]["greedy"]
 
 
 # -- queues --------------------------------------------------------------------------------------
@@ -127,7 +201,7 @@ def test_who_is_preempted() -> None:
     running = [request(n, 1, 1, of) for n, of in enumerate([NORMAL, PATIENT, URGENT, PATIENT])]
     running += [request(4, 1, 1, NORMAL), request(5, 1, 1, URGENT)]
     newest = {name: make_order(name).queue().victim(running).id for name in ORDERS}
-    assert newest == {"fcfs": 5, "sjf": 5, "priority": 3, "edf": 3, "lpm": 5}
+    assert newest == {"fcfs": 5, "sjf": 5, "priority": 3, "edf": 3, "lpm": 5, "fair": 5}
     urgent = [request(0, 1, 1, NORMAL), request(4, 1, 1, URGENT), request(5, 1, 1, URGENT)]
     assert Priority().queue().victim(urgent).id == 0
     assert EarliestDeadline().queue().victim(urgent).id == 5  # due at 6.5, the others before
@@ -345,7 +419,7 @@ def tight(**changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("order", ["priority", "edf"])
+@pytest.mark.parametrize("order", ["priority", "edf", "fair"])
 @pytest.mark.parametrize("chunked", [True, False])
 def test_with_all_alike_it_is_first_come_first_served(order: str, chunked: bool) -> None:
     """With preemptions, too: the newest is the last by rank and goes back to the front."""
@@ -357,7 +431,7 @@ def test_with_all_alike_it_is_first_come_first_served(order: str, chunked: bool)
     assert rows["fcfs"]["preemptions"].sum() > 20
     assert rows[order].tobytes() == rows["fcfs"].tobytes()
     assert not any("first come" in note for note in notes["fcfs"])
-    alike = {"priority": "priority", "edf": "deadline"}[order]
+    alike = {"priority": "priority", "edf": "deadline", "fair": "class"}[order]
     text = f"All requests have the same {alike}, so they are served first come, first served."
     assert text in notes[order]
 
@@ -409,6 +483,7 @@ def test_orders_by_name() -> None:
         "priority": Priority,
         "edf": EarliestDeadline,
         "lpm": LongestPrefix,
+        "fair": Fair,
     }
 
 
@@ -417,7 +492,7 @@ def test_orders_by_name() -> None:
     [
         (
             "sfj",
-            "unknown order 'sfj' (did you mean 'sjf'?); known: fcfs, sjf, priority, edf, lpm, or",
+            "unknown order 'sfj' (did you mean 'sjf'?); known: fcfs, sjf, priority, edf, lpm, fair",
         ),
         ("sim.nosuch:Mine", "order 'sim.nosuch:Mine' cannot be imported ("),
         ("math:pi", "order 'math:pi' is not a subclass of sim.schedulers.Order"),

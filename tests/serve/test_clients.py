@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from sim.loop.recorder import COMPLETED, UNFINISHED
+from sim.loop.recorder import COMPLETED, GAVE_UP
+from sim.serve.protocol import ApiError
 from sim.serve.tokens import Filler, encode
 from sim.simulation import simulate
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
 openai = pytest.importorskip("openai", reason="the client that is tested with")
 
+from sim.serve.service import AnswerTerms  # noqa: E402
 from tests.serve_harness import Live, serving  # noqa: E402
 
 Talk = Callable[[Live, Any], Awaitable[None]]
@@ -112,9 +114,9 @@ def test_a_client_that_stops_reading_its_stream_leaves_the_engine(tmp_path: Path
         assert got == [Filler(3).piece(at) for at in range(3)]
         assert (await other).usage.completion_tokens == 3000
         rows = live.result().record.requests
-        assert rows["status"].tolist() == [UNFINISHED, COMPLETED]
+        assert rows["status"].tolist() == [GAVE_UP, COMPLETED]
         assert 3 <= rows["generated"][0] < rows["generated"][1] == 3000
-        (replica,) = live.service.fleet.engines
+        (replica,) = live.service.fleet.replicas
         assert replica.kv_used == 0
 
     talk(tmp_path / "run", stop, speed=5.0)
@@ -159,6 +161,10 @@ def test_a_session_of_clients_is_the_run_of_its_trace(tmp_path: Path) -> None:
         (b'{"prompt": "a", "stream_options": {}}', 400, "only with stream"),
         (b'{"prompt": "a", "priority": 3}', 400, "priority"),
         (b'{"prompt": [1, -1]}', 400, "token"),
+        (b'{"prompt": []}', 400, "empty"),
+        (b'{"prompt": [[]]}', 400, "empty"),
+        (b'{"prompt": [1, "a"]}', 400, "prompt: a text, a list"),
+        (b'{"prompt": "a", "max_tokens": 4, "min_tokens": 5}', 400, "min_tokens: 5 is more"),
         (b'{"prompt": "' + b"a " * 5000 + b'"}', 400, "maximum context length"),
         (b'{"prompt": "' + b"a" * 9_000_000 + b'"}', 413, "larger than"),
         (b'{"prompt": "\\ud800"}', 200, ""),
@@ -189,6 +195,31 @@ def test_unknown_routes_and_a_full_queue(tmp_path: Path) -> None:
             await client.completions.create(model="llama-3.1-8b", prompt="a")
 
     talk(tmp_path / "run", ask, most_waiting=0)
+
+
+def test_no_more_requests_wait_than_may_also_of_those_that_are_not_in_the_queue_yet(
+    tmp_path: Path,
+) -> None:
+    async def ask(live: Live, client: Any) -> None:
+        service, moment = live.service, live.service.pace.time()
+
+        def sent(choices: int) -> bool:
+            try:
+                service.submit(moment, [[1, 2]], AnswerTerms(choices=choices, max_tokens=2))
+            except ApiError as error:
+                assert error.status == 429  # noqa: PT017
+                return False
+            return True
+
+        assert not sent(4)
+        assert [sent(1) for _ in range(9)] == [True] * 3 + [False] * 6
+        while service.outstanding:
+            await asyncio.sleep(0.01)
+        assert sent(3)
+        assert service.document()["refused"] == 7
+        assert "7 calls were turned away" in service.notes()[-1]
+
+    talk(tmp_path / "run", ask, most_waiting=3)
 
 
 def test_events_end_with_done(tmp_path: Path) -> None:

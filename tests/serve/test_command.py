@@ -12,6 +12,10 @@ import yaml
 
 pytest.importorskip("aiohttp", reason="needs the extra `serve`")
 
+from calibrate.validation.front_end import scenario_note
+from sim.scenario import load_scenario
+from sim.serve.session import without_clients
+from sim.simulation import prepare
 from tests.places import ROOT
 from tests.serve_harness import CHAT
 
@@ -60,6 +64,29 @@ def test_without_requests_nothing_is_left(tmp_path: Path) -> None:
     _, err = server.communicate(timeout=100)
     assert (server.returncode, "no request came" in err) == (0, True)
     assert not run.exists()
+
+
+def test_the_session_of_a_fleet_that_scales_itself_is_no_observed_run(tmp_path: Path) -> None:
+    scaled = load_scenario(CHAT).override({"fleet.replicas": {"min": 1, "max": 2}})
+    (tmp_path / "manifest.json").write_text('{"kind": "run"}')
+    assert scenario_note(tmp_path / "scenario.yaml", prepare(scaled)) is None
+
+
+def test_what_a_scenario_says_of_clients_is_left_to_real_ones() -> None:
+    patient = without_clients(load_scenario(CHAT))
+    assert patient == load_scenario(CHAT)
+    changes = {
+        "scheduler": {"client_timeout": "5s", "on_timeout": "retry", "max_num_seqs": 7},
+        "failures": [{"at": "1min"}],
+    }
+    found = without_clients(load_scenario(CHAT).override(changes))
+    assert found.patience.client_timeout is None
+    assert found.patience.on_timeout.kind == "cancel"
+    assert found.scheduler.max_num_seqs == 7
+    assert found.failures is not None
+    assert found.failures.in_flight.kind == "lost"
+    assert found.failures.outages is not None
+    assert found.failures.outages[0].at == 60
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,24 @@ def test_a_thousand_hostile_clients_stall_nobody(tmp_path: Path) -> None:
     asyncio.run(stalled_by(tmp_path / "run", 1000, 200))
 
 
+def test_a_body_that_is_not_compressed_as_it_says_is_a_bad_request(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with (
+            serving(tmp_path / "run") as live,
+            aiohttp.ClientSession() as session,
+            session.post(
+                f"{live.url}/v1/completions",
+                data=b"no gzip",
+                headers={"Content-Encoding": "gzip"},
+                skip_auto_headers=["Content-Type"],
+            ) as response,
+        ):
+            assert response.status == 400
+            assert "cannot be read" in (await response.json())["error"]["message"]
+
+    asyncio.run(both())
+
+
 def test_who_never_asks_is_hung_up_on_and_who_listens_is_not(tmp_path: Path) -> None:
     async def both() -> None:
         server = Server("llama-3.1-8b", encode)

@@ -163,13 +163,16 @@ def test_who_goes_away_leaves_the_engine(tmp_path: Path) -> None:
             status, _ = await ask(live, max_tokens=3)
             assert status == 200
             result = live.result()
-        assert result.record.requests["status"].tolist() == [2, 2, 0]
+        assert result.record.requests["status"].tolist() == [3, 3, 0]
         assert 0 < result.record.requests["generated"][0] < 2000
         assert live.service.document()["cancelled"] == 2
         rows = (tmp_path / "run" / "trace.csv").read_text().splitlines()
-        assert rows[0].endswith(",cancelled_s")
+        assert rows[0].endswith(",cancelled_after_s")
         assert [row.endswith(",") for row in rows[1:]] == [False, False, True]
-        simulate(tmp_path / "run" / "scenario.yaml")  # which can still be read
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.plans.tobytes() == again.record.plans.tobytes()
+        assert result.summary == again.summary
+        assert "2 answers were cancelled" in live.service.notes()[1]
 
     asyncio.run(both())
 
@@ -185,7 +188,8 @@ def test_a_replica_fails_and_its_clients_are_told(tmp_path: Path) -> None:
                 assert status == 200
                 assert [each["state"] for each in document["replicas"]] == ["failed", "active"]
                 events = (await response.text()).split("\n\n")
-                assert "replica 0 failed" in json.loads(events[-2][6:])["error"]["message"]
+                told = json.loads(events[-2][6:])["error"]["message"]
+                assert told == "the replica that had it failed"
             assert (await whole)[0] == 200
             await control(live, "replicas/1/drain")
             assert (await ask(live))[0] == 503
@@ -193,7 +197,142 @@ def test_a_replica_fails_and_its_clients_are_told(tmp_path: Path) -> None:
             assert (await control(live, "scale", replicas=3))[0] == 400
             await control(live, "replicas/0/start")
             assert (await ask(live))[0] == 200
+            assert (await control(live, "scale", replicas=1.5))[0] == 400
             assert "Replicas were started" in live.service.notes()[-1]
+            result = live.result()
+        assert result.summary["infersim"]["failures"]["lost"] == 1
+        (outage,) = result.summary["infersim"]["failures"]["outages"]
+        assert outage["until_s"] > outage["since_s"] > 0
+
+    asyncio.run(both())
+
+
+def test_replicas_fail_when_the_scenario_says_so(tmp_path: Path) -> None:
+    failing = {
+        "failures": [{"at": "10s", "for": "20s"}],
+        "scheduler": {"client_timeout": "1s", "on_timeout": "retry"},  # left to real clients
+    }
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", failing, speed=10.0) as live:
+            status, document = await ask(live, max_tokens=4000, ignore_eos=True)
+            assert (status, document["error"]["message"]) == (503, "the replica that had it failed")
+            assert (await ask(live, max_tokens=5))[0] == 503
+            await until(live, "infersim:replica_up", (1.0).__eq__)
+            assert (await ask(live, max_tokens=5))[0] == 200
+            assert (await control(live, "replicas/0/fail"))[0] == 409
+            result = live.result()
+        found = result.summary["infersim"]["failures"]
+        assert (found["lost"], found["gave_up"]) == (1, 1)
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
+
+    asyncio.run(both())
+
+
+def test_a_call_that_finds_no_replica_starts_the_clock_and_is_counted(tmp_path: Path) -> None:
+    """The one replica is gone from the start, and comes back in simulated time."""
+
+    async def both() -> None:
+        failing = {"failures": [{"at": "0s", "replica": 0, "for": "20s"}]}
+        async with serving(tmp_path / "run", failing, speed=100.0) as live:
+            assert (await control(live, "replicas/0/start"))[0] == 409
+            status, document = await ask(live, max_tokens=5)
+            assert (status, document["error"]["message"]) == (503, "no replica is in service")
+            await until(live, "infersim:replica_up", (1.0).__eq__)
+            assert (await ask(live, max_tokens=5))[0] == 200
+            result = live.result()
+            assert live.service.document()["unserved"] == 1
+            assert any("1 call found no replica" in note for note in live.service.notes())
+        assert len(result.record.requests) == 1
+
+    asyncio.run(both())
+
+
+def test_prompts_and_answers_of_different_pools(tmp_path: Path) -> None:
+    fleet = [
+        {"name": "prompts", "role": "prefill", "gpu": "h100-sxm"},
+        {"name": "answers", "role": "decode", "gpu": "h100-sxm", "replicas": 2},
+    ]
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", {"fleet": fleet}) as live:
+            answers = await asyncio.gather(*(ask(live, max_tokens=n) for n in (1, 5, 9)))
+            assert [document["usage"]["completion_tokens"] for _, document in answers] == [1, 5, 9]
+            found = await samples(live)
+            assert found["vllm:request_success_total", "0"] == 3
+            assert found["vllm:generation_tokens_total", "0"] == 3
+            generated = [found["vllm:generation_tokens_total", engine] for engine in "12"]
+            assert sum(generated) == 15
+            _, document = await control(live, "scale", replicas=2, pool="answers")
+            pools = [(each["pool"], each["role"]) for each in document["replicas"]]
+            assert pools == [("prompts", "prefill"), ("answers", "decode"), ("answers", "decode")]
+            assert (await control(live, "scale", replicas=1))[0] == 400
+            assert (await control(live, "scale", replicas=1, pool="drafts"))[0] == 404
+            assert (await control(live, "replicas/1/fail"))[0] == 409
+            _, document = await control(live, "scale", replicas=1, pool="answers")
+            states = [each["state"] for each in document["replicas"]]
+            assert states == ["active", "active", "drained"]
+            for _ in range(3):
+                assert (await ask(live))[0] == 200
+            found = await samples(live)
+            assert found["vllm:generation_tokens_total", "2"] == generated[1]
+            assert found["infersim:replica_up", "2"] == 0
+            _, document = await control(live, "scale", replicas=0, pool="prompts")
+            states = [each["state"] for each in document["replicas"]]
+            assert states == ["drained", "active", "drained"]
+            assert (await ask(live))[0] == 503
+
+    asyncio.run(both())
+
+
+def test_a_fleet_scales_itself_and_its_session_is_the_run_of_its_trace(tmp_path: Path) -> None:
+    scaled = {
+        "fleet.replicas": {"min": 1, "max": 3},
+        "scheduler.max_num_seqs": 4,
+        "autoscaling": {"target": 1, "interval": "1s", "cold_start": "2s"},
+    }
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", scaled, speed=10.0) as live:
+            long = {"max_tokens": 1500, "ignore_eos": True}
+            busy = [asyncio.create_task(ask(live, **long)) for _ in range(20)]
+            await until(live, "vllm:num_requests_waiting", (10.0).__le__)
+            assert (await control(live, "scale", replicas=2))[0] == 409
+            assert (await control(live, "replicas/2/drain"))[0] == 409
+            await until(live, "infersim:replica_up", (3.0).__eq__)
+            more = [asyncio.create_task(ask(live, **long)) for _ in range(12)]
+            assert {status for status, _ in await asyncio.gather(*busy, *more)} == {200}
+            result = live.result()
+        assert set(result.record.requests["replica"].tolist()) == {0, 1, 2}
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.plans.tobytes() == again.record.plans.tobytes()
+        assert result.record.held.tobytes() == again.record.held.tobytes()
+        assert result.summary == again.summary
+
+    asyncio.run(both())
+
+
+def test_a_replica_of_a_fleet_that_scales_itself_fails_and_another_is_started(
+    tmp_path: Path,
+) -> None:
+    scaled = {
+        "fleet.replicas": {"min": 1, "max": 3, "start": 2},
+        "autoscaling": {"interval": "60s", "cold_start": "1s"},
+    }
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", scaled, speed=10.0) as live:
+            assert (await ask(live))[0] == 200
+            assert (await control(live, "replicas/2/fail"))[0] == 409
+            for at in (0, 1):
+                status, document = await control(live, f"replicas/{at}/fail")
+                assert status == 200
+                assert document["replicas"][at]["state"] == "starting"
+            assert (await ask(live))[0] == 503
+            await until(live, "infersim:replica_up", (0.0).__lt__)
+            assert (await ask(live))[0] == 200
 
     asyncio.run(both())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from sim.cli import app
+from sim.planning.load import find
+from sim.scenario import Scenario
 from sim.terminal.compare import compare_view
 from sim.terminal.console import WIDTH, axis_columns, stdout
 from sim.terminal.sweep import sweep_view
@@ -42,6 +45,21 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "wide.yaml").write_text(yaml.safe_dump(SMALL | WIDE))
     (tmp_path / "named.yaml").write_text(yaml.safe_dump(SMALL | {"name": NAME}))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _searched_once() -> Iterator[None]:
+    """The same search is printed on several terminals."""
+    search, found = find.find, dict[Scenario, Any]()
+
+    def once(asked: Scenario, *arguments: Any, **options: Any) -> Any:
+        if asked not in found:
+            found[asked] = search(asked, *arguments, **options)
+        return found[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find, "find", once)
+        yield
 
 
 def lines(*arguments: str) -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sim.results.trail_files import absence_columns, chunk_columns
 from sim.trails.courses import Courses
 from sim.trails.iterations import Columns, Iterations
-from sim.trails.seats import Seating, SlotPart, overlapping, seating
+from sim.trails.slots import Placement, SlotPart, overlapping, placement
 from sim.trails.tokens import token_times
 from tests.harness import LineTimer, Played, play
 from tests.loop.test_leaps import open_traffic, prices, schedulers
@@ -31,10 +31,10 @@ def recorded(played: Played) -> Tables:
     return requests, plans, Courses(chunk_columns(chunks), absence_columns(absences), plans)
 
 
-def seats_of(found: Tables, until: float, replica: int = 0) -> Seating:
+def placement_of(found: Tables, until: float, replica: int = 0) -> Placement:
     requests, plans, courses = found
     rows = overlapping(requests, replica, 0.0, math.inf).tolist()
-    return seating(requests, Iterations(plans, replica), rows, until, courses=courses)
+    return placement(requests, Iterations(plans, replica), rows, until, courses=courses)
 
 
 @settings(deadline=None, max_examples=150)
@@ -59,14 +59,14 @@ def test_slots_are_those_of_the_batch(
     played = play(traffic, make, price, leap=leap)
     found = recorded(played)
     requests, plans, _ = found
-    seats = seats_of(found, math.inf)
-    assert seats.vague == 0
-    parts = [(requests["request_id"][s.row], part) for s in seats.stays for part in s.parts]
+    slots = placement_of(found, math.inf)
+    assert slots.vague == 0
+    parts = [(requests["request_id"][s.row], part) for s in slots.stays for part in s.parts]
     assert {part.phase for _, part in parts} <= PHASES
     if not type(make()).shape.whole:  # of a whole batch, slots stay taken when requests are done
-        seated = [stay for stay in seats.stays if stay.seated]
+        in_slot = [stay for stay in slots.stays if stay.in_slot]
         for start, running in zip(plans["start_s"], plans["running"], strict=True):
-            assert sum(stay.start <= start < stay.end for stay in seated) == running
+            assert sum(stay.start <= start < stay.end for stay in in_slot) == running
     chunks, absences = played.recorder.trail_rows()
     rows = played.recorder.plan_rows()[chunks["plan"]]
     columns = (chunks["request"], rows["start"], rows["end"], chunks["tokens"])
@@ -118,7 +118,7 @@ def test_by_hand() -> None:
     assert [(t.tolist(), how) for t, how in token_times(requests, plans, courses)] == [
         ([1.0, 2.0, 7.0, 8.0], "exact")
     ]
-    found = seating(requests, Iterations(plans, 0), [0], 8.0, courses=courses)
+    found = placement(requests, Iterations(plans, 0), [0], 8.0, courses=courses)
     assert [part for stay in found.stays for part in stay.parts] == [
         SlotPart("queue", -1.0, 0.0),
         SlotPart("prefill", 0.0, 1.0, 4),
@@ -157,5 +157,5 @@ def test_a_course_that_contradicts_the_iterations_is_not_used() -> None:
     ((times, how),) = token_times(requests, plans, courses)
     assert how == "even"
     assert len(times) == 4
-    with_it = seating(requests, Iterations(plans, 0), [0], 2.0, courses=courses)
-    assert with_it == seating(requests, Iterations(plans, 0), [0], 2.0)
+    with_it = placement(requests, Iterations(plans, 0), [0], 2.0, courses=courses)
+    assert with_it == placement(requests, Iterations(plans, 0), [0], 2.0)

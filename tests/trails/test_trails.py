@@ -1,4 +1,4 @@
-"""What each request went through, read from the tables of a run: token times and seats."""
+"""What each request went through, read from the tables of a run: token times and slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sim
 from sim.results.tables import TIMESERIES_COLUMNS
 from sim.trails.iterations import Columns, Iterations
-from sim.trails.seats import Seating, overlapping, seating
+from sim.trails.slots import Placement, overlapping, placement
 from sim.trails.tokens import token_times
 from tests.harness import LineTimer, Played, play
 from tests.loop.test_leaps import open_traffic, prices, schedulers
@@ -31,10 +31,10 @@ def tables(played: Played) -> tuple[Columns, Columns]:
     return requests, {name: plans[column] for name, column in TIMESERIES_COLUMNS.items()}
 
 
-def seats_of(requests: Columns, plans: Columns, replica: int = 0) -> Seating:
+def placement_of(requests: Columns, plans: Columns, replica: int = 0) -> Placement:
     rows = overlapping(requests, replica, 0.0, math.inf).tolist()
     until = float(plans["end_s"].max()) if len(plans["end_s"]) else 0.0
-    return seating(requests, Iterations(plans, replica), rows, until)
+    return placement(requests, Iterations(plans, replica), rows, until)
 
 
 @settings(deadline=None, max_examples=80)
@@ -63,21 +63,21 @@ def test_token_times_are_those_of_the_event_loop(
 @given(schedulers(), open_traffic, prices)
 def test_nobody_sits_on_anybody(make: Any, traffic: Any, price: LineTimer) -> None:
     requests, plans = tables(play(traffic, make, price, leap=True))
-    found = seats_of(requests, plans)
+    found = placement_of(requests, plans)
     ends: dict[tuple[bool, int], float] = {}
     last: dict[int, float] = {}
     for stay in found.stays:
-        place = (stay.seated, stay.lane)
+        place = (stay.in_slot, stay.lane)
         assert ends.get(place, 0.0) <= stay.start < stay.end
         ends[place] = stay.end
-        assert stay.lane < (found.seats if stay.seated else found.lanes)
+        assert stay.lane < (found.slots if stay.in_slot else found.lanes)
         edges = [edge for part in stay.parts for edge in (part.start, part.end)]
         assert edges == sorted(edges)
         assert (edges[0], edges[-1]) == (stay.start, stay.end)
         assert last.get(stay.row, stay.start) == stay.start  # no time of a request is left out
         last[stay.row] = stay.end
     if not (requests["preemptions"] > 0).any() and len(plans["running"]):
-        assert found.seats <= plans["running"].max()
+        assert found.slots <= plans["running"].max()
         assert found.vague == 0
 
 
@@ -98,37 +98,37 @@ def small(batching: str, **limits: Any) -> sim.Scenario:
     )
 
 
-def drawn(batching: str, **limits: Any) -> tuple[Seating, sim.Result]:
+def drawn(batching: str, **limits: Any) -> tuple[Placement, sim.Result]:
     result = sim.simulate(small(batching, **limits))
     requests, plans = (
         {str(name): frame[name].to_numpy() for name in frame}
         for frame in (result.requests, result.timeseries)
     )
-    return seats_of(requests, plans), result
+    return placement_of(requests, plans), result
 
 
 def test_continuous_batching_fills_a_seat_at_once() -> None:
     found, _ = drawn("continuous")
-    seated = [stay for stay in found.stays if stay.seated]
-    assert found.seats == 2
-    assert len(seated) == 6
-    for seat in range(2):
-        mine = [stay for stay in seated if stay.lane == seat]
+    in_slot = [stay for stay in found.stays if stay.in_slot]
+    assert found.slots == 2
+    assert len(in_slot) == 6
+    for slot in range(2):
+        mine = [stay for stay in in_slot if stay.lane == slot]
         assert all(a.end == b.start for a, b in itertools.pairwise(mine))
 
 
 def test_a_static_batch_waits_for_its_longest() -> None:
     found, _ = drawn("static")
-    seated = [stay for stay in found.stays if stay.seated]
-    starts = sorted({stay.start for stay in seated})
+    in_slot = [stay for stay in found.stays if stay.in_slot]
+    starts = sorted({stay.start for stay in in_slot})
     assert len(starts) == 3
     for begin, following in itertools.pairwise(starts):
-        assert max(stay.end for stay in seated if stay.start == begin) == following
+        assert max(stay.end for stay in in_slot if stay.start == begin) == following
 
 
 def test_prompts_are_drawn_chunk_by_chunk() -> None:
     found, _ = drawn("continuous", max_num_batched_tokens=48, max_num_seqs=1)
-    first = next(stay for stay in found.stays if stay.seated)
+    first = next(stay for stay in found.stays if stay.in_slot)
     assert [(part.phase, part.tokens) for part in first.parts] == [
         *[("prefill", 48), ("prefill", 48), ("prefill", 4)],
         ("decode", 0),
@@ -153,7 +153,7 @@ def test_a_record_without_iterations_is_told_as_such() -> None:
     one |= {name: np.array([4]) for name in ("prompt_tokens", "output_tokens", "generated_tokens")}
     none = {name: np.empty(0) for name in (*TIMESERIES_COLUMNS,)}
     assert [(t.tolist(), how) for t, how in token_times(one, none)] == [([2, 3, 4, 5], "even")]
-    parts = [part for stay in seats_of(one, none).stays for part in stay.parts]
+    parts = [part for stay in placement_of(one, none).stays for part in stay.parts]
     assert [(part.phase, part.start, part.end) for part in parts] == [
         ("unknown", 1.0, 2.0),
         ("decode", 2.0, 5.0),

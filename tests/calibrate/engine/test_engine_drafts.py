@@ -29,7 +29,7 @@ from sim.scenario import load_scenario
 from sim.schedulers import ChunkedPrefill
 from sim.simulation import simulate
 from sim.specs.speculation import Speculation
-from tests.engine_fixtures import batches, llama, one_thread, write_tiny
+from tests.engine_fixtures import batches, llama, write_tiny
 from tests.engine_harness import Asked, make_model, scheduler, serve, tiny
 
 CROWD = [
@@ -43,10 +43,7 @@ CROWD = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def device():
-    with one_thread() as found:
-        yield found
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,10 @@ from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
 
-from calibrate.device import open_device
 from calibrate.engine.explain import trace, view
-from calibrate.lazy_torch import torch
 from sim.commands.observe import explain
 from sim.errors import UsageError
 from tests.engine_harness import tiny
-
-
-@pytest.fixture(scope="module")
-def device():
-    threads = torch.get_num_threads()
-    yield open_device("cpu", threads=1)
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

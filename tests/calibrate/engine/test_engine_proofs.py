@@ -40,12 +40,7 @@ CROWD = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")

@@ -27,13 +27,7 @@ from sim.scenario import Scenario, load_scenario
 from sim.simulation import simulate
 from sim.trails.tokens import token_times
 from tests.engine_configs import CONFIGS
-from tests.engine_fixtures import CLOSED, Ticks, batches, one_thread, write_tiny
-
-
-@pytest.fixture(scope="module")
-def device():
-    with one_thread() as found:
-        yield found
+from tests.engine_fixtures import CLOSED, Ticks, batches, write_tiny
 
 
 @pytest.fixture

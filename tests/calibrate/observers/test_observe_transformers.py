@@ -30,16 +30,10 @@ from sim.loop.clock import Stop
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.pools import only
 from sim.simulation import simulate
-from tests.engine_fixtures import CLOSED, Ticks, batches, one_thread, write_tiny
+from tests.engine_fixtures import CLOSED, Ticks, batches, write_tiny
 
 TIGHT = {"kv_cache.num_gpu_blocks": 16}
 CONTIGUOUS = {"kv_cache.allocator": "contiguous", "kv_cache.num_gpu_blocks": 200}
-
-
-@pytest.fixture(scope="module")
-def device():
-    with one_thread() as found:
-        yield found
 
 
 @pytest.fixture

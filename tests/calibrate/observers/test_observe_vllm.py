@@ -33,18 +33,12 @@ from sim.errors import InfersimError, UsageError
 from sim.loop.clock import Stop
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare, simulate
-from tests.engine_fixtures import Ticks, batches, llama, one_thread, write_tiny
+from tests.engine_fixtures import Ticks, batches, llama, write_tiny
 from tests.places import ROOT
 from tests.vllm_fake import FakeEngine
 
 HAVE_VLLM = importlib.util.find_spec("vllm") is not None
 TIGHT = {"kv_cache.num_gpu_blocks": 9}
-
-
-@pytest.fixture(scope="module")
-def device():
-    with one_thread() as found:
-        yield found
 
 
 @pytest.fixture

@@ -325,16 +325,32 @@ class TestExperts:
         assert (oss.weights, oss.experts) == ("bf16", "mxfp4")
         assert any("mxfp4" in each for each in oss.remarks)
         deepseek = self.known(model="deepseek-ai/DeepSeek-V3", weight_dtype="gemm=fp8 moe=fp8")
-        assert deepseek.weights == "fp8-block"
+        assert (deepseek.weights, deepseek.experts) == ("fp8-block", None)  # alike
         assert document(deepseek)["precision"]["activations"] == "fp8"
 
     def test_all_that_is_known_of_a_row_holds(self) -> None:
         """A model's formats and a publication's client are known apart, and apply together."""
         cells = {"engine": "trtllm", "source_path": "silicon_sample.csv", "notes": "aic-auto-gap"}
         both = statement(row(model="openai/gpt-oss-120b", **cells))
-        assert (both.experts, both.more, len(both.remarks)) == ("mxfp4", 1, 2)
+        assert (both.experts, both.more, len(both.remarks)) == ("mxfp4", 1, 3)
         maxed = row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
         assert not statement(maxed).static  # blocks are scaled as the model runs
+
+    def test_servers_that_a_tool_started(self) -> None:
+        """It gives an iteration a prompt, a token of each client and 1,500 more; prompts
+        of TensorRT-LLM are not cut, and those of Qwen3-235B have one length, whatever notes say."""
+        tool = {"source_path": "silicon_sample.csv", "notes": "aic-auto-gap analysis"}
+        served = document(self.known(engine="trtllm", **tool, batch_or_concurrency="64"))
+        prompt = served["workload"]["prompt_tokens"]["value"]
+        assert served["scheduler"]["max_num_batched_tokens"] == prompt + 64 + 1500
+        assert not served["scheduler"]["chunked_prefill"]
+        notes = "lengths uniform in [0.8,1.0]*nominal (the usual protocol of this source)"
+        qwen = {"engine": "vllm", "model": "Qwen/Qwen3-235B-A22B-FP8", "notes": notes}
+        supposed = document(self.known(**qwen))
+        assert supposed["workload"]["prompt_tokens"]["kind"] == "uniform"
+        found = document(self.known(**qwen, source_path="silicon_sample.csv"))
+        assert found["workload"]["prompt_tokens"]["kind"] == "fixed"
+        assert found["scheduler"]["chunked_prefill"]
 
     @pytest.mark.parametrize(
         ("cells", "layout"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.metrics.reprice import MEMORY, PARTS, TIMES, Repriced, seconds_by_part
+from sim.metrics.dependence import MEMORY, PARTS, TIMES, Dependences, seconds_by_part
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -43,7 +43,7 @@ def test_the_parts_of_each_plan_add_up_to_its_duration() -> None:
 @pytest.mark.parametrize("key", ["mean_tpot_ms", "mean_e2el_ms", "output_throughput"])
 def test_host_time_moves_a_closed_loop_as_a_longer_one_does(key: str) -> None:
     base, longer = closed(), closed(assume__host_time=1.2)
-    depends = Repriced(base.record).figures()[key]
+    depends = Dependences(base.record).figures()[key]
     told = (depends["host"] + depends["front end"]) * 0.2
     assert abs(told) > 0.01
     assert longer.summary[key] / base.summary[key] - 1 == pytest.approx(told, rel=0.15)
@@ -51,15 +51,15 @@ def test_host_time_moves_a_closed_loop_as_a_longer_one_does(key: str) -> None:
 
 def test_kernel_time_moves_what_host_time_does_not() -> None:
     base, longer = closed(), closed(assume__kernel_time=1.1)
-    depends = Repriced(base.record).figures()["mean_tpot_ms"]
+    depends = Dependences(base.record).figures()["mean_tpot_ms"]
     kernels = sum(depends[name] for name in TIMES if name != "host")
     found = longer.summary["mean_tpot_ms"] / base.summary["mean_tpot_ms"] - 1
     assert found == pytest.approx(0.1 * kernels, rel=0.1)
 
 
 def test_arrivals_set_the_throughput_below_saturation_and_times_beyond() -> None:
-    slow = Repriced(played(workload__arrivals__rate=0.5).record).throughput()
-    fast = Repriced(played(workload__arrivals__rate=500).record).throughput()
+    slow = Dependences(played(workload__arrivals__rate=0.5).record).throughput()
+    fast = Dependences(played(workload__arrivals__rate=500).record).throughput()
     assert abs(sum(slow.values())) < 0.05
     assert sum(fast[name] for name in TIMES) == pytest.approx(-1, abs=0.1)
 
@@ -67,7 +67,7 @@ def test_arrivals_set_the_throughput_below_saturation_and_times_beyond() -> None
 def test_a_queue_carries_the_lengthening_of_all_passes_since_it_was_empty() -> None:
     seats = {"scheduler__max_num_seqs": 4, "workload__arrivals": {"kind": "poisson", "rate": 10.0}}
     base = played(**seats)
-    depends = Repriced(base.record).figures()["mean_ttft_ms"]
+    depends = Dependences(base.record).figures()["mean_ttft_ms"]
     told = sum(depends[name] for name in TIMES)
     assert told > 2  # waiting grows by more than the passes do
     longer = played(**seats, assume__kernel_time=1.01, assume__host_time=1.01)
@@ -77,8 +77,8 @@ def test_a_queue_carries_the_lengthening_of_all_passes_since_it_was_empty() -> N
 
 def test_blocks_matter_where_requests_wait_for_memory() -> None:
     burst: dict[str, object] = {"workload__arrivals": {"kind": "burst"}}
-    roomy = Repriced(played(**burst).record).figures()["output_throughput"]
-    tight = Repriced(played(**burst, kv_cache__num_gpu_blocks=200).record).figures()
+    roomy = Dependences(played(**burst).record).figures()["output_throughput"]
+    tight = Dependences(played(**burst, kv_cache__num_gpu_blocks=200).record).figures()
     assert roomy[MEMORY] == 0
     assert tight["output_throughput"][MEMORY] > 0.1
     assert tight["mean_tpot_ms"][MEMORY] > 0
@@ -90,7 +90,7 @@ def test_links_and_experts_are_parts_of_their_own() -> None:
             {**CLOSED, "model": "gpt-oss-20b", "fleet.0.tensor_parallel": 2, "run.requests": 30}
         )
     )
-    found = Repriced(run.record).figures()["mean_tpot_ms"]
+    found = Dependences(run.record).figures()["mean_tpot_ms"]
     assert set(found) == set(PARTS)
     assert found["links"] > 0.02
     assert found["experts"] > 0.1
@@ -98,6 +98,6 @@ def test_links_and_experts_are_parts_of_their_own() -> None:
 
 
 def test_every_percentile_has_its_own_dependence() -> None:
-    found = Repriced(played(workload__arrivals__rate=20).record).figures()
+    found = Dependences(played(workload__arrivals__rate=20).record).figures()
     assert {"mean_ttft_ms", "p99_ttft_ms", "p50_e2el_ms", "mean_itl_ms", "capacity"} <= set(found)
     assert np.isfinite([list(each.values()) for each in found.values()]).all()

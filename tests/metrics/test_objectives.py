@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sim import simulate
+from sim.metrics.objectives import REJECTED, Objective, SeenShare, look, pooled, slo_objectives
 from sim.metrics.precision import wilson
-from sim.metrics.promises import REJECTED, Promise, SeenShare, look, pooled, slo_promises
 from tests.planning_fixtures import small
 
 
@@ -31,8 +31,8 @@ def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> 
     ],
 )
 def test_what_breaks_first_is_what_most_requests_miss(run: SeenShare, first: str) -> None:
-    promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.95)
-    assert pooled(promise, [run]).tightest == first
+    objective = Objective({"ttft": 0.5, "tpot": 0.04}, 0.95)
+    assert pooled(objective, [run]).tightest == first
 
 
 def test_rejections_of_a_run_are_told_from_latencies() -> None:
@@ -41,22 +41,22 @@ def test_rejections_of_a_run_are_told_from_latencies() -> None:
         run__warmup=0,
         workload__prompt_tokens={"kind": "uniform", "low": 10, "high": 1200},
     )
-    (promise,) = slo_promises(asked)
+    (objective,) = slo_objectives(asked)
     run = simulate(asked)
-    told = pooled(promise, [look(run.record, promise)])
+    told = pooled(objective, [look(run.record, objective)])
     counts = run.summary["infersim"]["requests"]
     assert told.rejected == counts["rejected"] / 400 > 0.1
     assert told.hopeless
     assert told.tightest == REJECTED
     wide = asked.override({"max_model_len": 2048})
-    assert not pooled(promise, [look(simulate(wide).record, promise)]).rejected
+    assert not pooled(objective, [look(simulate(wide).record, objective)]).rejected
 
 
 @pytest.mark.parametrize("missed", [15, 12, 10, 8, 6])
 def test_so_many_requests_decide_nine_times_in_ten(missed: int) -> None:
     """The truth is drawn from what the first requests leave possible, the others from it."""
-    promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.99)
-    told = pooled(promise, [seen(slow=missed)])
+    objective = Objective({"ttft": 0.5, "tpot": 0.04}, 0.99)
+    told = pooled(objective, [seen(slow=missed)])
     assert not told.sure
     assert told.to_decide is not None
     random = np.random.default_rng(1)
@@ -69,5 +69,5 @@ def test_so_many_requests_decide_nine_times_in_ten(missed: int) -> None:
 
 
 def test_what_is_decided_needs_no_more_requests() -> None:
-    promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.99)
-    assert pooled(promise, [seen(slow=100)]).to_decide is None
+    objective = Objective({"ttft": 0.5, "tpot": 0.04}, 0.99)
+    assert pooled(objective, [seen(slow=100)]).to_decide is None

@@ -1,0 +1,91 @@
+"""Calls in copies of a process, and searches that play several runs at a time."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from sim.errors import InfersimError
+from sim.planning.load.advance import Advance
+from sim.planning.load.find import Finder, find
+from sim.planning.load.find_document import document
+from sim.planning.points.copies import Workers, can_copy, result_of
+from sim.planning.points.executors import calls
+from tests.planning.test_find import found_steep, steep
+
+pytestmark = pytest.mark.skipif(not can_copy(), reason="needs a system that forks, and one thread")
+
+
+def _sum(kept: list[int], number: int) -> tuple[int, int]:
+    return sum(kept) + number, os.getpid()
+
+
+def _killed(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _refused(_: object) -> None:
+    raise InfersimError("not this one")
+
+
+def test_a_copy_has_what_there_was_when_it_was_made() -> None:
+    kept, threads = [1, 2], threading.active_count()
+    with Workers(kept, 1) as copies:
+        kept.append(4)
+        first, where = result_of(copies.submit(_sum, 10))
+        kept.append(8)
+        second, again = result_of(copies.submit(_sum, 10))
+    assert (first, second) == (17, 17)
+    assert where == again != os.getpid()
+    assert threading.active_count() == threads  # nothing of it is left
+
+
+def test_what_a_copy_raises_is_raised_and_what_kills_it_is_told() -> None:
+    with Workers(None, 1) as copies, pytest.raises(InfersimError, match="not this one"):
+        result_of(copies.submit(_refused))
+    with Workers(None, 1) as copies, pytest.raises(InfersimError, match="memory ran out"):
+        result_of(copies.submit(_killed))
+
+
+def test_a_process_of_several_threads_is_not_copied() -> None:
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        assert not can_copy()
+    finally:
+        done.set()
+        other.join()
+
+
+def test_calls_are_answered_in_their_order() -> None:
+    assert list(calls(divmod, [(7, 2), (9, 4), (5, 5)], 2)) == [(3, 1), (2, 1), (1, 0)]
+
+
+def test_runs_side_by_side_give_the_same_answer() -> None:
+    assert document(find(steep(), "rate", jobs=3)) == document(found_steep()[0])
+
+
+def test_what_was_begun_and_not_asked_for_changes_nothing() -> None:
+    finder = Finder(steep(), "rate", found_steep()[0].objectives)
+    alone = finder.probe(20.0, 1)
+    other = Finder(steep(), "rate", finder.objectives)
+    with other.side_by_side(2):
+        other.ahead(20.0, 1)
+        other.ahead(25.0, 1, fresh=True)
+        assert other.probe(20.0, 1).document() == alone.document()
+    assert other.probe(25.0, 1).document() == finder.probe(25.0, 1).document()
+
+
+def test_a_search_tells_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    advance = Advance(lambda done, total: told.append((done, total)))
+    for _ in range(100):  # more than is usual
+        advance.played(400, 2)
+    advance.expect(1200)
+    for _ in range(3):
+        advance.played(400, 1)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert all(done <= total for done, total in told)
+    assert told[0] == (400, 400 + 75 * 200 - 400)
