@@ -35,10 +35,8 @@ Process = Generator[simpy.Event, None, None]
 class _Ring(simpy.Event):
     """An event that succeeds at its time."""
 
-    def __init__(self, env: simpy.Environment) -> None:
-        super().__init__(env)
-        self._ok = True
-        self._value = None
+    _ok = True
+    _value = None
 
 
 class Alarm:

@@ -21,6 +21,7 @@ from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.drafts import DraftsTimer
 from sim.loop.recorder import (
+    PLAN,
     Recorder,
     pack_cached,
     pack_chunk,
@@ -66,6 +67,7 @@ class Replica:
             self._timer = DraftsTimer(timer, scheduler.decoding)
         self._recorder = recorder
         self._row_bytes = recorder.plan_row.itemsize
+        self._row_is_longer = recorder.plan_row is not PLAN
         self._leap = leap
         self._on_finish = on_finish
         self._idle = False
@@ -263,11 +265,11 @@ class Replica:
                 pieces += pack_chunk(number, request.id, size, chunk.context)
                 if request.generated:
                     self._note_resumed(chunk, end)
-        reserved = reserved_end = scheduler.kv.reserved
         kv = scheduler.kv
+        reserved = reserved_end = kv.reserved
         held, seen = plan.held + kv.state_tokens - kv.shared_tokens, b""
         if self._windows:
-            held, columns = behind_windows(scheduler.kv, plan, scheduler.decoding)
+            held, columns = behind_windows(kv, plan, scheduler.decoding)
             seen = self._recorder.pack_seen(*columns)
         kept = pack_cached(kv.several_tokens, kv.idle_tokens) if self._cached else b""
         finished = scheduler.complete(plan, iterations, end)
@@ -297,12 +299,13 @@ class Replica:
             len(finished),
             self.index,
         )
-        rows += seen
-        if self._ranks:
-            rows += pack_others(self._others)
-        if self._drafts is not None:
-            rows += self._drafted(plan, self._drafts)
-        rows += kept
+        if self._row_is_longer:
+            rows += seen
+            if self._ranks:
+                rows += pack_others(self._others)
+            if self._drafts is not None:
+                rows += self._drafted(plan, self._drafts)
+            rows += kept
         self._iterations = 0
         if finished:
             self._deliver(finished, end)
