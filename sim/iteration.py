@@ -84,8 +84,9 @@ class Timer(ABC):
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
         one."""
 
-    def among(self, others: int) -> Timer:
-        """The times on a data rank while the other ranks have so many tokens in the pass in sum."""
+    def among(self, others: int, requests: int = 0) -> Timer:
+        """The times on a data rank while the other ranks have so many tokens in the pass in sum,
+        and where tokens are drafted, so many ``requests`` that a drafter goes over."""
         return self
 
     def drafting(self, checked: int, drafted: int) -> Timer:

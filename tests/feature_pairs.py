@@ -136,6 +136,10 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "eagle": {
         "speculative": {"method": "eagle", "num_tokens": 4, "acceptance": {"length": 3.1}},
     },
+    "mtp": {
+        "model": str(MODELS / "tiny-experts"),
+        "speculative": {"method": "mtp", "num_tokens": 3, "acceptance_rate": 0.7},
+    },
     "drafts-by-batch": {
         "speculative": {
             "method": "eagle",
@@ -344,7 +348,7 @@ UNCACHED = {
     "mamba": "not modelled yet for models with a state",
 }
 """What has no prefix cache, and why."""
-DRAFTS = ("ngram", "eagle", "drafts-by-batch")
+DRAFTS = ("ngram", "eagle", "mtp", "drafts-by-batch")
 UNDRAFTED = {
     "static": "static batching has no rule for drafts",
     "request": "request batching has no rule for drafts",
@@ -361,11 +365,13 @@ UNDRAFTED = {
         "memory in the host is not modelled with drafts",
     ),
     "pipeline": "pipelines are not modelled with drafts",
-    **dict.fromkeys(("data-parallel", "deepep", "cadence"), "data ranks are not modelled"),
     **dict.fromkeys(("windows", "chunks"), "not modelled yet for models with windows"),
     **dict.fromkeys(("linear", "mamba"), "not modelled yet for models with a state"),
 }
 """What no tokens are drafted with, and why."""
+
+NOT_PUBLISHED = ("windows", "chunks", "linear", "mamba")
+"""Models other than the one that has a layer which drafts."""
 
 UNTIERED = {
     "sglang": "modelled for `policy: vllm` with chunked_prefill",
@@ -510,8 +516,13 @@ REFUSED: Mapping[tuple[str, str], str] = {
         for drafts in DRAFTS
         for name, why in UNDRAFTED.items()
         if (drafts, name) != ("drafts-by-batch", "small-budget")  # 12 tokens at most
+        and (drafts != "mtp" or name not in NOT_PUBLISHED)
         for pair in both(drafts, name)
     },
+    **dict.fromkeys(
+        product(("drafts-by-batch",), ("data-parallel", "deepep", "cadence")),
+        "vLLM switches num_tokens_per_batch_size off on data ranks",
+    ),
     **{(name, other): why for name, why in UNFAILING.items() for other in (*FAILING, *IMPATIENT)},
     **dict.fromkeys(
         product(("sglang", "sglang-retracting"), IMPATIENT), "whose estimates count on requests"
@@ -538,7 +549,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "priority": ("sjf", "edf"),
     "host-tier": ("slow-host-tier",),
     "swap": ("auto-swap",),
-    "ngram": ("eagle",),
+    "ngram": ("eagle", "mtp"),
     "power-limit": ("link", "node"),
     "least-outstanding": (
         *("round-robin", "random", "power-of-two", "least-kv", "data-parallel-score"),

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.growth.leaps import CHECKED, DRAFTED, OTHERS, SEEN, SEEN_GROWING, Leaps
+from sim.growth.leaps import (
+    CHECKED,
+    DRAFTED,
+    OTHERS,
+    OTHERS_REQUESTS,
+    SEEN,
+    SEEN_GROWING,
+    Leaps,
+)
 from sim.iteration import Batch
 
 Floats = NDArray[np.float64]
@@ -43,7 +51,8 @@ class Batches:
     ``seen`` is what they see of the context through each window of the model, a column each, where
     it is known; ``others`` the tokens that other data ranks have in each pass, where it is.
     ``checked`` and ``drafted`` are the drafts of a sequence that a pass checks, and that are made
-    after it, where they are known."""
+    after it, where they are known; ``others_requests`` those of other data ranks for which drafts
+    are made."""
 
     sequences: Counts
     context: Floats
@@ -56,6 +65,7 @@ class Batches:
     others: Counts | None = None
     checked: Counts | None = None
     drafted: Counts | None = None
+    others_requests: Counts | None = None
 
     @classmethod
     def of(cls, plans: NDArray[np.void]) -> Batches:
@@ -75,6 +85,7 @@ class Batches:
             others=plans[OTHERS] if OTHERS in names else None,
             checked=plans[CHECKED] if CHECKED in names else None,
             drafted=plans[DRAFTED] if CHECKED in names else None,
+            others_requests=plans[OTHERS_REQUESTS] if OTHERS_REQUESTS in names else None,
         )
 
     @classmethod
@@ -100,12 +111,22 @@ class Batches:
         """Tokens in a pass, prompts and decodes together."""
         return self.sequences + self.prompt_tokens
 
-    def everyone(self, ranks: int) -> Counts:
-        """Tokens of all data ranks in a pass; as many on each, where it is not known."""
+    def everyone(self, ranks: int, drafts: Counts) -> Counts:
+        """Tokens of all data ranks in a pass, of this one with so many ``drafts``; as many on each,
+        where it is not known."""
+        own = self.tokens + drafts
         if self.others is None:
-            found: Counts = self.tokens * ranks
+            found: Counts = own * ranks
             return found
-        return self.tokens + self.others
+        return own + self.others
+
+    def drafting(self, ranks: int) -> Counts:
+        """Requests of all data ranks that a drafter goes over after a pass; as many on each, where
+        it is not known."""
+        if self.others_requests is None:
+            found: Counts = self.outputs * ranks
+            return found
+        return self.outputs + self.others_requests
 
     @property
     def outputs(self) -> Counts:

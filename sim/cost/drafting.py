@@ -36,6 +36,7 @@ class Drafting:
     def __init__(self, speculation: Speculation, target: GroupAttention) -> None:
         self._target = target
         self._token_seconds: list[float] = []  # by tokens in a pass of the drafter
+        self._all_seconds: list[float] = []  # by tokens of all data ranks in it
         self._output_seconds: list[float] = []  # by positions that it samples
         self._attention: GroupAttention | None = None
         self._launches = 0.0
@@ -45,6 +46,7 @@ class Drafting:
         own = drafter.deployment
         self._size, self._attention = parts_of(own)
         self._joins, self._kernels = drafter.joins, Rooflines(own)
+        self._ranks = own.layout.data
         self._slower = own.kernel_time * own.engine.factors.kernels
         layers = own.model.num_layers
         self._gaps = own.engine.per_layer * layers
@@ -54,20 +56,37 @@ class Drafting:
         """What the host takes to launch the passes for so many ``drafts`` of each sequence."""
         return self._launches * max(1, drafts)
 
-    def seconds(self, tokens: int, sequences: int, drafts: int) -> float:
+    def seconds(
+        self, tokens: int, sequences: int, drafts: int, others: tuple[int, int] | None = None
+    ) -> float:
         """Kernels but attention that make so many ``drafts`` of each of ``sequences``, after a pass
-        over ``tokens`` of them, prompts included."""
+        over ``tokens`` of them, prompts included; on a data rank, while the ``others`` have so many
+        tokens and sequences (None: as many each)."""
         if self._attention is None:
             return 0.0
         if tokens >= len(self._token_seconds):
             self._token_seconds[:] = tabulated(self._per_token, tokens, self._gaps)
         if sequences >= len(self._output_seconds):
             self._output_seconds[:] = tabulated(self._size.per_output, sequences, 0.0)
+        first = self._token_seconds[tokens]
+        if self._ranks > 1:
+            first += self._of_all(tokens, None if others is None else others[0])
         if not drafts:  # its own keys and values keep up with the target's
-            return self._token_seconds[tokens]
+            return first
         each = self._output_seconds[sequences]
-        again = (drafts - 1) * (self._token_seconds[sequences] + each)
-        return self._token_seconds[tokens] + each + again
+        if drafts == 1:
+            return first + each
+        again = self._token_seconds[sequences] + each
+        if self._ranks > 1:
+            again += self._of_all(sequences, None if others is None else others[1])
+        return first + each + (drafts - 1) * again
+
+    def _of_all(self, own: int, others: int | None) -> float:
+        """Seconds of what data ranks do together in a pass over ``own`` tokens of this one."""
+        everyone = own * self._ranks if others is None else own + others
+        if everyone >= len(self._all_seconds):
+            self._all_seconds[:] = tabulated(self._size.of_all_ranks, everyone, 0.0)
+        return self._all_seconds[everyone]
 
     def attention_lines(self, sequences: int, drafts: int) -> list[Line]:
         """Decode attention of all passes, as lines in the tokens that ``sequences`` hold."""
@@ -95,7 +114,9 @@ class Drafting:
             self._kernels.unquantised("join", 1, m, wide, out).slowed(self._slower)
             for wide, out in self._joins
         )
-        return [*self._size.per_token(m), *joined]
+        size = self._size
+        own = size.per_token if self._ranks == 1 else size.of_one_rank
+        return [*own(m), *joined]
 
     def operators(
         self, batches: Batches, prefills: Prefills, checked: Counts, drafts: Counts
@@ -113,6 +134,12 @@ class Drafting:
         kernels += [often(operator, drafts) for operator in self._size.per_output(outputs)]
         if again.any():
             kernels += [often(operator, again) for operator in self._per_token(outputs)]
+        if self._ranks > 1:
+            drafted = batches.sequences * checked
+            met = batches.everyone(self._ranks, drafted), batches.drafting(self._ranks)
+            kernels += self._size.of_all_ranks(met[0].astype(np.float64))
+            later = self._size.of_all_ranks(met[1].astype(np.float64))
+            kernels += [often(operator, again) for operator in later]
         decode = self._attention.decode(sequences, batches.context)
         share = self._attention.pair_flops / self._target.pair_flops
         prompts = prefills._replace(seconds=prefills.seconds * share)

@@ -65,7 +65,8 @@ class CostModel(Timer):
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
         self._all_seconds: list[float] = []  # by tokens of all data ranks
-        self._among: dict[int, CostModel] = {}  # by tokens of other data ranks
+        self._others_requests = 0  # of those, where tokens are drafted
+        self._among: dict[tuple[int, int], CostModel] = {}  # by tokens of other ranks, and requests
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
@@ -73,17 +74,20 @@ class CostModel(Timer):
         self._stages: list[tuple[CostModel, tuple[int, ...]]] = []  # with the windows of each
         self._messages: list[tuple[float, float]] = []  # fixed, and for each token
 
-    def among(self, others: int) -> CostModel:
-        """The times of one data rank while the others have so many tokens in the pass together.
+    def among(self, others: int, requests: int = 0) -> CostModel:
+        """The times of one data rank while the others have so many tokens in the pass together, and
+        so many ``requests`` that a drafter goes over.
 
         Without, each is taken to have as many as the one asked for."""
-        found = self._among.get(others)
+        key = (others, requests if self._drafting is not None else 0)
+        found = self._among.get(key)
         if found is None:
             if len(self._among) >= MOST_AMONG:
                 self._among.clear()
-            found = self._among[others] = copy(self)  # with the same tables
-            found._others = others
+            found = self._among[key] = copy(self)  # with the same tables
+            found._others, found._others_requests = key
             found._lines, found._among = {}, {}
+            found._with_drafts = {}
         return found
 
     def drafting(self, checked: int, drafted: int) -> CostModel:
@@ -108,7 +112,7 @@ class CostModel(Timer):
     @property
     def alone(self) -> CostModel:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
-        return self if self._ranks == 1 else self.among(self._ranks - 1)
+        return self if self._ranks == 1 else self.among(self._ranks - 1, self._ranks - 1)
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
@@ -221,7 +225,7 @@ class CostModel(Timer):
         decoded = sequences * (1 + checked)
         tokens, rows = decoded + prompts, decoded + len(parts)
         gpu = self._kernels(tokens, rows) + prefill
-        gpu += drafting.seconds(tokens, outputs, drafted)
+        gpu += drafting.seconds(tokens, outputs, drafted, self._of_others())
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
             kept = self._attention_lines
@@ -269,6 +273,10 @@ class CostModel(Timer):
             self._all_seconds[:] = tabulated(self.by_size.of_all_ranks, everyone, 0.0)
         return self._all_seconds[everyone]
 
+    def _of_others(self) -> tuple[int, int] | None:
+        """Tokens and requests of other data ranks; None where each has as many as this one."""
+        return None if self._others is None else (self._others, self._others_requests)
+
     def _own_kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention and what data ranks do together."""
         if tokens >= len(self._token_seconds):
@@ -301,7 +309,7 @@ class CostModel(Timer):
         tokens, searched, each = sequences * (1 + checked), 0.0, 0.0
         fixed = self._kernels(tokens, tokens)
         if self._drafting is not None:
-            fixed += self._drafting.seconds(tokens, sequences, drafted)
+            fixed += self._drafting.seconds(tokens, sequences, drafted, self._of_others())
             searched, each = self._drafting.host_line(sequences, drafted)
         later += searched
         lines: list[Line] = []
@@ -352,7 +360,7 @@ class CostModel(Timer):
         size, met = self.by_size, []
         per_token = size.per_token if self._ranks == 1 else size.of_one_rank
         if self._ranks > 1:
-            everyone = batches.sizes(batches.everyone(self._ranks))
+            everyone = batches.sizes(batches.everyone(self._ranks, beyond))
             of_all = size.of_all_ranks(everyone.different)
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         per_output = self.by_size.per_output(outputs.different)

@@ -20,10 +20,10 @@ from sim.cost.kernels.form import Shape, inside, interpolate
 from sim.cost.measured import Amount, Timing
 from sim.cost.trust import EXPERTS_ERROR
 from sim.errors import UsageError
-from sim.specs.deployment import DEFAULT_BACKEND, Deployment
+from sim.specs.deployment import Deployment
 from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec
-from sim.specs.layout import ONE_GPU, Layout
+from sim.specs.layout import DEFAULT_BACKEND, ONE_GPU, Layout
 from sim.specs.popularity import Chances, chances
 from sim.specs.profile import KernelFit
 

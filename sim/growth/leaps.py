@@ -18,6 +18,9 @@ Numbers = NDArray[Any]
 OTHERS = "others"
 """Column of recorded plans on data ranks: tokens that the other ranks have in each iteration."""
 
+OTHERS_REQUESTS = "others_requests"
+"""Column of the same where tokens are drafted: requests for which the other ranks draft."""
+
 SHARED, IDLE = "shared", "idle"
 """Columns of recorded plans where there is a prefix cache: tokens of blocks that several requests
 hold, and of cached blocks that no request holds, in the first iteration."""

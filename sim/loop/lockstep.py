@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import simpy
 
 from sim.growth.steady import SteadyRun
+from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.replica import Replica
 from sim.request import Request
@@ -29,32 +30,30 @@ from sim.schedulers import Plan, Scheduler
 DUMMY_TOKENS = 1
 """Tokens of the batch of a rank that has nothing to do (vLLM's ``execute_dummy_batch``)."""
 
-Members = list[tuple[int, int, int]]
-"""The ranks that decode: the number of each, its sequences, and the context that they hold."""
+Others = tuple[int, int]
+"""Tokens that the other ranks have in the pass, and the requests for which they draft."""
 
 
 class SharedRun(SteadyRun):
     """A run of decode iterations of several ranks, as long as the rank that takes longest.
 
-    ``advance`` tells each rank the pace; ``move`` goes on, once for all of them.
+    ``runs`` has what each rank that works would run alone, by its number. ``advance`` tells each
+    rank the pace; ``move`` goes on, once for all of them.
     """
 
-    __slots__ = ("members",)
+    __slots__ = ("runs",)
 
-    def __init__(self, start: float, members: Members, times: tuple[float, float, float]) -> None:
-        most, first, step = times
+    def __init__(self, start: float, runs: dict[int, SteadyRun]) -> None:
+        most, first, step = longest([(run.left(), run.first, run.step) for run in runs.values()])
         super().__init__(start, 1, 0, (most, first, step))
-        self.members = members
+        self.runs = runs
 
-    def continued_by(self, start: float, members: Members) -> bool:
-        """Whether an iteration that starts now over those is this run's next one."""
-        if not self.continues(start, 1, self.done) or len(members) != len(self.members):
+    def continued_by(self, start: float, ranks: Sequence[Rank]) -> bool:
+        """Whether an iteration that starts now over what those have planned is this run's next."""
+        runs = self.runs
+        if not self.continues(start, 1, self.done) or len(ranks) != len(runs):
             return False
-        done = self.done
-        return all(
-            now[0] == then[0] and now[1] == then[1] and now[2] == then[2] + done * then[1]
-            for now, then in zip(members, self.members, strict=True)
-        )
+        return all(rank.index in runs and rank.goes_on(runs[rank.index], start) for rank in ranks)
 
     def advance(self, iterations: int, end: float) -> tuple[float, float]:
         """How long the first of the next ``iterations`` takes, and each further one longer."""
@@ -63,6 +62,8 @@ class SharedRun(SteadyRun):
     def move(self, iterations: int, end: float) -> None:
         """Those have run, until ``end``."""
         super().advance(iterations, end)
+        for run in self.runs.values():
+            run.advance(iterations, end)
 
 
 class Rank(Replica):
@@ -74,8 +75,16 @@ class Rank(Replica):
     @property
     def tokens(self) -> int:
         """Tokens of the plan in flight."""
-        plan = self._plan
-        return plan.sequences + sum(chunk.tokens for chunk in plan.chunks)
+        plan, batch = self._plan, self._drafts
+        decoded = plan.sequences
+        if batch is not None:
+            decoded *= 1 + batch.courses.drafts
+        return decoded + sum(chunk.tokens for chunk in plan.chunks)
+
+    @property
+    def requests(self) -> int:
+        """Requests of the same."""
+        return self._plan.sequences + len(self._plan.chunks)
 
     def plan(self, now: float) -> Plan | None:
         """Plan the next iteration; None if there is nothing to do."""
@@ -87,10 +96,9 @@ class Rank(Replica):
             self._waiting = len(self.scheduler.waiting)
         return plan
 
-    def alone(self, others: int) -> float:
+    def alone(self, others: Others) -> float:
         """Seconds of the planned iteration, if no rank took longer."""
-        self._others = others
-        plan, timer = self._plan, self._timer.among(others)
+        plan, timer = self._plan, self._among(others)
         if plan.chunks:
             self._timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
             return self._timed[0]
@@ -98,16 +106,20 @@ class Rank(Replica):
         _, intercept, slope = timer.line(plan.sequences, plan.context)
         return intercept + slope * plan.context
 
-    def line(self, others: int) -> tuple[float, float, float]:
-        """Of planned decode iterations: how many there are until the line of their times ends, the
-        first, and by how much each further one is longer."""
-        self._others = others
-        plan = self._plan
-        limit, intercept, slope = self._timer.among(others).line(plan.sequences, plan.context)
-        left = math.inf
-        if limit < math.inf:
-            left = math.ceil((limit - plan.context) / plan.sequences)
-        return left, intercept + slope * plan.context, slope * plan.sequences
+    def _among(self, others: Others) -> Timer:
+        """What times its iterations while the other ranks have so much to do."""
+        self._others, self._others_requests = others
+        return self._timer.among(*others)
+
+    def begin(self, now: float, others: Others) -> SteadyRun:
+        """The run of decode iterations that is planned, as it would be alone."""
+        plan, timer = self._plan, self._among(others)
+        line = timer.line(plan.sequences, plan.context)
+        return self.scheduler.decoding.run(now, plan.sequences, plan.context, line)
+
+    def goes_on(self, run: SteadyRun, now: float) -> bool:
+        """Whether what is planned is the next iteration of ``run``."""
+        return run.continues(now, self._plan.sequences, self._plan.context)
 
     def launch(self, run: SharedRun | None, iterations: int, seconds: float) -> None:
         """So many iterations begin, of ``run``, or else one that takes ``seconds``."""
@@ -267,22 +279,22 @@ class LockStep:
         """Time the plans, and begin; when they end."""
         working = self._working
         plans, tokens = [rank._plan for rank in working], [rank.tokens for rank in working]
-        total = sum(tokens) + DUMMY_TOKENS * (len(self.ranks) - len(working))
-        others = [total - own for own in tokens]
+        requests, idle = [rank.requests for rank in working], len(self.ranks) - len(working)
+        total, drafting = sum(tokens) + DUMMY_TOKENS * idle, sum(requests) + idle
+        others = [(total - own, drafting - n) for own, n in zip(tokens, requests, strict=True)]
         if any(plan.chunks for plan in plans):
             self._run, self._iterations = None, 1
-            seconds = max(rank.alone(n) for rank, n in zip(working, others, strict=True))
+            seconds = max(rank.alone(rest) for rank, rest in zip(working, others, strict=True))
             for rank in working:
                 rank.launch(None, 1, seconds)
             return now + seconds
-        members = [
-            (rank.index, plan.sequences, plan.context)
-            for rank, plan in zip(working, plans, strict=True)
-        ]
         run = self._run
-        if run is None or not run.continued_by(now, members):
-            lines = [rank.line(n) for rank, n in zip(working, others, strict=True)]
-            self._run = run = SharedRun(now, members, longest(lines))
+        if run is None or not run.continued_by(now, working):
+            runs = {
+                rank.index: rank.begin(now, rest)
+                for rank, rest in zip(working, others, strict=True)
+            }
+            self._run = run = SharedRun(now, runs)
         times = 1
         if self._leap and all(plan.stationary for plan in plans):
             left = run.left()

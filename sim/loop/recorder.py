@@ -20,6 +20,7 @@ from sim.growth.leaps import (
     FILLING,
     IDLE,
     OTHERS,
+    OTHERS_REQUESTS,
     SEEN,
     SEEN_GROWING,
     SHARED,
@@ -160,9 +161,10 @@ def plan_rows_of(
     seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
     others, staged = [(OTHERS, "i4")], [(WAITED, "f8"), (COMPUTING, "f8")]
     drafted = [(DELIVERED, "i8"), (ACCEPTED, "i8"), (CHECKED, "i4"), (DRAFTED, "i4")]
-    kept = [(SHARED, "i8"), (IDLE, "i8")]
+    met, kept = [(OTHERS_REQUESTS, "i4")], [(SHARED, "i8"), (IDLE, "i8")]
     more = [*(seen if windows else []), *(others if ranks else []), *(staged if stages else [])]
-    more += [*(drafted if drafts else []), *(kept if cached else [])]
+    more += [*(drafted if drafts else []), *(met if drafts and ranks else [])]
+    more += kept if cached else []
     return np.dtype([*PLAN.descr, *more])
 
 
@@ -201,7 +203,8 @@ class Recorder:
     the tokens of the other ranks in the pass; with ``stages`` of a pipeline, ``pack_stages``: what
     the batch waited for others, and what the stages computed it (s); with ``drafts``,
     ``pack_drafts``: the tokens that decoding sequences got, the drafts that were accepted, and
-    those checked and made of each sequence; with a prefix cache (``cached``), ``pack_cached``:
+    those checked and made of each sequence, with ``ranks`` besides ``pack_others`` once more: the
+    requests for which the other ranks draft; with a prefix cache (``cached``), ``pack_cached``:
     tokens that several requests hold, and that no request holds.
     """
 

@@ -80,7 +80,8 @@ class Replica:
         self._ranks = recorder.ranks
         self._drafts = batch if isinstance(batch := scheduler.decoding, Sampled) else None
         self._cached = recorder.cached
-        self._others = 0  # tokens of other data ranks in the plan in flight
+        # tokens of other data ranks in the plan in flight, and the requests for which they draft
+        self._others, self._others_requests = 0, 0
         self._repeats = scheduler.repeats
         if isinstance(scheduler, OffloadedPrefill):
             self._repeats = self._repeats_until_due
@@ -305,6 +306,8 @@ class Replica:
                 rows += pack_others(self._others)
             if self._drafts is not None:
                 rows += self._drafted(plan, self._drafts)
+                if self._ranks:
+                    rows += pack_others(self._others_requests)
             rows += kept
         self._iterations = 0
         if finished:

@@ -21,9 +21,9 @@ class WindowedTimer(Timer):
     def __init__(self, timer: Timer, batch: Steady) -> None:
         self._timer, self._batch = timer, batch
 
-    def among(self, others: int) -> WindowedTimer:
+    def among(self, others: int, requests: int = 0) -> WindowedTimer:
         """The same with so many tokens on other ranks."""
-        return WindowedTimer(self._timer.among(others), self._batch)
+        return WindowedTimer(self._timer.among(others, requests), self._batch)
 
     def line(self, sequences: int, context: int) -> Line:
         """As long as what is seen grows evenly."""

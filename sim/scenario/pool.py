@@ -27,8 +27,7 @@ from sim.scenario.fields import (
 )
 from sim.scenario.link import GpuLink, GpuNode
 from sim.scenario.support import LimitedSection
-from sim.specs.deployment import BACKENDS, DEFAULT_BACKEND
-from sim.specs.layout import Layout
+from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, Layout
 
 if TYPE_CHECKING:
     Backend = str

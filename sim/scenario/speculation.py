@@ -289,7 +289,12 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
             "fleet",
             "pipeline_parallel",
         ),
-        (layout.data > 1, "data ranks are not modelled with drafts", "fleet", "data_parallel"),
+        (
+            layout.data > 1 and table is not None,
+            "vLLM switches num_tokens_per_batch_size off on data ranks, since each has to make as "
+            "many passes of the drafter",
+            *("fleet", "data_parallel"),
+        ),
         (
             knobs.max_num_batched_tokens < needed,
             short,

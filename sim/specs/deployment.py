@@ -9,17 +9,12 @@ from sim.specs.engine import EngineSpec
 from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec, Link
 from sim.specs.layers import Role
-from sim.specs.layout import ONE_GPU, Layout
+from sim.specs.layout import DEFAULT_BACKEND, ONE_GPU, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
 from sim.specs.speculation import Drafter, Speculation
 from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
-
-BACKENDS = ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency")
-"""How tokens get to whole experts on other GPUs, by vLLM's names; the first is its default."""
-
-DEFAULT_BACKEND = BACKENDS[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+BACKENDS = ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency")
+"""How tokens get to whole experts on other GPUs, by vLLM's names; the first is its default."""
+
+DEFAULT_BACKEND = BACKENDS[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

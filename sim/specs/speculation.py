@@ -15,6 +15,7 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import LayerGroup
+from sim.specs.layout import DEFAULT_BACKEND
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
 
@@ -218,7 +219,9 @@ def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Dr
         d,
         model=model,
         speculation=None,
-        layout=d.layout if model.has_experts else replace(d.layout, expert=1),
+        # without experts, each data rank drafts by itself
+        layout=d.layout if model.has_experts else replace(d.layout, data=1, expert=1),
+        all2all=d.all2all if model.has_experts else DEFAULT_BACKEND,
         experts=d.experts if model.has_experts else None,
         activations=d.activations if fits else "bf16",
     )
@@ -232,8 +235,8 @@ def on_layout(d: Deployment, layout: Layout) -> Deployment:
     given = d.speculation
     if given is None or given.drafter is None:
         return replace(moved, speculation=given)
-    if layout.data > 1 or layout.pipeline > 1:
-        raise ValueError("data ranks and pipelines are not modelled with drafts")
+    if layout.pipeline > 1:
+        raise ValueError("pipelines are not modelled with drafts")
     own = given.drafter.deployment.model if given.method == "draft_model" else None
     return replace(moved, speculation=replace(given, drafter=drafter_of(moved, given.method, own)))
 

@@ -25,7 +25,7 @@ class Meeting(LineTimer):
 
     others = 0
 
-    def among(self, others: int) -> Meeting:
+    def among(self, others: int, requests: int = 0) -> Meeting:
         found = Meeting(self.fixed, self.sequence, self.context, self.token, self.bend)
         found.others = others
         return found

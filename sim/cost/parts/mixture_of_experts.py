@@ -21,8 +21,9 @@ from sim.cost.parts.dense_mlp import DenseMlpPart
 from sim.cost.rooflines import Rooflines, measured
 from sim.cost.trust import EXPERTS_ERROR
 from sim.specs.dense_mlp import DenseMlp
-from sim.specs.deployment import DEFAULT_BACKEND, Deployment
+from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.layout import DEFAULT_BACKEND
 from sim.specs.precision import precision_bytes
 
 ROUTING_FLOOR = 24e-6

@@ -31,7 +31,8 @@ from sim.schedulers import (
 )
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
-from sim.specs.deployment import DEFAULT_BACKEND, Deployment
+from sim.specs.deployment import Deployment
+from sim.specs.layout import DEFAULT_BACKEND
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
