@@ -69,7 +69,9 @@ def _goes_on(scenario: Scenario) -> bool:
 
 def _attainment(run: RunRecord, late: Any) -> float | None:
     """The share of the ``late`` requests within the limits that hold together; None without."""
-    return float(run.within_slo[late].mean()) if run.scenario.slo.together else None
+    limits = run.scenario.slo.together
+    counted = late & ~run.set_aside(limits)
+    return float(run.within_slo[counted].mean()) if limits and counted.any() else None
 
 
 def _p99_ms(run: RunRecord, metric: str, late: Any) -> float | None:

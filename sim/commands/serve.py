@@ -46,7 +46,10 @@ def serve(
     ] = False,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Counts prompts: module:function, from a text to its tokens."),
+        typer.Option(
+            help="Counts prompts: a tokenizer.json of Hugging Face's, or module:function, from a "
+            "text to its tokens."
+        ),
     ] = None,
     overrides: Overrides = [],
     seed: Seed = None,
@@ -61,19 +64,16 @@ def serve(
             raise UsageError("the server needs more packages: pip install 'infersim[serve]'")
         import asyncio
 
-        from sim.own import load_function
         from sim.results.run_directory import check_free, new_run_directory
         from sim.scenario import load_scenario
-        from sim.serve.tokens import encode
+        from sim.serve.tokens import encode, tokenizer_of
 
         loaded = load_scenario(scenario, overrides)
         if seed is not None:
             loaded = loaded.override({"seed": seed})
         directory = output or new_run_directory(Path("runs"), f"{loaded.name}-served")
         check_free(directory)
-        count = (
-            encode if tokenizer is None else load_function(tokenizer, "tokenizer", loaded.folders)
-        )
+        count = encode if tokenizer is None else tokenizer_of(tokenizer, loaded.folders)
         from sim.serve.app import Server
         from sim.serve.running import serve as served
 
@@ -106,8 +106,11 @@ def serve(
 
 def _tell(where: str, service: Service) -> None:
     """Say on stderr that the server is there."""
-    fleet = service.setup.scenario.replicas
-    replicas = "1 replica" if fleet == 1 else f"{fleet} replicas"
+    from sim.metrics.asked import hardware
+
+    scenario = service.setup.scenario
     typer.echo(
-        f"{replicas} served at {where} (simulated; Ctrl-C stops and writes the run)", err=True
+        f"Listening at {where} as {scenario.model.path} on {hardware(scenario)}, simulated. "
+        "Ctrl-C stops and writes the run.",
+        err=True,
     )

@@ -12,6 +12,8 @@ from __future__ import annotations
 from heapq import heapify
 from math import ceil, inf
 
+import numpy as np
+
 from sim.growth.courses import DraftCourses, Upcoming
 from sim.growth.steady import NEVER, Line, Steady, SteadyRun
 from sim.request import Request
@@ -114,6 +116,17 @@ class Sampled(Steady):
         """Tokens that a member will have got so many iterations on."""
         done = self.iteration - request.joined + iterations
         return int(self.courses[request].gained[done])
+
+    def tokens_of(self, number: int) -> int:
+        """Tokens that the members get, summed, in the iteration after so many more."""
+        return self._ahead.at(self.iteration + number)
+
+    def accepted_by(self, request: Request, iterations: int) -> list[int]:
+        """Drafts of a member that each of the next so many iterations accepts, those beyond the end
+        of its answer included."""
+        done, courses = self.iteration - request.joined, self.courses
+        right = courses[request].right[done : done + iterations]
+        return np.minimum(right, courses.drafts).tolist()  # type: ignore[no-any-return]
 
     def context_after(self, iterations: int) -> int:
         """KV tokens that the members hold, summed, so many iterations on."""

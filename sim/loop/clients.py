@@ -247,6 +247,10 @@ class Clients:
         """Whether the client of ``request`` has gone, which an engine has still."""
         return _asked(request) in self._dropped
 
+    def outcome(self, request: Request) -> int:
+        """How the last attempt ended of a ``request`` that its engine has still to drop."""
+        return self._dropped[request].outcome
+
     def close(self) -> None:
         """The run ends; those that wait to send again are unfinished."""
         for found in self._failed.values():

@@ -17,19 +17,26 @@ from typing import Any
 
 import simpy
 
+from sim.growth.sampled import Sampled
+from sim.loop.attempt_rows import UNAVAILABLE
 from sim.loop.clients import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.clock import ARRIVAL, Alarm, Process, Stop, run
 from sim.loop.fleet import Engine, Fleet
 from sim.loop.handover import PrefillRank, PrefillReplica, Side
 from sim.loop.lockstep import LockStep
 from sim.loop.recorder import Recorder
-from sim.loop.replica import Replica
+from sim.loop.replica import CACHES, Replica
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
+from sim.schedulers import Scheduler
 
 Told = Callable[[Request, int, float, int], None]
 """Called with (request, tokens that it has by now, when it got the last of them, the number of the
 replica or data rank that it is on); where prompts are computed apart, with them, too."""
+
+
+UNSERVED, FAILED = "no replica is in service", "the replica that had it failed"
+"""Why requests come to nothing."""
 
 
 class Telling(Replica):
@@ -37,45 +44,58 @@ class Telling(Replica):
 
     ``tell``         is called with the last tokens of requests
     ``preemptions``  so far
-    ``queries``      prompt tokens that were looked up in the prefix cache
+    ``queries``      prompt tokens that were looked up in the prefix cache, if there is one
     ``hits``         those of them that were there
-    ``drafted``      drafts that were checked, and ``accepted`` of them
+    ``drafted``      drafts that were checked
+    ``accepted``     those that were accepted, by their place among the drafts of a sequence
     ``checks``       how often those of one sequence were
-    ``sizes``        iterations by the number of their tokens; of those of a leap with drafts, that
-                     of their mean
+    ``sizes``        iterations that have ended, by the number of their tokens
     """
 
     tell: Told
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.preemptions = self.queries = self.hits = 0
-        self.drafted = self.accepted = self.checks = 0
+        self.drafted = self.checks = 0
+        self.accepted: Counter[int] = Counter()
         self.sizes: Counter[int] = Counter()
         self._told = 0  # iterations of the plan in flight whose tokens were delivered
         self._moved = False  # a plan has ended since tokens were last delivered
         self._lost: list[Request] = []  # preempted since then
         super().__init__(*given, **named)
+        self._looks = isinstance(self.scheduler.kv, CACHES)
 
     def _account(self, end: float) -> None:
         plan, iterations, prompts = self._plan, self._iterations, 0
         for chunk in plan.chunks:
             prompts += chunk.tokens
             request = chunk.request
-            if request.scheduled == self._started and not request.preemptions:
+            first = request.scheduled == self._started and not request.preemptions
+            if first and self._looks:
                 self.queries += request.prompt_tokens
                 self.hits += chunk.context
+        for number in range(self._told, iterations):
+            self.sizes[prompts + self._decoded(number)] += 1
+        if self._drafts is not None and plan.decode:
+            self.checks += plan.decode * iterations
+            self.drafted += plan.decode * iterations * self._drafts.courses.drafts
+            self._count_accepted(self._drafts, iterations)
         super()._account(end)
-        decoded = plan.decode * iterations
-        if self._drafts is not None and decoded:
-            self.checks += decoded
-            self.drafted += decoded * self._drafts.courses.drafts
-            self.accepted += self._drafts.accepted
-            decoded = self._drafts.delivered
-        each, more = divmod(decoded, iterations)
-        self.sizes[prompts + each] += iterations - more
-        if more:
-            self.sizes[prompts + each + 1] += more
         self._told, self._moved = 0, True
+
+    def _decoded(self, number: int) -> int:
+        """Tokens that decoding sequences get from iteration ``number`` of the plan in flight."""
+        if self._drafts is None or not self._plan.decode:
+            return self._plan.decode
+        return self._drafts.tokens_of(number)
+
+    def _count_accepted(self, batch: Sampled, iterations: int) -> None:
+        """Count the drafts that the next so many ``iterations`` accept."""
+        for request in self.scheduler.members():
+            if request.joined >= 0:
+                for right in batch.accepted_by(request, iterations):
+                    for place in range(right):
+                        self.accepted[place] += 1
 
     def _deliver(self, finished: list[Request], end: float) -> None:
         super()._deliver(finished, end)  # which drops those whose client has gone
@@ -86,6 +106,14 @@ class Telling(Replica):
         self.preemptions += len(self.scheduler.preempted)
         self._lost += self.scheduler.preempted
         super()._note_preempted(now)
+
+    @property
+    def places(self) -> int:
+        """Requests that could join the next batch: none where memory, or a budget, has left some
+        in the queue."""
+        if self._iterations and self._waiting:
+            return 0
+        return _free(self.scheduler)
 
     @property
     def next_token(self) -> float:
@@ -101,7 +129,9 @@ class Telling(Replica):
         inside = self.next_token <= now
         if not inside and not self._moved:
             return []
-        self._told += inside
+        if inside:
+            self.sizes[self._decoded(self._told)] += 1
+            self._told += 1
         scheduler, told = self.scheduler, self._told
         gained = scheduler.decoding.gained_after
         found = [(request, request.generated) for request in self._lost]
@@ -140,6 +170,11 @@ class LivePipeline(ClientPipeline):
         for request in finished:
             self.tell(request, request.output_tokens, end, self.index)
 
+    @property
+    def places(self) -> int:
+        """Requests that could join a batch."""
+        return _free(self.scheduler)
+
     def news(self) -> Iterator[tuple[Request, int]]:
         """The requests that may have got a token, and how many each has."""
         scheduler = self.scheduler
@@ -149,6 +184,11 @@ class LivePipeline(ClientPipeline):
             if not request.preemptions:
                 return
             yield request, request.generated
+
+
+def _free(scheduler: Scheduler) -> int:
+    """Sequences that it may take in addition to those that run."""
+    return max(0, scheduler.limits.max_num_seqs - len(scheduler.members()))
 
 
 class LiveFleet(Fleet):
@@ -225,9 +265,9 @@ class LiveFleet(Fleet):
 
     def gave_up(self, request: Request) -> None:
         """Its replica failed, or none was there, or its client has gone."""
-        self._lost(
-            request, "no replica is in service" if self.closed else "the replica that had it failed"
-        )
+        assert self.clients is not None
+        found_none = self.clients.outcome(request) == UNAVAILABLE
+        self._lost(request, UNSERVED if found_none else FAILED)
 
     def send(
         self,
@@ -284,10 +324,20 @@ class LiveFleet(Fleet):
         self.clients.cancel(number, waited)
         return waited
 
-    @property
-    def waiting(self) -> int:
-        """Requests that wait: in queues, or still in the front end."""
-        return len(self._pending) + sum(engine.queued for engine in self.replicas)
+    def waiting(self, more: int) -> int:
+        """Requests that would wait if so many ``more`` came: all but those that a batch has places
+        for, which those in queues, or still in the front end, take first."""
+        takes: Sequence[Engine] = self.targets if self._absent else self.replicas
+        if self.handovers is not None:
+            takes = self.handovers.prefill
+        waiting, places = 0, 0
+        for engine in self.replicas:
+            for each in engine.ranks if isinstance(engine, LockStep) else (engine,):
+                assert isinstance(each, Telling | LivePipeline)
+                spare = each.places - each.queued
+                waiting += max(0, -spare)
+                places += max(0, spare) if engine in takes else 0
+        return waiting + max(0, len(self._pending) + more - places)
 
     @property
     def outstanding(self) -> int:

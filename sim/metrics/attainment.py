@@ -1,7 +1,8 @@
 """Decides whether a run met its SLO, missed it or came too close to call, and what breaks first.
 
 Shares are of the judged requests, 0 to 1; times in milliseconds. Rejected and unfinished requests
-are beyond every limit.
+are beyond every limit. A request whose client went away is judged if a limit had passed by then,
+and is beyond it; else it is set aside, and no share counts it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def judge_slo(run: RunRecord, memory: float | None = None) -> dict[str, Any]:
     ``attainment``, ``attainment_low``, ``attainment_high`` and ``target`` are those of the limits
     that hold together; without such, those of the percentile that breaks first.
     """
-    objectives = slo_objectives(run.scenario)
-    if not objectives or run.warmup.all():
+    objectives = [each for each in slo_objectives(run.scenario) if run.judged(each.limits).any()]
+    if not objectives:
         return {**UNJUDGED, "slo_doubts": []}
     found = [pooled(objective, [look(run, objective)], memory) for objective in objectives]
     first = breaks_first(found)
@@ -113,10 +114,10 @@ def _limit(
     limit = objective.limits[metric]
     held = held_by(run, metric, limit)
     low, high = share_interval(held, memory)
-    value = latency_at(run, metric, objective.share)
+    value = latency_at(run, metric, limit, objective.share)
     return {
         "limit_ms": limit * 1e3,
-        "attainment": float(held.mean()),
+        "attainment": float(held.mean()) if len(held) else 0.0,
         "low": low,
         "high": high,
         "target": objective.share,

@@ -24,6 +24,7 @@ def by_class(run: RunRecord) -> list[dict[str, Any]] | None:
     Latencies are of its completed requests, the warm-up left out, as those of the whole run.
     ``attainment`` is the share of its requests whose first token came by the class's own deadline
     and that kept slo.tpot and slo.e2el; None without any. (The run's SLO has one limit for all.)
+    Requests whose clients went away before one of these had passed are set aside.
     """
     if not run.classes:
         return None
@@ -31,8 +32,8 @@ def by_class(run: RunRecord) -> list[dict[str, Any]] | None:
 
 
 def _entry(run: RunRecord, item: TrafficClass, mine: NDArray[np.bool_]) -> dict[str, Any]:
-    served, judged = mine & run.completed, mine & ~run.warmup
-    counted = served & judged
+    served = mine & run.completed
+    counted = served & ~run.warmup
     several = counted & (run.requests["output_tokens"] > 1)
     ttft, tpot = describe(run.ttft[counted], "ttft"), describe(run.tpot[several], "tpot")
     return {
@@ -44,18 +45,19 @@ def _entry(run: RunRecord, item: TrafficClass, mine: NDArray[np.bool_]) -> dict[
         "preemptions": int(run.requests["preemptions"][mine].sum()),
         **{f"{figure}_ttft_ms": ttft[f"{figure}_ttft_ms"] for figure in FIGURES},
         **{f"{figure}_tpot_ms": tpot[f"{figure}_tpot_ms"] for figure in FIGURES},
-        "attainment": _attainment(run, item, judged),
+        "attainment": _attainment(run, item, mine),
     }
 
 
-def _attainment(run: RunRecord, item: TrafficClass, judged: NDArray[np.bool_]) -> float | None:
-    held = run.completed.copy()
+def _attainment(run: RunRecord, item: TrafficClass, mine: NDArray[np.bool_]) -> float | None:
     slo = run.scenario.slo
-    limits = [(item.deadline, run.ttft)]
-    limits += [(slo.tpot or math.inf, run.tpot), (slo.e2el or math.inf, run.e2el)]
-    if not judged.any() or all(math.isinf(limit) for limit, _ in limits):
+    limits = {"ttft": item.deadline, "tpot": slo.tpot or math.inf, "e2el": slo.e2el or math.inf}
+    judged = mine & run.judged(limits)
+    if not judged.any() or all(map(math.isinf, limits.values())):
         return None
-    for limit, latency in limits:
+    held = run.completed.copy()
+    for metric, limit in limits.items():
+        latency = run.latency(metric)
         held &= np.isnan(latency) | (latency <= limit)
     return float(held[judged].mean())
 

@@ -17,6 +17,7 @@ FAILURE_METRICS = (
     Metric("failures.lost", "lost", kind="count", table="failures", optional=True),
     Metric("failures.no_replica", "no_replica", kind="count", table="failures", optional=True),
     Metric("failures.cancelled", "cancelled", kind="count", table="failures", optional=True),
+    Metric("failures.set_aside", "set_aside", kind="count", table="failures", optional=True),
     Metric(
         "failures.wasted.gpu_share", "wasted", "share", "lower", "share",
         title="Lost work", called="share of work lost", table="failures",
@@ -48,7 +49,8 @@ FAILURE_METRICS = (
 FAILURE_TERMS: Mapping[str, Definition] = {
     "gave_up": Definition(
         "Given up",
-        "Requests whose client waits no longer and does not send them again; beyond every limit.",
+        "Requests whose client waits no longer and does not send them again; beyond every limit, "
+        "but for those that are set aside.",
     ),
     "attempts": Definition(
         "Attempts",
@@ -63,6 +65,11 @@ FAILURE_TERMS: Mapping[str, Definition] = {
     "cancelled": Definition(
         "Cancelled",
         "Attempts whose client went away when the trace says so, or a real one (`infersim serve`).",
+    ),
+    "set_aside": Definition(
+        "Set aside",
+        "Requests whose clients went away before a limit of the SLO had passed: neither within it "
+        "nor beyond it, and in no share of it. Those that left later are beyond the limit.",
     ),
     "wasted": Definition(
         "Lost work",

@@ -52,6 +52,7 @@ def failures(run: RunRecord) -> dict[str, Any]:
         "lost": outcomes[LOST],
         "no_replica": outcomes[UNAVAILABLE],
         "cancelled": outcomes[CANCELLED],
+        **({"set_aside": _set_aside(run)} if outcomes[CANCELLED] else {}),
         "gave_up": gave_up,
         "wasted": wasted,
         "down_s": down,
@@ -82,6 +83,11 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
         f"timed out, {found['lost']:,} were lost with a replica, {found['no_replica']:,} found "
         f"none, {found['cancelled']:,} were cancelled; {found['gave_up']:,} requests were given up."
     ]
+    if aside := found.get("set_aside"):
+        parts.append(
+            f"{aside:,} of them went away before a limit of the SLO had passed, and are set aside "
+            "from its shares."
+        )
     if wasted["gpu_share"] is not None:
         parts.append(
             f"{show_share(wasted['gpu_share'])} of the GPU time that was computed came to nothing: "
@@ -189,7 +195,7 @@ def _outages(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
     if not len(rows.outages):
         return []
     first = float(rows.outages["since"].min())
-    good, arrived = _good(run), run.requests["arrival"]
+    good, arrived = _not_bad(run), run.requests["arrival"]
     wanted = _wanted(run, good[(arrived < first) & ~run.warmup])
     found = []
     for row, place in zip(rows.outages, _pools(run, rows).tolist(), strict=True):
@@ -213,6 +219,16 @@ def _outages(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
 def _good(run: RunRecord) -> NDArray[np.bool_]:
     """Which requests were within the SLO; where there is none, which were answered."""
     return run.within_slo if run.scenario.slo.stated else run.completed
+
+
+def _not_bad(run: RunRecord) -> NDArray[np.bool_]:
+    """The same, and those whose clients went away before anything spoke against them."""
+    return _good(run) | run.set_aside(run.scenario.slo.of_request)
+
+
+def _set_aside(run: RunRecord) -> int:
+    """Requests that are neither within the SLO nor beyond it."""
+    return int(run.set_aside(run.scenario.slo.of_request).sum()) if run.scenario.slo.stated else 0
 
 
 def _wanted(run: RunRecord, before: NDArray[np.bool_]) -> float:

@@ -114,16 +114,17 @@ class SeenShare:
 def look(run: RunRecord, objective: Objective) -> SeenShare:
     """How ``run`` met ``objective``: without warm-up; requests that were not completed missed it.
 
-    Requests of one output token have no TPOT, and keep any limit of it.
+    Requests of one output token have no TPOT, and keep any limit of it. A request whose client went
+    away before a limit had passed is set aside: no share counts it.
     """
-    judged = ~run.warmup
+    judged = run.judged(objective.limits)
     kept = run.completed[judged]
     pressure, within = {}, {}
     for name, limit in objective.limits.items():
         held = held_by(run, name, limit)
-        kept = kept & held
+        kept = kept & _within(run, name, limit)[judged]
         within[name] = float(held.mean()) if len(held) else 0.0
-        pressure[name] = latency_at(run, name, objective.share) / limit
+        pressure[name] = latency_at(run, name, limit, objective.share) / limit
     rejected = (run.requests["status"] == STATUS_REJECTED)[judged]
     refused = float(rejected.mean()) if len(rejected) else 0.0
     return SeenShare(kept, pressure, within, refused, _strain(run, objective))
@@ -132,19 +133,25 @@ def look(run: RunRecord, objective: Objective) -> SeenShare:
 def _strain(run: RunRecord, objective: Objective) -> float:
     over = [run.latency(name) / limit for name, limit in objective.limits.items()]
     worst = np.fmax.reduce(np.stack(over)) if over else np.zeros(len(run.completed))
-    return _at_share(np.where(run.completed, worst, np.inf)[~run.warmup], objective.share)
+    judged = run.judged(objective.limits)
+    return _at_share(np.where(run.completed, worst, np.inf)[judged], objective.share)
 
 
 def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
     """Which of the judged requests were completed within ``limit`` of one metric (inclusive)."""
+    return _within(run, metric, limit)[run.judged({metric: limit})]
+
+
+def _within(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
     latency = run.latency(metric)
-    return np.asarray((run.completed & (np.isnan(latency) | (latency <= limit)))[~run.warmup])
+    return np.asarray(run.completed & (np.isnan(latency) | (latency <= limit)))
 
 
-def latency_at(run: RunRecord, metric: str, share: float) -> float:
-    """The latency that this share of the judged requests keeps; infinite if too few were served,
-    0 if none of them has such a latency."""
-    return _at_share(np.where(run.completed, run.latency(metric), np.inf)[~run.warmup], share)
+def latency_at(run: RunRecord, metric: str, limit: float, share: float) -> float:
+    """The latency that this share of the requests keeps which ``limit`` of it judges; infinite if
+    too few were served, 0 if none of them has such a latency."""
+    judged = run.judged({metric: limit})
+    return _at_share(np.where(run.completed, run.latency(metric), np.inf)[judged], share)
 
 
 def _at_share(values: NDArray[np.float64], share: float) -> float:

@@ -6,6 +6,7 @@ serve``; the metrics of ``sim.metrics`` and the tables of a run directory are ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from sim.metrics.attribution import Attribution
 from sim.metrics.cut_short import Cut, cut_short
 from sim.metrics.pools import PoolRun, split, total
 from sim.metrics.stability import warmup_length
+from sim.metrics.undecided import set_aside
 from sim.pools import PreparedPool, front_end_of
 from sim.request import TrafficClass
 from sim.scenario import Scenario
@@ -150,6 +152,16 @@ class RunRecord:
             latency = self.latency(metric)
             held &= np.isnan(latency) | (latency <= limit)
         return held
+
+    def set_aside(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
+        """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them, since
+        their clients went away before one had passed."""
+        return set_aside(self, limits)
+
+    def judged(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
+        """Which requests say whether ``limits`` are met: all but the warm-up and those that are set
+        aside."""
+        return ~(self.warmup | self.set_aside(limits))
 
     @cached_property
     def duration(self) -> float:

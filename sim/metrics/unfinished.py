@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.loop.recorder import UNFINISHED
 from sim.metrics.attainment import MISSED, slo_state
-from sim.metrics.objectives import Objective, look, pooled, slo_objectives
+from sim.metrics.objectives import look, pooled, slo_objectives
+from sim.metrics.undecided import undecided
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -26,7 +26,9 @@ def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> b
     still be within the limits make a missed one; ``memory`` as in ``precision.inflation``."""
     found = []
     for objective in slo_objectives(run.scenario):
-        seen, left = look(run, objective), _undecided(run, objective)[~run.warmup]
+        cut_off = np.asarray(run.requests["status"] == UNFINISHED)
+        left = undecided(run, objective.limits, cut_off, run.end)[run.judged(objective.limits)]
+        seen = look(run, objective)
         if left.all():
             continue
         known = pooled(objective, [replace(seen, kept=seen.kept[~left])], memory)
@@ -34,19 +36,3 @@ def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> b
     return bool((run.requests["status"] == UNFINISHED).any()) and (
         not found or slo_state(found) != MISSED
     )
-
-
-def _undecided(run: RunRecord, objective: Objective) -> NDArray[np.bool_]:
-    """Which requests were not finished, and have broken no limit of ``objective`` yet."""
-    open_ = np.asarray(run.requests["status"] == UNFINISHED)
-    lasted = run.end - run.requests["arrival"]
-    started = ~np.isnan(run.ttft)
-    steps = np.maximum(run.requests["output_tokens"] - 1.0, 1.0)
-    least = {
-        "ttft": np.where(started, run.ttft, lasted),
-        "tpot": np.where(started, (lasted - run.ttft) / steps, 0.0),
-        "e2el": lasted,
-    }
-    for metric, limit in objective.limits.items():
-        open_ &= least[metric] <= limit
-    return open_

@@ -254,7 +254,8 @@ def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> s
     if slo["first_limit"] == BY_REJECTION:
         return " The SLO is missed because of the rejected requests."
     accepted = run.requests["status"] != REJECTED
-    why = bursts(found, run.within_slo[accepted])
+    fine = run.within_slo | run.set_aside(run.scenario.slo.of_request)
+    why = bursts(found, fine[accepted])
     if why is None:
         return f" {MISSED_ANYWAY}."
     return (

@@ -75,9 +75,10 @@ class Server:
         app = web.Application(middlewares=[web.middleware(guarded)], client_max_size=MOST_BYTES)
         app.add_routes(
             [
-                web.post("/v1/completions", self._completions),
-                web.post("/v1/chat/completions", self._chat),
+                web.post("/v1/completions", self._completions, expect_handler=_expected),
+                web.post("/v1/chat/completions", self._chat, expect_handler=_expected),
                 web.get("/v1/models", self._models),
+                web.get("/v1/models/{name:.+}", self._model),
                 web.get("/health", self._health),
                 web.get("/version", self._version),
                 web.get("/metrics", self._metrics),
@@ -90,9 +91,7 @@ class Server:
                 [
                     web.get("/control/replicas", self._replicas),
                     web.post("/control/scale", self._scale),
-                    web.post(
-                        "/control/replicas/{at:[0-9]{1,6}}/{what:drain|fail|start}", self._steer
-                    ),
+                    web.post(f"/control/replicas/{PLACE}", self._steer),
                 ]
             )
         return app
@@ -110,7 +109,7 @@ class Server:
         except ConnectionError:  # the client has gone
             raise
         except web.HTTPRequestEntityTooLarge:
-            return _refused(ApiError(413, f"the body is larger than {MOST_BYTES:,} bytes"))
+            return _refused(_too_large())
         except web.HTTPException as error:
             return _refused(
                 ApiError(error.status, f"{request.method} {request.path}: {error.reason}")
@@ -138,6 +137,8 @@ class Server:
     async def _body(self, http: web.Request) -> bytes:
         """The body; ApiError if it does not come in time, or while too many large ones come."""
         length = http.content_length
+        if length is not None and length > MOST_BYTES:
+            raise _too_large()
         large = http.can_read_body and (length is None or length > LARGE_BYTES)
         if large and self._large >= MOST_LARGE:
             raise ApiError(503, f"{self._large} large bodies are on their way already")
@@ -161,8 +162,19 @@ class Server:
         return web.json_response({"version": f"infersim {version()}"})
 
     async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [self._described]})
+
+    async def _model(self, http: web.Request) -> web.Response:
+        described, name = self._described, http.match_info["name"]
+        if name != self.name:
+            raise self._unknown(name)
+        return web.json_response(described)
+
+    @property
+    def _described(self) -> dict[str, Any]:
+        """The model, as a list of models has it."""
         service = self.ready
-        model = {
+        return {
             "id": self.name,
             "object": "model",
             "created": self._created,
@@ -171,7 +183,15 @@ class Server:
             "parent": None,
             "max_model_len": service.max_model_len,
         }
-        return web.json_response({"object": "list", "data": [model]})
+
+    def _unknown(self, name: str) -> ApiError:
+        """There is no model of that ``name``."""
+        return ApiError(
+            404,
+            f"The model `{name}` does not exist; this server has `{self.name}`",
+            param="model",
+            code="model_not_found",
+        )
 
     async def _metrics(self, _: web.Request) -> web.Response:
         if self._service is None:
@@ -258,12 +278,7 @@ class Server:
     ) -> web.StreamResponse:
         """The answer to a request that came at ``moment``."""
         if asked.model is not None and asked.model != self.name:
-            raise ApiError(
-                404,
-                f"The model `{asked.model}` does not exist; this server has `{self.name}`",
-                param="model",
-                code="model_not_found",
-            )
+            raise self._unknown(asked.model)
         if asked.ignore_eos and most is None:
             raise ApiError(400, "ignore_eos: give max_tokens as well", param="ignore_eos")
         exchange = service.submit(
@@ -287,7 +302,15 @@ class Server:
                 await exchange.finish()
                 return web.json_response(_document(writer, exchange))
             counted = asked.stream_options is not None and asked.stream_options.include_usage
-            stream = Stream(http, exchange, writer, service.pace, service.lateness, counted=counted)
+            stream = Stream(
+                http,
+                exchange,
+                writer,
+                service.pace,
+                service.lateness,
+                counted=counted,
+                doubtful=service.fleet.closed,
+            )
             return await stream.send()
         finally:
             service.leave(exchange)
@@ -298,6 +321,21 @@ def _document(writer: Writer, exchange: Call) -> dict[str, Any]:
         (answer.filler.text(), answer.reason, answer.filler.stopped) for answer in exchange.answers
     ]
     return writer.document(choices, usage(exchange.prompt_tokens, exchange.answer_tokens))
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body is larger than {MOST_BYTES:,} bytes")
+
+
+async def _expected(http: web.Request) -> web.StreamResponse | None:
+    """Let a client that asks first (``Expect: 100-continue``) send its body, if it may."""
+    if http.content_length is not None and http.content_length > MOST_BYTES:
+        return _refused(_too_large())
+    if http.headers.get("Expect", "").lower() != "100-continue":
+        return _refused(ApiError(417, "Expect: only 100-continue is known"))
+    await http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    http.writer.output_size = 0  # nothing of the answer itself
+    return None
 
 
 def _refused(error: ApiError) -> web.Response:

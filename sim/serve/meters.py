@@ -46,9 +46,8 @@ COUNTERS = (
     ("prefix_cache_hits", "Those of them that were there.", "hits"),
     ("spec_decode_num_drafts", "Sequences' drafts that were checked.", "checks"),
     ("spec_decode_num_draft_tokens", "Drafted tokens.", "drafted"),
-    ("spec_decode_num_accepted_tokens", "Drafted tokens that were accepted.", "accepted"),
 )
-"""Name, meaning, and what a live replica calls it; the last three where tokens are drafted."""
+"""Name, meaning, and what a live replica calls it; the last two where tokens are drafted."""
 
 
 def up_to(most: int) -> tuple[int, ...]:
@@ -156,6 +155,8 @@ class Meters(Collector):
         self.of = {number: EngineMeters(longest) for number in sorted(set(numbers))}
         self._setup, self._fleet, self._model = setup, fleet, model
         self._pools = {n: pool.settings for pool in setup.pools for n in pool.settings.numbers}
+        # vLLM counts the block among them that no request has
+        self._null = {n: p.capacity.null_blocks for p in setup.pools for n in p.settings.numbers}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -174,6 +175,8 @@ class Meters(Collector):
         parts = self._fleet.parts
         for name, meaning, value in COUNTERS if self._setup.scenario.speculative else COUNTERS[:3]:
             yield self._counter(name, meaning, ((p.index, getattr(p, value)) for p in parts))
+        if (speculative := self._setup.scenario.speculative) is not None:
+            yield from self._accepted(range(speculative.num_tokens))
         success = CounterMetricFamily(
             "vllm:request_success",
             "Requests that are finished.",
@@ -190,6 +193,21 @@ class Meters(Collector):
         yield self._histogram(
             "iteration_tokens_total", "Tokens of an iteration.", map(_sizes, parts)
         )
+
+    def _accepted(self, places: Iterable[int]) -> Iterator[Metric]:
+        """Drafts that were accepted, in all and at each of their ``places``, from 0."""
+        name, parts = "spec_decode_num_accepted_tokens", self._fleet.parts
+        counted = ((part.index, part.accepted.total()) for part in parts)
+        yield self._counter(name, "Drafted tokens that were accepted.", counted)
+        by_place = CounterMetricFamily(
+            f"vllm:{name}_per_pos",
+            "Drafted tokens that were accepted, by their place among the drafts of a sequence.",
+            labels=[*LABELS, "position"],
+        )
+        for part in parts:
+            for place in places:
+                by_place.add_metric([*self._labels(part.index), str(place)], part.accepted[place])
+        yield by_place
 
     def _now(self) -> Iterator[Metric]:
         """What is so at this moment."""
@@ -235,7 +253,7 @@ class Meters(Collector):
             info.add_metric(
                 [
                     str(engine.scheduler.kv.block_size),
-                    str(engine.scheduler.kv.num_blocks),
+                    str(engine.scheduler.kv.num_blocks + self._null[engine.index]),
                     str(pool.kv_cache.gpu_memory_utilization),
                     str(pool.kv_cache.enable_prefix_caching),
                     str(engine.index),

@@ -8,6 +8,7 @@ would change the form of an answer and is not there is refused.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from sim.serve.tokens import WORDS
 
 MOST_CHOICES = 128
-"""Answers to one request, prompts times ``n``."""
+"""Answers to each prompt of a request (``n``)."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -61,7 +62,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     model: str | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    n: Annotated[int, Field(ge=1)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0
@@ -83,6 +84,8 @@ class _Request(BaseModel):
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> _Request:
+        if self.n > MOST_CHOICES:
+            raise ValueError(f"n: at most {MOST_CHOICES} answers to a request, got {self.n:,}")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: only with stream: true")
         most = getattr(self, "max_completion_tokens", None) or getattr(self, "max_tokens", None)
@@ -202,7 +205,11 @@ def parsed(kind: type[Body], body: bytes) -> Body:
                 "prompt",
                 "a text, a list of texts, tokens, or a list of lists of tokens",
             )
-        raise ApiError(400, f"{where}: {message}" if where else message, param=where) from None
+        if where:
+            message = f"{where}: {message}"
+        elif named := re.match(r"(\w+): ", message):
+            where = named[1]
+        raise ApiError(400, message, param=where or None) from None
 
 
 def usage(prompt: int, answer: int) -> dict[str, int]:

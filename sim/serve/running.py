@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sim.errors import InfersimError, UsageError
 from sim.results.result import Result
@@ -79,6 +81,7 @@ async def listening(
         keepalive_timeout=IDLE_TIMEOUT,
         access_log=None,
         shutdown_timeout=1.0,
+        logger=_logger(),
     )
     await runner.setup()
     try:
@@ -93,6 +96,24 @@ async def listening(
         sweeper.cancel()
     finally:
         await runner.cleanup()
+
+
+WRONG = (HttpProcessingError, ClientPayloadError, web.RequestPayloadError, ConnectionError)
+"""What clients get wrong: a request that is no HTTP, a body that is not what its head says, a
+connection that ends. They have their answer, and nobody else needs to know."""
+
+
+def _faults_of_ours(record: logging.LogRecord) -> bool:
+    """Whether the server, and no client, is to blame for what is logged."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, WRONG)
+
+
+def _logger() -> logging.Logger:
+    """Says what goes wrong in the server itself."""
+    found = logging.getLogger("infersim.serve")
+    found.filters = [_faults_of_ours]
+    return found
 
 
 async def _hang_up(listener: web.Server, heard: set[object], silent: float) -> None:

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from sim.loop.live import LiveFleet
+from sim.loop.live import UNSERVED, LiveFleet
 from sim.metrics.run_record import RunRecord
 from sim.request import PLAIN, Prefix, Request, TrafficClass
 from sim.results.run_directory import RunDirectory
@@ -29,6 +29,9 @@ from sim.serve.session import LiveSession
 from sim.serve.tokens import Filler
 from sim.simulation import Setup, prepare
 from sim.workload.classes import classes_of
+
+MOST_ANSWERS = 4096
+"""Answers to one call: its prompts times ``n``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Service:
         self._now, self._moment = -inf, -inf  # when tokens last came: simulated, and real
         self._found: tuple[RunRecord, RunDirectory] | None = None
         self.refused = 0  # calls that were turned away since too many requests waited
-        self.unserved = 0  # calls that found no replica in service
+        self.unserved = 0  # requests that found no replica in service
         self.steered = False  # somebody changed the fleet meanwhile
         self.without_clients = False  # the scenario says of clients what real ones decide
         self.open = True
@@ -104,21 +107,24 @@ class Service:
         ApiError if it cannot be served."""
         if not self.open:
             raise ApiError(503, "the server is stopping")
-        arrival = self.pace.simulated(moment)  # the first starts the clock, also if it is refused
+        if (answers := len(prompts) * wish.choices) > MOST_ANSWERS:
+            raise ApiError(
+                400,
+                f"prompt: {len(prompts):,} prompts with n: {wish.choices} are {answers:,} answers; "
+                f"at most {MOST_ANSWERS:,}",
+                param="prompt",
+            )
         self.pace.catch_up(moment)
-        if self.fleet.closed:
-            self.unserved += 1
-            self.pace.wake()
-            raise ApiError(503, "no replica is in service")
         kind = self._class_of(wish.priority)
         most = self._most(max(map(len, prompts)), wish.max_tokens)
-        self._make_room(len(prompts) * wish.choices)
+        self._make_room(answers)
         exchange = Call(sum(map(len, prompts)), most)
         planned = [
             self._planned(prompt, choice, most, wish)
             for prompt in prompts
             for choice in range(wish.choices)
         ]
+        arrival = self.pace.simulated(moment)  # the first request starts the clock
         for each in planned:
             self._send(arrival, each, kind, exchange)
         self.pace.wake()
@@ -130,11 +136,14 @@ class Service:
 
     def _make_room(self, more: int) -> None:
         """ApiError if so many requests ``more`` would be too many that wait."""
-        limit, waiting = self._most_waiting, self.fleet.waiting
-        if limit is not None and waiting + more > limit:
+        limit = self._most_waiting
+        if limit is not None and self.fleet.waiting(more) > limit:
             self.refused += 1
+            waiting = self.fleet.waiting(0)
             raise ApiError(
-                429, f"{waiting} requests wait already, of {limit} that may; try again later"
+                429,
+                f"{waiting:,} requests wait already, of {limit:,} that may (--max-waiting); try "
+                "again later",
             )
 
     def _class_of(self, priority: int) -> TrafficClass:
@@ -175,7 +184,9 @@ class Service:
         )
         if (reason := self._session.refusal(len(prompt), filler.tokens)) is not None:
             raise ApiError(
-                400, f"a prompt of {len(prompt)} tokens and {filler.tokens} of answer: {reason}"
+                400,
+                f"a prompt of {len(prompt)} tokens and {filler.tokens} of answer: {reason}",
+                param="prompt",
             )
         blocks, prefix = ([], ()) if self._names is None else self._names.of(prompt)
         return _Planned(len(prompt), filler, blocks, prefix)
@@ -222,6 +233,7 @@ class Service:
 
     def _lost(self, request: Request, why: str) -> None:
         """``request`` came to nothing."""
+        self.unserved += why == UNSERVED
         if (answer := self._running.pop(request.id, None)) is not None:
             self.meters.of[max(answer.engine, 0)].finished["error"] += 1
             answer.exchange.fail(ApiError(503, why))
@@ -288,12 +300,13 @@ class Service:
             )
         if self.refused:
             count = "1 call was" if self.refused == 1 else f"{self.refused:,} calls were"
-            notes.append(f"{count} turned away (429): too many requests waited (--max-waiting).")
-        if self.unserved:
-            count = "1 call" if self.unserved == 1 else f"{self.unserved:,} calls"
             notes.append(
-                f"{count} found no replica in service (503), and are not among the requests."
+                f"{count} turned away (429), and not recorded: too many requests waited "
+                "(--max-waiting)."
             )
+        if self.unserved:
+            count = "1 request" if self.unserved == 1 else f"{self.unserved:,} requests"
+            notes.append(f"{count} found no replica in service (503), and came to nothing.")
         if self.without_clients:
             notes.append(
                 "Real clients give up and send again as they like: client_timeout, on_timeout and "

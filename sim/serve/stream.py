@@ -17,7 +17,8 @@ HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": 
 
 class Stream:
     """The answers of ``call`` on their way to the client of ``http``; ``lateness`` hears of each
-    token. ``counted``: whether the last event says how many tokens there were.
+    token. ``counted``: whether the last event says how many tokens there were; ``doubtful``:
+    whether the call may find no replica, so that its status is that of its first token.
 
     Tokens that wait for a client to read are not late: they count as held.
     """
@@ -31,18 +32,23 @@ class Stream:
         lateness: Lateness,
         *,
         counted: bool,
+        doubtful: bool,
     ) -> None:
         self._http, self._call, self._writer = http, call, writer
         self._time, self._lateness = pace.time, lateness
         self._transport = http.transport
         self._free = 0.0  # when the client had last read what was held
-        self._counted = counted
+        self._counted, self._doubtful = counted, doubtful
         if counted:
             writer.with_usage()
 
     async def send(self) -> web.StreamResponse:
         """All of it, to the end or to the failure of the call."""
         response, call, writer = web.StreamResponse(headers=HEADERS), self._call, self._writer
+        if self._doubtful:
+            await call.news.wait()
+            if call.failure is not None:
+                raise call.failure
         await response.prepare(self._http)
         opening = b"".join(writer.first(index) for index in range(len(call.answers)))
         try:

@@ -14,6 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from sim.errors import UsageError
+from sim.own import WRITTEN, is_own, load_function
 
 LONGEST = 6
 """Bytes of a piece: as a whole number they are exact in every JSON reader, below 2**53."""
@@ -52,6 +57,32 @@ def decode(tokens: Sequence[int]) -> str:
     """The text of ``tokens``; a number that stands for no text is shown as a replacement."""
     found = [token.to_bytes(max(1, -(-token.bit_length() // 8))) for token in tokens]
     return b"".join(found).decode(errors="replace")
+
+
+def tokenizer_of(text: str, folders: Sequence[Path] = ()) -> Tokenizer:
+    """The tokenizer that ``text`` names: a file ``tokenizer.json`` of Hugging Face's, or a function
+    as ``sim.own`` has it, looked for in ``folders``. UsageError for anything else."""
+    if is_own(text):
+        found: Tokenizer = load_function(text, "tokenizer", folders)
+        return found
+    file = Path(text).expanduser()
+    if not file.is_file():
+        raise UsageError(f"--tokenizer {text}: no such file; give a tokenizer.json, or {WRITTEN}")
+    if find_spec("tokenizers") is None:
+        raise UsageError(f"--tokenizer {text}: reading it needs `pip install tokenizers`")
+    return _of_file(file)
+
+
+def _of_file(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer as Fast  # type: ignore[import-not-found] # noqa: PLC0415
+
+    try:
+        fast = Fast.from_file(str(file))
+    except Exception as error:  # whatever the package raises
+        raise UsageError(
+            f"--tokenizer {file}: this is no tokenizer.json of Hugging Face's ({error})"
+        ) from None
+    return lambda text: fast.encode(text).ids
 
 
 def _pieces(run: str) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ def run_view(summary: dict[str, Any], timeline: Timeline | None = None) -> Group
 
 def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[RenderableType]:
     own = summary["infersim"]
-    gpus = f"{own['gpus']} x {own['gpu']}"
+    gpus = " + ".join(f"{pool['gpus']} x {pool['gpu']}" for pool in own.get("pools", [own]))
     yield Text.assemble(
         (own["scenario"], "bold"), f"  {own['model']} on {gpus}, {own['engine']}, {own['batching']}"
     )

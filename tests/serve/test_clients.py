@@ -191,10 +191,58 @@ def test_unknown_routes_and_a_full_queue(tmp_path: Path) -> None:
     async def ask(live: Live, client: Any) -> None:
         with pytest.raises(openai.NotFoundError):
             await client.embeddings.create(model="llama-3.1-8b", input="a")
-        with pytest.raises(openai.RateLimitError, match="wait already"):
-            await client.completions.create(model="llama-3.1-8b", prompt="a")
+        one = partial(client.completions.create, model="llama-3.1-8b", prompt="a")
+        stream = await one(max_tokens=3000, stream=True, extra_body={"ignore_eos": True})
+        await anext(stream)
+        with pytest.raises(openai.RateLimitError, match="0 requests wait already, of 0"):
+            await one()
+        await stream.close()
+        async with asyncio.timeout(100):
+            while live.service.outstanding or live.service.fleet.outstanding:
+                await asyncio.sleep(0.01)
+        assert (await one()).usage.completion_tokens == 16
+        with pytest.raises(openai.RateLimitError):
+            await one(n=2)
 
-    talk(tmp_path / "run", ask, most_waiting=0)
+    slots = {"scheduler.max_num_seqs": 1}
+    talk(tmp_path / "run", ask, slots, most_waiting=0, speed=5.0)
+
+
+def test_the_model_is_found_by_its_name_and_no_other(tmp_path: Path) -> None:
+    async def ask(live: Live, client: Any) -> None:
+        (listed,) = (await client.models.list()).data
+        assert await client.models.retrieve("llama-3.1-8b") == listed
+        for name in ("gpt-9", "meta-llama/Llama-3.1-8B"):
+            with pytest.raises(openai.NotFoundError, match=f"`{name}` does not exist") as raised:
+                await client.models.retrieve(name)
+            assert (raised.value.param, raised.value.code) == ("model", "model_not_found")
+
+    talk(tmp_path / "run", ask)
+
+
+def test_errors_name_the_parameter(tmp_path: Path) -> None:
+    async def ask(live: Live, client: Any) -> None:
+        wrong = {
+            "n": ({"n": 129}, "n: at most 128 answers to a request, got 129"),
+            "min_tokens": ({"max_tokens": 1, "extra_body": {"min_tokens": 2}}, "more than"),
+            "stream_options": ({"stream_options": {}}, "only with stream"),
+            "max_tokens": ({"max_tokens": 0}, "max_tokens: "),
+            "prompt": ({"prompt": ["a"] * 100, "n": 100}, "10,000 answers; at most 4,096"),
+            None: ({"extra_body": {"prompt": None}}, "prompt"),
+        }
+        for param, (given, said) in wrong.items():
+            asked = {"model": "llama-3.1-8b", "prompt": "a"} | given
+            with pytest.raises(openai.BadRequestError) as raised:
+                await client.completions.create(**asked)
+            assert raised.value.param == (param or "prompt")
+            assert said in raised.value.message
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{live.url}/v1/completions", data=b"{") as response,
+        ):
+            assert (await response.json())["error"]["param"] is None
+
+    talk(tmp_path / "run", ask)
 
 
 def test_no_more_requests_wait_than_may_also_of_those_that_are_not_in_the_queue_yet(
@@ -219,7 +267,27 @@ def test_no_more_requests_wait_than_may_also_of_those_that_are_not_in_the_queue_
         assert service.document()["refused"] == 7
         assert "7 calls were turned away" in service.notes()[-1]
 
-    talk(tmp_path / "run", ask, most_waiting=3)
+    talk(tmp_path / "run", ask, {"scheduler.max_num_seqs": 2}, most_waiting=1)
+
+
+def test_what_a_batch_has_places_for_does_not_wait(tmp_path: Path) -> None:
+    """Two replicas of four places: eight requests at once, of which none may wait."""
+
+    async def ask(live: Live, client: Any) -> None:
+        waiting = live.service.fleet.waiting
+        assert [waiting(more) for more in (0, 8, 9, 12)] == [0, 0, 1, 4]
+        live.service.submit(live.service.pace.time(), [[1]] * 3, AnswerTerms(max_tokens=2000))
+        assert [waiting(more) for more in (5, 6)] == [0, 1]  # on their way to a queue
+        async with asyncio.timeout(100):
+            while live.service.fleet.done_until < 0.1:
+                await asyncio.sleep(0.01)
+        assert [waiting(more) for more in (5, 6)] == [0, 1]  # in batches
+        live.service.fleet.without("drained", {1})
+        assert waiting(3) in (0, 1)  # one replica, with one or two of them
+        assert waiting(4) == waiting(3) + 1
+
+    few = {"scheduler.max_num_seqs": 4, "fleet.replicas": 2}
+    talk(tmp_path / "run", ask, few, speed=1.0)
 
 
 def test_events_end_with_done(tmp_path: Path) -> None:

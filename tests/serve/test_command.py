@@ -40,8 +40,9 @@ def test_a_signal_ends_it_and_the_run_is_written(number: int, tmp_path: Path) ->
     scenario, run = tmp_path / "chat.yaml", tmp_path / "run"
     scenario.write_text(yaml.safe_dump(CHAT))
     server, told = started(str(scenario), "-o", str(run), "--speed", "50")
-    assert told.startswith("1 replica served at http://127.0.0.1:"), told
-    url = f"{told.split()[4]}/v1/completions"
+    assert told.startswith("Listening at http://127.0.0.1:"), told
+    assert "as llama-3.1-8b on 1 x h100-sxm, simulated" in told
+    url = f"{told.split()[2]}/v1/completions"
     body = json.dumps({"prompt": "Once", "max_tokens": 5}).encode()
     with urllib.request.urlopen(urllib.request.Request(url, body)) as response:
         assert json.load(response)["usage"]["completion_tokens"] == 5

@@ -92,6 +92,87 @@ def test_a_body_that_is_not_compressed_as_it_says_is_a_bad_request(tmp_path: Pat
     asyncio.run(both())
 
 
+BODY = json.dumps({"prompt": "a", "max_tokens": 3}).encode()
+
+MALFORMED = {
+    "a length below zero": (HEAD + b"Content-Length: -5\r\n\r\n", b"400"),
+    "a length that is no number": (HEAD + b"Content-Length: abc\r\n\r\n", b"400"),
+    "two lengths": (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+    "a long header": (HEAD + b"X: " + b"a" * 20_000 + b"\r\n\r\n", b"400"),
+    "many headers": (HEAD + b"".join(b"X%d: a\r\n" % n for n in range(500)) + b"\r\n", b"400"),
+    "a bad chunk": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\na", b"400"),
+    "no gzip": (HEAD + b"Content-Encoding: gzip\r\nContent-Length: 7\r\n\r\nno gzip", b"400"),
+    "no HTTP": (b"\x16\x03\x01\x00\r\n\r\n", b"400"),
+    "too long": (HEAD + b"Content-Length: 9000000\r\n\r\n", b"413"),
+    "too long, asked first": (
+        HEAD + b"Expect: 100-continue\r\nContent-Length: 9000000\r\n\r\n",
+        b"413",
+    ),
+    "another wish": (HEAD + b"Expect: all\r\nContent-Length: 1\r\n\r\n", b"417"),
+    "asked first": (
+        HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(BODY),
+        b"100",
+    ),
+}
+"""What a client sends, and the status that it gets before it has sent a body."""
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_requests_are_answered_and_leave_no_trace_in_the_log(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def both() -> None:
+        data, wanted = MALFORMED[name]
+        async with serving(tmp_path / "run") as live:
+            host, port = live.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(data)
+            async with asyncio.timeout(100):
+                assert (await reader.readline()).split()[1] == wanted
+            if wanted == b"100":
+                await reader.readline()
+                writer.write(BODY)
+                assert (await reader.readline()).split()[1] == b"200"
+            writer.close()
+            assert await status(live, BODY) == 200
+
+    with caplog.at_level("DEBUG"):
+        asyncio.run(both())
+    assert [record for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
+@pytest.mark.parametrize("sent", [HEAD, HEAD + b"Content-Length: 100\r\n\r\n{"])
+def test_who_stops_in_the_middle_leaves_no_trace_in_the_log(
+    sent: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "run") as live:
+            host, port = live.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            writer.write_eof()
+            async with asyncio.timeout(100):
+                assert await reader.read() == b""
+            writer.close()
+            assert await status(live, BODY) == 200
+
+    with caplog.at_level("DEBUG"):
+        asyncio.run(both())
+    assert [record for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
+def test_a_fault_of_the_server_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: str) -> list[int]:
+        raise ZeroDivisionError("mine")
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", tokenizer=broken) as live:
+            assert await status(live, BODY) == 500
+
+    asyncio.run(both())
+    assert any(record.exc_info and "mine" in str(record.exc_info[1]) for record in caplog.records)
+
+
 def test_who_never_asks_is_hung_up_on_and_who_listens_is_not(tmp_path: Path) -> None:
     async def both() -> None:
         server = Server("llama-3.1-8b", encode)

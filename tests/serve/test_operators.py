@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.loop.recorder import COMPLETED, GAVE_UP
 from sim.simulation import simulate
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
@@ -77,6 +78,7 @@ def test_metrics_count_what_was_served(tmp_path: Path) -> None:
         assert found["vllm:request_time_per_output_token_seconds_count", "0"] == 2
         assert found["vllm:num_requests_running", "0"] == 0
         assert found["vllm:iteration_tokens_total_sum", "0"] == 9 + 12
+        assert found["vllm:prefix_cache_queries_total", "0"] == 0  # there is none
         mean = found["vllm:time_to_first_token_seconds_sum", "0"] / 3
         assert mean == pytest.approx(result.summary["mean_ttft_ms"] / 1e3, rel=1e-12)
         mean = found["vllm:e2e_request_latency_seconds_sum", "0"] / 3
@@ -96,9 +98,52 @@ def test_drafts_are_counted(tmp_path: Path) -> None:
         assert found["vllm:spec_decode_num_drafts_total", "0"] == 3
         assert found["vllm:spec_decode_num_draft_tokens_total", "0"] == 6
         assert found["vllm:spec_decode_num_accepted_tokens_total", "0"] == 6
+        assert found["vllm:spec_decode_num_accepted_tokens_per_pos_total", "0"] == 6
         assert found["vllm:generation_tokens_total", "0"] == 10
         assert found["vllm:iteration_tokens_total_count", "0"] == 4
         assert found["vllm:iteration_tokens_total_sum", "0"] == 3 + 9
+
+    asyncio.run(both())
+
+
+def test_accepted_drafts_are_counted_by_their_place(tmp_path: Path) -> None:
+    """With preemption and several sequences: the places add up to what the run recorded."""
+    drafts = {"method": "ngram", "num_tokens": 3, "acceptance": {"rates": [0.8, 0.5, 0.2]}}
+    tight = {"speculative": drafts, "kv_cache.num_gpu_blocks": 40}
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", tight, speed=50.0) as live:
+            assert (await ask(live, n=5, max_tokens=200, ignore_eos=True))[0] == 200
+            (part,) = live.service.fleet.parts
+            found = await samples(live)
+            result = live.result()
+        assert found["vllm:num_preemptions_total", "0"] > 0
+        first, second, third = (part.accepted[place] for place in range(3))
+        assert part.checks > first > second > third > 0
+        assert part.accepted.total() == result.record.plans["accepted"].sum()
+        assert (
+            found["vllm:spec_decode_num_accepted_tokens_per_pos_total", "0"]
+            == first + second + third
+        )
+        generated = found["vllm:iteration_tokens_total_sum", "0"]
+        plans = result.record.plans
+        assert generated == plans["prefill_tokens"].sum() + plans["delivered"].sum()
+        assert found["vllm:iteration_tokens_total_count", "0"] == plans["iterations"].sum()
+
+    asyncio.run(both())
+
+
+def test_iterations_count_when_they_end(tmp_path: Path) -> None:
+    """In the middle of a leap as well, which is one event from its first to its last iteration."""
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", speed=1.0) as live:
+            waits = asyncio.create_task(ask(live, max_tokens=2000, ignore_eos=True))
+            some = await until(live, "vllm:generation_tokens_total", (5.0).__le__)
+            found = await samples(live)
+            assert found["vllm:iteration_tokens_total_count", "0"] >= some
+            assert found["vllm:iteration_tokens_total_count", "0"] < 2000
+            waits.cancel()
 
     asyncio.run(both())
 
@@ -117,6 +162,10 @@ def test_every_pool_has_its_own_memory_in_the_metrics(tmp_path: Path) -> None:
         (info,) = [family for family in families if family.name == "vllm:cache_config_info"]
         blocks = {s.labels["engine"]: int(s.labels["num_gpu_blocks"]) for s in info.samples}
         assert blocks["0"] > 2 * blocks["1"] > 0
+        for at, pool in enumerate(live.service.setup.pools):  # as vLLM logs it, with the null block
+            assert (
+                blocks[str(at)] == pool.capacity.num_gpu_blocks == pool.capacity.usable_blocks + 1
+            )
 
     asyncio.run(both())
 
@@ -143,6 +192,8 @@ def test_repeated_prompts_hit_the_cache_and_the_trace_says_so(tmp_path: Path) ->
         assert result.record.plans.tobytes() == again.record.plans.tobytes()
         assert result.record.requests.tobytes() == again.record.requests.tobytes()
         assert result.summary == again.summary
+        assert again.record.sessions is None  # nobody said which requests belong together
+        assert result._request_columns().keys() == again._request_columns().keys()
 
     asyncio.run(both())
 
@@ -223,7 +274,7 @@ def test_replicas_fail_when_the_scenario_says_so(tmp_path: Path) -> None:
             assert (await control(live, "replicas/0/fail"))[0] == 409
             result = live.result()
         found = result.summary["infersim"]["failures"]
-        assert (found["lost"], found["gave_up"]) == (1, 1)
+        assert (found["lost"], found["no_replica"], found["gave_up"]) == (1, 1, 2)
         again = simulate(tmp_path / "run" / "scenario.yaml")
         assert result.record.requests.tobytes() == again.record.requests.tobytes()
         assert result.summary == again.summary
@@ -231,7 +282,7 @@ def test_replicas_fail_when_the_scenario_says_so(tmp_path: Path) -> None:
     asyncio.run(both())
 
 
-def test_a_call_that_finds_no_replica_starts_the_clock_and_is_counted(tmp_path: Path) -> None:
+def test_a_call_that_finds_no_replica_starts_the_clock_and_is_recorded(tmp_path: Path) -> None:
     """The one replica is gone from the start, and comes back in simulated time."""
 
     async def both() -> None:
@@ -240,12 +291,18 @@ def test_a_call_that_finds_no_replica_starts_the_clock_and_is_counted(tmp_path: 
             assert (await control(live, "replicas/0/start"))[0] == 409
             status, document = await ask(live, max_tokens=5)
             assert (status, document["error"]["message"]) == (503, "no replica is in service")
+            status, document = await ask(live, max_tokens=5, stream=True)  # no stream with an error
+            assert (status, document["error"]["message"]) == (503, "no replica is in service")
             await until(live, "infersim:replica_up", (1.0).__eq__)
             assert (await ask(live, max_tokens=5))[0] == 200
             result = live.result()
-            assert live.service.document()["unserved"] == 1
-            assert any("1 call found no replica" in note for note in live.service.notes())
-        assert len(result.record.requests) == 1
+            assert live.service.document()["unserved"] == 2
+            assert any("2 requests found no replica" in note for note in live.service.notes())
+        assert result.record.requests["status"].tolist() == [GAVE_UP, GAVE_UP, COMPLETED]
+        assert result.summary["infersim"]["failures"]["no_replica"] == 2
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
 
     asyncio.run(both())
 

@@ -1,11 +1,15 @@
 """The rule that counts prompts, and answers of an exact number of tokens."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.errors import UsageError
+from sim.serve import tokens
 from sim.serve.names import Names
-from sim.serve.tokens import LONGEST, WORDS, Filler, decode, encode
+from sim.serve.tokens import LONGEST, WORDS, Filler, decode, encode, tokenizer_of
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -81,3 +85,41 @@ def test_names_that_are_not_remembered_are_never_found_again() -> None:
     assert again[:3] == first[:3]
     assert not set(again[3:]) & set(first)
     assert prefix == ((first[0], 48), (again[3], 80))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("none.json", None, "no such file; give a tokenizer.json"),
+        ("wrong.json", "{}", "this is no tokenizer.json of Hugging Face's"),
+        ("none:such", None, "cannot be imported"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(
+    name: str, text: str | None, said: str, tmp_path: Path
+) -> None:
+    if name == "wrong.json":
+        pytest.importorskip("tokenizers", reason="reads such files")
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=said):
+        tokenizer_of(name if ":" in name else str(tmp_path / name))
+
+
+def test_a_tokenizer_of_hugging_faces_counts(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="reads such files")
+    words = tokenizers.models.WordLevel({"one": 7, "two": 8, "?": 0}, unk_token="?")
+    tokenizer = tokenizers.Tokenizer(words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    count = tokenizer_of(str(tmp_path / "tokenizer.json"))
+    assert list(count("one two three")) == [7, 8, 0]
+
+
+def test_without_the_package_that_reads_it_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(tokens, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="needs `pip install tokenizers`"):
+        tokenizer_of(str(tmp_path / "tokenizer.json"))

@@ -34,8 +34,11 @@ def _recognises(head: Head) -> bool:
 
 def _read(path: Path) -> Trace:
     found = counted(_parts(path), BLOCK_TOKENS)
-    waited = found.patience is None or bool(np.isinf(found.patience).all())
-    return replace(found, sessions="chat_id", patience=None if waited else found.patience)
+    if found.patience is not None and np.isinf(found.patience).all():
+        found = replace(found, patience=None)
+    if found.session_ids is not None and (found.session_ids < 0).all():
+        return replace(found, session_ids=None)
+    return replace(found, sessions="chat_id")
 
 
 def _parts(path: Path) -> Iterator[tuple[Trace, Block]]:
