@@ -50,7 +50,7 @@ FAILURE_TERMS: Mapping[str, Definition] = {
     "gave_up": Definition(
         "Given up",
         "Requests whose client waits no longer and does not send them again; beyond every limit, "
-        "but for those that are set aside.",
+        "except those that are set aside.",
     ),
     "attempts": Definition(
         "Attempts",

@@ -100,7 +100,7 @@ async def listening(
 
 WRONG = (HttpProcessingError, ClientPayloadError, web.RequestPayloadError, ConnectionError)
 """What clients get wrong: a request that is no HTTP, a body that is not what its head says, a
-connection that ends. They have their answer, and nobody else needs to know."""
+connection that ends. They have their answer; the log is for faults of the server."""
 
 
 def _faults_of_ours(record: logging.LogRecord) -> bool:
