@@ -14,6 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+TRACEBACK = "INFERSIM_TRACEBACK"
+"""The variable of the environment with which commands show the whole traceback of an error."""
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 

@@ -14,17 +14,18 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
-from sim.errors import UsageError, did_you_mean
+from sim.errors import TRACEBACK, InfersimError, UsageError, did_you_mean
 
 _NAME = r"[^\W\d]\w*"
 PATTERN = rf"({_NAME}(\.{_NAME})*|.*[^/]\.py):{_NAME}"
@@ -86,6 +87,60 @@ def load_function(text: str, noun: str, folders: Sequence[Path] = ()) -> Callabl
     return found
 
 
+@contextmanager
+def own_mistakes(parts: Mapping[str, str], folders: Sequence[Path]) -> Iterator[None]:
+    """Turn what a user's own code raises into a UsageError with its file and line.
+
+    ``parts`` are the parts at work: what messages call each, by the text that names it. Where none
+    is, nothing is caught. What infersim raises on purpose stays.
+    """
+    try:
+        yield
+    except InfersimError:
+        raise
+    except Exception as error:
+        if not parts:
+            raise
+        raise UsageError(_mistake(error, parts, folders)) from error
+
+
+def _mistake(error: BaseException, parts: Mapping[str, str], folders: Sequence[Path]) -> str:
+    """Which part failed how, and the lines of its own files that led there, the last one last."""
+    files = {text: located(text, folders) for text in parts}
+    homes = {text: _root(file)[0] for text, file in files.items() if file is not None}
+    frames = [frame for each in _causes(error) for frame in traceback.extract_tb(each)]
+    own = [
+        (text, frame)
+        for frame in frames
+        for text, home in homes.items()
+        if Path(frame.filename).is_relative_to(home) and "site-packages" not in frame.filename
+    ]
+    reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if own:
+        text = own[-1][0]
+        mine = [frame for named, frame in own if named == text]
+        told = [f"{parts[text]} {text!r} failed: {reason}"]
+        for frame in mine:
+            told.append(f"  {frame.filename}:{frame.lineno}, in {frame.name}")
+            told += [f"    {frame.line}"] if frame.line else []
+    else:
+        named = " or ".join(f"{noun} {text!r}" for text, noun in parts.items())
+        at = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+        told = [f"{named} gave something that the simulation cannot go on with: {reason}{at}"]
+    told.append(f"  (the whole traceback: {TRACEBACK}=1)")
+    return "\n".join(told)
+
+
+def _causes(error: BaseException) -> Iterator[TracebackType]:
+    """The tracebacks of ``error`` and of what it came from, the first one last: events of a
+    simulation raise what their processes did."""
+    found: BaseException | None = error
+    while found is not None:
+        if found.__traceback__ is not None:
+            yield found.__traceback__
+        found = found.__cause__
+
+
 def _load(text: str, noun: str, folders: Sequence[Path]) -> object:
     """The attribute that ``text`` names."""
     where, _, name = text.rpartition(":")
@@ -94,6 +149,10 @@ def _load(text: str, noun: str, folders: Sequence[Path]) -> object:
     except (Exception, SystemExit) as error:  # whatever a user's module does when imported
         reason = f"{type(error).__name__}: {error}"
         looked = _looked(where, folders) if _is_missing(error, where) else ""
+        if (place := located(text, folders)) is not None and not isinstance(error, SyntaxError):
+            frames = traceback.extract_tb(error.__traceback__)
+            at = next((each for each in frames if Path(each.filename) == place), None)
+            looked = looked if at is None else f" at {place}:{at.lineno}{looked}"
         raise UsageError(f"{noun} {text!r} cannot be imported ({reason}){looked}") from error
     try:
         return getattr(module, name)

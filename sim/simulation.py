@@ -38,6 +38,7 @@ from sim.loop.recorder import Recorder
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
 from sim.metrics.own import load_metrics
+from sim.own import is_own, own_mistakes
 from sim.pools import (
     PreparedPool,
     front_end_of,
@@ -45,9 +46,9 @@ from sim.pools import (
 )
 from sim.request import Request
 from sim.rng import repetition_seed
-from sim.routers import router_class
+from sim.routers import WEIGHTED, router_class
 from sim.scenario import AnyScenario, Scenario, as_scenario
-from sim.scenario.pools import only
+from sim.scenario.pools import only, weighted
 from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
@@ -120,7 +121,13 @@ def _check_own_parts(scenario: Scenario) -> None:
     for pool in scenario.pools:
         scheduler_class(pool.scheduler.batching, folders=folders)
         make_order(pool.scheduler.order, folders)
-    router_class(scenario.router, folders)
+    kind = router_class(scenario.router, folders)
+    if is_own(scenario.router) and weighted(scenario.pools) and not kind.weighs:
+        raise UsageError(
+            f"fleet.weight: router {scenario.router!r} does not say that it goes by weights; give "
+            "its class `weighs = True` once it heeds `target.weight`, or take one of "
+            f"{', '.join(WEIGHTED)}"
+        )
     load_metrics(scenario.metrics or (), folders)
 
 
@@ -211,7 +218,25 @@ def play(
     progress: Progress | None = None,
 ) -> RunRecord:
     """One run, from the first arrival to the last token: ``traffic``, whatever the scenario says of
-    it, on the pools of ``setup``."""
+    it, on the pools of ``setup``.
+
+    Raises UsageError for a mistake in a part of one's own, with its file and line.
+    """
+    with own_mistakes(own_parts(setup.scenario), setup.scenario.folders):
+        return _played(setup, traffic, leap, stop, progress)
+
+
+def own_parts(scenario: Scenario) -> dict[str, str]:
+    """The user's own parts that take part in a run of ``scenario``: what each is, by its text."""
+    found = {scenario.router: "router"}
+    for pool in scenario.pools:
+        found |= {pool.scheduler.batching: "scheduler", pool.scheduler.order: "order"}
+    return {text: noun for text, noun in found.items() if is_own(text)}
+
+
+def _played(
+    setup: Setup, traffic: AnyTraffic, leap: bool, stop: Stop, progress: Progress | None
+) -> RunRecord:
     scenario = setup.scenario
     env = simpy.Environment()
     recorder = make_recorder(setup)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import sim
+from sim.cli import app
 from sim.errors import UsageError
 from sim.own import absolute, is_own, load_class, load_function
 from sim.planning.points.executors import InProcess, local
@@ -231,3 +233,76 @@ def test_a_run_directory_is_run_again_with_its_policy(work: Path, tmp_path: Path
     os.chdir(tmp_path)
     again = sim.simulate(load_scenario(tmp_path / "first" / "resolved.yaml"))
     assert again.summary == first.summary
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "line"),
+    [
+        ("1 / request.id", "ZeroDivisionError: division by zero", "    return 1 / request.id"),
+        ("request.tokens", "AttributeError: ", "    return request.tokens"),
+    ],
+)
+def test_a_mistake_in_a_part_names_its_file_and_line(
+    work: Path, key: str, reason: str, line: str
+) -> None:
+    file = part(work / "mypol.py", key=key)
+    with pytest.raises(UsageError) as caught:
+        sim.simulate(load_scenario(scenario_in(work, "mypol:Mine")))
+    first, place, source, hint = str(caught.value).splitlines()
+    assert first.startswith(f"order 'mypol:Mine' failed: {reason}")
+    assert place == f"  {file}:8, in key"
+    assert source == line
+    assert hint == "  (the whole traceback: INFERSIM_TRACEBACK=1)"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError | AttributeError)
+
+
+def test_what_a_part_gives_and_nobody_can_use_names_the_part(work: Path) -> None:
+    part(work / "mypol.py", key="None if request.id else 1")
+    asked = load_scenario(scenario_in(work, "mypol:Mine"))
+    asked = asked.override({"workload.arrivals": {"kind": "burst"}})
+    with pytest.raises(UsageError, match=r"order 'mypol:Mine' gave something .* TypeError: "):
+        sim.simulate(asked)
+
+
+def test_the_whole_traceback_is_shown_when_asked_for(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part(work / "mypol.py", key="1 / 0")
+    arguments = ["run", str(scenario_in(work, "mypol:Mine")), "--no-report"]
+    short = CliRunner().invoke(app, arguments)
+    monkeypatch.setenv("INFERSIM_TRACEBACK", "1")
+    whole = CliRunner().invoke(app, arguments)
+    assert (short.exit_code, whole.exit_code) == (2, 2)
+    assert "Traceback" not in short.output
+    assert "Traceback" in whole.output
+    assert whole.output.endswith(short.output)
+
+
+def test_a_file_that_fails_as_it_is_imported_says_where(work: Path) -> None:
+    file = part(work / "mypol.py")
+    file.write_text("import json\n1 / 0\n")
+    with pytest.raises(UsageError, match="division by zero") as caught:
+        prepare(load_scenario(scenario_in(work, "mypol:Mine")))
+    assert str(caught.value).endswith(f" at {file}:2")
+
+
+ROUTER = """
+from sim.routers import Router
+
+class Mine(Router):
+    {own}
+
+    def choose(self, request, targets):
+        return max(range(len(targets)), key=lambda at: targets[at].weight)
+"""
+
+
+def test_weights_are_refused_behind_a_router_that_does_not_say_it_heeds_them(work: Path) -> None:
+    pools = [{"name": n, "gpu": "h100-sxm", "weight": w} for n, w in (("a", 1.0), ("b", 2.0))]
+    (work / "mine.py").write_text(ROUTER.format(own="pass"))
+    asked = load_scenario({**SMALL, "fleet": pools, "router": "mine:Mine"})
+    with pytest.raises(UsageError, match=r"fleet.weight: router 'mine:Mine' .* `weighs = True`"):
+        prepare(asked)
+    (work / "heeds.py").write_text(ROUTER.format(own="weighs = True"))
+    summary = sim.simulate(asked.override({"router": "heeds:Mine"})).summary["infersim"]
+    assert [pool["completed"] for pool in summary["pools"]] == [0, SMALL["run"]["requests"]]

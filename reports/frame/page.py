@@ -12,13 +12,14 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reports.frame import theme
 from sim.metrics.metric import Definition
@@ -61,9 +62,19 @@ def fill(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["coded"] = coded
     return environment.get_template(template).render(
         **_frame(), sections=sections, definitions=definitions, **content
     )
+
+
+def coded(text: object) -> Markup:
+    """``text`` with what stands between backticks as code.
+
+    >>> print(coded("see `infersim find` < now"))
+    see <code>infersim find</code> &lt; now
+    """
+    return Markup(re.sub("`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _frame() -> dict[str, Any]:

@@ -6,12 +6,13 @@ interrupted (Ctrl-C), 143 terminated (SIGTERM); after both, partial results are 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
-from sim.errors import InfersimError, printable
+from sim.errors import TRACEBACK, InfersimError, printable
 
 INFEASIBLE = 3
 SLO_MISSED = 99
@@ -26,6 +27,10 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except InfersimError as error:
+        if os.environ.get(TRACEBACK):
+            import traceback
+
+            traceback.print_exception(error)
         typer.echo(f"error: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:

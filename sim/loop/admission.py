@@ -15,7 +15,7 @@ import simpy
 from sim.loop.replica import Replica
 from sim.request import PLAIN, Request
 
-WOULD_BE_LATE = "could not have its first token in time (admission)"
+WOULD_BE_LATE = "its first token would be late (admission)"
 """The reason of a request that is shed."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from sim.metrics.fleet_words import by_kind, fewest_of
 from sim.metrics.objectives import slo_objectives
 from sim.scenario import Scenario
 from sim.scenario.arrivals import Arrivals
@@ -40,7 +41,7 @@ def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def hardware(scenario: Scenario, varied: Sequence[str] = ()) -> str:
-    """The GPUs of each pool, such as ``2 x h100-sxm``; without their number where a study varies
+    """The GPUs of each kind, such as ``2 x h100-sxm``; without their number where a study varies
     it, and empty where it varies the GPU itself.
 
     >>> from sim.scenario import load_scenario
@@ -52,8 +53,14 @@ def hardware(scenario: Scenario, varied: Sequence[str] = ()) -> str:
     if ends & {"fleet", "gpu"}:
         return ""
     counted = not ends & {"replicas", "tensor_parallel"}
-    named = (f"{pool.gpus} x {pool.gpu}" if counted else pool.gpu for pool in scenario.pools)
-    return " + ".join(named)
+    if not counted:
+        return " + ".join(pool.gpu for pool in scenario.pools)
+    return by_kind(
+        (pool.gpu, fewest_of(pool.gpus, pool.scales.min, pool.scales.max), pool.gpus)
+        if pool.scales is not None
+        else (pool.gpu, pool.gpus, pool.gpus)
+        for pool in scenario.pools
+    )
 
 
 OF_ARRIVALS = {"closed": "closed loop", "burst": "offline"}

@@ -99,7 +99,8 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
         left = sum(each["recovered_after_s"] is None for each in outages)
         told = f"{times}, {show_share(found['availability'])} of all replica time available;"
         if left:
-            told += f" the fleet had not recovered from {left:,} when the run ended."
+            what = "it" if len(outages) == 1 else f"{left:,} of them"
+            told += f" when the run ended, requests were still not served as before {what}."
         elif recovery:
             told += f" recovered after {show_time(recovery)} at most."
         else:

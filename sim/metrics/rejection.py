@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.loop.admission import WOULD_BE_LATE
 from sim.loop.recorder import REJECTED
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ has 126,195)'
         if reason == TOO_LARGE:
             limit = f"{self.room.kv_tokens:,} tokens; the longest request has {self.longest:,}"
             return f"need more than the KV cache has for requests ({limit})"
+        if reason == WOULD_BE_LATE:
+            return "were turned away on arrival, since their first token would be late (admission)"
         return f"are rejected: {reason}"
 
     @property

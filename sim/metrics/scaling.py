@@ -24,6 +24,9 @@ def scaling(run: RunRecord) -> dict[str, Any]:
     """
     found = []
     asked = run.scenario.autoscaling or Autoscaling()
+    aim = f" to {asked.aim}" if asked.aim else ""
+    unheeded = " and ".join(asked.unheeded)
+    told = f" {asked.policy} does not heed {unheeded}." if unheeded else ""
     for part in run.parts:
         settings = part.pool.settings
         if settings.scales is None or part.held is None or run.held is None:
@@ -48,9 +51,9 @@ def scaling(run: RunRecord) -> dict[str, Any]:
                 "cold_start_s": cold,
                 "held": held,
                 "text": (
-                    f"Scaled by {asked.policy}: pool {settings.name} held {mean:.3g} replicas on "
-                    f"average ({hours:,.3g} replica-hours), {started:,} were started (ready after "
-                    f"{show_time(cold)}) and {stopped:,} given back."
+                    f"Scaled by {asked.policy}{aim}: pool {settings.name} held {mean:.3g} replicas "
+                    f"on average ({hours:,.3g} replica-hours), {started:,} were started (ready "
+                    f"after {show_time(cold)}) and {stopped:,} given back.{told}"
                 ),
             }
         )

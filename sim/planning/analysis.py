@@ -336,7 +336,6 @@ def _fit_text(
         requests = f"{memory.max_concurrency(context):,.1f} requests of {context:,} tokens"
         return f"Fits, with {requests}{where}."
     what = "Does not fit" if memory.kv_cache <= 0 else f"No request of {context:,} tokens fits"
-    lacking = -memory.kv_cache if memory.kv_cache <= 0 else short
     words = [
         f"{each['tensor_parallel']} GPUs (--tensor-parallel {each['tensor_parallel']})"
         if "tensor_parallel" in each
@@ -344,7 +343,10 @@ def _fit_text(
         for each in remedies
     ]
     would = f"it fits with {', or with '.join(words)}" if words else "take a GPU with more memory"
-    return f"{what}: {show_bytes(lacking)} short on each GPU; {would}."
+    lacking = f"{show_bytes(short)} short on each GPU"
+    if memory.kv_cache <= 0:
+        lacking += f", one request of {context:,} tokens included"
+    return f"{what}: {lacking}; {would}."
 
 
 def check_context(d: Deployment, context: int) -> None:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from sim.metrics.definitions import METRIC
+from sim.metrics.fleet_words import fleet_text
 from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
 
 RANKS = ("mean", "p50", "p95", "p99")
@@ -16,7 +17,7 @@ LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
 def result_html(summary: Mapping[str, Any]) -> str:
     """The verdict, the latencies and the throughput of ``summary``, as in ``summary.json``."""
     own = summary["infersim"]
-    setup = f"{own['scenario']}: {own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}"
+    setup = f"{own['scenario']}: {own['model']} on {fleet_text(own)}, {own['engine']}"
     head = _row("th", ["", *RANKS])
     latencies = [
         _row("td", [label, *(milliseconds(summary[f"{rank}_{key}_ms"]) for rank in RANKS)])

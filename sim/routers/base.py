@@ -47,6 +47,10 @@ class Router(ABC):
     """Whether it draws random numbers: it is then made with a ``numpy.random.Generator`` that
     belongs to the seed of the run, else without arguments."""
 
+    weighs: ClassVar[bool] = False
+    """Whether it goes by ``Target.weight``; pools of different ``fleet.weight`` are refused behind
+    one that does not. Asked of a user's own class alone."""
+
     blind: ClassVar[bool] = False
     """Whether it shares out requests whatever the replicas have to do: then the pool with the least
     capacity for its share decides what the fleet can take."""

@@ -50,6 +50,16 @@ class ScalingStep(Section):
         return self
 
 
+HEEDED = {
+    "hpa": ("metric", "target", "stabilisation", "scale_up", "scale_down"),
+    "keda": ("metric", "target", "stabilisation", "scale_up", "scale_down"),
+    "kpa": ("metric", "target", "stabilisation"),
+    "slo": ("target", "stabilisation", "scale_up", "scale_down"),
+    "saturation": (),
+}
+"""The keys that each policy goes by, of those that some do not."""
+
+
 class Autoscaling(Section):
     """When replicas are started and stopped."""
 
@@ -120,6 +130,39 @@ class Autoscaling(Section):
         description="At which the weights of a replica are read, bytes/s, in `cold_start: auto`. "
         "One NVMe disk reads at 6.5 to 6.9 GB/s.",
     )
+
+    @property
+    def unheeded(self) -> list[str]:
+        """The keys that were given and that the policy does not go by; a default is none that
+        anybody asked for.
+
+        >>> Autoscaling(policy="slo", target=8, metric="running").unheeded
+        ['metric']
+        """
+        every = dict.fromkeys(key for keys in HEEDED.values() for key in keys)
+        return [
+            key
+            for key in every
+            if key not in HEEDED[self.policy]
+            and getattr(self, key) != type(self).model_fields[key].default
+        ]
+
+    @property
+    def aim(self) -> str:
+        """What the policy keeps each replica at, in words; empty where it has thresholds of its
+        own.
+
+        >>> Autoscaling(policy="slo", target=8).aim, Autoscaling(metric="kv", target=0.8).aim
+        ('8 requests/s a replica', '80 % of the KV cache of a replica taken')
+        """
+        if "target" not in HEEDED[self.policy]:
+            return ""
+        if self.policy == "slo":
+            return f"{self.target:g} requests/s a replica"
+        if self.metric == "kv":
+            return f"{100 * self.target:g} % of the KV cache of a replica taken"
+        what = "waiting" if self.metric == "queue" else "running"
+        return f"{self.target:g} {what} requests a replica"
 
     @model_validator(mode="after")
     def _within_the_cache(self) -> Autoscaling:

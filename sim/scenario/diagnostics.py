@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, Tag, ValidationError
 
 from sim.errors import did_you_mean, nearest
-from sim.scenario.document import Document, KeyPath, Problem, dotted, show
+from sim.scenario.document import Document, KeyPath, Place, Problem, dotted, show
 from sim.scenario.support import refusal
 
 OTHER_WORDS: Mapping[str, str] = {
@@ -51,9 +51,11 @@ def problems_of(
             case "missing" if path in misspelt:
                 pass  # said where it is misspelt
             case "missing":
-                yield Problem(path[:-1], _missing(section, path[-1]), at_key=True)
+                place = _other_kind(path, document)
+                yield Problem(path[:-1], _missing(section, path[-1]), at_key=True, place=place)
             case "extra_forbidden":
-                yield Problem(path, _unknown(path, section, root), at_key=True)
+                place = _other_kind(path, document)
+                yield Problem(path, _unknown(path, section, root), at_key=True, place=place)
             case "literal_error":
                 allowed = _choices(annotation, section, path[-1])
                 yield Problem(path, _none_of(detail["input"], allowed))
@@ -71,6 +73,15 @@ def problems_of(
             case _:
                 expected = _shape(section, path)
                 yield Problem(path, f"expected {expected}, got {show(detail['input'])}")
+
+
+def _other_kind(path: KeyPath, document: Document) -> Place | None:
+    """The override that made another kind of the mapping with the key ``path``, if that is why the
+    key is missing or unknown; None otherwise."""
+    kind, own = document.values.get((*path[:-1], "kind")), document.keys.get(path)
+    if kind is None or kind.line is not None or (own is not None and own.line is None):
+        return None
+    return kind
 
 
 def _follow(

@@ -88,11 +88,24 @@ class Document:
         """The place of ``path`` or else of what encloses it; None for data from Python."""
         table = self.keys if at_key else self.values
         for length in range(len(path), -1, -1):
-            found = table.get(path[:length])
+            found = table.get(path[:length]) or self._given_below(path[:length])
             if found is not None:
                 return found
             table = self.keys
         return None
+
+    def _given_below(self, path: KeyPath) -> Place | None:
+        """The first override of something within ``path``, which no file has."""
+        if not path or path in self.keys:
+            return None
+        return next(
+            (
+                place
+                for inner, place in self.values.items()
+                if place.line is None and inner[: len(path)] == path
+            ),
+            None,
+        )
 
     def most_likely(self, paths: Iterable[KeyPath]) -> KeyPath:
         """Of the values that contradict each other, the one to point at.

@@ -186,13 +186,15 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
 
 
 def _swapping(d: Deployment, document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """From which length on swapping a request beats computing it again."""
+    """From which length on a preempted request is back sooner from the host than computed again."""
     if "swap_break_even_tokens" not in document:
         return []
     tokens = document["swap_break_even_tokens"]
     link = f"over {d.gpu.host_link.kind}, {show_rate(host_rate(d.gpu.host_link), 'B/s')} each way"
-    says = "never" if tokens is None else "always" if tokens == 1 else f"from {tokens:,} tokens on"
-    return [("swapping pays", link, says)]
+    says = "at no length" if tokens is None else f"from {tokens:,} tokens on"
+    if tokens == 1:
+        says = "at any length"
+    return [("swap beats recompute", f"{link}, if preempted", says)]
 
 
 def _parameters(d: Deployment, memory: Capacity) -> str:

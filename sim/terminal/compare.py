@@ -24,6 +24,7 @@ from sim.planning.contrast.compare_words import (
     varied,
     written,
 )
+from sim.planning.points.figures import HELD
 from sim.terminal.console import WIDTH, axis_columns
 
 SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
@@ -34,9 +35,11 @@ ROUTED = ("prefix_cache.hit_rate", "routing.tokens_over_mean")
 """Figures that it is shown in addition where routers are compared."""
 
 COSTS = (
-    "verdict.attainment", "cost.usd_per_million_output_tokens", "energy.joules_per_output_token"
+    "verdict.attainment", "cost.usd_per_million_output_tokens", HELD.key,
+    "energy.joules_per_output_token",
 )  # fmt: skip
-"""Figures in addition where variants do not cost the same: what they serve for it."""
+"""Figures in addition where fleets differ in number or autoscaling, or variants do not cost the
+same: what they serve for it."""
 
 MOST_OWN = 4
 """A user's own metrics side by side; more go into a table below."""
@@ -56,7 +59,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield _table(document, SHOWN if limited(document) else WITHOUT_SLO)
         if any(axis["key"] == "router" for axis in varied(document)):
             yield _table(document, ROUTED)
-        if limited(document) and _cost_differs(by_key):
+        if _other_fleets(document) or (limited(document) and _cost_differs(by_key)):
             yield _table(document, COSTS)
         own = [key for key in by_key if key.startswith(PREFIX)]
         for at in range(0, len(own), MOST_OWN):
@@ -77,6 +80,11 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield Text(f"failed: {variant['label']}: {first}", style="red")
     for note in document["notes"]:
         yield Text(f"Note: {note}", style="yellow")
+
+
+def _other_fleets(document: Mapping[str, Any]) -> bool:
+    """Whether variants differ in how many replicas they have, or in what scales them."""
+    return any(figure["key"] == HELD.key for figure in document["figures"])
 
 
 def _cost_differs(by_key: Mapping[str, Any]) -> bool:

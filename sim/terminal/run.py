@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sim.metrics.bound_words import bound_name
 from sim.metrics.definitions import METRICS
+from sim.metrics.fleet_words import fleet_text
 from sim.metrics.metric import Metric
 from sim.metrics.own import PREFIX
 from sim.metrics.slo_text import headroom_text, slo_text
@@ -35,10 +36,8 @@ def run_view(summary: dict[str, Any], timeline: Timeline | None = None) -> Group
 
 def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[RenderableType]:
     own = summary["infersim"]
-    gpus = " + ".join(f"{pool['gpus']} x {pool['gpu']}" for pool in own.get("pools", [own]))
-    yield Text.assemble(
-        (own["scenario"], "bold"), f"  {own['model']} on {gpus}, {own['engine']}, {own['batching']}"
-    )
+    setup = f"{own['model']} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
+    yield Text.assemble((own["scenario"], "bold"), f"  {setup}")
     yield from _verdict_lines(own, Spread(summary))
     yield from _capacity_lines(own["kv_cache"])
     spread = Spread(summary)

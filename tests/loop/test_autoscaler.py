@@ -279,6 +279,34 @@ def test_what_is_not_modelled_is_refused(changes: dict[str, Any], why: str) -> N
         load_scenario(SCENARIO, changes)
 
 
+@pytest.mark.parametrize(
+    ("asked", "unheeded"),
+    [
+        ({"policy": "slo", "target": 8, "metric": "running"}, ["metric"]),
+        ({"policy": "saturation", "target": 5, "stabilisation": 60}, ["target", "stabilisation"]),
+        ({"policy": "kpa", "scale_up": [{"pods": 2}], "metric": "running"}, ["scale_up"]),
+        ({"policy": "keda", "metric": "running", "scale_down": [{"pods": 2}]}, []),
+    ],
+)
+def test_keys_that_a_policy_does_not_go_by_are_known(
+    asked: dict[str, Any], unheeded: list[str]
+) -> None:
+    scaled = load_scenario(SCENARIO, {"autoscaling": asked})
+    assert scaled.autoscaling is not None
+    assert scaled.autoscaling.unheeded == unheeded
+    again = load_scenario(scaled.resolved())
+    assert again.autoscaling == scaled.autoscaling
+
+
+def test_a_run_says_what_the_target_means() -> None:
+    asked = {"policy": "slo", "target": 8, "metric": "running", "cold_start": "1s"}
+    short = {"run.requests": 30, "run.horizon": None, "autoscaling": asked}
+    own = sim.simulate(load_scenario(SCENARIO, short)).summary["infersim"]
+    text = own["scaling"][0]["text"]
+    assert text.startswith("Scaled by slo to 8 requests/s a replica: pool main held ")
+    assert text.endswith(" slo does not heed metric.")
+
+
 def test_replicas_are_resolved_as_they_are_written() -> None:
     scaled = load_scenario(SCENARIO, {"fleet.0.replicas": {"max": 4, "start": 2}})
     assert scaled.resolved()["fleet"][0]["replicas"] == {"min": 1, "max": 4, "start": 2}

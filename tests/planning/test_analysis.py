@@ -83,7 +83,9 @@ def test_what_does_not_fit_says_so_and_what_would() -> None:
     done = infersim("fit llama-3.1-70b --gpu h100-sxm")
     assert done.exit_code == 3
     told = " ".join(done.stdout.split())
-    assert "Does not fit: 63 GiB short on each GPU; it fits with 2 GPUs" in told
+    assert (
+        "Does not fit: 65.5 GiB short on each GPU, one request of 8,192 tokens included; it" in told
+    )
     assert "--weights int4" in told
 
 

@@ -66,6 +66,33 @@ def test_identical_variants_do_not_differ_at_all() -> None:
         assert entry["best"] == []
 
 
+def test_fleets_of_other_numbers_show_what_they_cost_and_hold() -> None:
+    """However little their costs differ."""
+    found = compared("fleet.replicas=2,3", repetitions=2, run__requests=40)
+    assert figure(found, "replicas_held")["means"] == [2.0, 3.0]
+    shown = as_text(compare_view(found))
+    assert "Replicas" in shown
+    assert "USD" in shown
+    alike = compared("scheduler.max_num_seqs=4,8", repetitions=2, run__requests=40)
+    assert all(entry["key"] != "replicas_held" for entry in alike["figures"])
+    assert "Replicas" not in as_text(compare_view(alike))
+    assert "Replicas held" in render_compare(found)
+
+
+def test_a_target_that_policies_read_in_their_own_way_is_named() -> None:
+    scaled = {"policy": "hpa", "target": 4, "cold_start": "1s"}
+    asked = Comparison(
+        small(fleet__replicas={"min": 1, "max": 2}, autoscaling=scaled, run__requests=40),
+        tuple(read_axes(["autoscaling.policy=hpa,slo,saturation"], "--vary")),
+        1,
+    )
+    found = asked.run(InProcess())
+    told = "hpa: 4 waiting requests a replica; slo: 4 requests/s a replica"
+    assert any(told in note for note in found["notes"])
+    assert "autoscaling.policy saturation does not heed target." in found["notes"]
+    assert "Replicas" in as_text(compare_view(found))
+
+
 def test_a_difference_is_that_of_runs_under_the_same_seeds() -> None:
     found = compared("scheduler.max_num_seqs=2,8", repetitions=4)
     values = {}

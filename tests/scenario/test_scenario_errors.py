@@ -538,3 +538,25 @@ def test_arbitrary_overrides_never_raise_anything_else(
 def test_a_role_that_is_no_word_is_named(role: object) -> None:
     with pytest.raises(ScenarioError, match=r"fleet\.0\.role: expected one of both, prefill"):
         load_scenario({**COMPLETE, "fleet": {"gpu": "h100-sxm", "role": role}})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("autoscaling.target=2", "nothing is scaled"),
+        ("transfer.mode=pull", "nothing is handed over"),
+        ("failures.in_flight.kind=retry", "failures: give mtbf, or outages"),
+        ("workload.arrivals.kind=closed", "workload.arrivals: `concurrency` is missing"),
+    ],
+)
+def test_what_an_override_breaks_is_said_of_the_override(
+    tmp_path: Path, given: str, told: str
+) -> None:
+    """Not of a line of the file, which is right."""
+    path = tmp_path / "s.yaml"
+    path.write_text(BASE)
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path, [given])
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(f"--set {given}: {told}")
+    assert all(line.startswith(f"--set {given}: ") for line in lines)

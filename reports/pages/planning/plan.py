@@ -14,7 +14,7 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import PLAN, chosen
 from reports.pages.planning.study import within
-from sim.planning.points.wording import as_cheap_text, limit_name, rank
+from sim.planning.points.wording import as_cheap_text, held_text, limit_name, rank
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
@@ -47,8 +47,8 @@ def render(document: Mapping[str, Any]) -> str:
                 ("Model", document["model"]),
                 ("Rate", phrase(document["rate"], "number", "requests/s")),
                 ("Headroom", phrase(document["headroom"], "share")),
-                ("Router", document["router"]),
-                ("Layouts", f"{document['layouts']:,}"),
+                ("Router", document["router"].replace("-", " ")),
+                ("Layouts tried", f"{document['layouts']:,}"),
             ],
         },
         headline=headline(document),
@@ -112,8 +112,9 @@ def headline(document: Mapping[str, Any]) -> Headline:
     cost = phrase(best["usd_per_hour"], "usd")
     replicas = phrase(best["replicas"], "count", "replica" + "s" * (best["replicas"] != 1))
     paid = ranking["prices"]
-    tone = "good" if ranking["survives"] and paid["survives"] is not False else "warn"
-    text = f"{ranking['text']} {paid['text']}"
+    sure, held = held_text(best["error_band"]["trust"])
+    tone = "good" if ranking["survives"] and sure else "warn"
+    text = f"{held} {ranking['text']} {paid['text']}"
     tied = as_cheap_text(ranking)
     month = show(best["usd_per_month"], "usd").text.partition(".")[0]
     title = f"{replicas} of {best['layout']}: {cost} per hour, ${month} a month{tied}"
@@ -156,7 +157,7 @@ def costs(document: Mapping[str, Any]) -> list[Plot]:
 def fleets(document: Mapping[str, Any]) -> PageTable:
     """The cheapest fleets."""
     columns = (
-        PageColumn("#"),
+        PageColumn("Rank"),
         PageColumn("Fleet", False),
         PageColumn("GPUs"),
         PageColumn("USD/h", definition="plan_cost"),
@@ -197,7 +198,7 @@ def _left_out(layout: Mapping[str, Any]) -> tuple[Cell, ...]:
 def running_costs(document: Mapping[str, Any]) -> PageTable:
     """What a token, and a month, of the cheapest fleets cost in money and in energy."""
     columns = (
-        PageColumn("#"),
+        PageColumn("Rank"),
         PageColumn("Fleet", False),
         PageColumn("USD a month", definition="plan_cost"),
         PageColumn("USD a year", definition="plan_cost"),
@@ -295,7 +296,7 @@ def bands(document: Mapping[str, Any]) -> PageTable:
             )
         )
     columns = (
-        PageColumn("#"),
+        PageColumn("Rank"),
         PageColumn("Error (± %)", definition="error_band"),
         PageColumn("Replicas from"),
         PageColumn("to"),

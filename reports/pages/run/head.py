@@ -15,12 +15,13 @@ from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count as repetition_count
 from reports.pages.run.repetitions import explanation, plus_minus
 from sim.metrics.bound_words import bound_name
+from sim.metrics.fleet_words import fleet_text
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
 def header(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Name, description and set-up of the run, for the head of the page."""
-    gpus = pick(summary, "infersim.gpus")
+    gpus = fleet_text(pick(summary, "infersim")).replace(" x ", " \u00d7 ")
     batching = str(pick(summary, "infersim.batching"))
     return {
         "name": str(pick(summary, "infersim.scenario") or "unnamed run"),
@@ -29,7 +30,7 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
             "observed run" if is_observed(summary) else "predicted run",
             known(summary, "infersim.asked"),
             str(pick(summary, "infersim.description") or ""),
-            on=f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}",
+            on=gpus,
         ),
         "batching": batching,
         "policy": batching if batching in theme.POLICIES else "other",
@@ -39,7 +40,7 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
         "repetitions_text": explanation(summary),
         "setup": [
             ("Model", str(pick(summary, "infersim.model"))),
-            ("GPU", f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}"),
+            ("GPU", gpus),
             ("Engine", str(pick(summary, "infersim.engine"))),
             ("Batching", batching),
             _when(summary),

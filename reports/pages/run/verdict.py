@@ -256,7 +256,9 @@ def _cost(summary: Mapping[str, Any]) -> RowAnswer:
     hour = phrase(pick(cost, "usd_per_gpu_hour"), "usd")
     whose = known(cost, "text")
     price = f"{hour} per hour" + (f" ({whose})" if whose else "")
-    detail = f"{gpus} GPUs at {price}." if gpus != "1" else f"1 GPU at {price}."
+    if "scaling" in pick(summary, "infersim"):
+        gpus = f"Up to {gpus}"
+    detail = f"{gpus} GPUs at {price} each." if gpus != "1" else f"1 GPU at {price}."
     if total is None:
         return RowAnswer("cost", question, "neutral", "No token was produced.", detail)
     if output is not None:

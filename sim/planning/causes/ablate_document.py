@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.metrics.asked import asked, changed
+from sim.metrics.fleet_words import fleet_text
 from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
@@ -59,7 +60,7 @@ def document(found: Ablation) -> dict[str, Any]:
 def _setup(found: Ablation) -> str:
     """Model, GPUs and engine, which all sets of techniques share."""
     own = next(each.summary for each in found.outcomes.values() if each.summary)["infersim"]
-    return f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}"
+    return f"{own['model']} on {fleet_text(own)}, {own['engine']}"
 
 
 def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:

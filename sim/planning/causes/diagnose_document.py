@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.metrics.asked import asked, changed
 from sim.metrics.bound_words import bound_name
+from sim.metrics.fleet_words import fleet_text
 from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import deciding, slo_doubts
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
@@ -190,7 +191,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
         "target": found.target,
-        "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
+        "setup": f"{own['model']} on {fleet_text(own)}, {own['engine']}",
         "verdict": own["verdict"],
         "headline": headline(found),
         "at_ease": found.at_ease,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.metrics.asked import asked, changed
+from sim.metrics.fleet_words import fleet_text
 from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
@@ -33,7 +34,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
-        "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
+        "setup": f"{own['model']} on {fleet_text(own)}, {own['engine']}",
         "verdict": own["verdict"],
         "holds": found.holds,
         "trust": _trust(found),

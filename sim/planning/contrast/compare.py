@@ -20,6 +20,7 @@ from sim.metrics.own import failures
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor
+from sim.planning.points.figures import held
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
@@ -142,11 +143,12 @@ class Comparison:
             if len(seeds) > 1
             else "1 run of each variant: without repetitions there are no intervals"
         )
-        notes = []
-        if not same:
-            notes.append(
-                "The traffic differs: what is varied changes it. Only the seeds are equal."
-            )
+        notes = (
+            []
+            if same
+            else ["The traffic differs: what is varied changes it. Only the seeds are equal."]
+        )
+        notes += self._aims(keys)
         return {
             "command": "compare",
             "infersim": version(),
@@ -165,6 +167,22 @@ class Comparison:
             **contrasts(columns),
             "notes": notes,
         }
+
+    def _aims(self, keys: Sequence[str]) -> list[str]:
+        """What one target means under each policy, where several are compared with it, and what
+        a policy does not go by."""
+        if "autoscaling.policy" not in keys:
+            return []
+        asked = [each.autoscaling for each in self._possible().values() if each.autoscaling]
+        found = {each.policy: each.aim for each in asked if each.aim}
+        told = "; ".join(f"{policy}: {aim}" for policy, aim in found.items())
+        several = len(set(found.values())) > 1 and "autoscaling.target" not in keys
+        notes = [f"The same autoscaling.target means different things ({told})."] if several else []
+        unheeded = {each.policy: " and ".join(each.unheeded) for each in asked if each.unheeded}
+        return notes + [
+            f"autoscaling.policy {policy} does not heed {keys}."
+            for policy, keys in unheeded.items()
+        ]
 
     def _fixed(self, outcomes: Iterable[Outcome]) -> str:
         """What the differences mean where nothing is drawn at random."""
@@ -234,7 +252,7 @@ def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome])
         return ContrastColumn(label, dict(settings), {}, failed.error, failed.exit_code, ())
     summaries = [run.summary for run in runs if run.summary is not None]
     states = tuple(summary["infersim"]["verdict"]["state"] for summary in summaries)
-    rows = [headlines(summary) for summary in summaries]
+    rows = [headlines(summary) | held(summary) for summary in summaries]
     values = {
         key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
     }

@@ -11,7 +11,7 @@ from typing import Any
 from sim.metrics.ratio_bands import Bands
 from sim.planning.contrast.paired import Difference, difference
 from sim.planning.contrast.trusted import errors, trusted
-from sim.planning.points.figures import FIGURES, PointFigure, best_of, own_figures
+from sim.planning.points.figures import FIGURES, HELD, PointFigure, best_of, own_figures
 
 Values = Mapping[str, Sequence[float | None]]
 """A figure's key -> its value in each repetition."""
@@ -91,8 +91,15 @@ def contrasts(
 
 
 def _figures(columns: Sequence[ContrastColumn]) -> list[PointFigure]:
-    """What is compared: the usual metrics, and the user's own."""
-    return [*FIGURES, *own_figures(key for column in columns for key in column.values)]
+    """What is compared: the usual metrics, the replicas held where they or what scales them
+    differ, and the user's own."""
+    scaled = any(key.startswith("autoscaling") for column in columns for key in column.settings)
+    differ = len({column.mean(HELD.key) for column in columns}) > 1
+    return [
+        *FIGURES,
+        *([HELD] if scaled or differ else []),
+        *own_figures(key for column in columns for key in column.values),
+    ]
 
 
 def _by_repetition(columns: Sequence[ContrastColumn]) -> Contrast:

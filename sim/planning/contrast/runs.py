@@ -19,7 +19,7 @@ from sim.errors import UsageError, shorten
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import Contrast, ContrastColumn, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
-from sim.planning.points.figures import FIGURES, own_figures
+from sim.planning.points.figures import FIGURES, held, own_figures
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.results.result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.run_directory import MANIFEST
@@ -52,7 +52,7 @@ def read_run(path: Path) -> ContrastRun:
     summary = read_summary(path / SUMMARY)
     requests = read_table(path / REQUESTS, NEEDED).set_index("request_id", drop=False)
     try:
-        figures = headlines(summary)
+        figures = headlines(summary) | held(summary)
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path / SUMMARY}: has no entry {error}") from None
     complete = manifest.get("status") == "complete"

@@ -5,8 +5,8 @@ Keys are those of ``summary.json``; one with a dot is a path below ``infersim``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from sim.metrics.definitions import METRICS
 from sim.metrics.own import PREFIX
@@ -26,6 +26,20 @@ FIGURES = tuple(
     for m in METRICS
     if m.compared
 )
+
+
+HELD = PointFigure("replicas_held", "Replicas held", "", None)
+"""Replicas on average over a run, those that start or end included: what is paid for."""
+
+
+def held(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """``HELD`` of a run, by its key: replicas of its fleet, of scaled pools those held."""
+    own = summary["infersim"]
+    if "replicas" not in own:
+        return {}
+    scaled = own.get("scaling", ())
+    fixed = own["replicas"] - sum(pool["max"] for pool in scaled)
+    return {HELD.key: fixed + sum(pool["mean_replicas"] for pool in scaled)}
 
 
 def own_figures(keys: Iterable[str]) -> list[PointFigure]:

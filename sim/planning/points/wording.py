@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.slo_text import is_apart
+from sim.planning.points.trust import GUESS, LIKELY, SURE
 
 HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
 """What is said of a load; the last where the intervals leave open whether it holds."""
@@ -168,6 +169,20 @@ def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float |
         limit = summary["infersim"]["verdict"]["limits"].get(metric)
         found = None if limit is None else limit["value_ms"]
     return None if found is None else float(found)
+
+
+def held_text(trust: str) -> tuple[bool, str]:
+    """Whether it is sure that a fleet holds its rate, and how sure it is in a sentence.
+
+    >>> held_text("likely")
+    (False, 'It is likely to hold the rate.')
+    """
+    told = {
+        SURE: "It is sure to hold the rate.",
+        LIKELY: "It is likely to hold the rate.",
+        GUESS: "That it holds the rate is a guess.",
+    }
+    return trust == SURE, told[trust]
 
 
 def as_cheap_text(ranking: Mapping[str, Any]) -> str:
