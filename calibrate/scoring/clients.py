@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.scoring.conditions import ROUNDS, UNPUBLISHED, Conditions, Lengths
+from calibrate.scoring.conditions import ROUNDS, SLOTS, UNPUBLISHED, Conditions, Lengths
 
 KEPT = "clients that wait for answers"
 SETTLED = "the same, without their first requests"
@@ -23,9 +23,6 @@ BURST = "one burst, a request for each client"
 SHORTEST = 0.8
 """Of a stated length, in the protocol of InferenceMAX. Requests alike that start together end
 together, so that such clients stay in step; lengths that differ put them out of it."""
-
-SLOTS = (4, 8, 16, 32, 64)
-"""Requests that may run at once where clients outnumber them: as in its other runs."""
 
 ENDS = (0.5, 2.0)
 """Shares of an assumed length between which the true one is taken to be."""

@@ -64,7 +64,8 @@ class Conditions:
     layout is then that of those that decode. ``asynchronous`` says that the engine was set to
     schedule ahead, ``marlin`` that experts in 4 bits go through that library, ``random_tokens``
     that a model with experts is asked with such, ``slots`` whether as many requests run at once as
-    there are clients, or else ``at_once``, ``whole`` whether prompts are not cut into chunks.
+    there are clients, or else ``at_once``, ``whole`` whether prompts are not cut into chunks,
+    ``policy`` the rule of batching where it is not the engine's own.
     """
 
     driver: Driver
@@ -97,6 +98,7 @@ class Conditions:
     slots: bool = True
     at_once: int | None = None
     whole: bool = False
+    policy: str = ""
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -114,6 +116,8 @@ def conditions(row: Row) -> Conditions:
     apart = _apart(row, assumed)
     layout = _layout(row, known, assumed) if apart is None else apart.decode
     model, gpu = model_name(row["model"]), gpu_name(row["gpu"])
+    if not known.slots:
+        assumed.append(f"{USUAL_SLOTS} requests run at once, the middle of the source's other runs")
     experts = None
     if catalog.model(model).has_experts:
         experts = known.experts or expert_precision_name(row["weight_dtype"])
@@ -123,7 +127,7 @@ def conditions(row: Row) -> Conditions:
     kv_cache = _kv_cache(row, known, weights, assumed)
     spread = known.spread or (1.0, 1.0)
     size = _whole(row["batch_or_concurrency"])
-    steady = driver == "closed" and "steady state" in row["arrival"].lower()
+    steady = _steady(row, driver)
     made_up = catalog.model(model).has_experts and _random_tokens(row, driver, steady)
     if made_up:
         assumed.append(RANDOM_TOKENS)
@@ -138,7 +142,7 @@ def conditions(row: Row) -> Conditions:
         engine=row["engine"],
         version=row["engine_version"],
         gpu=gpu,
-        gpus=apart.gpus if apart else (known.ranks and _whole(row["n_gpus"])) or layout.gpus,
+        gpus=apart.gpus if apart else _gpus(row, known) or layout.gpus,
         apart=apart,
         model=model,
         weights=weights,
@@ -152,11 +156,7 @@ def conditions(row: Row) -> Conditions:
         output=_lengths(row["osl"], "output", spread, assumed, known.output_tail),
         size=size,
         rate=_rate(row, driver),
-        requests=known.queries
-        if known.queries and driver == "online"
-        else size
-        if known.burst
-        else _requests(row, driver, size, steady, assumed),
+        requests=_requests(row, known, driver, size, assumed),
         burst=known.burst,
         slots=known.slots,
         marlin=known.marlin,
@@ -165,6 +165,8 @@ def conditions(row: Row) -> Conditions:
         memory_fraction=known.memory_fraction,
         max_num_batched_tokens=tokens,
         whole=known.whole,
+        policy=known.policy,
+        at_once=_slots(row) if known.slots else USUAL_SLOTS,
         whole_system=known.whole_system,
         more=known.more,
         static=known.static,
@@ -188,6 +190,11 @@ def _driver(row: Row) -> Driver:
     if _number(row["request_rate_rps"]) is not None:
         return "online"
     raise Unrepresentable(f"arrivals {row['arrival']!r} are none of the known kinds")
+
+
+def _steady(row: Row, driver: Driver) -> bool:
+    """Whether figures are of the time in which all requests run."""
+    return driver == "closed" and "steady state" in row["arrival"].lower()
 
 
 RANDOM_TOKENS = (
@@ -233,10 +240,12 @@ def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
             expert = data
     if not known.ranks:
         data, expert = 1, min(expert, tensor)
+    if known.twice:
+        tensor, data = (max(1, ranks // expert) for ranks in (tensor, data))
     ranks, stages = tensor * data, _whole(row["pp"]) or 1
     if stages > 1 and data > 1:
         raise Unrepresentable(f"data ranks that are pipelines of {stages} stages are not simulated")
-    gpus = (known.ranks and _whole(row["n_gpus"])) or ranks * stages
+    gpus = _gpus(row, known) or ranks * stages
     if gpus % (ranks * stages) or ranks % expert:
         raise Unrepresentable(
             f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"
@@ -245,6 +254,11 @@ def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
     if node is not None and ranks * stages > node:
         assumed.append(f"what joins nodes of {node} GPUs is not stated: the catalogue's network")
     return Layout(tensor=tensor, pipeline=stages, data=data, expert=expert)
+
+
+def _gpus(row: Row, known: Statement) -> int | None:
+    """GPUs that a row states truly; None where it states none, or others than there were."""
+    return _whole(row["n_gpus"]) if known.ranks and not known.twice else None
 
 
 def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> str:
@@ -320,6 +334,12 @@ ROUNDS = 10
 """Requests per client where a closed loop does not say how many it had: the usual protocol."""
 
 
+SLOTS = (4, 8, 16, 32, 64)
+"""Requests that may run at once where clients outnumber them: as in its other runs."""
+
+USUAL_SLOTS = SLOTS[len(SLOTS) // 2]
+"""The one of them that such a row is predicted with."""
+
 ROUNDS_ASSUMED = f"{ROUNDS} requests per client"
 """What is stated where a client's protocol is not published."""
 
@@ -345,13 +365,22 @@ def _described(row: Row) -> bool:
 
 
 def _requests(
-    row: Row, driver: Driver, size: int | None, steady: bool, assumed: list[str]
+    row: Row, known: Statement, driver: Driver, size: int | None, assumed: list[str]
 ) -> int | None:
+    """How many there are: by what is known of the publication, or else by the row."""
+    if known.queries:
+        return known.queries
+    if not known.slots:
+        return ROUNDS * USUAL_SLOTS
+    return size if known.burst else _stated(row, driver, size, assumed)
+
+
+def _stated(row: Row, driver: Driver, size: int | None, assumed: list[str]) -> int | None:
     cell = row["n_requests"]
     if (factor := re.search(r"(\d+)\s*x\s*conc", cell)) and size:
         return int(factor[1]) * size
     stated = _whole(cell)
-    if steady and size:  # enough that start and end hardly count
+    if _steady(row, driver) and size:  # enough that start and end hardly count
         return max(stated or 0, ROUNDS * size)
     if stated is not None:
         if "?" in cell:
@@ -366,6 +395,15 @@ def _requests(
     if driver == "online":
         raise Unrepresentable("the number of requests is not stated")
     return size
+
+
+_SLOTS = re.compile(r"max_batch (\d+) per")
+
+
+def _slots(row: Row) -> int | None:
+    """How many requests run at once in a replica at most, where it is stated beside the load."""
+    found = _SLOTS.match(row["batch_or_concurrency"])
+    return int(found[1]) if found else None
 
 
 def _whole(cell: str) -> int | None:

@@ -50,6 +50,8 @@ def _tensorrt(known: Conditions, name: str) -> str:
     version = release(known.version)
     if known.apart is not None:  # the version is that of Dynamo, which joins the workers
         return "tensorrt-llm"
+    if "mlperf" in name:  # the version is that of TensorRT; only its server streams
+        return "tensorrt-llm-0.14" if known.driver == "offline" else "tensorrt-llm-executor"
     if version and version < (0, 10):
         return "tensorrt-llm-0.7" if version < (0, 8) else "tensorrt-llm-0.9"
     if "triton" in name:
@@ -175,7 +177,7 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
         size = known.size or 1
         together = max(tokens, size * known.prompt.high)
         return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
-    slots = _room(known)
+    slots = known.at_once or _room(known)
     if known.driver == "closed":
         slots = known.at_once or known.size or MOST_AT_ONCE
     if not chunked:
@@ -185,7 +187,7 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
         "chunked_prefill": chunked,
         "max_num_seqs": slots,
         "max_num_batched_tokens": max(tokens, slots),
-    }
+    } | ({"policy": known.policy} if known.policy else {})
 
 
 def _room(known: Conditions) -> int:

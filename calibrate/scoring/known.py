@@ -22,7 +22,8 @@ class Facts:
     ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
     was set to use, whether the clients stated are the requests that run at once (``slots``),
     experts in 4 bits by the library ``marlin``, whether the data ranks stated were started
-    (``ranks``), what the engine was given of its memory and of the tokens of a pass, or how many
+    (``ranks``), whether GPUs are stated ``twice``, times the ranks that their experts are spread
+    over, what the engine was given of its memory and of the tokens of a pass, or how many
     tokens a pass has ``beside`` the longest prompt and one for each client, whether prompts are
     ``whole`` in a pass, lengths that are ``fixed`` whatever the notes suppose, the 95th percentile
     of output lengths in means (``output_tail``), and how many ``queries`` came at a rate.
@@ -40,6 +41,7 @@ class Facts:
     slots: bool = True
     marlin: bool = False
     ranks: bool = True
+    twice: bool = False
     memory_fraction: float | None = None
     max_num_batched_tokens: int | None = None
     beside: int | None = None
@@ -47,6 +49,7 @@ class Facts:
     fixed: bool = False
     output_tail: float | None = None
     queries: int | None = None
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +84,45 @@ OF_THE_TOOL = (
 )
 """How it is known what ``beside`` says."""
 
+MLPERF = (
+    "the submission's own settings (mlcommons/inference_results_v4.1, closed/NVIDIA: configs, "
+    "code/llama2-70b/tensorrt/builder.py"
+)
+"""Where those of MLPerf's runs are published; none of its results is read there. To be closed by a
+bracket."""
+
 KNOWN = (
     Known(
-        (("engine", "mlperf"),),
+        (("engine", "mlperf"), ("model", "llama2-70b"), ("arrival", "poisson")),
         "270,336 requests come at the rate, the least that LoadGen sends in this scenario "
         "(mlperf.conf); those stated are the samples that it holds in memory "
         "(performance_sample_count_override). The rate completed, 74.42 of 75 a second, shows it: "
         "the last answers take half a minute of that many",
         Facts(queries=270_336),
+    ),
+    Known(
+        (("engine", "mlperf"), ("model", "mixtral"), ("arrival", "poisson")),
+        f"835,200 requests come at the rate, those of 2,400 seconds: {MLPERF}, min_duration)",
+        Facts(queries=835_200),
+    ),
+    Known(
+        (("engine", "mlperf"), ("model", "llama2-70b"), ("arrival", "t=0")),
+        "211,200 requests are sent at once, 1.1 times the 80 a second that are expected in 2,400 "
+        f"seconds: LoadGen's rule (test_settings_internal.cc), and {MLPERF}, offline_expected_qps)",
+        Facts(queries=211_200),
+    ),
+    Known(
+        (("engine", "mlperf"), ("model", "mixtral"), ("arrival", "t=0")),
+        "971,520 requests are sent at once, 1.1 times the 368 a second that are expected in 2,400 "
+        "seconds, and an iteration has 8,192 tokens: LoadGen's rule (test_settings_internal.cc), "
+        f"and {MLPERF}, offline_expected_qps, max_num_tokens)",
+        Facts(queries=971_520, max_num_batched_tokens=8192),
+    ),
+    Known(
+        (("engine", "mlperf"),),
+        f"requests run as the memory allows and pause where it ends, and prompts are not cut: "
+        f"{MLPERF}, harness_flags, trtllm_batch_sched_policy max_util)",
+        Facts(policy="max-utilization", whole=True, max_num_batched_tokens=16384),
     ),
     Known(
         (("engine", "mlperf"), ("model", "llama2-70b")),
@@ -194,6 +228,13 @@ KNOWN = (
         Facts(marlin=True),
     ),
     Known(
+        (("engine", "^trtllm"), ("engine_version", r"^1\.1\.0"), ("model", "deepseek-v3")),
+        "8 GPUs, whatever is stated: 64 are those 8 times the 8 ranks of their experts. All token "
+        "times are within 2 % of those stated for 8 GPUs, and the source's servers of that engine "
+        "have 8 (InferenceX, benchmarks/single_node/dsr1_fp8_h200_trt.sh)",
+        Facts(twice=True),
+    ),
+    Known(
         (("engine", "^vllm"), ("model", "minimax-m2"), ("gpu", "^h100")),
         "no server has data ranks, whatever is stated: the source starts them with tensor and "
         "expert parallelism alone (InferenceX, benchmarks/single_node/minimaxm2.5_fp8_h100.sh)",
@@ -240,12 +281,14 @@ def statement(row: Row) -> Statement:
         slots=all(each.slots for each in facts),
         output_tail=next((each.output_tail for each in facts if each.output_tail), None),
         queries=next((each.queries for each in facts if each.queries), None),
+        policy=next((each.policy for each in facts if each.policy), ""),
         beside=next((each.beside for each in facts if each.beside is not None), None),
         whole=any(each.whole for each in facts),
         fixed=fixed,
         spread=(float(spread[1]), float(spread[2])) if spread and not fixed else None,
         marlin=any(each.marlin for each in facts),
         ranks=all(each.ranks for each in facts),
+        twice=any(each.twice for each in facts),
         memory_fraction=float(fraction[1])
         if fraction
         else next((each.memory_fraction for each in facts if each.memory_fraction), None),

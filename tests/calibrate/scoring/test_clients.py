@@ -75,6 +75,13 @@ class TestPlausible:
         assert all(each["workload"]["arrivals"] == clients for each in found)
         assert plausible(known(**many | {"batch_or_concurrency": "64"})) == {}
 
+    def test_their_middle_is_the_prediction(self) -> None:
+        """What is known to be untrue, 512 at once, is not predicted."""
+        own = known(model="openai/gpt-oss-120b", batch_or_concurrency="512")
+        assert own == list(plausible(own).values())[2]
+        assert (own.at_once, own.requests) == (16, 160)
+        assert any("16 requests run at once" in each for each in own.assumed)
+
 
 class TestSources:
     def test_one_burst(self) -> None:

@@ -165,7 +165,7 @@ class TestConditions:
         )
         assert known.prompt == Lengths(377, 377, varied=True)
         assert known.output == Lengths(146, 146, varied=True, tail=2.5)
-        assert known.requests == 270_336
+        assert known.requests == 348 * 2400
         law = document(known)["workload"]["output_tokens"]
         assert law["p95"] == pytest.approx(2.5 * 146)
         offline = conditions(
@@ -174,9 +174,33 @@ class TestConditions:
                 model="mixtral-8x7b",
                 **cells,
                 arrival="all at t=0",
+                batch_or_concurrency="max_batch 896 per TP group",
             )
         )
-        assert offline.requests != 270_336
+        assert offline.requests == pytest.approx(1.1 * 8 * 46 * 2400)
+        limits = {"max_num_seqs": 896, "max_num_batched_tokens": 8192, "chunked_prefill": False}
+        scheduler = document(offline)["scheduler"]
+        assert scheduler == limits | {"batching": "continuous", "policy": "max-utilization"}
+        assert document(known)["scheduler"]["max_num_batched_tokens"] == 16384
+
+    def test_mlperf_streams_from_its_server_alone(self) -> None:
+        """Both are the C++ runtime of 2024, whatever TensorRT's own version would say."""
+        harness = {"engine": "TensorRT-LLM (MLPerf harness)", "engine_version": "TensorRT 10.2.0"}
+        cells = harness | {"model": "llama2-70b-99", "request_rate_rps": "75"}
+        server = conditions(row(**cells, arrival="Poisson"))
+        assert (server.requests, preset(server)) == (270_336, "tensorrt-llm-executor")
+        offline = conditions(row(**cells, arrival="all at t=0"))
+        assert (offline.requests, preset(offline)) == (211_200, "tensorrt-llm-0.14")
+
+    def test_gpus_stated_times_the_ranks_of_their_experts(self) -> None:
+        """64 of one version stand for 8, as tensor ranks or data ranks; of others for 64."""
+        cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
+        cells |= {"n_gpus": "64", "ep": "8"}
+        tensor = conditions(row(**cells, engine_version="1.1.0rc2.post2", tp="64"))
+        assert (tensor.gpus, tensor.tensor_parallel, tensor.expert_parallel) == (8, 8, 8)
+        data = conditions(row(**cells, engine_version="1.1.0rc2.post2", tp="1", dp_attn="64"))
+        assert (data.gpus, data.data_parallel, data.expert_parallel) == (8, 8, 8)
+        assert conditions(row(**cells, engine_version="1.2.0", tp="64")).gpus == 64
 
     def test_lengths_known_by_their_mean(self) -> None:
         known = conditions(row(isl="OpenOrca mean 294.45", osl="290.3 (tok/s / samples/s)"))
