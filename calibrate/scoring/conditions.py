@@ -401,7 +401,7 @@ _SLOTS = re.compile(r"max_batch (\d+) per")
 
 
 def _slots(row: Row) -> int | None:
-    """How many requests run at once in a replica at most, where it is stated beside the load."""
+    """How many requests run at once in a replica at most, where it is stated with the load."""
     found = _SLOTS.match(row["batch_or_concurrency"])
     return int(found[1]) if found else None
 
