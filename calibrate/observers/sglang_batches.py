@@ -7,7 +7,8 @@ records each file again, as ``vllm_batches`` does. A recording is one JSON objec
     sglang     the version that was recorded, by driving its scheduler alone
     date       when
     settings   SGLang's names
-    requests   [prompt tokens, output tokens, steps that had ended before it came] of each
+    requests   [prompt tokens, output tokens, steps that had ended before it came] of each; with
+               texts that others share as in ``vllm_batches``
     steps      what ran: [{request: tokens computed}, [who was retracted], [who finished]]
 
 With overlap a step is planned while the one before runs; who finished in a step stands in it all
@@ -30,7 +31,8 @@ from calibrate.observers.batches import (
     record_again,
     steps_of,
 )
-from calibrate.observers.sglang_engine import SglangAlone, SglangSettings, version
+from calibrate.observers.sglang_engine import SglangAlone, SglangSettings
+from calibrate.observers.sglang_package import version
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class SglangRecording(BatchRecording):
         return {
             "sglang": self.sglang,
             "date": self.date,
-            "settings": asdict(self.settings),
-            "requests": [list(request[:3]) for request in self.requests],
+            "settings": _stated(self.settings),
+            "requests": [r.row() if r.prefix else list(r[:3]) for r in self.requests],
         }
 
     @classmethod
@@ -65,9 +67,19 @@ class SglangRecording(BatchRecording):
             sglang=document["sglang"],
             date=document["date"],
             settings=SglangSettings(**document["settings"]),
-            requests=[Asked(*request) for request in document["requests"]],
+            requests=[
+                Asked.of([*row, 0] if len(row) == 3 else row) for row in document["requests"]
+            ],
             steps=steps_of(document),
         )
+
+
+def _stated(settings: SglangSettings) -> dict[str, Any]:
+    """The settings as a recording has them: an order only where it is not that of arrival."""
+    named = asdict(settings)
+    if settings.schedule_policy == "fcfs":
+        del named["schedule_policy"]
+    return named
 
 
 def record(settings: SglangSettings, requests: Sequence[Asked]) -> SglangRecording:
@@ -82,7 +94,8 @@ def record(settings: SglangSettings, requests: Sequence[Asked]) -> SglangRecordi
         ended = len(steps) - driver.in_flight
         while coming and (coming[0][1].before <= ended or not driver.unfinished):
             number, asked = coming.pop(0)
-            driver.add(number, asked.prompt, asked.output)
+            text = asked.tokens(number)
+            driver.add(number, text[: asked.prompt], text[asked.prompt :])
         tokens, retracted, finished = driver.turn()
         if settings.disable_overlap_schedule:
             steps.append(BatchStep(tokens, retracted, finished))

@@ -128,7 +128,7 @@ class RadixAllocator(PagedAllocator):
 
     def settle(self) -> None:
         """A batch is complete: evict as much as it asks for."""
-        self._evict(max(self._wanted - self._opened, 0))
+        self.evict(max(self._wanted - self._opened, 0))
         self._opened = self._wanted = 0
 
     def grow(self, iterations: int) -> bool:
@@ -136,14 +136,14 @@ class RadixAllocator(PagedAllocator):
         last = self._ring[(1 - self._grown - iterations) % self.block_size]
         if not super().grow(iterations):
             return False
-        self._evict((self._decoding - last) * self.block_size)
+        self.evict((self._decoding - last) * self.block_size)
         return True
 
     def _lack(self) -> None:
         """All has been evicted, and it was not enough."""
         self.tree.evict(self.tree.idle)
 
-    def _evict(self, spare: int) -> None:
+    def evict(self, spare: int) -> None:
         """Evict until the tree leaves ``spare`` tokens besides those that are held, if it can."""
         size = self.block_size
         lack = self.reserved + self.tree.idle * size + spare - self.capacity

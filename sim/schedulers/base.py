@@ -203,6 +203,7 @@ class Scheduler(ABC):
         if finished:
             for request in finished:
                 request.last_token = end
+            for request in self._leaving_order(finished):
                 self._retire(request)
         return finished
 
@@ -237,6 +238,10 @@ class Scheduler(ABC):
     def _stop_decoding(self, request: Request) -> None:
         """``request`` left the decoding batch; its memory stops growing."""
         self.kv.leave(request)
+
+    def _leaving_order(self, finished: list[Request]) -> list[Request]:
+        """In which order requests that end in one iteration give their memory back."""
+        return finished
 
     @abstractmethod
     def _retire(self, request: Request) -> None:

@@ -98,6 +98,12 @@ class IterationLevel(Scheduler):
             request.scheduled = now
         return request
 
+    def _leaving_order(self, finished: list[Request]) -> list[Request]:
+        """That of the batch, where it decides what a prefix cache evicts first."""
+        if len(finished) == 1 or not self.limits.enable_prefix_caching:
+            return finished
+        return [request for request in self._running if request in finished]
+
     def _retire(self, request: Request) -> None:
         """A finished request leaves the batch at once, and its memory with it."""
         del self._running[request]

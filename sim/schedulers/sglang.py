@@ -33,7 +33,8 @@ many at most anything is looked up (``WAITING_PREFIX_REFRESH_INTERVAL``,
 ``WAITING_QUEUE_PREFIX_MATCH_MAX``)."""
 
 RETRACT_STEPS = 20
-"""Tokens each request is expected to need after a retraction (``SGLANG_RETRACT_DECODE_STEPS``)."""
+"""Tokens each request is expected to need after a retraction (``SGLANG_RETRACT_DECODE_STEPS``); a
+prefix cache leaves so many."""
 
 
 class Sglang(IterationLevel):
@@ -323,9 +324,13 @@ class Sglang(IterationLevel):
         while len(victims) > 1:
             self._preempt(victims.pop())
             preempted += 1
+            if self._tree is not None:
+                self._tree.evict(RETRACT_STEPS * len(victims))
             if self.kv.grow(1):
                 break
         tokens = sum([self._outputs(r) for r in victims]) + RETRACT_STEPS * len(victims)
+        rest = dict.fromkeys(victims)  # who stays is listed in this order from now on
+        self._running = rest | {r: None for r in self._running if r not in rest}
         self._ratio.set(min(1.0, tokens / (sum(map(self._asked, victims)) + 1)))
         self._full = False
         return preempted

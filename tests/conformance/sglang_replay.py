@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from calibrate.observers.batches import Asked, BatchStep
 from calibrate.observers.sglang_engine import SglangSettings
-from sim.pools import make_allocator, make_replica_scheduler
+from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler
 from sim.simulation import prepare
@@ -25,6 +24,7 @@ def make_scheduler(settings: SglangSettings) -> Scheduler:
             "engine": "sglang",
             "scheduler": {
                 "policy": "sglang",
+                "order": settings.schedule_policy,
                 "async_scheduling": not settings.disable_overlap_schedule,
                 "max_num_seqs": settings.max_running_requests,
                 "max_num_batched_tokens": settings.chunked_prefill_size if cut else 8192,
@@ -37,6 +37,7 @@ def make_scheduler(settings: SglangSettings) -> Scheduler:
             "kv_cache": {
                 "block_size": settings.page_size,
                 "num_gpu_blocks": settings.max_total_num_tokens // settings.page_size,
+                "enable_prefix_caching": not settings.disable_radix_cache,
             },
             "workload": {
                 "arrivals": {"kind": "burst"},
@@ -45,12 +46,7 @@ def make_scheduler(settings: SglangSettings) -> Scheduler:
             },
         }
     )
-    pool = prepare(scenario).only
-    scheduler = make_replica_scheduler(pool)
-    if not settings.disable_radix_cache:
-        limits = replace(pool.limits, enable_prefix_caching=True)
-        scheduler = type(scheduler)(limits, make_allocator(pool))
-    return scheduler
+    return make_replica_scheduler(prepare(scenario).only)
 
 
 def replay_sglang(settings: SglangSettings, asked: Sequence[Asked]) -> list[BatchStep]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from calibrate.observers.sglang_engine import module, version
+from calibrate.observers.sglang_package import module, version
 from sim.memory.radix import RadixAllocator
 from sim.memory.radix_tree import Span, TreeNode
 from sim.request import Request
