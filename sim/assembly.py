@@ -1,4 +1,5 @@
-"""Makes the parts of a run: recorder, replicas, router, clients, hand-overs, admission, autoscaler.
+"""Makes the parts of a run: recorder, replicas, router, clients, hand-overs, admission, autoscaler,
+operators.
 
 A simulation of a known traffic and a live session put the same parts together, of the pools of a
 prepared scenario.
@@ -22,6 +23,7 @@ from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
+from sim.loop.steering import Command, SteeredReplica, Steerer
 from sim.outages import rules_of
 from sim.pools import PreparedPool, cold_start_of, make_replica_scheduler
 from sim.request import Request
@@ -116,11 +118,40 @@ def make_clients(
     """The clients of ``traffic``; None where all wait for their answers, and no replica fails."""
     rules = rules_of(setup.scenario, setup.pools)
     patience = traffic.patience if isinstance(traffic, OpenTraffic) else {}
-    if rules is None and not patience:
+    if rules is None and not patience and setup.scenario.steering is None:
         return None
     return Clients(
         env, recorder, rules or PATIENT, numbered(setup.scenario.seed, "retries"), patience
     )
+
+
+def make_steerer(
+    env: simpy.Environment,
+    setup: Setup,
+    fleet: Fleet,
+    clients: Clients,
+    scaler: Autoscaler | None,
+) -> Steerer:
+    """What steers the replicas of ``fleet`` as the scenario says, and as it is told."""
+    steering, autoscaling = setup.scenario.steering, setup.scenario.autoscaling or Autoscaling()
+    replicas: list[SteeredReplica] = []
+    first: dict[str | None, int] = {None: 0}  # the only pool need not be named
+    for number, pool in enumerate(setup.pools):
+        first[pool.settings.name] = len(replicas)
+        takes = None if steering is None else steering.cold_start
+        start = cold_start_of(pool, autoscaling) if takes is None else takes
+        keeps = pool.settings.role != "both" or pool.deployment.layout.pipeline > 1
+        scaled = None
+        if scaler is not None and pool.settings.scales is not None:
+            scaled = scaler.pools[number]
+        replicas += [
+            SteeredReplica(start, keeps, None if scaled is None else (scaled, at))
+            for at in range(pool.replicas)
+        ]
+    found = Steerer(env, fleet, clients, scaler, replicas)
+    for step in () if steering is None else steering.steps:
+        found.add(Command(step.at, step.do, first[step.pool] + step.replica))
+    return found
 
 
 def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:

@@ -24,6 +24,7 @@ from sim.assembly import (
     make_engine,
     make_handovers,
     make_recorder,
+    make_steerer,
     router_of,
 )
 from sim.errors import InfersimError, UsageError
@@ -75,10 +76,11 @@ class Setup:
                 "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
                 "a number here"
             )
-        if self.scenario.failures is not None or pool.settings.scheduler.client_timeout is not None:
+        played = self.scenario.failures is not None or self.scenario.steering is not None
+        if played or pool.settings.scheduler.client_timeout is not None:
             raise UsageError(
-                "failures and scheduler.client_timeout are simulated by `run`, `compare` and "
-                "`sweep`; leave them out here"
+                "failures, steering and scheduler.client_timeout are simulated by `run`, `compare` "
+                "and `sweep`; leave them out here"
             )
         return pool
 
@@ -273,6 +275,9 @@ def _played(
     if clients is not None:
         clients.start(fleet, lambda place: make_replica(place, None), total)
     scaler = make_autoscaler(env, setup, fleet, recorder, total)
+    if scenario.steering is not None:
+        assert clients is not None
+        make_steerer(env, setup, fleet, clients, scaler)
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
     if clients is not None and horizon == math.inf and not interrupted:

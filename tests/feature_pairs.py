@@ -235,6 +235,20 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             {"at": "150ms", "replica": 2, "for": "10ms"},
         ],
     },
+    "steered": {
+        "fleet.replicas": 3,
+        "steering": {
+            "steps": [
+                {"at": "50ms", "do": "drain", "replica": 0},
+                {"at": "80ms", "do": "fail", "replica": 1},
+                {"at": "90ms", "do": "start", "replica": 0},
+                {"at": "100ms", "do": "start", "replica": 1},
+                {"at": "160ms", "do": "drain", "replica": 2},
+                {"at": "165ms", "do": "start", "replica": 2},
+            ],
+            "cold_start": "20ms",
+        },
+    },
     "impatient": {"scheduler.client_timeout": "80ms"},
     "insistent": {
         "scheduler.client_timeout": "70ms",
@@ -523,7 +537,12 @@ REFUSED: Mapping[tuple[str, str], str] = {
         product(("drafts-by-batch",), ("data-parallel", "deepep", "cadence")),
         "vLLM switches num_tokens_per_batch_size off on data ranks",
     ),
-    **{(name, other): why for name, why in UNFAILING.items() for other in (*FAILING, *IMPATIENT)},
+    **{
+        (name, other): why
+        for name, why in UNFAILING.items()
+        for other in (*FAILING, *IMPATIENT, "steered")
+    },
+    ("lost", "steered"): "give one of the two",
     **dict.fromkeys(
         product(("sglang", "sglang-retracting"), IMPATIENT), "whose estimates count on requests"
     ),
@@ -531,7 +550,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
     **dict.fromkeys(product(SCALED, IMPATIENT), "not modelled for pools that are scaled"),
     **dict.fromkeys(
         [
-            *product(("least-kv", "data-parallel-score", "prefix-affinity"), ("lost",)),
+            *product(("least-kv", "data-parallel-score", "prefix-affinity"), ("lost", "steered")),
             ("session-affinity", "failing"),
         ],
         "not modelled for replicas that come and go",

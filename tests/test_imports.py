@@ -83,6 +83,7 @@ def loaded_after(code: str) -> set[str]:
             "sim.loop.handover",
             "sim.loop.live",
             "sim.loop.sessions",
+            "sim.loop.steering",
             "sim.assembly",
             "sim.simulation",
             "sim.selftest.loop",

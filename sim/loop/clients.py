@@ -273,6 +273,14 @@ class Clients:
         self._down.discard(place)
         self._fleet.without("failed", self._down)
 
+    def renew(self, place: int) -> None:
+        """The replica at that ``place``, which has nothing to do, starts anew."""
+        engine = self._fleet.replicas[place]
+        assert isinstance(engine, Replica | LockStep)
+        assert not engine.outstanding
+        engine.fail(self._env._now)
+        self._fleet.replicas[place] = self._make(place)
+
     # -- processes -------------------------------------------------------------------------------
 
     def _give_up(self) -> Process:

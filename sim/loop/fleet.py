@@ -106,11 +106,14 @@ class Fleet:
         return replica
 
     def without(self, why: str, places: Collection[int]) -> None:
-        """The replicas at these places alone take no requests for that reason."""
+        """The replicas at these places alone take no requests for that reason; where prompts are
+        computed apart, some of both sides must."""
         self._absent[why] = set(places)
         absent = set[int]().union(*self._absent.values())
         self.targets = [each for at, each in enumerate(self.replicas) if at not in absent]
         self.closed = not self.targets
+        if self.handovers is not None:
+            self.closed = not self.handovers.left_with(self.targets)
 
     def answer(self, request: Request) -> None:
         """The client has its answer to ``request``."""

@@ -15,7 +15,7 @@ All of this happens at instants of their own, after arrivals and before schedule
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -97,8 +97,14 @@ class HandOvers:
                 scheduler.on_taken = self._taker(side, one)
             if isinstance(one, _Prefills):
                 one.hand_over, one.give_up = self.prefilled, self._given_up
-        decodes = isinstance(side.scheduler, DecodeRole)
-        (self.decode if decodes else self.prefill).append(side)
+        (self.decode if _decodes(side) else self.prefill).append(side)
+
+    def left_with(self, targets: Collection[object]) -> bool:
+        """New requests go to these replicas alone; whether there are some of both sides."""
+        sides = list(dict.fromkeys(side for side, _ in self._sides.values() if side in targets))
+        self.prefill = [side for side in sides if not _decodes(side)]
+        self.decode = [side for side in sides if _decodes(side)]
+        return bool(self.prefill and self.decode)
 
     def dispatch(self, request: Request) -> str | None:
         """Send ``request`` on its way; why it can never be served, or None."""
@@ -181,8 +187,12 @@ class HandOvers:
         return router.choose(request, sides) if len(sides) > 1 else 0
 
     def _offer(self, handed: HandedOver) -> None:
-        """Ask a decode replica for memory."""
-        side = self.decode[self._choose(self._to_decode, handed, self.decode)]
+        """Ask a decode replica for memory: one that takes no new requests where none does."""
+        decode = self.decode
+        if not decode:
+            sides = dict.fromkeys(side for side, _ in self._sides.values() if _decodes(side))
+            decode = list(sides)
+        side = decode[self._choose(self._to_decode, handed, decode)]
         handed.target = side.index
         side.submit(handed)
 
@@ -244,6 +254,11 @@ class HandOvers:
             self._wake_at = -math.inf  # while it does not wait
             while due and due[0][0] <= env._now:
                 heappop(due)[2]()
+
+
+def _decodes(side: Side) -> bool:
+    """Whether a replica is of a decode pool."""
+    return isinstance(side.scheduler, DecodeRole)
 
 
 class _Prefills(Withdrawing):

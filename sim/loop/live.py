@@ -11,8 +11,8 @@ simulated seconds.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from math import inf, ulp
+from collections.abc import Callable, Iterator, Sequence
+from math import inf, nextafter, ulp
 from typing import Any
 
 import simpy
@@ -22,7 +22,7 @@ from sim.loop.attempt_rows import UNAVAILABLE
 from sim.loop.clients import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.clock import ARRIVAL, Alarm, Process, Stop, run
 from sim.loop.fleet import Engine, Fleet
-from sim.loop.handover import PrefillRank, PrefillReplica, Side
+from sim.loop.handover import PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep
 from sim.loop.recorder import Recorder
 from sim.loop.replica import CACHES, Replica
@@ -239,29 +239,9 @@ class LiveFleet(Fleet):
         self._alarm.start(self._arrivals())
         run(self._env, self._env.now, self._stop)  # up to where all processes wait
 
-    def without(self, why: str, places: Collection[int]) -> None:
-        """As for every fleet; where prompts are computed apart, both sides must be there."""
-        super().without(why, places)
-        if (handovers := self.handovers) is not None:
-            handovers.prefill, handovers.decode = (
-                [side for side in sides if side in self.targets] for sides in self._sides
-            )
-            self.closed = not (handovers.prefill and handovers.decode)
-
     def takes(self, engine: Engine) -> bool:
         """Whether new requests are sent to ``engine``."""
         return engine in self.targets if self._absent else True
-
-    @property
-    def _sides(self) -> tuple[Sequence[Side], Sequence[Side]]:
-        """The replicas that prefill, and those that decode."""
-        prefill: list[Side] = []
-        decode: list[Side] = []
-        for each in self.replicas:
-            assert isinstance(each, Replica | LockStep)
-            part = each.ranks[0] if isinstance(each, LockStep) else each
-            (prefill if isinstance(part, PrefillReplica | PrefillRank) else decode).append(each)
-        return prefill, decode
 
     def gave_up(self, request: Request) -> None:
         """Its replica failed, or none was there, or its client has gone."""
@@ -290,6 +270,14 @@ class LiveFleet(Fleet):
         if len(self._pending) == 1:
             self._alarm.move(arrival + self.front_end, ARRIVAL)
         return arrival
+
+    def begin(self) -> None:
+        """What is due at 0 happens, before the first request."""
+        run(self.env, 0.0, self._stop)
+
+    def possible(self, now: float) -> float:
+        """``now``, or the first moment after everything that has happened."""
+        return now if now > self.done_until else nextafter(self.done_until, inf)
 
     def _possible(self, arrival: float) -> float:
         """``arrival``, or the first moment (nearly) whose request reaches the engine in future."""

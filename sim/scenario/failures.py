@@ -171,15 +171,20 @@ def _patience(pool: PoolSettings) -> Any:
 
 def _unsuited(pool: PoolSettings, *, timeouts: bool) -> str | None:
     """What of ``pool`` neither loses nor drops requests here; the latter only with ``timeouts``."""
+    if pool.scales is not None and pool.role == "both":
+        return f"pools that are scaled ({pool.name!r})"
+    if timeouts and pool.scheduler.rule == SglangRule.name and pool.layout.pipeline == 1:
+        return "`policy: sglang`, whose estimates count on requests that run"
+    return keeps_requests(pool)
+
+
+def keeps_requests(pool: PoolSettings) -> str | None:
+    """What of ``pool`` does not lose requests when a replica fails; None if they are lost."""
     knobs, stages = pool.scheduler, pool.layout.pipeline
     found = {
         f"pools of one phase ({pool.name!r} has the role {pool.role})": pool.role != "both",
-        f"pools that are scaled ({pool.name!r})": pool.scales is not None,
         f"several batches in flight (pipeline_parallel: {stages})": stages > 1,
         f"{knobs.batching} batching": knobs.batching != ChunkedPrefill.name,
-        "`policy: sglang`, whose estimates count on requests that run": (
-            timeouts and knobs.rule == SglangRule.name
-        ),
         "memory in the host (kv_cache.host_memory)": bool(pool.kv_cache.host_memory),
     }
     return next((why for why, holds in found.items() if holds), None)

@@ -52,6 +52,7 @@ from sim.scenario.roles import STATELESS, check_roles, check_scaling, check_weig
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
 from sim.scenario.speculation import Speculative, unspeculated
+from sim.scenario.steering import Steering, check_steering
 from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
 from sim.scenario.transfer import Transfer
@@ -103,6 +104,12 @@ class Scenario(LimitedSection):
         description="Replicas that fail and come back: by a law, or a list of outages at given "
         "times. null: none does.",
         examples=["{mtbf: 720h, repair: 5min}", "[{at: 5min, replica: 0, for: 1min}]"],
+    )
+    steering: Steering | None = Field(
+        default=None,
+        description="Replicas that operators drain, start and fail at given times, as a session of "
+        "`infersim serve --control` records it. null: none.",
+        examples=["{steps: [{at: 5min, do: drain, replica: 0}]}"],
     )
     admission: Admission | None = Field(
         default=None,
@@ -199,6 +206,7 @@ class Scenario(LimitedSection):
         check_roles(self.pools, self.transfer)
         check_weights(self.pools, self.router)
         check_clients(self.pools, self.failures, self.router, STATELESS)
+        check_steering(self.pools, self.steering, self.failures, self.router, STATELESS)
         return self
 
     @model_validator(mode="after")

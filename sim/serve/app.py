@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from sim.loop.live import UNSERVED
 from sim.serve.control import Control, ScaleRequest
 from sim.serve.exchange import Call
 from sim.serve.protocol import (
@@ -155,7 +156,8 @@ class Server:
         return body
 
     async def _health(self, _: web.Request) -> web.Response:
-        self.ready  # noqa: B018 - it says if not
+        if self.ready.fleet.closed:
+            raise ApiError(503, UNSERVED)
         return web.Response()
 
     async def _version(self, _: web.Request) -> web.Response:

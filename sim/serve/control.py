@@ -1,11 +1,8 @@
-"""Lets operators take replicas of a live fleet out and in again: scale, drain, fail.
+"""Lets operators take replicas of a live fleet out and in again: scale, drain, fail, start.
 
-The scenario's replicas are all there can be. One that is drained takes no new requests and serves
-those it has; one that fails loses them and its memory, and their clients get status 503. Routers
-see only those that take requests. Nothing takes time here: no start-up is simulated.
-
-A pool that scales itself (``fleet.replicas: {min, max}``) is not scaled by others; one of its
-replicas that fails is started anew, and ready after a cold start.
+The scenario's replicas are all there can be. What becomes of them is played by `sim.loop.steering`,
+and recorded, so that the run of the recorded scenario has it too. Routers see only replicas that
+take requests.
 """
 
 from __future__ import annotations
@@ -16,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sim.loop.autoscaler import ScaledPool
 from sim.loop.fleet import Engine
-from sim.loop.pipeline import Pipeline
 from sim.pools import PreparedPool
+from sim.scenario.failures import keeps_requests
+from sim.scenario.roles import STATELESS
+from sim.scenario.steering import unsteered
 from sim.serve.protocol import ApiError
 from sim.serve.service import Service
 
@@ -37,9 +36,7 @@ class Control:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._fleet, self._clients, self._scaler = service.fleet, service.clients, service.scaler
-        self._failed: set[int] = set()
-        self._drained: set[int] = set()
+        self._fleet, self._scaler, self._steerer = service.fleet, service.scaler, service.steerer
         self._pools: list[tuple[PreparedPool, range]] = []
         for pool in service.setup.pools:
             first = self._pools[-1][1].stop if self._pools else 0
@@ -63,23 +60,23 @@ class Control:
         }
 
     def _state(self, at: int, engine: Engine) -> str:
-        if at in self._failed:
-            return "failed"
-        if at in self._drained:
+        steerer = self._steerer
+        if at in steerer.drained - steerer.starting:
             return "draining" if engine.outstanding else "drained"
         if self._fleet.takes(engine):
             return "active"
-        if self._scaler is None:
-            return "failed"  # as the scenario wants
+        if self._pool_of(at)[0].settings.scales is None:  # else it failed, perhaps by the scenario
+            return "starting" if at in steerer.starting else "failed"
         pool, place = self._scaled(at), at - self._pool_of(at)[1].start
         if any(each == place for _, each in pool.starting):
             return "starting"
         return "stopping" if place in pool.stopping else "stopped"
 
     def scale(self, wanted: int, name: str | None) -> None:
-        """Let ``wanted`` replicas of the pool of that ``name`` take requests: those that do go on,
-        from the first; those that failed are the last to come back. ApiError for more than there
-        are, or a pool that is not known or scales itself."""
+        """Let ``wanted`` replicas of the pool of that ``name`` take requests: those that do, and
+        those that start, go on, from the first; then come those that still serve some, those that
+        are drained, and those that failed. ApiError for more than there are, or a pool that is not
+        known or scales itself."""
         pool, places = self._named(name)
         self._check_steered(pool)
         if wanted > len(places):
@@ -88,72 +85,54 @@ class Control:
                 f"pool {pool.settings.name} has {len(places)} replicas (fleet.replicas)",
                 param="replicas",
             )
-        self._steer()
-        order = sorted(places, key=lambda at: (at in self._failed, at))
-        for at in order[:wanted]:
-            self._revive(at)
-        self._drain((self._drained - set(places)) | set(order[wanted:]))
+        first = ("active", "starting", "draining", "drained", "failed")
+        states = {at: self._state(at, self._fleet.replicas[at]) for at in places}
+        order = sorted(places, key=lambda at: (first.index(states[at]), at))
+        starts = [at for at in order[:wanted] if states[at] not in ("active", "starting")]
+        drains = [at for at in order[wanted:] if states[at] in ("active", "starting")]
+        self._service.steer(
+            *(("start", at) for at in sorted(starts)), *(("drain", at) for at in sorted(drains))
+        )
 
     def drain(self, at: int) -> None:
         """The replica takes no more requests."""
         self._check_steered(self._pool_of(at)[0])
-        self._steer()
-        self._drain(self._drained | {at})
+        self._service.steer(("drain", at))
 
     def start(self, at: int) -> None:
-        """The replica takes requests again. ApiError for one that failed as the scenario says."""
+        """The replica takes requests again, perhaps after a cold start. ApiError for one that
+        failed as the scenario says."""
         self._check_steered(self._pool_of(at)[0])
-        self._steer()
-        if self._state(at, self._fleet.replicas[at]) == "failed" and at not in self._failed:
+        state = self._state(at, self._fleet.replicas[at])
+        if state == "failed" and at not in self._steerer.failed:
             raise ApiError(409, "replicas come back when the scenario says so (failures)")
-        self._revive(at)
-        self._drain(self._drained - {at})
+        self._service.steer(("start", at))
 
     def fail(self, at: int) -> None:
         """The replica is gone, and what it had is lost."""
         pool, places = self._pool_of(at)
+        self._check_router()
         if self._service.setup.scenario.failures is not None:
             raise ApiError(409, "replicas fail when the scenario says so (failures)")
-        engine = self._fleet.replicas[at]
-        if pool.settings.role != "both" or isinstance(engine, Pipeline):
-            raise ApiError(
-                409, "pools of one phase and pipelines do not fail; drain the replica instead"
-            )
-        if at in self._failed:
-            return
-        self._steer()
-        if pool.settings.scales is None:
-            self._failed.add(at)
-            self._clients.fail(at)
-        else:
+        if (kept := keeps_requests(pool.settings)) is not None:
+            raise ApiError(409, f"failures are not modelled for {kept}; drain the replica instead")
+        if pool.settings.scales is not None:
             scaled, place = self._scaled(at), at - places.start
             if place not in scaled.ready and place not in scaled.stopping:
                 raise ApiError(409, f"replica {at} is not running")
-            assert self._scaler is not None
-            self._clients.fail(at)
-            self._scaler.lose(scaled, place, self._fleet.replicas[at])
-            self._clients.revive(at)
-        self._service.pace.wake()
-
-    def _revive(self, at: int) -> None:
-        if at in self._failed:
-            self._failed.discard(at)
-            self._clients.revive(at)
-
-    def _steer(self) -> None:
-        """What is due by now happens before the fleet is changed."""
-        self._service.steered = True
-        self._service.catch_up()
-
-    def _drain(self, places: set[int]) -> None:
-        self._drained = places
-        self._fleet.without("drained", places)
+        self._service.steer(("fail", at))
 
     def _scaled(self, at: int) -> ScaledPool:
         assert self._scaler is not None
         return self._scaler.pools[self._pools.index(self._pool_of(at))]
 
+    def _check_router(self) -> None:
+        router = self._service.setup.scenario.router
+        if (why := unsteered(router, STATELESS, len(self._fleet.replicas))) is not None:
+            raise ApiError(409, why)
+
     def _check_steered(self, pool: PreparedPool) -> None:
+        self._check_router()
         if pool.settings.scales is not None:
             raise ApiError(
                 409,

@@ -7,7 +7,7 @@ figures follow when the server stops.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,8 @@ TRACE, BLOCKS = "trace.csv", "trace.jsonl"
 """The file next to the scenario that has the requests; the second, with the blocks of prompts."""
 
 HEAD = (
-    "# What clients sent to `infersim serve`, as they sent it. `infersim run` gives the same run.\n"
+    "# What clients sent to `infersim serve`, as they sent it, and what operators did meanwhile.\n"
+    "# `infersim run` gives the same run.\n"
 )
 
 
@@ -33,11 +34,13 @@ def replayed(
     file: tuple[str, str] = (TRACE, "csv"),
     horizon: float | None = None,
     head: str = HEAD,
+    steps: Sequence[Mapping[str, Any]] = (),
 ) -> Scenario:
     """``scenario`` with a recorded trace for its traffic: a ``file`` (name, format) in the folder
     ``base``, where it is to stand under this ``head``.
 
     ``horizon`` is when a session ended that left requests unfinished (s); None if it left none.
+    ``steps`` are what was done to replicas, in addition to what the scenario says.
     """
     data = scenario.written()
     trace: dict[str, Any] = {"path": file[0], "format": file[1]}
@@ -51,6 +54,9 @@ def replayed(
     data["run"] = {key: data["run"][key] for key in kept}
     if horizon is not None:
         data["run"]["horizon"] = horizon
+    if steps:
+        steering = data.get("steering") or {}
+        data["steering"] = {**steering, "steps": [*steering.get("steps", ()), *steps]}
     text = head + write_yaml(data)
     return Scenario.from_document(Document(data, base.absolute(), text=text))
 
@@ -79,8 +85,11 @@ class Record:
             ranks = ",priority" if ranked else ""
             self._trace.write(f"arrival_s,prompt_tokens,output_tokens{ranks}\n")
 
-    def _replayed(self, base: Path, horizon: float | None) -> Scenario:
-        return replayed(self._scenario, base, (self._name, self._format), horizon)
+    def _replayed(
+        self, base: Path, horizon: float | None, steps: Sequence[Mapping[str, Any]] = ()
+    ) -> Scenario:
+        file = self._name, self._format
+        return replayed(self._scenario, base, file, horizon, steps=steps)
 
     @property
     def gone(self) -> int:
@@ -104,14 +113,16 @@ class Record:
         """The client of that request went away so long (s) after its arrival."""
         self._gone[number] = waited
 
-    def finish(self, horizon: float | None) -> tuple[RunDirectory, Scenario]:
-        """The directory, to be filled, and the scenario of the run that it is about; at least one
-        request has come."""
+    def finish(
+        self, horizon: float | None, steps: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[RunDirectory, Scenario]:
+        """The directory, to be filled, and the scenario of the run that it is about, with the
+        ``steps`` that operators took; at least one request has come."""
         self._trace.close()
         if self._gone:
             self._mark_cancelled()
-        scenario = self._replayed(self.path, horizon)
-        if horizon is not None:
+        scenario = self._replayed(self.path, horizon, steps)
+        if horizon is not None or steps:
             self._place.restate(scenario)
         return self._place, scenario
 

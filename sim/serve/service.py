@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.loop.live import UNSERVED, LiveFleet
+from sim.loop.steering import Action, Steerer
 from sim.metrics.run_record import RunRecord
 from sim.request import PLAIN, Prefix, Request, TrafficClass
 from sim.results.run_directory import RunDirectory
@@ -93,7 +94,6 @@ class Service:
         self._found: tuple[RunRecord, RunDirectory] | None = None
         self.refused = 0  # calls that were turned away since too many requests waited
         self.unserved = 0  # requests that found no replica in service
-        self.steered = False  # somebody changed the fleet meanwhile
         self.without_clients = False  # the scenario says of clients what real ones decide
         self.open = True
 
@@ -130,9 +130,17 @@ class Service:
         self.pace.wake()
         return exchange
 
-    def catch_up(self) -> None:
-        """Let happen what is due now."""
-        self.pace.catch_up(self.pace.time())
+    def steer(self, *commands: tuple[Action, int]) -> None:
+        """Operators do that to the replicas at those places of the fleet, now."""
+        for do, place in commands:
+            now = self.pace.simulated(self.pace.time()) if self.pace.started else None
+            self._session.steer(do, place, now)
+        self.pace.wake()
+
+    @property
+    def steerer(self) -> Steerer:
+        """Which replicas are drained, failed, or starting."""
+        return self._session.steerer
 
     def _make_room(self, more: int) -> None:
         """ApiError if so many requests ``more`` would be too many that wait."""
@@ -265,7 +273,7 @@ class Service:
             return None
         for answer in self._running.values():
             answer.exchange.fail(ApiError(503, "the server is stopping"))
-        place, scenario = self._record.finish(self._session.horizon(now))
+        place, scenario = self._record.finish(self._session.horizon(now), self._session.steps)
         self._found = self._session.record(prepare(scenario)), place
         return self._found
 
@@ -277,7 +285,7 @@ class Service:
             "cancelled": self._record.gone,
             "refused": self.refused,
             "unserved": self.unserved,
-            "steered": self.steered,
+            "steered": len(self._session.commands),
         }
 
     def notes(self) -> list[str]:
@@ -312,9 +320,9 @@ class Service:
                 "Real clients give up and send again as they like: client_timeout, on_timeout and "
                 "failures.in_flight of the scenario were left out."
             )
-        if self.steered:
+        if self._session.commands:
             notes.append(
-                "Replicas were started and stopped meanwhile, which the recorded trace does not "
-                "say; utilisation and cost count all of them, all the time."
+                "Replicas were started and stopped meanwhile, as the recorded scenario says "
+                "(steering); utilisation and cost count all of them, all the time."
             )
         return notes

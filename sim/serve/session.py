@@ -10,6 +10,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from sim.assembly import (
     ReplicaKinds,
@@ -17,6 +18,7 @@ from sim.assembly import (
     make_engine,
     make_handovers,
     make_recorder,
+    make_steerer,
     router_of,
 )
 from sim.errors import UsageError
@@ -33,6 +35,7 @@ from sim.loop.live import (
     Told,
 )
 from sim.loop.pipeline import Pipeline
+from sim.loop.steering import Action, Command
 from sim.metrics.run_record import RunRecord
 from sim.outages import rules_of
 from sim.pools import front_end_of
@@ -113,6 +116,9 @@ class LiveSession:
             self._make(place)
         self.clients.start(fleet, self._make, inf)
         self.scaler = make_autoscaler(fleet.env, setup, fleet, self.recorder, inf)
+        self.steerer = make_steerer(fleet.env, setup, fleet, self.clients, self.scaler)
+        self.commands: list[Command] = []
+        """What was done to replicas, in addition to what the scenario says."""
         fleet.start()
 
     def _make(self, place: int) -> Engine:
@@ -132,10 +138,38 @@ class LiveSession:
             handovers.add(engine)
         return self.fleet.put(place, withdrawable(engine, self.clients))
 
+    def steer(self, do: Action, place: int, now: float | None) -> None:
+        """Do that to the replica at that ``place`` of the fleet ``now``, or as soon after that as
+        is still possible; None: before the first request, at 0."""
+        at = 0.0 if now is None else self.fleet.possible(now)
+        command = Command(at, do, place)
+        self.commands.append(command)
+        self.steerer.add(command)
+        if now is None:
+            self.fleet.begin()
+        else:
+            self.fleet.advance(at)
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The same in the words of a scenario."""
+        settings = [pool.settings for pool, _ in self._places]
+        return [
+            {
+                "at": at,
+                "do": do,
+                "pool": settings[place].name,
+                "replica": place - settings.index(settings[place]),
+            }
+            for at, do, place in self.commands
+        ]
+
     @property
     def lasts(self) -> bool:
         """Whether something happens in it without requests, so that it ends when it is stopped."""
-        return self.scaler is not None or self._setup.scenario.failures is not None
+        scenario = self._setup.scenario
+        told = self.commands or (scenario.steering is not None and scenario.steering.steps)
+        return bool(told) or self.scaler is not None or scenario.failures is not None
 
     def refusal(self, prompt_tokens: int, output_tokens: int) -> str | None:
         """Why no replica could ever serve a request of these lengths; None if each could."""
@@ -160,7 +194,8 @@ class LiveSession:
         traffic = build(replay.scenario, replay.scenario.seed)
         horizon = replay.scenario.run.horizon
         end = fleet.close() if horizon is None else horizon
-        tried = replay.scenario.failures is not None or clients.went
+        scenario = replay.scenario
+        tried = clients.went or scenario.failures is not None or scenario.steering is not None
         if horizon is None and tried:
             end = clients.ended
         if self.scaler is not None:
@@ -184,5 +219,4 @@ def _with_lookups(found: RunRecord, replay: Setup) -> RunRecord:
     scenario = replay.scenario
     traffic = build(scenario, scenario.seed)
     again = play(replay, traffic, leap=scenario.run.leap, stop=Stop())
-    same = again.plans.tobytes() == found.plans.tobytes()  # else it was steered
-    return replace(found, lookups=again.lookups) if same else found
+    return replace(found, lookups=again.lookups)

@@ -1,13 +1,15 @@
 """Requests that are sent while the simulation runs meet what they would have met as a trace."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sim.loop.recorder import GAVE_UP
+from sim.loop.recorder import COMPLETED, GAVE_UP
+from sim.loop.steering import Action
 from sim.metrics.run_record import RunRecord
 from sim.request import PLAIN, Request
 from sim.results.result import Result
@@ -89,13 +91,15 @@ FLEETS: dict[str, dict[str, Any]] = {
 }
 
 Told = dict[int, list[float]]
+Steered = tuple[()] | tuple[Sequence[Action], Sequence[int]]
 
 
 def played_live(
-    scenario: Scenario, path: Path, seed: int, *, cancels: float = 0.0
+    scenario: Scenario, path: Path, seed: int, *, cancels: float = 0.0, steered: Steered = ()
 ) -> tuple[RunRecord, Told]:
     """A session of 150 requests, the clock read at random moments, and the times of all tokens. So
-    large a share of the clients goes away."""
+    large a share of the clients goes away; in a tenth of the moments one of the replicas is
+    ``steered``: what may be done, and to which."""
     rng, told = random.Random(seed), Told()
     open_: dict[int, float] = {}
 
@@ -127,13 +131,16 @@ def played_live(
             if open_ and rng.random() < cancels:
                 gone = rng.choice(list(open_))
                 record.cancelled(gone, fleet.leave(gone, open_.pop(gone), now))
+            if steered and rng.random() < 0.1:
+                actions, places = steered
+                session.steer(rng.choice(actions), rng.choice(places), now)
         if number % 10 == 0:  # exactly when something happens
             now = max(now, min(fleet.due, now + 1.0))
             fleet.advance(now)
     while fleet.outstanding or (fleet.due < np.inf and not session.lasts):
         now = fleet.due + 0.01
         fleet.advance(now)
-    _, replay = record.finish(session.horizon(now))
+    _, replay = record.finish(session.horizon(now), session.steps)
     return session.record(prepare(replay)), told
 
 
@@ -162,6 +169,60 @@ def test_a_session_is_the_run_of_its_trace(name: str, cancels: float, tmp_path: 
         assert len(told[number]) == live.requests["generated"][number]
         if how == "exact":  # tokens that come together with drafts have one time
             np.testing.assert_allclose(list(dict.fromkeys(told[number])), times, rtol=1e-12)
+
+
+STEERED: dict[str, tuple[str, Sequence[Action], Sequence[int]]] = {
+    "replicas": ("three replicas", ("drain", "start", "start", "fail"), range(3)),
+    "in too little memory": ("too little memory", ("drain", *["start"] * 3, "fail"), [0]),
+    "pools": ("two pools", ("drain", "start", "start", "fail"), range(3)),
+    "pools of one phase": ("pools of one phase", ("drain", "start", "start"), range(3)),
+    "data ranks": ("data ranks", ("drain", *["start"] * 3, "fail"), [0]),
+    "a pipeline": ("pipeline", ("drain", "start"), [0]),
+    "with caches": ("prefix cache", ("drain", "start", "start", "fail"), [0]),
+    "drafts": ("drafts", ("drain", "start", "start", "fail"), [0]),
+    "while they scale themselves": ("scaled by itself", ("fail",), range(4)),
+    "while they fail": ("failing", ("drain", "start", "start"), range(3)),
+}
+"""A fleet of ``FLEETS``, what operators do, and to which of its replicas."""
+
+
+@pytest.mark.parametrize("cold", ["0s", "300ms"])
+@pytest.mark.parametrize("name", STEERED)
+def test_a_session_whose_replicas_are_steered_is_the_run_of_its_trace(
+    name: str, cold: str, tmp_path: Path
+) -> None:
+    fleet, actions, places = STEERED[name]
+    scenario = load_scenario(CHAT).override(FLEETS[fleet])
+    if name != "while they scale themselves":  # which has a cold start of its own
+        scenario = scenario.override(
+            {
+                "steering": {
+                    "steps": [{"at": "1s", "do": "drain", "pool": scenario.pools[0].name}],
+                    "cold_start": cold,
+                }
+            }
+        )
+    live, told = played_live(scenario, tmp_path / "run", 11, cancels=0.1, steered=(actions, places))
+    result = simulate(tmp_path / "run" / "scenario.yaml")
+    again = result.record
+    steps = again.scenario.steering
+    assert steps is not None
+    assert len(steps.steps) > 15
+    for table in ("plans", "requests", "gaps", "handed", "held", "lookups"):
+        mine, theirs = getattr(live, table), getattr(again, table)
+        assert mine.tobytes() == theirs.tobytes(), table
+    assert live.attempts is not None
+    assert again.attempts is not None
+    for table in ("failed", "outages", "chunks"):
+        assert getattr(live.attempts, table).tobytes() == getattr(again.attempts, table).tobytes()
+    assert Result(live).summary == result.summary
+    status = live.requests["status"].tolist()
+    assert status.count(COMPLETED) > 10
+    assert status.count(GAVE_UP) > 3
+    if "fail" in actions:
+        assert len(live.attempts.outages) > 1
+    for number in np.flatnonzero(live.requests["status"] == COMPLETED).tolist():
+        assert len(told[number]) >= live.requests["generated"][number]
 
 
 def test_a_session_that_is_cut_off_is_the_run_with_that_horizon(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ WITH: dict[str, tuple[dict[str, Any], str]] = {
         for one, other in (("pods", "percent"), ("percent", "p"))
     },
     "autoscaling.": (SCALED, "autoscaling.target=3"),
+    "steering.steps.": (BASE | {"steering": {"steps": [{"at": 5, "do": "drain"}]}}, "seed=42"),
+    "steering.cold_start": (BASE | {"steering": {"steps": [{"at": 5, "do": "drain"}]}}, "seed=42"),
+    "steering.": (BASE, "steering.cold_start=9s"),
     "admission.": (BASE | {"slo": {"ttft": "1s"}}, "admission.policy=deadline"),
     "transfer.": (APART, "transfer.min_prompt=null"),
     "failures.outages.": (OUT, "failures.outages.0.at=5min"),

@@ -230,7 +230,8 @@ def test_who_goes_away_leaves_the_engine(tmp_path: Path) -> None:
 
 def test_a_replica_fails_and_its_clients_are_told(tmp_path: Path) -> None:
     async def both() -> None:
-        async with serving(tmp_path / "run", {"fleet.replicas": 2}, speed=2.0) as live:
+        two = {"fleet.replicas": 2, "steering.cold_start": "0s"}
+        async with serving(tmp_path / "run", two, speed=2.0) as live:
             async with aiohttp.ClientSession() as session:
                 response = await session.post(f"{live.url}/v1/completions", json=LONG)
                 await response.content.readline()
@@ -254,6 +255,11 @@ def test_a_replica_fails_and_its_clients_are_told(tmp_path: Path) -> None:
         assert result.summary["infersim"]["failures"]["lost"] == 1
         (outage,) = result.summary["infersim"]["failures"]["outages"]
         assert outage["until_s"] > outage["since_s"] > 0
+        assert result.summary["infersim"]["failures"]["no_replica"] == 1
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.plans.tobytes() == again.record.plans.tobytes()
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
 
     asyncio.run(both())
 
@@ -394,9 +400,66 @@ def test_a_replica_of_a_fleet_that_scales_itself_fails_and_another_is_started(
     asyncio.run(both())
 
 
+def test_replicas_start_as_fast_as_the_scenario_says(tmp_path: Path) -> None:
+    """Before the first request at once; afterwards with a cold start, which a probe sees."""
+
+    async def both() -> None:
+        slow = {"fleet.replicas": 2, "steering.cold_start": "30s"}
+        async with serving(tmp_path / "run", slow, speed=50.0) as live:
+
+            async def healthy() -> int:
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(f"{live.url}/health") as response,
+                ):
+                    return int(response.status)
+
+            assert await healthy() == 200
+            await control(live, "scale", replicas=0)
+            assert await healthy() == 503
+            _, document = await control(live, "scale", replicas=1)
+            states = [each["state"] for each in document["replicas"]]
+            assert (states, await healthy()) == (["active", "drained"], 200)
+            assert (await ask(live, max_tokens=5))[0] == 200
+            await control(live, "scale", replicas=0)
+            assert (await ask(live, max_tokens=5))[0] == 503
+            _, document = await control(live, "scale", replicas=1)
+            states = [each["state"] for each in document["replicas"]]
+            assert (states, await healthy()) == (["starting", "drained"], 503)
+            begun = live.service.fleet.done_until
+            await until(live, "infersim:replica_up", (1.0).__eq__)
+            assert await healthy() == 200
+            assert (await ask(live, max_tokens=5))[0] == 200
+            result = live.result()
+        assert result.record.requests["status"].tolist() == [COMPLETED, GAVE_UP, COMPLETED]
+        assert result.record.requests["arrival"][2] >= begun + 30
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
+        steering = again.record.scenario.steering
+        assert steering is not None
+        assert [step.do for step in steering.steps] == ["drain", "drain", "start", "drain", "start"]
+        assert [step.at for step in steering.steps[:3]] == [0, 0, 0]
+
+    asyncio.run(both())
+
+
+def test_a_router_that_remembers_replicas_is_not_steered(tmp_path: Path) -> None:
+    async def both() -> None:
+        routed = {"fleet.replicas": 2, "router": "session-affinity"}
+        async with serving(tmp_path / "run", routed) as live:
+            for path in ("replicas/0/drain", "replicas/0/fail", "replicas/0/start"):
+                status, document = await control(live, path)
+                assert status == 409
+                assert "replicas that come and go" in document["error"]["message"]
+            assert (await control(live, "scale", replicas=1))[0] == 409
+
+    asyncio.run(both())
+
+
 def test_an_autoscaler_follows_the_queue(tmp_path: Path) -> None:
     """As Kubernetes does it: the metric a replica over its target, rounded up."""
-    few = {"fleet.replicas": 4, "scheduler.max_num_seqs": 2}
+    few = {"fleet.replicas": 4, "scheduler.max_num_seqs": 2, "steering.cold_start": "500ms"}
 
     async def both() -> None:
         async with serving(tmp_path / "run", few, speed=2.0) as live:
@@ -406,7 +469,10 @@ def test_an_autoscaler_follows_the_queue(tmp_path: Path) -> None:
             ]
             waiting = await until(live, "vllm:num_requests_waiting", lambda value: value > 2)
             wanted = min(4, -(-int(waiting) // 2))
-            await control(live, "scale", replicas=wanted)
+            _, document = await control(live, "scale", replicas=wanted)
+            states = [each["state"] for each in document["replicas"]]
+            assert states == ["active", *["starting"] * (wanted - 1), *["drained"] * (4 - wanted)]
+            await until(live, "infersim:replica_up", float(wanted).__eq__)
             more = [
                 asyncio.create_task(ask(live, max_tokens=300, ignore_eos=True)) for _ in "x" * 6
             ]
@@ -415,6 +481,9 @@ def test_an_autoscaler_follows_the_queue(tmp_path: Path) -> None:
         replicas = result.record.requests["replica"].tolist()
         assert set(replicas[:10]) == {0}
         assert {1} <= set(replicas[10:]) <= set(range(wanted))
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
 
     asyncio.run(both())
 

@@ -1,0 +1,141 @@
+"""Drains, starts and fails replicas of a fleet, at times that a scenario gives or while it serves.
+
+A replica that is drained takes no new requests and serves those it has. One that fails loses them,
+and its memory. One that is started takes requests again: at once if it still serves some, else it
+starts anew, empty, and is ready after its cold start; at time 0 there is none. In a pool that
+scales itself replicas can only fail, and another is started at once. At one instant this comes
+with the failures of a scenario, before clients give up. Times in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Literal, NamedTuple
+
+import simpy
+
+from sim.loop.autoscaler import Autoscaler, ScaledPool
+from sim.loop.clients import Clients
+from sim.loop.clock import FAILURE, Alarm, Process
+from sim.loop.fleet import Fleet
+
+Action = Literal["drain", "start", "fail"]
+
+
+class Command(NamedTuple):
+    """``do`` that to the replica at that ``place`` of the fleet, ``at`` a time."""
+
+    at: float
+    do: Action
+    place: int
+
+
+class SteeredReplica(NamedTuple):
+    """How long it takes to start (``cold_start``, s), whether it ``keeps`` what its caches hold
+    when it does, and its pool and place in it where that is ``scaled``."""
+
+    cold_start: float
+    keeps: bool
+    scaled: tuple[ScaledPool, int] | None
+
+
+class Steerer:
+    """Plays commands on the ``replicas`` of ``fleet``, by their place in it. ``scaler`` scales the
+    pools that scale themselves."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        fleet: Fleet,
+        clients: Clients,
+        scaler: Autoscaler | None,
+        replicas: Sequence[SteeredReplica],
+    ) -> None:
+        self.failed: set[int] = set()
+        self.drained: set[int] = set()
+        self._env, self._fleet, self._clients, self._scaler = env, fleet, clients, scaler
+        self._replicas = replicas
+        self._coming: list[tuple[float, int, Command]] = []
+        self._numbers = count()
+        self._starting: list[tuple[float, int]] = []  # a heap: when they are ready
+        self._wakes = -math.inf
+        self._alarm = Alarm(env)
+        self._alarm.start(self._process())
+
+    @property
+    def starting(self) -> set[int]:
+        """Places of replicas that are not ready yet."""
+        return {place for _, place in self._starting}
+
+    def add(self, command: Command) -> None:
+        """``command`` is to be played, now or later."""
+        heappush(self._coming, (command.at, next(self._numbers), command))
+        if command.at < self._wakes:
+            self._wakes = command.at
+            self._alarm.move(command.at, FAILURE)
+
+    def _process(self) -> Process:
+        env, starting, coming = self._env, self._starting, self._coming
+        while True:
+            ready = starting[0][0] if starting else math.inf
+            self._wakes = min(ready, coming[0][0] if coming else math.inf)
+            yield self._alarm.at(self._wakes, FAILURE)
+            self._wakes = -math.inf  # while it does not wait
+            while starting and starting[0][0] <= env._now:
+                self._begin(heappop(starting)[1])
+            while coming and coming[0][0] <= env._now:
+                _, _, (_, do, place) = heappop(coming)
+                {"drain": self._drain, "start": self._start, "fail": self._fail}[do](place)
+            self._fleet.without("drained", self.drained)
+
+    def _drain(self, place: int) -> None:
+        self._stay(place)
+        if place not in self.failed:
+            self.drained.add(place)
+
+    def _start(self, place: int) -> None:
+        failed = place in self.failed
+        if place in self.starting or not (failed or place in self.drained):
+            return
+        if not failed and self._fleet.replicas[place].outstanding:
+            self.drained.discard(place)
+            return
+        now, takes = self._env._now, self._replicas[place].cold_start
+        if now and takes:
+            heappush(self._starting, (now + takes, place))
+        else:
+            self._begin(place)
+
+    def _begin(self, place: int) -> None:
+        """The replica is ready."""
+        if place in self.failed:
+            self.failed.discard(place)
+            self._clients.revive(place)
+        elif not self._replicas[place].keeps:
+            self._clients.renew(place)
+        self.drained.discard(place)
+
+    def _fail(self, place: int) -> None:
+        if (scaled := self._replicas[place].scaled) is not None:
+            self._lose(place, *scaled)
+            return
+        self._stay(place)
+        if place not in self.failed:
+            self.failed.add(place)
+            self._clients.fail(place)
+
+    def _lose(self, place: int, pool: ScaledPool, at: int) -> None:
+        """A replica of a pool that scales itself fails, if it is there."""
+        if at in pool.ready or at in pool.stopping:
+            assert self._scaler is not None
+            self._clients.fail(place)
+            self._scaler.lose(pool, at, self._fleet.replicas[place])
+            self._clients.revive(place)
+
+    def _stay(self, place: int) -> None:
+        """A replica that starts does not any more."""
+        self._starting[:] = [each for each in self._starting if each[1] != place]
+        self._starting.sort()
