@@ -174,8 +174,8 @@ assert (whole["status"], whole["tokens"]) == (200, 100)  # the other replica ser
 #
 # When the server stops, what it served has the directory of any other run: `infersim
 # report` draws it, `infersim compare` puts it next to others, and its `scenario.yaml`
-# simulates the same arrivals again, also those of clients that went away. Nothing that
-# failed is counted as served.
+# simulates the same arrivals again, clients that went away and the replica that died
+# included. Nothing that failed is counted as served.
 
 # %%
 server.send_signal(signal.SIGINT)
