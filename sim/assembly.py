@@ -132,7 +132,7 @@ def make_steerer(
     clients: Clients,
     scaler: Autoscaler | None,
 ) -> Steerer:
-    """What steers the replicas of ``fleet`` as the scenario says, and as it is told."""
+    """What steers the replicas of ``fleet`` as the scenario says, and as operators do meanwhile."""
     steering, autoscaling = setup.scenario.steering, setup.scenario.autoscaling or Autoscaling()
     replicas: list[SteeredReplica] = []
     first: dict[str | None, int] = {None: 0}  # the only pool need not be named
