@@ -83,6 +83,17 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "kv_cache.block_size": 2,
         "kv_cache.num_gpu_blocks": 95,
     },
+    "lpm": {
+        "scheduler.policy": "sglang",
+        "scheduler.order": "lpm",
+        "scheduler.max_tokens": 1,
+        "scheduler.schedule_conservativeness": 0.01,
+        "scheduler.async_scheduling": False,
+        "kv_cache.enable_prefix_caching": True,
+        "kv_cache.block_size": 2,
+        "kv_cache.num_gpu_blocks": 95,
+        "workload.shared_prefix": {"tokens": 40, "groups": 2},
+    },
     "no-evict": {"scheduler.policy": "guaranteed-no-evict", "scheduler.max_tokens": 100},
     "max-utilization": {"scheduler.policy": "max-utilization", "kv_cache.num_gpu_blocks": 18},
     "async": {"scheduler.async_scheduling": True},
@@ -349,7 +360,7 @@ IN_FLIGHT = "is not simulated with several batches in flight"
 CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
-OWN_RULES = ("sglang", "sglang-retracting", "no-evict", "max-utilization")
+OWN_RULES = ("sglang", "sglang-retracting", "lpm", "no-evict", "max-utilization")
 TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace", "cancelled-trace")
 TALKS = ("sessions", "tool-sessions")
 UNCACHED = {
@@ -457,7 +468,9 @@ UNFAILING: Mapping[str, str] = {
 
 UNSHED: Mapping[str, str] = {
     **dict.fromkeys(("static", "request"), "admission is not modelled for"),
-    **dict.fromkeys(("sjf", "priority", "edf", "fair"), "admission is not modelled for the order"),
+    **dict.fromkeys(
+        ("sjf", "priority", "edf", "fair", "lpm"), "admission is not modelled for the order"
+    ),
     **dict.fromkeys(
         ("pipeline", "data-parallel", "deepep", "cadence"), "for data ranks or a pipeline"
     ),
@@ -505,7 +518,9 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("async", "priority"): AHEAD,
     ("async", "edf"): AHEAD,
     ("cached-trace", "joint-lengths"): LENGTHS_TWICE,
-    **{("shared-prefix", name): "a trace replaces shared_prefix" for name in TRACES},
+    **dict.fromkeys(product(("shared-prefix", "lpm"), TRACES), "a trace replaces shared_prefix"),
+    **{("lpm", name): UNCACHED[name] for name in ("linear", "mamba")},
+    **dict.fromkeys(product(("lpm",), ("windows", "chunks")), "SGLang's is not modelled for"),
     **dict.fromkeys(product(("ramp", "diurnal"), TALKS), "arrivals with sessions are not"),
     **dict.fromkeys(product(TALKS, TRACES), "a trace replaces sessions"),
     **{pair: why for name, why in UNCACHED.items() for pair in both("sessions", name)},
@@ -544,7 +559,8 @@ REFUSED: Mapping[tuple[str, str], str] = {
     },
     ("lost", "steered"): "give one of the two",
     **dict.fromkeys(
-        product(("sglang", "sglang-retracting"), IMPATIENT), "whose estimates count on requests"
+        product(("sglang", "sglang-retracting", "lpm"), IMPATIENT),
+        "whose estimates count on requests",
     ),
     **dict.fromkeys(product(PHASES, IMPATIENT), "not modelled for pools of one phase"),
     **dict.fromkeys(product(SCALED, IMPATIENT), "not modelled for pools that are scaled"),

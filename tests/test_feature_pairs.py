@@ -60,6 +60,7 @@ def test_what_cannot_be_had_together_is_refused_in_words(pair: tuple[str, str]) 
         (("prefill-first", "tiny-memory"), "preempted"),
         (("priority", "tiny-memory"), "preempted"),
         (("sglang-retracting",), "preempted"),
+        (("lpm",), "leapt"),
         (("sglang",), "leapt"),
         (("async",), "leapt"),
         (("rejecting",), "rejected"),
@@ -92,8 +93,7 @@ def test_a_pair_is_run_refused_or_of_alternatives() -> None:
 def test_every_policy_and_arrival_law_has_a_row() -> None:
     loaded = [scenario_of((name,)) for name in FEATURES]
     assert {s.scheduler.batching for s in loaded} == {"static", "request", "continuous"}
-    orders = {name for name in ORDERS if not ORDERS[name].by_prefix}  # lpm needs SGLang's tree
-    assert {s.scheduler.order for s in loaded} == orders
+    assert {s.scheduler.order for s in loaded} == set(ORDERS)
     assert {s.kv_cache.allocator for s in loaded} == {"paged", "contiguous"}
     assert {s.router for s in loaded if s.replicas > 1} == set(ROUTERS)
     kinds = {s.workload.arrivals.kind for s in loaded if s.workload.arrivals is not None}

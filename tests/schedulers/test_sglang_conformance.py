@@ -16,6 +16,7 @@ from calibrate.observers.batches import Asked, BatchStep
 from calibrate.observers.sglang_batches import SglangRecording, record
 from sim.errors import UsageError
 from tests.conformance.replay import assert_same_steps, computed_in
+from tests.conformance.sglang_chance import draw
 from tests.conformance.sglang_replay import replay_sglang
 from tests.places import ROOT
 
@@ -86,6 +87,15 @@ def test_the_recordings_with_hits_cover_what_matters() -> None:
         more = found(recording.requests, replay_sglang(ample, recording.requests))
         starved += more > found(recording.requests, recording.steps)
     assert starved >= 5  # what was evicted would have been found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_page_or_lock_is_lost_on_random_requests(seed: int) -> None:
+    settings, requests = draw(seed)
+    steps = replay_sglang(settings, requests)  # which checks the tree and the pages in each step
+    assert sorted(n for step in steps for n in step.finished) == list(range(len(requests)))
+    if not any(step.preempted for step in steps):
+        assert found(requests, steps) >= 0
 
 
 def found(requests: Sequence[Asked], steps: Sequence[BatchStep]) -> int:
