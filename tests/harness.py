@@ -102,8 +102,9 @@ def delivered(scheduler: Scheduler, request: Request, times: list[float]) -> lis
     batch = scheduler.decoding
     if not isinstance(batch, Sampled):
         return times
-    done, gained = batch.iteration - request.joined, batch.courses[request].gained
-    gains = np.diff(gained[done : done + len(times) + 1])
+    course = batch.courses[request]
+    done = batch.iteration - request.joined - course.since
+    gains = np.diff(course.gained[done : done + len(times) + 1])
     return [time for time, gain in zip(times, gains.tolist(), strict=True) for _ in range(gain)]
 
 

@@ -220,12 +220,14 @@ class CostModel(Timer):
         """``iteration`` where tokens are drafted: the target's pass over all of them, and what
         makes the next ones."""
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
-        prompts, outputs = sum(part.tokens for part in parts), sequences + len(parts)
-        checked, drafted = self._drafts_of(outputs)
-        decoded = sequences * (1 + checked)
-        tokens, rows = decoded + prompts, decoded + len(parts)
-        gpu = self._kernels(tokens, rows) + prefill
-        gpu += drafting.seconds(tokens, outputs, drafted, self._of_others())
+        outputs = sequences + len(parts)
+        checked, drafted = self._drafts or self._drafts_of(outputs)
+        decoded = tokens = sequences * (1 + checked)
+        for part in parts:
+            tokens += part.tokens
+        gpu = self._kernels(tokens, decoded + len(parts)) + prefill
+        others = None if self._others is None else (self._others, self._others_requests)
+        gpu += drafting.seconds(tokens, outputs, drafted, others)
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
             kept = self._attention_lines
@@ -263,7 +265,10 @@ class CostModel(Timer):
 
     def _kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention."""
-        seconds = self._own_kernels(tokens, outputs)
+        try:
+            seconds = self._token_seconds[tokens] + self._output_seconds[outputs]
+        except IndexError:  # larger than any before
+            seconds = self._own_kernels(tokens, outputs)
         return seconds if self._ranks == 1 else seconds + self._kernels_of_all(tokens)
 
     def _kernels_of_all(self, tokens: int) -> float:

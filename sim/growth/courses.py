@@ -8,7 +8,8 @@ iteration is a sum over courses, which are added when requests join and taken of
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,40 +20,42 @@ from sim.specs.speculation import Speculation
 
 Counts = NDArray[np.int64]
 
-NOTHING: Counts = np.zeros(1, dtype=np.int64)
-"""What is gained after no iteration."""
-
 FIRST = 1024
 """Iterations for which sums are kept to begin with."""
 
 
 class DraftCourse:
-    """What a request gains while it stays in a batch: ``gained[i]`` tokens after i iterations, from
-    0 to all that it lacks. Of its last iteration ``cut`` accepted drafts are too many. ``right`` is
-    how many drafts in a row are right in each iteration, of the most that are ever made."""
+    """What a request gains while it stays in a batch: ``gained[i]`` tokens after ``since`` + i
+    iterations, up to all ``lacks`` that it lacked; ``before`` are those of one iteration less. Of
+    its ``last`` iteration ``cut`` accepted drafts are too many. ``right`` is how many drafts in a
+    row are right in each iteration, of the most that are ever made, and ``drafts`` how many are
+    checked."""
 
-    __slots__ = ("cut", "gained", "last", "right")
+    __slots__ = ("before", "cut", "drafts", "gained", "lacks", "last", "right", "since")
 
     def __init__(self, right: Counts, lacks: int, drafts: int, most: int) -> None:
-        self.right = right
-        self.cut = self.last = 0
-        self.gained = NOTHING
-        self.go_on(0, lacks, drafts, most)
-
-    def go_on(self, done: int, lacks: int, drafts: int, most: int) -> None:
-        """``done`` iterations are past, and ``lacks`` tokens to come, with so many ``drafts`` in
-        each iteration from now on, of the ``most`` that are ever made."""
-        right, gained = self.right[done : done + lacks], self.gained
+        self.right, self.lacks, self.drafts = right, lacks, drafts
+        self.since = self.before = 0
         reached = (right + 1 if drafts == most else np.minimum(right, drafts) + 1).cumsum()
-        more = int(reached.searchsorted(lacks)) + 1
-        self.last = last = done + more
-        self.gained = np.empty(last + 1, dtype=np.int64)
-        self.gained[: done + 1] = gained[: done + 1]
-        self.gained[done + 1 :] = reached[:more]
-        if done:
-            self.gained[done + 1 :] += gained[done]
-        self.cut = int(reached[more - 1]) - lacks
-        self.gained[last] -= self.cut
+        self._follow(reached, int(reached.searchsorted(lacks)) + 1, 0, 0)
+
+    def turn(self, done: int, drafts: int) -> int:
+        """From now on, ``done`` iterations after it began, it is laid anew for so many ``drafts``;
+        returns the tokens that it has by now."""
+        at, self.drafts = done - self.since, drafts
+        if at:
+            self.before, self.since = int(self.gained[at - 1]), done
+        return int(self.gained[at])
+
+    def _follow(self, reached: Counts, more: int, beyond: int, now: int) -> None:
+        """It has ``now`` tokens, and gets ``reached`` less ``beyond`` in sum in the ``more``
+        iterations that are left."""
+        self.last = self.since + more
+        gained = self.gained = np.empty(more + 1, dtype=np.int64)
+        gained[0] = now
+        np.subtract(reached[:more], beyond - now, out=gained[1:])
+        self.cut = int(gained[more]) - self.lacks
+        gained[more] = self.lacks
 
 
 class DraftCourses:
@@ -67,8 +70,9 @@ class DraftCourses:
     >>> always.begin(request).gained.tolist()
     [0, 3, 6, 8]
     >>> always.drafts = 1
-    >>> always.turn(request, 1).gained.tolist()  # after the first iteration
-    [0, 3, 5, 7, 8]
+    >>> always.turn([(request, 1)])  # after the first iteration
+    >>> always[request].gained.tolist()
+    [3, 5, 7, 8]
     """
 
     def __init__(self, speculation: Speculation, seed: int) -> None:
@@ -90,22 +94,37 @@ class DraftCourses:
         """The acceptance length with as many drafts as there are at present."""
         return self.speculation.length_of(self.drafts)
 
-    def begin(self, request: Request) -> DraftCourse:
-        """The course of ``request``, which joins a batch and lacks at least one token."""
+    def begin(self, request: Request, drafts: int | None = None) -> DraftCourse:
+        """The course of ``request``, which joins a batch and lacks at least one token, for so many
+        ``drafts`` (None: as at present)."""
         lacks = request.output_tokens - request.generated
         past = self._past.get(request, 0)
         drawn = self._generator(request.id).random(past + lacks)
         right = self._most - self._rates.searchsorted(drawn[past:] if past else drawn, "right")
-        course = self._now[request] = DraftCourse(right, lacks, self.drafts, self._most)
+        drafts = self.drafts if drafts is None else drafts
+        course = self._now[request] = DraftCourse(right, lacks, drafts, self._most)
         return course
 
-    def turn(self, request: Request, done: int) -> DraftCourse:
-        """The course of ``request`` from now on, ``done`` iterations after it began, when the
-        number of drafts has changed."""
-        course = self._now[request]
-        lacks = int(course.gained[-1] - course.gained[done])
-        course.go_on(done, lacks, self.drafts, self._most)
-        return course
+    def turn(self, members: Sequence[tuple[Request, int]]) -> None:
+        """Lay the courses of ``members`` anew, so many iterations after each began, when the number
+        of drafts has changed."""
+        turned = [(self._now[request], done) for request, done in members]
+        held = [course.turn(done, self.drafts) for course, done in turned]
+        rests = [course.lacks - now for (course, _), now in zip(turned, held, strict=True)]
+        right = np.concatenate(
+            [c.right[done : done + rest] for (c, done), rest in zip(turned, rests, strict=True)]
+        )
+        if self.drafts < self._most:
+            np.minimum(right, self.drafts, out=right)
+        right += 1
+        reached = right.cumsum()
+        starts = [0, *accumulate(rests[:-1])]
+        beyond = [0, *reached[[start - 1 for start in starts[1:]]].tolist()]
+        ends = reached.searchsorted([a + b for a, b in zip(beyond, rests, strict=True)]).tolist()
+        for (course, _), now, start, end, past in zip(
+            turned, held, starts, ends, beyond, strict=True
+        ):
+            course._follow(reached[start : end + 1], end - start + 1, past, now)
 
     def end(self, request: Request, iterations: int) -> None:
         """``request`` leaves its batch after so many of them."""
@@ -117,7 +136,8 @@ class DraftCourses:
 
 
 class Upcoming:
-    """Whole numbers by iteration, for the iterations that are to come: sums over courses."""
+    """Whole numbers by iteration, now and for those that are to come: sums over courses of what
+    each has reached by then. A course that ends has to be taken off before the next iteration."""
 
     __slots__ = ("_base", "_sums")
 
@@ -129,13 +149,19 @@ class Upcoming:
         """Forget all of them."""
         self._sums[:] = 0
 
-    def add(self, now: int, amounts: NDArray[np.signedinteger[Any]]) -> None:
-        """Add one amount for each iteration from ``now`` on; what was before is forgotten."""
+    def add(self, now: int, reached: Counts) -> None:
+        """A course that has ``reached`` the first of these by now, and the others later; what was
+        before is forgotten."""
         first = now - self._base
-        last = first + len(amounts)
-        if last > len(self._sums):
-            first, last = self._move(now, len(amounts))
-        self._sums[first:last] += amounts
+        last = first + len(reached)
+        if last >= len(self._sums):
+            first, last = self._move(now, len(reached))
+        self._sums[first:last] += reached
+
+    def take_off(self, now: int, reached: Counts) -> None:
+        """A course that was added, from now on."""
+        first = now - self._base
+        self._sums[first : first + len(reached)] -= reached
 
     def _move(self, now: int, more: int) -> tuple[int, int]:
         """Put ``now`` first, with room for twice as much as is needed."""
@@ -146,22 +172,18 @@ class Upcoming:
         self._base = now
         return 0, more
 
-    def at(self, iteration: int) -> int:
-        """The number of one iteration."""
-        place = iteration - self._base
-        return int(self._sums[place]) if place < len(self._sums) else 0
-
-    def total(self, now: int, iterations: int) -> int:
-        """The sum over the next so many."""
-        place = now - self._base
-        if iterations == 1:
-            return self.at(now)
-        return int(self._sums[place : place + iterations].sum())
+    def gain(self, now: int, iterations: int) -> int:
+        """By how much the sum grows in the next so many."""
+        place, number = now - self._base, self._sums.item
+        found: int = number(place + iterations) - number(place)
+        return found
 
     def within(self, now: int, iterations: int, limit: int) -> int:
-        """How many of the next so many iterations have a sum of at most ``limit``."""
-        place = now - self._base
-        reached = self._sums[place : place + iterations].cumsum()
-        if not len(reached) or reached[-1] <= limit:
+        """How many of the next so many iterations let a sum that never falls grow by at most
+        ``limit``."""
+        place, sums = now - self._base, self._sums
+        most = int(sums[place]) + limit
+        if sums[place + iterations] <= most:
             return iterations
-        return int(reached.searchsorted(limit, "right"))
+        reached = sums[place + 1 : place + iterations + 1]
+        return int(reached.searchsorted(most, "right"))

@@ -78,15 +78,16 @@ class Sampled(Steady):
         """So many drafts of each member are checked in an iteration from now on."""
         self.courses.drafts = drafts
         self._ahead.clear()
+        now, courses = self.iteration, self.courses
+        members = [r for _, _, joins, r in self._finishes if r.joined >= 0 and r.joins == joins]
         finishes: list[tuple[int, int, int, Request]] = []
-        for _, number, joins, request in self._finishes:
-            if request.joined < 0 or request.joins != joins:
-                continue
-            done = self.iteration - request.joined
-            course = self.courses.turn(request, done)
-            gained = course.gained
-            self._ahead.add(self.iteration, gained[done + 1 :] - gained[done:-1])
-            finishes.append((request.joined + course.last, number, joins, request))
+        turning = [(r, now - r.joined) for r in members if courses[r].drafts != drafts]
+        if turning:
+            courses.turn(turning)
+        for request in members:
+            course = courses[request]
+            self._ahead.add(now, course.gained)
+            finishes.append((request.joined + course.last, request.id, request.joins, request))
         heapify(finishes)
         self._finishes = finishes
         self.next_finish = finishes[0][0] if finishes else NEVER
@@ -98,9 +99,8 @@ class Sampled(Steady):
 
     def join(self, request: Request, now: float) -> None:
         """``request`` got its first token (again, after a preemption) and has more to come."""
-        course = self.courses.begin(request)
-        gained = course.gained
-        self._ahead.add(self.iteration, gained[1:] - gained[:-1])
+        course = self.courses.begin(request, self.drafted)
+        self._ahead.add(self.iteration, course.gained)
         self.changes += 1
         super().join(request, now)
 
@@ -110,12 +110,16 @@ class Sampled(Steady):
 
     def gained(self, request: Request) -> int:
         """Tokens that a member got since it joined; they are not yet written into it."""
-        return int(self.courses[request].gained[self.iteration - request.joined])
+        course = self.courses[request]
+        found: int = course.gained.item(self.iteration - request.joined - course.since)
+        return found
 
     def gained_after(self, request: Request, iterations: int) -> int:
         """Tokens that a member will have got so many iterations on."""
-        done = self.iteration - request.joined + iterations
-        return int(self.courses[request].gained[done])
+        course = self.courses[request]
+        place = self.iteration - request.joined + iterations - course.since
+        found: int = course.gained.item(place)
+        return found
 
     def tokens_of(self, number: int) -> int:
         """Tokens that the members get, summed, in the iteration after so many more."""
@@ -130,29 +134,32 @@ class Sampled(Steady):
 
     def context_after(self, iterations: int) -> int:
         """KV tokens that the members hold, summed, so many iterations on."""
-        return self.context + self._ahead.total(self.iteration, iterations)
+        return self.context + self._ahead.gain(self.iteration, iterations)
 
     def leave(self, request: Request) -> None:
         """Take ``request`` out and write its progress into it."""
-        done, gained = self.iteration - request.joined, self.courses[request].gained
-        self._ahead.add(self.iteration, gained[done:-1] - gained[done + 1 :])
+        done, course = self.iteration - request.joined, self.courses[request]
+        self._ahead.take_off(self.iteration, course.gained[done - course.since :])
         self.changes += 1
         super().leave(request)
         self.courses.end(request, done)
 
     def advance(self, iterations: int, end: float) -> None:
         """``iterations`` decode iterations have run, the last of them until ``end``."""
-        self.delivered = self._ahead.total(self.iteration, iterations)
-        self.accepted = self.delivered - iterations * self.size
+        delivered = self.delivered = self._ahead.gain(self.iteration, iterations)
+        self.accepted = delivered - iterations * self.size
         super().advance(iterations, end)
-        self.context += self.delivered - iterations * self.size
+        self.context += self.accepted
 
     def pop_finished(self) -> list[Request]:
         """Take out the members that have all their tokens, by id within one iteration."""
         finished = super().pop_finished()
+        if not finished:
+            return finished
         for request in finished:
             course = self.courses[request]
             self.accepted += course.cut
+            self._ahead.take_off(self.iteration, course.gained[-1:])
             self.courses.end(request, course.last)
-        self.changes += bool(finished)
+        self.changes += 1
         return finished

@@ -16,16 +16,15 @@ class DraftsTimer(Timer):
         assert isinstance(batch, Sampled)
         self._timer, self._batch = timer, batch
 
-    def _now(self) -> Timer:
-        batch = self._batch
-        return self._timer.drafting(batch.courses.drafts, batch.drafted)
-
     def line(self, sequences: int, context: int) -> Line:
         """With the drafts of this iteration."""
-        return self._now().line(sequences, context)
+        batch = self._batch
+        return self._timer.drafting(batch.courses.drafts, batch.drafted).line(sequences, context)
 
     def iteration(
         self, sequences: int, context: int, parts: Sequence[Part], admitted: int
     ) -> tuple[float, float, float]:
         """The same."""
-        return self._now().iteration(sequences, context, parts, admitted)
+        batch = self._batch
+        timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
+        return timer.iteration(sequences, context, parts, admitted)

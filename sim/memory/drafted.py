@@ -16,10 +16,28 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sim.growth.courses import Counts, DraftCourses, Upcoming
+from sim.growth.courses import Counts, DraftCourse, DraftCourses, Upcoming
 from sim.memory.caching import CachingAllocator
 from sim.memory.paged import PagedAllocator
 from sim.request import Request
+
+
+class Growing:
+    """A sequence that decodes: it ``joined`` at that iteration with so many tokens ``held``, and
+    has ``blocks[i]`` blocks i iterations after the one called ``opened``, when its ``course`` was
+    laid last."""
+
+    __slots__ = ("blocks", "course", "held", "joined", "opened")
+
+    blocks: Counts
+
+    def __init__(self, now: int, held: int, course: DraftCourse) -> None:
+        self.joined = self.opened = now
+        self.held, self.course = held, course
+
+    def place(self, now: int) -> int:
+        """The place of that iteration in its course."""
+        return now - self.joined - self.course.since
 
 
 class DraftedAllocator(PagedAllocator):
@@ -39,8 +57,7 @@ class DraftedAllocator(PagedAllocator):
         self._ahead = Upcoming()  # blocks that are opened
         self._beyond: dict[Request, int] = {}  # blocks for drafts, of those that do not decode
         self._promised: dict[Request, int] = {}  # the same that a request will need, once loaded
-        # of those that do: since when, their tokens and their blocks after each iteration
-        self._growing: dict[Request, tuple[int, Counts, Counts]] = {}
+        self._growing: dict[Request, Growing] = {}  # those that do
 
     @property
     def _wanted(self) -> int:
@@ -115,43 +132,65 @@ class DraftedAllocator(PagedAllocator):
 
     def join(self, request: Request) -> None:
         """``request`` starts to decode, on the course that has begun for it."""
-        held = self._held[request] + self._courses[request].gained
-        opened = -(-self._held[request] // self.block_size) + self._beyond.pop(request)
-        self._grow_along(request, held, opened, 0)
+        held = self._held[request]
+        opened = -(-held // self.block_size) + self._beyond.pop(request)
+        course = self._courses[request]
+        growing = self._growing[request] = Growing(self._grown, held, course)
+        self._open(growing, opened)
         self._decoding += 1
 
-    def _grow_along(self, request: Request, held: Counts, opened: int, done: int) -> None:
-        """``request`` holds so many tokens after each iteration, and has ``opened`` blocks after
-        those that are ``done``."""
-        blocks = np.empty(len(held), dtype=np.int64)
-        blocks[done] = opened
-        needed = np.minimum(held[done:-1] + self._wanted, self._longest)
-        blocks[done + 1 :] = -(-needed // self.block_size)
-        if blocks[done + 1] < opened:
-            np.maximum(blocks[done + 1 :], opened, out=blocks[done + 1 :])
-        self._ahead.add(self._grown, blocks[done + 1 :] - blocks[done:-1])
-        self._growing[request] = self._grown - done, held, blocks
+    def _open(self, growing: Growing, opened: int) -> None:
+        """A sequence has ``opened`` blocks now, and opens others along its course."""
+        gained, wanted = growing.course.gained, growing.held + self._wanted
+        blocks = growing.blocks = np.empty(len(gained), dtype=np.int64)
+        blocks[0], later = opened, blocks[1:]
+        np.add(gained[:-1], wanted, out=later)
+        if wanted + growing.course.lacks > self._longest:
+            np.minimum(later, self._longest, out=later)
+        later += self.block_size - 1
+        later //= self.block_size
+        if later[0] < opened:
+            np.maximum(later, opened, out=later)
+        self._ahead.add(self._grown, blocks)
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing."""
-        since, held, blocks = self._growing.pop(request)
-        done = self._grown - since
-        self._ahead.add(self._grown, blocks[done:-1] - blocks[done + 1 :])
-        tokens = self._held[request] = int(held[done])
-        self._beyond[request] = int(blocks[done]) - -(-tokens // self.block_size)
+        growing = self._growing.pop(request)
+        place = growing.place(self._grown)
+        self._ahead.take_off(self._grown, growing.blocks[place:])
+        tokens = self._held[request] = growing.held + int(growing.course.gained[place])
+        self._beyond[request] = int(growing.blocks[place]) - -(-tokens // self.block_size)
         self._decoding -= 1
 
     def redraft(self) -> None:
         """The courses of those that decode have changed from now on: another number of drafts."""
+        now, wanted, growing = self._grown, self._wanted, list(self._growing.values())
         self._ahead.clear()
-        for request, (since, held, blocks) in self._growing.items():
-            done = self._grown - since
-            later = held[0] + self._courses[request].gained
-            self._grow_along(request, later, int(blocks[done]), done)
+        if not growing:
+            return
+        courses = [each.course.gained for each in growing]
+        lengths = [len(course) for course in courses]
+        needed = np.concatenate(courses)
+        needed += np.repeat([each.held + wanted for each in growing], lengths)
+        np.minimum(needed, self._longest, out=needed)
+        needed += self.block_size - 1
+        needed //= self.block_size
+        blocks = np.empty_like(needed)
+        blocks[1:] = needed[:-1]  # an iteration needs them for what was gained before it
+        end = 0
+        for each, length in zip(growing, lengths, strict=True):
+            start, end = end, end + length
+            opened = each.blocks.item(now - each.opened)
+            own = each.blocks = blocks[start:end]
+            own[0], each.opened = opened, now
+            if needed.item(start) < opened:
+                np.maximum(own, opened, out=own)
+            self._ahead.add(now, own)
 
     def grow(self, iterations: int) -> bool:
         """Open the blocks that the next ``iterations`` decode iterations need, if all are free."""
-        reserved = self.reserved + self.growth(iterations)
+        opened = self._ahead.gain(self._grown, iterations)
+        reserved = self.reserved + opened * self.block_size
         if reserved > self.capacity:
             self._lack()
             return False
@@ -161,7 +200,7 @@ class DraftedAllocator(PagedAllocator):
 
     def growth(self, iterations: int) -> int:
         """The blocks that the next ``iterations`` decode iterations open, in tokens."""
-        return self._ahead.total(self._grown, iterations) * self.block_size if iterations else 0
+        return self._ahead.gain(self._grown, iterations) * self.block_size if iterations else 0
 
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free blocks can feed."""
@@ -172,11 +211,13 @@ class DraftedAllocator(PagedAllocator):
         assert self._beyond.keys() | self._growing.keys() == owners.keys()
         assert 0 <= self.reserved <= self.capacity
         beyond = dict(self._beyond)
-        for request, (since, held, blocks) in self._growing.items():
-            tokens = int(held[self._grown - since])
+        for request, growing in self._growing.items():
+            course, place = growing.course, growing.place(self._grown)
+            tokens = growing.held + int(course.gained[place])
             assert owners[request] == (tokens, True), (request, owners[request], tokens)
-            assert len(held) == len(blocks) == self._courses[request].last + 1
-            beyond[request] = int(blocks[self._grown - since]) - -(-tokens // self.block_size)
+            assert course is self._courses[request]
+            assert len(course.gained) == len(growing.blocks) == course.last + 1 - course.since
+            beyond[request] = int(growing.blocks[place]) - -(-tokens // self.block_size)
         assert all(blocks >= 0 for blocks in beyond.values()), beyond
         before, slack = dict(self._held), sum(beyond.values()) * self.block_size
         self._held |= {request: owners[request][0] for request in self._growing}
@@ -206,9 +247,11 @@ class DraftedCachingAllocator(DraftedAllocator, CachingAllocator):
         """Tokens of ``request`` in the cache by now, beyond those from before it decoded."""
         if request not in self._growing:
             return 0
-        since, held, _ = self._growing[request]
-        done = self._grown - since
-        return int(held[done - 1] - held[0]) + 1 if done else 0
+        growing = self._growing[request]
+        course, place = growing.course, growing.place(self._grown)
+        if self._grown == growing.joined:
+            return 0
+        return (int(course.gained[place - 1]) if place else course.before) + 1
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing; what its last iteration accepted is not in the cache."""

@@ -33,8 +33,8 @@ class DraftsByBatch(ChunkedPrefill):
             self.kv.redraft()
         plan = super().schedule(now)
         if plan is not None:
-            requests = plan.decode + len(plan.chunks)
-            batch.drafted = batch.courses.speculation.drafts(requests)
+            table = batch.courses.speculation.by_batch
+            batch.drafted = table[min(plan.decode + len(plan.chunks), len(table)) - 1]
             if batch.drafted != checked:
                 plan.stationary = False
         return plan

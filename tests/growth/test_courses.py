@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.catalog.acceptance import tables
-from sim.growth.courses import DraftCourses, Upcoming
+from sim.growth.courses import FIRST, Counts, DraftCourses, Upcoming
 from sim.growth.sampled import Sampled
 from sim.memory.drafted import DraftedAllocator
 from sim.request import Request
@@ -101,17 +101,27 @@ def test_published_lengths_are_those_of_the_rates() -> None:
 
 def test_sums_ahead_are_those_of_a_list() -> None:
     rng = np.random.default_rng(0)
-    ahead, known, now = Upcoming(), np.zeros(20_000, dtype=np.int64), 0
-    for _ in range(300):
-        now += int(rng.integers(0, 40))
-        amounts = rng.integers(0, 5, int(rng.integers(1, 900)))
-        ahead.add(now, amounts)
-        known[now : now + len(amounts)] += amounts
-        iterations = int(rng.integers(1, 400))
-        assert ahead.total(now, iterations) == known[now : now + iterations].sum()
+    ahead, now = Upcoming(), 0
+    running: list[tuple[int, Counts]] = []  # when they began, and what they reach
+    for _ in range(600):
+        for since, reached in [each for each in running if each[0] + len(each[1]) - 1 <= now]:
+            ahead.take_off(now, reached[-1:])
+            running = [each for each in running if each[1] is not reached]
+            assert since + len(reached) - 1 == now
+        if running and rng.random() < 0.2:
+            since, reached = running.pop(0)
+            ahead.take_off(now, reached[now - since :])
+        reached = rng.integers(0, 5, int(rng.integers(2, 900))).cumsum()
+        ahead.add(now, reached)
+        running.append((now, reached))
+        first = min(since + len(reached) - 1 for since, reached in running) - now
+        levels = sum(reached[now - since :][: first + 1] for since, reached in running)
+        assert ahead.gain(now, first) == levels[-1] - levels[0]
         limit = int(rng.integers(0, 900))
-        reached = np.cumsum(known[now : now + iterations])
-        assert ahead.within(now, iterations, limit) == int((reached <= limit).sum())
+        fitting = int((levels[1:] - levels[0] <= limit).sum())
+        assert ahead.within(now, first, limit) == fitting
+        now += int(rng.integers(1, first + 1))
+    assert now > 3 * FIRST
 
 
 def test_blocks_hold_the_drafts_and_those_that_a_drafter_writes_ahead() -> None:

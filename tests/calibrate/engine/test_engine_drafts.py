@@ -117,7 +117,7 @@ class Witnessed(DraftCourses):
 
     taken: dict[int, list[int]]
 
-    def begin(self, request):
+    def begin(self, request, drafts=None):
         lacks = request.output_tokens - request.generated
         past = self._past.get(request, 0)
         taken = self.taken[request.id][
