@@ -70,19 +70,26 @@ class Setup:
     def only(self) -> PreparedPool:
         """The pool of a fleet that has one; UsageError where there are several, or where it is
         scaled while it serves."""
-        pool = only(self.pools)
-        if pool.settings.scales is not None:
+        only(self.pools)
+        (pool,) = self.steady
+        return pool
+
+    @property
+    def steady(self) -> tuple[PreparedPool, ...]:
+        """The pools of a fleet that stays as it is, and whose clients wait; UsageError of any
+        other: what it holds depends on how long it is watched."""
+        if any(pool.settings.scales is not None for pool in self.pools):
             raise UsageError(
                 "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
                 "a number here"
             )
         played = self.scenario.failures is not None or self.scenario.steering is not None
-        if played or pool.settings.scheduler.client_timeout is not None:
+        if played or self.scenario.patience.client_timeout is not None:
             raise UsageError(
                 "failures, steering and scheduler.client_timeout are simulated by `run`, `compare` "
                 "and `sweep`; leave them out here"
             )
-        return pool
+        return self.pools
 
     def under(self, scenario: Scenario) -> Setup:
         """The same replicas for another scenario of them: in seed, traffic, or their number."""

@@ -181,6 +181,7 @@ def highest_load() -> Document:
         "model": "llama-3.1-8b",
         "gpu": "h100-sxm",
         "gpus": 1,
+        "hardware": "1 x h100-sxm",
         "max": "rate",
         "unit": "requests/s",
         "load": 20.0,

@@ -38,7 +38,7 @@ def find_view(document: Mapping[str, Any]) -> Group:
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    gpus = f"{document['gpus']} x {document['gpu']}"
+    gpus = document["hardware"]
     yield Text.assemble((document["scenario"], "bold"), f"  {document['model']} on {gpus}")
     for line in traffic_text(document):
         yield Text(line)

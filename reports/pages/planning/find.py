@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.figures import find_attainment, find_curve
-from reports.frame.asked import provenance, question
+from reports.frame.asked import on_gpus, provenance, question
 from reports.frame.content import Card, Headline, Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
@@ -45,11 +45,11 @@ def render(document: Mapping[str, Any]) -> str:
                 "highest load",
                 document.get("asked"),
                 document["description"],
-                on=f"{document['gpus']} × {document['gpu']}",
+                on=on_gpus(document),
             ),
             "setup": [
                 ("Model", document["model"]),
-                ("GPUs", f"{document['gpus']} × {document['gpu']}"),
+                ("GPUs", on_gpus(document)),
                 ("Looked for", f"highest {document['max']}"),
             ],
         },

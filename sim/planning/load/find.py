@@ -38,6 +38,7 @@ from sim.planning.load.saturation import (
     acceptable,
     alone,
     estimate,
+    fleet_saturation,
     saturation,
 )
 from sim.planning.load.search import FIRST_STEP, Bracket, Knee, knee, search
@@ -142,15 +143,23 @@ class Finder:
     ) -> None:
         """Raises UsageError where there is no such load, InfeasibleError where nothing fits."""
         setup = prepare(scenario)
-        pool, everything = setup.only, traffic_of(scenario)
-        self.pool = pool
-        traffic = acceptable(pool, everything)
+        self.pools, everything = setup.steady, traffic_of(scenario)
+        traffic = everything
+        for pool in self.pools:
+            traffic = acceptable(pool, traffic)
         self.axis = axis_of(scenario, kind, everything, scale)
         self.objectives = tuple(objectives)
         self.traffic_notes = everything.notes
-        self.estimate = estimate(pool, traffic, [*objectives])
-        self.saturation = saturation(pool, traffic)
-        self._prober = Prober(setup, objectives, alone(pool, traffic).residence, everything)
+        if len(self.pools) == 1:
+            (pool,) = self.pools
+            self.estimate = estimate(pool, traffic, [*objectives])
+            self.saturation = saturation(pool, traffic)
+        else:
+            whole, each = fleet_saturation(self.pools, traffic), 1 / scenario.replicas
+            self.saturation = Saturation(each * whole.rate, each * whole.slots)
+            self.estimate = Saturation(ROOM * each * whole.rate, each * whole.slots)
+        residence = max(alone(pool, traffic).residence for pool in self.pools)
+        self._prober = Prober(setup, objectives, residence, everything)
         self.advance = advance or Advance(None)
         self._known: dict[tuple[float, int, int], Probe] = {}
         self._most: dict[tuple[float, int, int], int] = {}  # runs that each of them had at most
@@ -246,7 +255,8 @@ class Finder:
     @property
     def waits_for_batches(self) -> bool:
         """Whether requests wait until a batch of them is there, so that more load may be better."""
-        return not self.axis.whole and self.pool.policy.shape.whole
+        waits = any(pool.policy.shape.whole for pool in self.pools)
+        return not self.axis.whole and waits
 
     def probes(self, replicas: int, stretch: int = 1) -> tuple[Probe, ...]:
         """All loads that were tried on so many replicas in runs of that length, in order."""
@@ -440,7 +450,8 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
     if probe.breaks == REJECTED and probe.rejection is not None:
         return f"the SLO cannot be met at any load: {refused(probe)}"
     if finder.waits_for_batches:
-        batching = finder.pool.settings.scheduler.batching
+        whole = (pool.settings for pool in finder.pools if pool.policy.shape.whole)
+        batching = next(whole).scheduler.batching
         best = max(finder.probes(replicas), key=lambda each: min(a.share for a in each.attained))
         return (
             f"no load that was tried meets the SLO: it comes closest at {best.load:.3g} {unit} "

@@ -6,7 +6,7 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.asked import asked, changed, driven_by
+from sim.metrics.asked import asked, changed, driven_by, hardware
 from sim.metrics.bands import half_of
 from sim.metrics.long_enough import FULL
 from sim.metrics.objectives import limits_ms, shown_shares
@@ -114,7 +114,7 @@ def _first_requests(found: FoundLoad) -> int | None:
 
 def document(found: FoundLoad) -> dict[str, Any]:
     """The answer as plain data; ``load`` is in ``unit``."""
-    own, fails, pool = found.own, found.fails, found.scenario.only_pool
+    own, fails, pools = found.own, found.fails, found.scenario.pools
     reached = None if fails is None else fails.load / found.best.load - 1
     refusal = found.best.rejection
     written: dict[str, Any] = {
@@ -124,8 +124,9 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
         "model": str(found.scenario.model),
-        "gpu": pool.gpu,
-        "gpus": pool.gpus,
+        "gpu": ", ".join(dict.fromkeys(pool.gpu for pool in pools)),
+        "gpus": sum(pool.gpus for pool in pools),
+        "hardware": hardware(found.scenario),
         "max": found.axis.kind,
         "unit": found.axis.unit,
         "scaling": found.axis.scaling,
@@ -174,7 +175,9 @@ def document(found: FoundLoad) -> dict[str, Any]:
 
 
 def _whole_runs(found: FoundLoad) -> str:
-    scenario, pool = found.scenario, found.scenario.only_pool
+    scenario = found.scenario
+    engine = next(pool.engine for pool in scenario.pools)
+    gpus = list(dict.fromkeys(name_of(pool.gpu) for pool in scenario.pools))
     experts = catalog.model(scenario.model.path, scenario.base).has_experts
     driven = "closed loop" if found.axis.whole else driven_by(scenario)
-    return whole_runs_text(pool.engine, [name_of(pool.gpu)], driven, experts=experts)
+    return whole_runs_text(engine, gpus, driven, experts=experts)

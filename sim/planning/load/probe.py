@@ -313,7 +313,11 @@ class Prober:
     def members(self, axis: LoadAxis, load: float, replicas: int) -> float:
         """Requests that are in so many replicas at a time, as they are if each stays ``CROWDED``
         times as long as it would alone."""
-        full = float(self.setup.only.limits.max_num_seqs * replicas)
+        pools = self.setup.pools
+        alone = len(pools) == 1
+        full = float(
+            sum(p.limits.max_num_seqs * (replicas if alone else p.replicas) for p in pools)
+        )
         return load if axis.whole else min(full, CROWDED * self._residence * load)
 
     def _in_a_session(self, axis: LoadAxis, load: float) -> float:

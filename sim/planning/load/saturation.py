@@ -6,6 +6,7 @@ in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from sim.metrics.full_batch import FullBatch, full_batch
 from sim.metrics.objectives import Objective
 from sim.planning.load.loads import Traffic
 from sim.pools import PreparedPool
+from sim.scenario.roles import DECODE, PREFILL
 
 ALONE = 400
 """Requests whose latencies alone are predicted, evenly spread over the traffic."""
@@ -54,6 +56,36 @@ def saturation(pool: PreparedPool, traffic: Traffic) -> Saturation:
     full = full_batch(pool, traffic.prompts, traffic.outputs, traffic.found)
     ranks = pool.deployment.layout.data
     return Saturation(_rate(full) * ranks, full.slots * ranks)
+
+
+def fleet_saturation(pools: Sequence[PreparedPool], traffic: Traffic) -> Saturation:
+    """What full batches of all replicas of ``pools`` serve: of several roles the one that takes
+    longest limits. Slots are those in which answers are decoded."""
+    slots = sum(
+        pool.ranks * _of_role(pool, traffic).slots
+        for pool in pools
+        if pool.settings.role != PREFILL
+    )
+    return Saturation(min(rates_by_role(pools, traffic).values()), slots)
+
+
+def rates_by_role(pools: Sequence[PreparedPool], traffic: Traffic) -> dict[str, float]:
+    """Requests per second that full batches of the pools of each role serve together."""
+    rates: dict[str, float] = {}
+    for pool in pools:
+        role = pool.settings.role
+        rates[role] = rates.get(role, 0.0) + pool.ranks * _rate(_of_role(pool, traffic))
+    return rates
+
+
+def _of_role(pool: PreparedPool, traffic: Traffic) -> FullBatch:
+    """The full batch of a pool that does its part of each request."""
+    prompts, outputs, found = traffic.prompts, traffic.outputs, traffic.found
+    if pool.settings.role == PREFILL:
+        outputs = np.ones_like(outputs)
+    elif pool.settings.role == DECODE:
+        found = prompts - 1
+    return full_batch(pool, prompts, outputs, found)
 
 
 def _rate(full: FullBatch) -> float:
