@@ -20,7 +20,8 @@ from calibrate.scoring.names import (
     precision_name,
 )
 from calibrate.scoring.table import Row
-from calibrate.scoring.workers import Disaggregated, workers
+from calibrate.scoring.twins import SLOWEST
+from calibrate.scoring.workers import INFERENCEX, Disaggregated, told_apart, workers
 from sim import catalog
 from sim.specs.layout import Layout
 
@@ -211,6 +212,10 @@ def _random_tokens(row: Row, driver: Driver, steady: bool) -> bool:
     return driver in ("closed", "offline") and not steady and not texts
 
 
+TWINS = "this condition is published with token times too far apart to be of one"
+"""How it is known."""
+
+
 def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
     """The workers of a row in which prefill and decode are apart; None for any other."""
     source = row["engine"], gpu_name(row["gpu"]), _whole(row["isl"])
@@ -218,7 +223,16 @@ def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
     found = workers(row["tp"], _whole(row["n_gpus"]), size, source)
     if found is None:
         return None
-    assumed.append("no token is drafted, and KV is pulled over a link of the default bandwidth")
+    if (said := row.cells.get(SLOWEST)) is not None:
+        found = told_apart(found, slowest=said == "yes")
+        assumed.append(f"{'' if said == 'yes' else 'not '}the slowest setting: {TWINS}")
+    if found.split.drafts:
+        assumed.append("drafts are accepted as was published of the model, by vLLM's rules")
+    else:
+        assumed.append("no token is drafted")
+    if any(found.split.data):
+        assumed.append(f"attention is split by requests, as in {INFERENCEX}")
+    assumed.append("KV is pulled over a link of the default bandwidth")
     if len(found.plausible) > 1 or _whole(row["n_gpus"]) is None:
         assumed.append(f"{found.split.name}, of the splits that the source's configurations allow")
     return found

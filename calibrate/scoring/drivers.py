@@ -95,6 +95,7 @@ def document(known: Conditions) -> dict[str, Any]:
     elif whole_answers and _fixed(known) and known.driver == "offline":
         kv_cache["allocator"] = "contiguous"
     together = known.driver in ("offline", "online", "closed")
+    drafts = known.apart.split.drafts if known.apart is not None else 0
     replicas = known.gpus // _gpus(known) if together else 1
     return {
         "version": 1,
@@ -113,7 +114,7 @@ def document(known: Conditions) -> dict[str, Any]:
         "engine": preset(known),
         "max_model_len": longest,
         "allow_long_max_model_len": True,
-        "scheduler": _scheduler(known, not known.whole),
+        "scheduler": _scheduler(known, not known.whole) | (VERIFIES if drafts else {}),
         "kv_cache": kv_cache,
         "workload": {
             "arrivals": _arrivals(known),
@@ -121,16 +122,32 @@ def document(known: Conditions) -> dict[str, Any]:
             "output_tokens": _law(known.output),
         },
         "run": {"requests": _requests(known), "warmup": (known.size or 0) if known.warm else 0},
-    }
+    } | ({"speculative": _speculative(known, drafts)} if drafts else {})
+
+
+VERIFIES = {"policy": "vllm", "async_scheduling": False}
+"""The rule of batching where tokens are drafted; no other one is modelled with drafts."""
+
+ACCEPTANCE = {"deepseek-r1": "deepseek-r1-mtp", "deepseek-v3": "deepseek-r1-mtp"}
+"""Tables of published acceptance by model; the second differs from the first in training alone."""
+
+
+def _speculative(known: Conditions, drafts: int) -> dict[str, Any]:
+    """So many tokens drafted by the layer that the model is published with."""
+    if known.model not in ACCEPTANCE:
+        raise Unrepresentable(f"what is accepted of drafts for {known.model} is not published")
+    accepted = {"table": ACCEPTANCE[known.model]}
+    return {"method": "mtp", "num_tokens": drafts, "acceptance": accepted}
 
 
 def _fleet(known: Conditions, replicas: int) -> dict[str, Any] | list[dict[str, Any]]:
     """One pool of so many ``replicas``, or one for each phase."""
     if known.apart is not None:
-        apart, split = known.apart, known.apart.split
+        split = known.apart.split
+        prefill, decode = known.apart.layouts
         return [
-            {"name": "prefill", "role": "prefill"} | _pool(known, apart.prefill, split.prefill),
-            {"name": "decode", "role": "decode"} | _pool(known, apart.decode, split.decode),
+            {"name": "prefill", "role": "prefill"} | _pool(known, prefill, split.prefill),
+            {"name": "decode", "role": "decode"} | _pool(known, decode, split.decode),
         ]
     layout = Layout(
         known.tensor_parallel, known.pipeline_parallel, known.data_parallel, known.expert_parallel

@@ -27,6 +27,7 @@ from calibrate.scoring.figures import (
 )
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
+from calibrate.scoring.twins import marked
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
 from sim.metrics.bands import band, setting, situation, spread_of, weights
@@ -213,7 +214,7 @@ Progress = Callable[[int, int], None]
 def score(rows: Iterable[Row], *, jobs: int, progress: Progress | None = None) -> list[Scored]:
     """Every row with its prediction, in order. ``jobs`` processes work side by side; -1 is one
     for each core."""
-    cases = [case(row) for row in rows]
+    cases = [case(row) for row in marked(list(rows))]
     own = [c.known for c in cases if c.known and c.figure]
     needed = list(dict.fromkeys(each for known in own for each in (known, *_ways(known))))
     runs = dict(zip(needed, _all(needed, jobs, progress), strict=True))

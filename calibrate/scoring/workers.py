@@ -9,8 +9,7 @@ What fits several splits is an unknown condition.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from calibrate.scoring.names import Unrepresentable
@@ -20,6 +19,10 @@ from sim.specs.layout import Layout
 class WorkerSplit(NamedTuple):
     """So many workers that prefill, so many that decode, and the tokens drafted by each step.
 
+    ``batch`` is how many requests each decoding worker is to run at once, 0 where that is open;
+    ``data`` whether the workers of either kind split attention by requests, a GPU a rank, whatever
+    layout is stated.
+
     >>> WorkerSplit(1, 9).name, WorkerSplit(1, 11, 3).name
     ('1P9D', '1P11D, 3 tokens drafted')
     """
@@ -27,12 +30,27 @@ class WorkerSplit(NamedTuple):
     prefill: int
     decode: int
     drafts: int = 0
+    batch: int = 0
+    data: tuple[bool, bool] = (False, False)
 
     @property
     def name(self) -> str:
         """What the split is called."""
         drafted = f", {self.drafts} tokens drafted" if self.drafts else ""
         return f"{self.prefill}P{self.decode}D{drafted}"
+
+    @property
+    def clients(self) -> int:
+        """Those that fill the batches: for a batch of one, two more than there are workers.
+
+        >>> WorkerSplit(1, 11, 3, batch=4).clients, WorkerSplit(1, 7, batch=1).clients
+        (44, 9)
+        """
+        return self.decode * self.batch + (OVER if self.batch == 1 else 0)
+
+
+OVER = 2
+"""Clients above one for each worker, in configurations with a batch of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,15 @@ class Disaggregated:
     plausible: tuple[WorkerSplit, ...]
 
     @property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """How a worker of either kind is laid out in this ``split``."""
+        found = [
+            Layout(data=stated.tensor * stated.data, expert=stated.expert) if data else stated
+            for stated, data in zip((self.prefill, self.decode), self.split.data, strict=True)
+        ]
+        return found[0], found[1]
+
+    @property
     def gpus(self) -> int:
         """GPUs of all workers."""
         return self.split.prefill * self.prefill.gpus + self.split.decode * self.decode.gpus
@@ -56,21 +83,22 @@ class Disaggregated:
 
 class Published(NamedTuple):
     """The splits that a source publishes for an engine (a pattern), a GPU and nominal prompts of so
-    many tokens. ``at`` are those without drafts by the concurrency that they are published for,
-    where each configuration is made for one alone; None where one has many."""
+    many tokens, those without drafts first."""
 
     engine: str
     gpu: str
     prompt: int
     splits: tuple[WorkerSplit, ...]
-    at: Mapping[int, WorkerSplit] | None = None
 
 
 INFERENCEX = (
     "SemiAnalysisAI/InferenceX, .github/configs/nvidia-master.yaml at 0004cf5f: dsr1-fp8-h200-*; "
     "NVIDIA/srt-slurm, recipes/h200 at 7f8eb967"
 )
-"""Where the configurations are published; they state no results."""
+"""Where the configurations are published; they state no results. A concurrency there is that of
+one decoding worker: times the workers, they are the concurrencies that results state."""
+
+_WIDE = (True, True)
 
 PUBLISHED = (
     Published(
@@ -78,54 +106,44 @@ PUBLISHED = (
         "h200",
         1024,
         (
-            WorkerSplit(1, 9),
-            WorkerSplit(1, 6),
-            WorkerSplit(2, 7),
-            WorkerSplit(1, 11, 3),
-            WorkerSplit(1, 9, 3),
-            WorkerSplit(1, 8, 3),
-            WorkerSplit(1, 7, 3),
-            WorkerSplit(1, 4, 3),
-            WorkerSplit(1, 2, 1),
+            WorkerSplit(1, 9, batch=1, data=(True, False)),
+            *(WorkerSplit(1, 9, batch=batch) for batch in (4, 8, 16, 32, 64)),
+            WorkerSplit(1, 9, batch=128, data=_WIDE),
+            WorkerSplit(1, 6, batch=256, data=_WIDE),
+            WorkerSplit(2, 7, batch=512, data=_WIDE),
+            WorkerSplit(1, 11, 3, batch=1, data=(True, False)),
+            *(WorkerSplit(1, 11, 3, batch=batch) for batch in (4, 8, 32)),
+            WorkerSplit(1, 9, 3, batch=16),
+            WorkerSplit(1, 8, 3, batch=64, data=_WIDE),
+            WorkerSplit(1, 7, 3, batch=128, data=_WIDE),
+            WorkerSplit(1, 4, 3, batch=256, data=_WIDE),
+            WorkerSplit(1, 2, 1, batch=512, data=_WIDE),
         ),
-        {
-            **dict.fromkeys((1, 4, 8, 16, 32, 64, 128), WorkerSplit(1, 9)),
-            256: WorkerSplit(1, 6),
-            512: WorkerSplit(2, 7),
-        },
     ),
     Published(
         "trtllm|tensorrt",
         "h200",
         8192,
         (
-            WorkerSplit(1, 7),
-            WorkerSplit(1, 6),
-            WorkerSplit(1, 3),
-            WorkerSplit(2, 5),
-            WorkerSplit(2, 3),
-            WorkerSplit(1, 1),
-            WorkerSplit(5, 3),
-            WorkerSplit(3, 1),
-            WorkerSplit(1, 7, 3),
-            WorkerSplit(1, 6, 3),
-            WorkerSplit(1, 3, 2),
-            WorkerSplit(3, 5, 3),
-            WorkerSplit(1, 1, 2),
-            WorkerSplit(2, 1, 2),
-            WorkerSplit(3, 1, 2),
+            WorkerSplit(1, 7, batch=1),
+            WorkerSplit(1, 7, batch=4),
+            WorkerSplit(1, 6, batch=8),
+            WorkerSplit(1, 3, batch=16),
+            WorkerSplit(2, 5, batch=32),
+            WorkerSplit(2, 3, batch=64, data=_WIDE),
+            WorkerSplit(1, 1, batch=128, data=_WIDE),
+            WorkerSplit(5, 3, batch=256, data=_WIDE),
+            WorkerSplit(3, 1, batch=512, data=_WIDE),
+            WorkerSplit(1, 7, 3, batch=1),
+            WorkerSplit(1, 7, 3, batch=4),
+            WorkerSplit(1, 6, 3, batch=8),
+            WorkerSplit(1, 3, 2, batch=16),
+            WorkerSplit(3, 5, 3, batch=32),
+            WorkerSplit(1, 1, 2, batch=64, data=_WIDE),
+            WorkerSplit(2, 1, 2, batch=128, data=_WIDE),
+            WorkerSplit(3, 1, 2, batch=256, data=_WIDE),
+            WorkerSplit(3, 1, 1, batch=512, data=_WIDE),
         ),
-        {
-            1: WorkerSplit(1, 7),
-            4: WorkerSplit(1, 7),
-            8: WorkerSplit(1, 6),
-            16: WorkerSplit(1, 3),
-            32: WorkerSplit(2, 5),
-            64: WorkerSplit(2, 3),
-            128: WorkerSplit(1, 1),
-            256: WorkerSplit(5, 3),
-            512: WorkerSplit(3, 1),
-        },
     ),
     Published("sglang", "h200", 1024, (WorkerSplit(1, 9), WorkerSplit(2, 3))),
     Published("sglang", "h200", 8192, (WorkerSplit(2, 3), WorkerSplit(1, 9))),
@@ -147,8 +165,7 @@ def workers(
 
     ``gpus`` are those of the whole system, ``size`` the concurrency, None where they are not
     stated; ``source`` the engine, the GPU and the nominal tokens of a prompt. Raises
-    Unrepresentable for layouts or numbers that do not go together, and where
-    tokens are drafted in any case.
+    Unrepresentable for layouts or numbers that do not go together.
 
     >>> found = workers("P0x(tp8 dp1 etp8 ep1) D0x(tp4 dp1 etp4 ep1)", 20, 1, ("vllm", "x", None))
     >>> found.split.name, [each.name for each in found.plausible]
@@ -196,42 +213,19 @@ def _of_gpus(gpus: int, prefill: int, decode: int, stated: WorkerSplit) -> tuple
 
 
 def _of_source(size: int | None, source: tuple[str, str, int | None]) -> tuple[WorkerSplit, ...]:
-    """The published splits that the concurrency fits, else all of them, but those with drafts.
-
-    One that is published for just that concurrency comes first. Such configurations give each
-    decoding worker a batch of a power of two, and the clients fill them: their number is the
-    workers times that, or, for a batch of one, two more.
-    """
+    """The published splits that so many clients fill, or all where none of them is filled."""
     engine, gpu, prompt = source
     for each in PUBLISHED:
         if re.search(each.engine, engine, re.I) and each.gpu in gpu and each.prompt == prompt:
-            if each.at is None or size is None:
-                return each.splits
-            fitting = tuple(split for split in each.splits if _fills(size, split.decode))
-            if size in each.at:
-                fitting = tuple(dict.fromkeys((each.at[size], *fitting)))
-            plain = tuple(split for split in fitting or each.splits if not split.drafts)
-            if not plain:
-                names = ", ".join(split.name for split in fitting)
-                raise Unrepresentable(
-                    "drafts are not simulated where prefill and decode are apart, and the source "
-                    f"publishes only {names} for that concurrency"
-                )
-            return plain
+            return tuple(s for s in each.splits if s.clients == size) or each.splits
     return USUAL
 
 
-OVER = 2
-"""Clients above one for each worker, in configurations with a batch of one."""
-
-
-def _fills(size: int, workers: int) -> bool:
-    """Whether so many clients give each of ``workers`` a batch of a power of two.
-
-    >>> [each for each in range(1, 12) if _fills(44, each)], _fills(9, 7), _fills(13, 11)
-    ([11], True, True)
-    """
-    if size == workers + OVER:
-        return True
-    batch, rest = divmod(size, workers)
-    return rest == 0 and batch & (batch - 1) == 0
+def told_apart(found: Disaggregated, *, slowest: bool) -> Disaggregated:
+    """``found`` where a publication has its condition several times, of which the run is the
+    slowest or is not: the slowest has no drafts, or the largest batches where all draft."""
+    plausible = found.plausible
+    plain = tuple(each for each in plausible if not each.drafts)
+    slow = plain or (max(plausible, key=lambda each: each.batch),)
+    splits = slow if slowest else tuple(each for each in plausible if each not in slow)
+    return replace(found, split=splits[0], plausible=splits) if splits else found

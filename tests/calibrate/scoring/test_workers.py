@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.drivers import document, preset
+from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.predict import Predicted, case, run
+from calibrate.scoring.table import Row
+from calibrate.scoring.twins import marked
+from sim.scenario import load_scenario
 from tests.calibrate.scoring.test_scoring import row
 
 TWO_SIDES = {"tp": "P0x(tp1 dp1 etp1 ep1) D0x(tp2 dp1 etp2 ep1)", "n_gpus": "5"}
@@ -40,15 +46,72 @@ def test_numbers_that_use_all_gpus() -> None:
 
 
 def test_numbers_that_the_concurrency_fits() -> None:
-    """A batch of a power of two for each worker of the published layouts, those without drafts."""
+    """The published batch of each decoding worker times their number: 9 x 4, 7 x 512, 6 x 256,
+    7 x 1 and two more; those without drafts first. What none is made for may be any of them."""
     assert splits(**UNSTATED, batch_or_concurrency="36") == ["1P9D"]
     assert splits(**UNSTATED, batch_or_concurrency="3584") == ["2P7D"]
-    assert splits(**UNSTATED, batch_or_concurrency="256")[0] == "1P6D"  # listed for it
+    assert splits(**UNSTATED, batch_or_concurrency="1536") == ["1P6D"]
+    long = UNSTATED | {"isl": "8192"}
+    assert splits(**long, batch_or_concurrency="9") == ["1P7D", "1P7D, 3 tokens drafted"]
+    assert splits(**UNSTATED, batch_or_concurrency="44") == ["1P11D, 3 tokens drafted"]
+    assert len(splits(**UNSTATED, batch_or_concurrency="257")) == 18
     assert splits(**UNSTATED | {"engine": "sglang"})[0] == "1P9D"
-    drafted = case(row(**UNSTATED, batch_or_concurrency="44"))
-    assert "drafts are not simulated" in drafted.reason
-    assert "1P11D" in drafted.reason
     assert splits(**UNSTATED | {"engine": "vllm"})[0] == "1P1D"  # nothing is published of it
+
+
+def test_large_batches_split_attention_by_requests() -> None:
+    """Whatever the row states: 128 requests of a worker, not 16."""
+    few, many = (known(**UNSTATED, batch_or_concurrency=size) for size in ("144", "1152"))
+    decode = [document(each)["fleet"][1] for each in (few, many)]
+    assert [pool["data_parallel"] for pool in decode] == [1, 8]
+    assert [pool["tensor_parallel"] for pool in decode] == [8, 1]
+    assert [each.gpus for each in (few, many)] == [80, 80]
+    assert any("split by requests" in each for each in many.assumed)
+    assert not any("split by requests" in each for each in few.assumed)
+
+
+def test_drafts_are_those_of_the_split() -> None:
+    drafted = document(known(**UNSTATED, batch_or_concurrency="44"))
+    table = {"table": "deepseek-r1-mtp"}
+    assert drafted["speculative"] == {"method": "mtp", "num_tokens": 3, "acceptance": table}
+    assert drafted["scheduler"]["policy"] == "vllm"
+    assert load_scenario(drafted).pools[1].speculative is not None
+    plain = document(known(**UNSTATED, batch_or_concurrency="36"))
+    assert "speculative" not in plain
+    other = UNSTATED | {"model": "meta-llama/Llama-3.1-70B"}
+    with pytest.raises(Unrepresentable, match="what is accepted of drafts"):
+        document(known(**other, batch_or_concurrency="44"))
+
+
+def record(line: int, token_time: str, **changes: str) -> list[Row]:
+    """The rows of one run, whose first stands in ``line``."""
+    cells = UNSTATED | {"isl": "8192", "batch_or_concurrency": "9"} | changes
+    first = row(**cells, metric="ttft_mean", value="900")
+    second = row(**cells, metric="tpot_mean", value=token_time)
+    return [replace(first, line=line), replace(second, line=line + 1)]
+
+
+def test_the_slowest_of_one_condition_has_no_drafts() -> None:
+    """11 ms against 5.6: 11.5 is the 11 of another release. Their first rows go with them."""
+    runs = [*record(2, "11.0"), *record(4, "5.6"), *record(6, "11.5")]
+    found = [conditions(each).apart for each in marked(runs)]
+    assert [each.split.drafts for each in found if each] == [0, 0, 3, 3, 0, 0]
+    assert all(len(each.plausible) == 1 for each in found if each)
+
+
+def test_of_runs_that_all_draft_the_slowest_has_the_largest_batches() -> None:
+    cells = {"isl": "1024", "batch_or_concurrency": "1024"}
+    runs = marked([*record(2, "32", **cells), *record(4, "24", **cells)])
+    found = [conditions(each).apart for each in runs]
+    assert [each.split.decode for each in found if each] == [2, 2, 4, 4]
+
+
+def test_runs_of_one_setting_are_left_alone() -> None:
+    """As far apart as releases are; of different conditions; of servers that are not apart."""
+    alike = [*record(2, "11.0"), *record(4, "10.0"), *record(6, "5.6", batch_or_concurrency="28")]
+    assert marked(alike) == alike
+    whole = [*record(2, "11.0", tp="8"), *record(4, "5.6", tp="8")]
+    assert marked(whole) == whole
 
 
 def test_the_version_is_that_of_the_framework_around_the_workers() -> None:
