@@ -24,7 +24,7 @@ run: $(VENV)/installed
 
 # The tests start the command hundreds of times: with bytecode it is compiled once, wherever that is
 # switched off. A worker that has nothing left to do takes half of what is left to another one.
-test slow thorough: export PYTHONDONTWRITEBYTECODE :=
+run test slow thorough bench: export PYTHONDONTWRITEBYTECODE :=
 test slow thorough: $(VENV)/installed-dev browser
 	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "$(if $(filter test,$@),not slow and not thorough,$@)"
 

@@ -6,8 +6,8 @@ Metrics take it as it is here, of a simulated run and of an observed one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import CostModel, Deployment
 from sim.cost.best_drafts import best_by_batch
+from sim.cost.known import cost_of
 from sim.errors import InfeasibleError, UsageError
 from sim.growth.courses import DraftCourses
 from sim.growth.sampled import Sampled
@@ -56,7 +57,7 @@ from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
 
 if TYPE_CHECKING:
-    from sim.metrics.full_batch import FullBatch
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,6 @@ class PreparedPool:
     folders: tuple[Path, ...]
     host: HostTier | None = None
     """Its memory in the host, where it has any."""
-    full_batches: dict[Hashable, FullBatch] = field(default_factory=dict, compare=False, repr=False)
-    """Those that are known already (``sim.metrics.full_batch``), by what they depend on."""
 
     @property
     def deployment(self) -> Deployment:
@@ -120,7 +119,7 @@ class PreparedPool:
 
     def with_engine(self, engine: EngineSpec) -> PreparedPool:
         """The same pool under another engine; its memory stays."""
-        return replace(self, cost=CostModel(replace(self.deployment, engine=engine)))
+        return replace(self, cost=cost_of(replace(self.deployment, engine=engine)))
 
 
 def cold_start_of(pool: PreparedPool, asked: Autoscaling) -> float:
@@ -167,7 +166,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
             f"fleet: a hand-over of KV is not modelled for models with {kind}, such as "
             f"{deployment.model.name}"
         )
-    cost = CostModel(deployment)
+    cost = cost_of(deployment)
     host = host_tier(pool, memory, cost, limits.max_num_batched_tokens)
     return PreparedPool(pool, limits, memory, cost, scenario.folders, host)
 

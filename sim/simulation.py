@@ -120,7 +120,7 @@ def prepare(scenario: Scenario) -> Setup:
         if alike is None:
             found.append(prepare_pool(scenario, pool))
         else:
-            found.append(replace(alike, settings=pool, full_batches={}))
+            found.append(replace(alike, settings=pool))
     return Setup(scenario, tuple(found))
 
 

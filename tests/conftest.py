@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
+from sim.cli import GARBAGE
 from sim.export.browser import Browser
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
 from tests.slow import THOROUGH, is_slow
@@ -31,6 +32,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE)  # as the command does
         gc.enable()
 
 

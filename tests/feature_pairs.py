@@ -16,10 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import combinations, product
-from typing import Any
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 import sim
-from sim.pools import make_replica_scheduler
+from sim.loop.recorder import Recorder
+from sim.metrics.run_record import RunRecord
+from sim.pools import front_end_of, make_replica_scheduler
+from sim.routers import router_class
 from sim.scenario import Scenario
 from sim.simulation import Setup, prepare
 from sim.workload import OpenTraffic, SessionTraffic, build
@@ -585,7 +590,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "host-tier": ("slow-host-tier",),
     "swap": ("auto-swap",),
     "ngram": ("eagle", "mtp"),
-    "power-limit": ("link", "node"),
+    "tensor-parallel": ("power-limit", "link", "node"),
     "least-outstanding": (
         *("round-robin", "random", "power-of-two", "least-kv", "data-parallel-score"),
         "session-affinity",
@@ -593,9 +598,12 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "roles": ("pushed",),
     "two-pools": ("weighted-pools", "weighted-turns"),
     "autoscaled": ("autoscaled-late",),
+    "failing": ("lost",),
+    "insistent": ("impatient",),
     "measured": ("reference-engine", "slow-host"),
     "fp8": ("int8", "int4"),
-    "experts": ("expert-skew",),
+    "expert-parallel": ("experts", "expert-skew"),
+    "data-parallel": ("deepep",),
     "windows": ("chunks",),
     "linear": ("mamba",),
     "latent": ("sparse",),
@@ -603,6 +611,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "closed": ("closed-thinking",),
     "sessions": ("tool-sessions",),
     "trace": ("overlaid-trace", "spread-trace"),
+    "equal-lengths": ("joint-lengths",),
 }
 """Features that the event loop meets in the same places. A pair with one on the right repeats much
 of the pair with the one on the left: `make thorough` runs those, too."""
@@ -645,26 +654,27 @@ def scenario_of(names: Names) -> Scenario:
 def check_together(names: Names) -> dict[str, int]:
     """Run these features together and check; what happened in the run, in numbers."""
     scenario = scenario_of(names)
-    leaps, steps = (sim.simulate(scenario, leap=leap) for leap in (True, False))
-    assert leaps.record.requests.tobytes() == steps.record.requests.tobytes()
-    assert leaps.record.end == steps.record.end
-    for column in ("iterations", "preemptions", "prefill_tokens", "admitted", "finished"):
-        mine, theirs = leaps.record.plans[column], steps.record.plans[column]
-        assert mine.sum() == theirs.sum(), column
-    assert leaps.record.moves is not None
-    assert steps.record.moves is not None
-    assert leaps.record.moves.tobytes() == steps.record.moves.tobytes()
-    check(leaps)
     setup = prepare(scenario)
-    fixed = all(pool.settings.scales is None for pool in setup.pools)
-    mine, theirs = leaps.record.attempts, steps.record.attempts
-    if mine is not None and theirs is not None:
-        fixed = False
-        for table in ("failed", "outages", "again"):
-            assert getattr(mine, table).tobytes() == getattr(theirs, table).tobytes(), table
-        assert mine.chunks["tokens"].sum() == theirs.chunks["tokens"].sum()
+    leaps = sim.simulate(scenario, leap=True)
+    fixed = leaps.record.attempts is None and all(
+        pool.settings.scales is None for pool in setup.pools
+    )
+    in_harness: list[Played] = []
     if fixed and len(setup.pools) == 1:  # the harness has replicas of one kind, always there
-        check_tokens(*(played(setup, leap) for leap in (True, False)), scenario)
+        in_harness = [played(setup, leap) for leap in (True, False)]
+        check_tokens(*in_harness, scenario)
+    if in_harness and alike(setup):
+        check_steps(leaps.record, RecordedSteps.of(in_harness[1].recorder))
+    else:
+        steps = sim.simulate(scenario, leap=False).record
+        assert leaps.record.end == steps.end
+        check_steps(leaps.record, RecordedSteps(steps.requests, steps.plans, steps.moves))
+        mine, theirs = leaps.record.attempts, steps.attempts
+        if mine is not None and theirs is not None:
+            for table in ("failed", "outages", "again"):
+                assert getattr(mine, table).tobytes() == getattr(theirs, table).tobytes(), table
+            assert mine.chunks["tokens"].sum() == theirs.chunks["tokens"].sum()
+    check(leaps)
     own = leaps.summary["infersim"]
     return {
         "preempted": own["preemptions"],
@@ -672,6 +682,41 @@ def check_together(names: Names) -> dict[str, int]:
         "moved": len(leaps.record.moves),
         **{key: own["requests"][key] for key in ("completed", "rejected", "unfinished")},
     }
+
+
+class RecordedSteps(NamedTuple):
+    """What a run without leaps recorded."""
+
+    requests: NDArray[Any]
+    plans: NDArray[Any]
+    moves: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, recorder: Recorder) -> RecordedSteps:
+        """The same of a run in the harness."""
+        return cls(recorder.request_rows(), recorder.plan_rows(), recorder.move_rows())
+
+
+def alike(setup: Setup) -> bool:
+    """Whether the harness plays a scenario to the end as ``simulate`` does: it has no front end and
+    no admission, and a stream of its own for routers that draw."""
+    scenario = setup.scenario
+    return (
+        scenario.run.horizon is None
+        and scenario.admission is None
+        and front_end_of(setup.pools) == 0
+        and not (scenario.replicas > 1 and router_class(scenario.router).draws)
+    )
+
+
+def check_steps(leaps: RunRecord, steps: RecordedSteps) -> None:
+    """A run with leaps recorded what one without them did, to the last bit."""
+    assert leaps.requests.tobytes() == steps.requests.tobytes()
+    for column in ("iterations", "preemptions", "prefill_tokens", "admitted", "finished"):
+        assert leaps.plans[column].sum() == steps.plans[column].sum(), column
+    assert leaps.moves is not None
+    assert steps.moves is not None
+    assert leaps.moves.tobytes() == steps.moves.tobytes()
 
 
 def played(setup: Setup, leap: bool) -> Played:

@@ -55,17 +55,26 @@ def fill(
     sections = {
         key: title for key, title in sections.items() if definitions or key != "definitions"
     }
+    return (
+        _environment()
+        .get_template(template)
+        .render(**_frame(), sections=sections, definitions=definitions, **content)
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """What compiles the templates, each once in a process."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     environment.filters["coded"] = coded
-    return environment.get_template(template).render(
-        **_frame(), sections=sections, definitions=definitions, **content
-    )
+    return environment
 
 
 def coded(text: object) -> Markup:

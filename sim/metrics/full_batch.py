@@ -8,10 +8,11 @@ tokens, contexts in KV tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from sim.memory import ALLOCATORS
 from sim.rng import stream
 
 if TYPE_CHECKING:
+    from sim.cost import CostModel
     from sim.pools import PreparedPool
     from sim.schedulers import BatchShape
 
@@ -35,8 +37,11 @@ SLOTS = 16_384
 longest members make batches very different: the mean of 2,048 of them is good to 1 %."""
 
 REMEMBERED = 32
-"""Full batches that a pool remembers: a load is decided by eight runs, which have requests of their
-own."""
+"""Full batches that are remembered of a cost model: a load is decided by eight runs, which have
+requests of their own."""
+
+LARGEST = 1_000_000
+"""Requests of all of them together, each of which has a number."""
 
 PREEMPTION = 0.05
 """Share of a batch that is lost where memory fills up with growing sequences, so that some of them
@@ -63,6 +68,10 @@ class FullBatch(NamedTuple):
     estimated: bool
 
 
+_KNOWN: WeakKeyDictionary[CostModel, dict[Hashable, FullBatch]] = WeakKeyDictionary()
+"""The full batches that are known, of each cost model and by the rest that they depend on."""
+
+
 def full_batch(
     pool: PreparedPool, prompts: Lengths, outputs: Lengths, found: Lengths | None = None
 ) -> FullBatch:
@@ -70,12 +79,13 @@ def full_batch(
     tokens of each prompt that a prefix cache has, which are not computed; None: none. What requests
     share in memory is not taken off what they hold. Asked twice, worked out once: a search asks for
     the same requests at every load."""
-    shape, known = pool.policy.shape, pool.full_batches
+    shape, known = pool.policy.shape, _KNOWN.setdefault(pool.cost, {})
     found = np.zeros_like(prompts) if found is None else found
     lengths = tuple(sha256(a.tobytes()).digest() for a in (prompts, outputs, found))
-    key = (pool.cost, pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths)
+    key = (pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths)
     if key not in known:
-        if len(known) >= REMEMBERED:
+        requests = sum(len(each.costs) for each in known.values())
+        if len(known) >= REMEMBERED or requests + len(prompts) > LARGEST:
             known.clear()
         if shape.whole:
             known[key] = _whole(pool, shape, prompts, outputs)

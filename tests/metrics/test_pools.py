@@ -286,6 +286,7 @@ def test_pools_that_are_alike_are_prepared_once() -> None:
     )
     one, two, three = prepare(scenario).pools
     assert one.cost is two.cost
+    assert one.capacity is two.capacity
     assert (one.replicas, two.replicas) == (1, 2)
-    assert three.cost is not one.cost
+    assert three.capacity is not one.capacity
     assert three.limits.max_num_seqs == 7
