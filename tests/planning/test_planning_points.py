@@ -75,9 +75,9 @@ def test_a_users_policy_that_fails_is_an_outcome(
     )
     monkeypatch.syspath_prepend(tmp_path)
     outcome = one(scheduler__batching="broken_policy:Broken")
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 2  # a mistake of the user's
     assert outcome.error is not None
-    assert "ZeroDivisionError: by design" in outcome.error
+    assert "ZeroDivisionError: by design (broken_policy.py:4)" in outcome.error
 
 
 def test_an_outcome_is_a_summary_or_an_error() -> None:

@@ -113,7 +113,8 @@ def headline(document: Mapping[str, Any]) -> Headline:
     replicas = phrase(best["replicas"], "count", "replica" + "s" * (best["replicas"] != 1))
     paid = ranking["prices"]
     sure, held = held_text(best["error_band"]["trust"])
-    tone = "good" if ranking["survives"] and sure else "warn"
+    settled = ranking["survives"] and paid["survives"] is not False
+    tone = "good" if settled and sure else "warn"
     text = f"{held} {ranking['text']} {paid['text']}"
     tied = as_cheap_text(ranking)
     month = show(best["usd_per_month"], "usd").text.partition(".")[0]
