@@ -32,6 +32,8 @@ class RealTime:
         self.speed = speed
         self._fleet = fleet
         self._loop = asyncio.get_running_loop()
+        self.time = self._loop.time
+        """Now, by the loop's clock."""
         self._base = inf  # when the first request came, by the loop's clock
         self._handle: asyncio.Handle | None = None
 
@@ -39,10 +41,6 @@ class RealTime:
     def started(self) -> bool:
         """Whether a request has come."""
         return self._base < inf
-
-    def time(self) -> float:
-        """Now, by the loop's clock."""
-        return self._loop.time()
 
     def simulated(self, moment: float) -> float:
         """The simulated time (s) at a ``moment`` of the loop's clock, at which the simulation

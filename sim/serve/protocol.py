@@ -246,6 +246,7 @@ class Writer:
         self._usage = ""
         self._heads: dict[int, bytes] = {}
         self._tail = b""
+        self._chunks: dict[tuple[int, str], bytes] = {}  # the words of answers are few
 
     def with_usage(self) -> None:
         """Every event has a usage, null but in the last one."""
@@ -270,6 +271,16 @@ class Writer:
             else self._tail.replace(b"null}]", b'"%b"}]' % reason.encode())
         )
         return head + (QUOTED.get(piece) or json.dumps(piece).encode()) + tail
+
+    def chunk(self, index: int, piece: str) -> bytes:
+        """The same of a token that is not the last one, as a chunk of HTTP/1.1; made once for each
+        text."""
+        key = index, piece
+        found = self._chunks.get(key)
+        if found is None:
+            event = self.token(index, piece, None)
+            found = self._chunks[key] = b"%x\r\n%b\r\n" % (len(event), event)
+        return found
 
     def last(self, tokens: dict[str, int] | None) -> bytes:
         """The end of a stream, with the usage if that is wanted."""

@@ -220,7 +220,10 @@ class Service:
         more = tokens - answer.told
         if now != self._now:  # of all tokens of an instant
             self._now, self._moment = now, self.pace.moment(now)
-        answer.due.extend(repeat(self._moment, more))
+        if more == 1:
+            answer.due.append(self._moment)
+        else:
+            answer.due.extend(repeat(self._moment, more))
         if answer.engine < 0:
             answer.engine = engine
             self.meters.of[engine].first_token(request, now)

@@ -111,7 +111,13 @@ class Stream:
             call.outlet = None
             call.news.set()
             return
-        while answer.sent < told:
-            event = self._event(answer)
-            transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+        filler, sent = answer.filler, answer.sent
+        while sent < told:
+            sent += 1
+            if sent < filler.tokens:
+                transport.write(self._writer.chunk(answer.index, filler.piece(sent - 1)))
+                answer.sent = sent
+            else:
+                event = self._event(answer)
+                transport.write(b"%x\r\n%b\r\n" % (len(event), event))
             self._lateness.add(self._time() - answer.due.popleft())

@@ -138,8 +138,8 @@ class Filler:
 
     def piece(self, index: int) -> str:
         """What token ``index`` adds to the text."""
-        if index < self._whole:
-            return self.word(index)
+        if index < self._whole:  # ``word``, without a call: this is done for every token
+            return (SPACED if index else WORDS)[(self._start + index) % len(WORDS)]
         if index > self._whole or self._text < 0:
             return ""
         before = sum(len(self.word(i)) for i in range(self._whole))
