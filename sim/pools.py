@@ -22,10 +22,12 @@ from sim.growth.courses import DraftCourses
 from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.growth.windowed import Windowed
+from sim.growth.windowed_drafts import WindowedSampled
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
 from sim.memory.drafted import DraftedAllocator, DraftedCachingAllocator
+from sim.memory.drafted_windows import DraftedWindowedAllocator
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.memory.stateful import StatefulAllocator
@@ -222,10 +224,10 @@ def with_drafts(
 ) -> Deployment:
     """``d`` with tokens drafted by ``method``, or by ``model``, one for each of the ``rates`` at
     which they are accepted; ValueError where that is not possible."""
-    if d.model.windows or d.state_bytes():
-        kind = "windows" if d.model.windows else "a state"
+    if d.state_bytes():
         raise ValueError(
-            f"speculative: not modelled yet for models with {kind}, such as {d.model.name}"
+            f"speculative: not modelled yet for models with a state, such as {d.model.name}: each "
+            "draft has a state of its own to go back to"
         )
     if method == "mtp" and not d.model.mtp_layers:
         raise ValueError(
@@ -233,6 +235,11 @@ def with_drafts(
             "for multi-token prediction, so that nothing could draft by mtp; choose eagle, ngram "
             "or draft_model (a config.json names such layers by num_nextn_predict_layers, "
             "mtp_num_hidden_layers or num_mtp_modules)"
+        )
+    if method == "mtp" and d.model.layers[-1].attention.window is not None:
+        raise ValueError(
+            f"speculative.method: whether the layer that drafts for {d.model.name} looks through a "
+            "window, as its last layer does, is not known; choose eagle or ngram"
         )
     if model is not None:
         if model.windows or model.state_bytes():
@@ -334,6 +341,8 @@ def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> N
     knobs, what = pool.scheduler, "for models with windows"
     if knobs.rule == SglangRule.name:
         raise UsageError(f"{where}SGLang's is not modelled {what} yet")
+    if pool.speculative is not None:
+        raise UsageError(f"{where}not modelled {what} whose tokens are drafted yet")
     if pool.layout.pipeline > 1:
         raise UsageError(f"{where}not modelled {what} over the stages of a pipeline yet")
     policy = knobs.policy_class(folders)
@@ -368,9 +377,7 @@ def make_allocator(
     where tokens are drafted."""
     memory, longest = pool.capacity, pool.limits.max_model_len
     if courses is not None:
-        caches = pool.settings.kv_cache.enable_prefix_caching
-        drafted = DraftedCachingAllocator if caches else DraftedAllocator
-        return drafted(memory.usable_blocks, memory.block_size, longest, courses)
+        return _drafted_allocator(pool, courses)
     if memory.windowed:
         most = memory.most_at_once(longest)
         caches = pool.settings.kv_cache.enable_prefix_caching
@@ -392,6 +399,18 @@ def make_allocator(
     return kind.of(memory.usable_blocks, memory.block_size, longest)
 
 
+def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:
+    """The same for sequences on ``courses``."""
+    memory, longest = pool.capacity, pool.limits.max_model_len
+    usable, size = memory.usable_blocks, memory.block_size
+    if memory.windowed:
+        most = memory.most_at_once(longest)
+        return DraftedWindowedAllocator(usable, size, memory.groups, most, longest, courses)
+    caches = pool.settings.kv_cache.enable_prefix_caching
+    kind = DraftedCachingAllocator if caches else DraftedAllocator
+    return kind(usable, size, longest, courses)
+
+
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     """The scheduler of one replica, with its memory."""
     knobs, windows = pool.settings.scheduler, pool.deployment.model.windows
@@ -401,6 +420,8 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     if speculation is not None:
         courses = DraftCourses(speculation, pool.settings.seed)
         decoding = partial(Sampled, courses)
+        if windows:
+            decoding = partial(WindowedSampled, courses, windows)
     return make_scheduler(
         knobs.batching,
         pool.limits,

@@ -395,12 +395,11 @@ UNDRAFTED = {
         "memory in the host is not modelled with drafts",
     ),
     "pipeline": "pipelines are not modelled with drafts",
-    **dict.fromkeys(("windows", "chunks"), "not modelled yet for models with windows"),
     **dict.fromkeys(("linear", "mamba"), "not modelled yet for models with a state"),
 }
 """What no tokens are drafted with, and why."""
 
-NOT_PUBLISHED = ("windows", "chunks", "linear", "mamba")
+NOT_PUBLISHED = ("linear", "mamba")
 """Models other than the one that has a layer which drafts."""
 
 UNTIERED = {

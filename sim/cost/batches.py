@@ -153,7 +153,7 @@ def _seen(plans: NDArray[np.void], leaps: Leaps) -> tuple[Floats, ...]:
     """What decoding sequences see through each window in the middle of the plans, if recorded."""
     if SEEN not in (plans.dtype.names or ()):
         return ()
-    middle = plans[SEEN] + leaps.gained(plans[SEEN_GROWING].T).T / 2
+    middle = plans[SEEN] + leaps.seen(plans[SEEN_GROWING].T).T / 2
     return tuple(middle.T)
 
 

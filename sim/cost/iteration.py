@@ -70,7 +70,8 @@ class CostModel(Timer):
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
-        self._seen_lines: dict[int, list[Indexed]] = {}  # of the whole context, of each window
+        # of the whole context, of each window, by sequences and the drafts checked and made
+        self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
         self._stages: list[tuple[CostModel, tuple[int, ...]]] = []  # with the windows of each
         self._messages: list[tuple[float, float]] = []  # fixed, and for each token
 
@@ -129,9 +130,15 @@ class CostModel(Timer):
     def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
         """The same of sequences that see so much through the windows of the model."""
         floor, later = self._decode_floor(sequences)
-        gpu, step, left = self._kernels(sequences, sequences), 0.0, seen.left
+        checked, drafted = self._drafts_of(sequences)
+        rows, each = sequences * (1 + checked), 0.0
+        gpu, step, left = self._kernels(rows, rows), 0.0, seen.left
+        if self._drafting is not None:
+            gpu += self._drafting.seconds(rows, sequences, drafted, self._of_others())
+            searched, each = self._drafting.host_line(sequences, drafted)
+            later += searched
         tokens, growing = (context, *seen.tokens), (sequences, *seen.growing)
-        indexed = self._seen(sequences)
+        indexed = self._seen(sequences, checked, drafted)
         for (limits, lines), held, more in zip(indexed, tokens, growing, strict=True):
             limit, intercept, slope = lines[bisect_right(limits, held)]
             gpu += intercept + slope * held
@@ -144,15 +151,19 @@ class CostModel(Timer):
             gpu, step = floor, 0.0
         slope = step / sequences
         limit = math.inf if left >= NEVER else float(context + left * sequences)
-        return limit, gpu + later - slope * context, slope
+        return limit, gpu + later - slope * context, slope + each
 
-    def _seen(self, sequences: int) -> list[Indexed]:
-        """Decode attention as lines in what is seen of all of a context, and of each window."""
+    def _seen(self, sequences: int, checked: int, drafted: int) -> list[Indexed]:
+        """Decode attention as lines in what is seen of all of a context, and of each window, while
+        so many drafts are checked and made."""
+        key = (sequences, checked, drafted)
         try:
-            return self._seen_lines[sequences]
+            return self._seen_lines[key]
         except KeyError:
-            lines = (self.attention.decode_lines(sequences, w) for w in (None, *self._windows))
-            found = self._seen_lines[sequences] = [_indexed(each) for each in lines]
+            verify = self.attention.verify_lines
+            lines = [verify(sequences, 1 + checked, window) for window in self._windows]
+            found = [_indexed(self._attention_of(*key)), *map(_indexed, lines)]
+            self._seen_lines[key] = found
             return found
 
     def windowed_iteration(
@@ -177,7 +188,7 @@ class CostModel(Timer):
         """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
         if self._drafting is not None:
-            return self._drafted(self._drafting, sequences, context, parts, admitted)
+            return self._drafted(self._drafting, sequences, context, parts, admitted, seen)
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         tokens, outputs = sequences, sequences + len(parts)
         for part in parts:
@@ -216,6 +227,7 @@ class CostModel(Timer):
         context: int,
         parts: Sequence[Part],
         admitted: int,
+        seen: tuple[int, ...],
     ) -> tuple[float, float, float]:
         """``iteration`` where tokens are drafted: the target's pass over all of them, and what
         makes the next ones."""
@@ -240,6 +252,8 @@ class CostModel(Timer):
                 kept[sequences] = limits, lines
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
+            if self._windows:
+                gpu += self._behind_windows(sequences, context, seen, (checked, drafted))
         gpu = max(gpu, self._prompt_launches + drafting.launches(drafted))
         host = self._host_time(outputs, admitted)
         gpu = max(gpu, host) if self._overlapped else gpu + host
@@ -254,11 +268,18 @@ class CostModel(Timer):
             return lines
         return added([lines, self._drafting.attention_lines(sequences, drafted)])
 
-    def _behind_windows(self, sequences: int, context: int, seen: tuple[int, ...]) -> float:
-        """Seconds of decode attention in the layers that have a window."""
+    def _behind_windows(
+        self,
+        sequences: int,
+        context: int,
+        seen: tuple[int, ...],
+        drafts: tuple[int, int] = (0, 0),
+    ) -> float:
+        """Seconds of decode attention in the layers that have a window, while so many ``drafts``
+        are checked and made."""
         seconds = 0.0
         tokens = seen or seen_by_equals(self._windows, sequences, context).tokens
-        for (limits, lines), held in zip(self._seen(sequences)[1:], tokens, strict=True):
+        for (limits, lines), held in zip(self._seen(sequences, *drafts)[1:], tokens, strict=True):
             _, intercept, slope = lines[bisect_right(limits, held)]
             seconds += intercept + slope * held
         return seconds

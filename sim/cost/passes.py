@@ -129,14 +129,20 @@ class GroupAttention:
         self.pair_flops = flops = sum(each.pair_flops for each in self._kinds)
         # pairs of all layers stand for as many FLOP as the pairs of each; one group has them all
         self._weights = [each.pair_flops / flops if flops else 0.0 for each in self._kinds]
-        self._arithmetic = self._decode * self._seconds_per_token(deployment)
+        self._arithmetic = {
+            window: self._decode * self._seconds_per_token(deployment, window)
+            for window in (None, *self.windows)
+        }
         self._shares = [group.layers / deployment.model.num_layers for group in groups]
 
-    def _seconds_per_token(self, d: Deployment) -> float:
-        """Arithmetic of decode attention for each token that one query sees."""
-        if not self._seeing:
+    def _seconds_per_token(self, d: Deployment, window: Window | None) -> float:
+        """Arithmetic of decode attention for each token that one query sees through ``window``."""
+        kinds = [each for each in self._seeing if each.window == window]
+        if not kinds:
             return 0.0
-        many, more = (self.decode(1.0, held).flops for held in (1e5, 2e5))
+        many, more = (
+            merged(each.decode(1.0, held) for each in kinds)[0].flops for held in (1e5, 2e5)
+        )
         rate = d.gpu.flops(d.unquantised) * d.gpu.efficiency.compute
         return float(more - many) / 1e5 / rate * d.kernel_time
 
@@ -153,24 +159,37 @@ class GroupAttention:
         f = self._decode
         return lines if f == 1.0 else [(limit, a * f, b * f) for limit, a, b in lines]
 
-    def verify_lines(self, sequences: int, width: int) -> list[Line]:
+    def verify_lines(self, sequences: int, width: int, window: Window | None = None) -> list[Line]:
         """``decode_lines`` of sequences with ``width`` tokens each in the pass: the cache is read
         once for all of them, and the arithmetic of each takes its time."""
-        lines = self.decode_lines(sequences)
+        lines = self.decode_lines(sequences, window)
         if width == 1:
             return lines
-        slope = self._arithmetic * width
+        slope = self._arithmetic[window] * width
         return raised(lines, (sequences * slope, slope))
 
     def verify(
         self, sequences: Amount, context: Amount, width: Amount, seen: Sequence[Amount] = ()
     ) -> Operator:
         """``decode`` of the same."""
-        one = self.decode(sequences, context, seen)
         several = np.where(np.greater(width, 1), width, 0)
         if not several.any():
-            return one
-        arithmetic = (context + sequences) * self._arithmetic * several
+            return self.decode(sequences, context, seen)
+        found = []
+        for window, held in self._seen_by(sequences, context, seen).items():
+            kinds = [each for each in self._seeing if each.window == window]
+            if kinds:
+                (one,) = merged(each.decode(sequences, held) for each in kinds)
+                one = one.slowed(self._decode)
+                found.append(self._verified(one, held + sequences, width, several, window))
+        return found[0] if len(found) == 1 else merged(found)[0]
+
+    def _verified(
+        self, one: Operator, seen: Amount, width: Amount, several: Amount, window: Window | None
+    ) -> Operator:
+        """Attention through one ``window`` of sequences that see so much, ``one`` token of each,
+        for ``width`` tokens of each; ``several`` is that where it is more than 1, else 0."""
+        arithmetic = seen * self._arithmetic[window] * several
         took = np.maximum(one.seconds, arithmetic)
         compute = np.maximum(one.compute, arithmetic)
         return one._replace(

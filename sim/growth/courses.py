@@ -172,6 +172,17 @@ class Upcoming:
         self._base = now
         return 0, more
 
+    def at(self, iteration: int) -> int:
+        """The sum of one iteration."""
+        found: int = self._sums.item(iteration - self._base)
+        return found
+
+    def gains(self, now: int, iterations: int) -> Counts:
+        """By how much the sum has grown after each of the next so many."""
+        place = now - self._base
+        found: Counts = self._sums[place + 1 : place + iterations + 1] - self._sums[place]
+        return found
+
     def gain(self, now: int, iterations: int) -> int:
         """By how much the sum grows in the next so many."""
         place, number = now - self._base, self._sums.item

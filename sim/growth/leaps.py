@@ -92,9 +92,12 @@ class Leaps:
         self.start, self.end, self.times, self.sequences = start, end, times, sequences
         self.first, self.step = first, step
         self.filling = sequences if filling is None else filling
-        self.delivered = delivered
+        self.delivered, self._windowed = delivered, filling
         if delivered is not None:
-            self.filling = delivered / times
+            evenly = delivered / times
+            self.filling = (
+                evenly if filling is None else filling * (evenly / np.maximum(sequences, 1))
+            )
 
     @classmethod
     def recorded(cls, plans: NDArray[np.void]) -> Leaps:
@@ -127,7 +130,7 @@ class Leaps:
             self.sequences[rows],
             self.first[rows],
             self.step[rows],
-            self.filling[rows],
+            None if self._windowed is None else self._windowed[rows],
             None if self.delivered is None else self.delivered[rows],
         )
 
@@ -139,7 +142,18 @@ class Leaps:
     def gained(self, sequences: Numbers | None = None) -> Numbers:
         """Tokens that are filled, or that so many ``sequences`` hold, in the last iteration of each
         plan more than in the first; evenly in between."""
-        each = self.filling if sequences is None or self.delivered is not None else sequences
+        each = self.filling if sequences is None else sequences
+        if sequences is not None and self.delivered is not None:
+            each = self.delivered / self.times
+        found: Numbers = each * (self.times - 1)
+        return found
+
+    def seen(self, growing: Numbers) -> Numbers:
+        """What sequences see in the last iteration of each plan more than in the first, if so many
+        of them see each token more that they get."""
+        each = growing
+        if self.delivered is not None:
+            each = growing * (self.delivered / (np.maximum(self.sequences, 1) * self.times))
         found: Numbers = each * (self.times - 1)
         return found
 

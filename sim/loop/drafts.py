@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.growth.sampled import Sampled
+from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
 from sim.iteration import Part, Timer
 
@@ -28,3 +29,22 @@ class DraftsTimer(Timer):
         batch = self._batch
         timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
         return timer.iteration(sequences, context, parts, admitted)
+
+    def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
+        """The same."""
+        batch = self._batch
+        timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
+        return timer.windowed_line(sequences, context, seen)
+
+    def windowed_iteration(
+        self,
+        sequences: int,
+        context: int,
+        parts: Sequence[Part],
+        admitted: int,
+        seen: tuple[int, ...],
+    ) -> tuple[float, float, float]:
+        """The same."""
+        batch = self._batch
+        timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
+        return timer.windowed_iteration(sequences, context, parts, admitted, seen)

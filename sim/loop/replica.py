@@ -62,9 +62,9 @@ class Replica:
         self.outstanding = 0
         self._env = env
         self._windows = scheduler.decoding.windows
-        self._timer = WindowedTimer(timer, scheduler.decoding) if self._windows else timer
         if isinstance(scheduler, DraftsByBatch):
-            self._timer = DraftsTimer(timer, scheduler.decoding)
+            timer = DraftsTimer(timer, scheduler.decoding)
+        self._timer = WindowedTimer(timer, scheduler.decoding) if self._windows else timer
         self._recorder = recorder
         self._row_bytes = recorder.plan_row.itemsize
         self._row_is_longer = recorder.plan_row is not PLAN

@@ -41,12 +41,13 @@ class WindowedTimer(Timer):
 
 def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tuple[int, int]:
     """Tokens that are filled in all groups of layers once ``plan`` has run, and by how many that
-    grows with each iteration like it.
+    grows with each iteration like it, by one token of each sequence where it gets several.
 
     ``batch`` is as it was before, and ``seen`` what its members see. A token counts in a group as
     long as its block could not be given back for what comes next, however its block is shared.
     """
-    gained = batch.size if plan.decode else 0
+    gained = batch.context_after(1) - batch.context if plan.decode else 0
+    growing = batch.size if plan.decode else 0
     tokens = filling = groups = 0
     whole = batch.context + gained
     for chunk in plan.chunks:
@@ -55,7 +56,7 @@ def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tupl
         groups += number
         if window is None:
             tokens += number * whole
-            filling += number * gained
+            filling += number * growing
             continue
         place = batch.windows.index(window)
         inside = seen.tokens[place] + gained

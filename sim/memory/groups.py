@@ -135,7 +135,9 @@ def _with_states(d: Deployment, block_size: int) -> KvGroups:
 
 
 def _kept(d: Deployment) -> list[tuple[int, Kept]]:
-    return [(g.count, g.attention.kept(d.kv_cache, d.layout)) for g in d.model.layers]
+    """What layers keep, those of a drafter too, and how many of them do."""
+    own = [(g.count, g.attention.kept(d.kv_cache, d.layout)) for g in d.model.layers]
+    return own if d.drafter is None else own + _kept(d.drafter.deployment)
 
 
 def group_size(counts: Iterable[int]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import LayerGroup
+from sim.specs.layers import Attention, LayerGroup
 from sim.specs.layout import DEFAULT_BACKEND
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
@@ -208,7 +208,7 @@ def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Dr
         if method == "mtp":
             model, joins = replace(d.model, layers=(last,)), ((2 * hidden, hidden),)
         else:
-            last = replace(last, mlp=_dense(last))
+            last = replace(last, attention=_whole(last), mlp=_dense(last))
             model = replace(
                 d.model, layers=(last,), vocab_size=EAGLE_VOCABULARY, tie_word_embeddings=False
             )
@@ -249,6 +249,14 @@ def _dense(group: LayerGroup) -> DenseMlp:
         return DenseMlp(active + mlp.shared_intermediate_size)
     assert isinstance(mlp, DenseMlp)
     return mlp
+
+
+def _whole(group: LayerGroup) -> Attention:
+    """The attention of an EAGLE head: it sees the whole context."""
+    attention = group.attention
+    if isinstance(attention, GroupedQuery) and attention.window is not None:
+        return replace(attention, sliding_window=None, attention_chunk=None)
+    return attention
 
 
 def _second_input(group: LayerGroup, hidden: int) -> tuple[tuple[int, int], ...]:

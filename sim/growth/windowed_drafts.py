@@ -1,0 +1,124 @@
+"""Advances sequences that get several tokens from an iteration and see their last tokens only.
+
+As ``sampled``, with what members see through each window of the model (``windowed``). The course of
+each is known, so what they see before any iteration to come is a sum over courses. A run ends where
+a member fills a window, or begins a chunk; until then what it sees grows with its context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sim.growth.courses import Counts, DraftCourses, Upcoming
+from sim.growth.sampled import Sampled, SampledRun
+from sim.growth.seen import Seen, seen_by_equals
+from sim.growth.steady import Line
+from sim.request import Request
+from sim.specs.window import NEVER, Window
+
+
+class WindowedSampledRun(SampledRun):
+    """A run of decodes of the very same members, until what one of them sees bends."""
+
+    __slots__ = ("bend",)
+
+    def __init__(
+        self, start: float, sequences: int, context: int, line: Line, batch: WindowedSampled
+    ) -> None:
+        super().__init__(start, sequences, context, line, batch)
+        self.bend = batch.until_bend()
+
+    def left(self) -> int:
+        """Iterations until the line of their times ends, or what a member sees bends."""
+        return min(super().left(), self.bend - self.done)
+
+
+class WindowedSampled(Sampled):
+    """``Sampled`` sequences that see what ``windows`` leave of their contexts."""
+
+    __slots__ = ("_bends", "_growing", "_seen", "_windows")
+
+    def __init__(self, courses: DraftCourses, windows: Sequence[Window]) -> None:
+        super().__init__(courses)
+        self._windows = tuple(windows)
+        self._seen = [Upcoming() for _ in self._windows]
+        self._growing = [Upcoming() for _ in self._windows]
+        self._bends = Upcoming()  # how often what members see has bent
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Through which layers of the model see the members."""
+        return self._windows
+
+    def seen(self, sequences: int, context: int) -> Seen:
+        """What the members see before the next iteration; ``sequences`` that hold ``context`` but
+        are not the members hold equally much."""
+        if sequences != self.size or context != self.context:
+            return seen_by_equals(self._windows, sequences, context)
+        now = self.iteration
+        return Seen(
+            tuple(sums.at(now) for sums in self._seen),
+            tuple(sums.at(now) for sums in self._growing),
+            NEVER,
+        )
+
+    def until_bend(self) -> int:
+        """Iterations over the members of now whose times lie on one line."""
+        left = self.next_finish - self.iteration
+        return min(left, self._bends.within(self.iteration, left, 0) + 1)
+
+    def run(self, start: float, sequences: int, context: int, line: Line) -> WindowedSampledRun:
+        """The iterations from a start on, until a member comes or goes, or its sight bends."""
+        return WindowedSampledRun(start, sequences, context, line, self)
+
+    def join(self, request: Request, now: float) -> None:
+        """``request`` got its first token (again, after a preemption) and has more to come."""
+        super().join(request, now)
+        self._add(request)
+
+    def leave(self, request: Request) -> None:
+        """Take ``request`` out and write its progress into it."""
+        course = self.courses[request]
+        rest = course.gained[self.iteration - request.joined - course.since :]
+        self._take_off(request.computed + rest)
+        super().leave(request)
+
+    def pop_finished(self) -> list[Request]:
+        """Take out the members that have all their tokens, by id within one iteration."""
+        finished = super().pop_finished()
+        for request in finished:
+            self._take_off(np.array([request.computed]))
+        return finished
+
+    def redraft(self, drafts: int) -> None:
+        """So many drafts of each member are checked in an iteration from now on."""
+        super().redraft(drafts)
+        for sums in (*self._seen, *self._growing, self._bends):
+            sums.clear()
+        for _, _, _, request in self._finishes:
+            self._add(request)
+
+    def _add(self, request: Request) -> None:
+        """What ``request`` sees on the course that is laid for it from now on."""
+        for sums, levels in self._levels(request.computed + self.courses[request].gained):
+            sums.add(self.iteration, levels)
+
+    def _take_off(self, held: Counts) -> None:
+        """A member that would hold so many tokens by now and after each iteration is gone."""
+        for sums, levels in self._levels(held):
+            sums.take_off(self.iteration, levels)
+
+    def _levels(self, held: Counts) -> Iterator[tuple[Upcoming, Counts]]:
+        """What a sequence that holds so many tokens adds to each sum."""
+        for window, seen, growing in zip(self._windows, self._seen, self._growing, strict=True):
+            if window.chunked:
+                yield seen, held % window.size
+                yield growing, np.ones_like(held)
+                yield self._bends, held // window.size
+            else:
+                full = held >= window.size - 1
+                yield seen, np.minimum(held, window.size - 1)
+                yield growing, 1 - full
+                yield self._bends, full.astype(np.int64)
