@@ -16,6 +16,7 @@ from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import CostModel, Deployment
 from sim.cost.best_drafts import best_by_batch
+from sim.cost.cascade import cascade_rule
 from sim.cost.known import cost_of
 from sim.errors import InfeasibleError, UsageError
 from sim.growth.courses import DraftCourses
@@ -50,6 +51,7 @@ from sim.schedulers import (
 )
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill
 from sim.schedulers.ranked import RankedPrefill
+from sim.schedulers.rules import VllmRule
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
@@ -79,6 +81,12 @@ class PreparedPool:
     def deployment(self) -> Deployment:
         """What one replica is, as its cost model times it."""
         return self.cost.deployment
+
+    @property
+    def cascades(self) -> bool:
+        """Whether its attention may read once what all requests of a batch share."""
+        caching = self.settings.kv_cache.enable_prefix_caching
+        return caching and cascade_rule(self.deployment) is not None
 
     @property
     def policy(self) -> type[Scheduler]:
@@ -162,6 +170,8 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         raise InfeasibleError(_does_not_fit(deployment, memory), parts)
     if kv.enable_prefix_caching:
         _check_caching(pool, scenario.folders, deployment, memory)
+        if cascade_rule(deployment) is not None:
+            _check_cascade(pool, deployment)
     if pool.role in ROLES and (memory.windowed or memory.state_blocks):
         kind = "windows" if memory.windowed else "a state"
         raise UsageError(
@@ -334,6 +344,25 @@ def _check_caching(
         )
     if memory.windowed:
         _check_windows(pool, folders, where)
+
+
+def _check_cascade(pool: PoolSettings, d: Deployment) -> None:
+    """UsageError where no attention that reads a shared prefix once is modelled."""
+    found = {
+        f"`policy: {pool.scheduler.rule}`": pool.scheduler.rule != VllmRule.name,
+        "a pipeline": d.layout.pipeline > 1,
+        "data ranks": d.layout.data > 1,
+        "drafts": d.speculation is not None,
+        "memory in the host": pool.kv_cache.host_memory is not None,
+        "pools of one phase": pool.role in ROLES,
+    }
+    refused = [what for what, there in found.items() if there]
+    if refused:
+        raise UsageError(
+            f"engine: {d.engine.name} reads a prefix that all requests share once, which is not "
+            f"modelled with {' and '.join(refused)}; leave out kv_cache.enable_prefix_caching, or "
+            "take another engine"
+        )
 
 
 def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> None:

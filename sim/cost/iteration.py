@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from sim.cost.batches import Batches, Counts, Ran
+from sim.cost.cascade import behind, cascade_rule
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.operators import Operator, Prefills
@@ -28,6 +29,9 @@ from sim.specs.window import NEVER
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
+
+SHARED_PREFIX = "decode attention, shared prefix"
+"""The operator that reads once what all sequences share."""
 
 MOST_AMONG = 4096
 """Loads of other data ranks whose decode lines are kept."""
@@ -74,6 +78,10 @@ class CostModel(Timer):
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
         self._stages: list[tuple[CostModel, tuple[int, ...]]] = []  # with the windows of each
         self._messages: list[tuple[float, float]] = []  # fixed, and for each token
+        self._cascade = cascade_rule(deployment)
+        self._prefix = 0  # tokens that are read once for all sequences
+        self._sharing: dict[int, CostModel] = {}  # by those tokens
+        self._prefix_seconds: dict[int, float] = {}  # of reading them, by queries
 
     def among(self, others: int, requests: int = 0) -> CostModel:
         """The times of one data rank while the others have so many tokens in the pass together, and
@@ -101,6 +109,34 @@ class CostModel(Timer):
             found._drafts = (checked, drafted)
             found._lines, found._attention_lines = {}, {}
         return found
+
+    def read_once(self, common: int, requests: int, *, prompts: bool) -> int:
+        """As the engine's rule has it."""
+        rule = self._cascade
+        return common if rule is not None and rule.pays(common, requests, prompts=prompts) else 0
+
+    def sharing(self, prefix: int) -> CostModel:
+        """The times while attention reads the first ``prefix`` tokens once for all sequences."""
+        if prefix == self._prefix:
+            return self
+        found = self._sharing.get(prefix)
+        if found is None:
+            if len(self._sharing) >= MOST_AMONG:
+                self._sharing.clear()
+            found = self._sharing[prefix] = copy(self)  # with the same tables
+            found._prefix = prefix
+            found._lines, found._prefix_seconds = {}, {}
+        return found
+
+    def _of_prefix(self, queries: int) -> float:
+        """Seconds of the attention of so many ``queries`` to the tokens that are read once."""
+        seconds = self._prefix_seconds.get(queries)
+        if seconds is None:
+            prompt = Part(queries, self._prefix)
+            seconds, pairs = self.attention.prefill_seconds([prompt], 0)
+            seconds *= queries * self._prefix / pairs  # without those among the queries
+            self._prefix_seconds[queries] = seconds
+        return seconds
 
     def _drafts_of(self, requests: int) -> tuple[int, int]:
         """Drafts that are checked of each sequence, and made, in a pass over so many requests."""
@@ -189,6 +225,9 @@ class CostModel(Timer):
         query-key pairs of that)."""
         if self._drafting is not None:
             return self._drafted(self._drafting, sequences, context, parts, admitted, seen)
+        prefix = self._prefix
+        if prefix:
+            parts, context = behind(parts, prefix), context - sequences * prefix
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         tokens, outputs = sequences, sequences + len(parts)
         for part in parts:
@@ -199,6 +238,8 @@ class CostModel(Timer):
             gpu = self._own_kernels(tokens, outputs) + prefill
         if self._ranks > 1:
             gpu += self._kernels_of_all(tokens)
+        if prefix:
+            gpu += self._of_prefix(tokens)
         if sequences:
             try:
                 limits, lines = self._attention_lines[sequences]
@@ -264,6 +305,9 @@ class CostModel(Timer):
     def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
         """Decode attention of the target, over all tokens of the pass, and of a drafter."""
         lines = self.attention.verify_lines(sequences, 1 + checked)
+        if self._prefix:
+            once, shared = self._of_prefix(sequences), sequences * self._prefix
+            lines = [(limit + shared, a - b * shared + once, b) for limit, a, b in lines]
         if self._drafting is None:
             return lines
         return added([lines, self._drafting.attention_lines(sequences, drafted)])
@@ -361,6 +405,10 @@ class CostModel(Timer):
         decoded = sequences * (1 + checked)
         tokens, outputs = decoded + sum(part.tokens for part in parts), decoded + len(parts)
         operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
+        if self._prefix:
+            parts, context = behind(parts, self._prefix), context - sequences * self._prefix
+            alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
+            operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
         if sequences:
             operators.append(self.attention.verify(sequences, context, 1 + checked, seen))
             operators += self.attention.updates(sequences)
@@ -392,7 +440,10 @@ class CostModel(Timer):
         per_output = self.by_size.per_output(outputs.different)
         sequences = batches.sequences.astype(np.float64)
         width = 1.0 + checked.astype(np.float64)
-        decode = self.attention.verify(sequences, batches.context, width, batches.seen)
+        context = batches.context
+        if batches.read_once is not None:
+            context = context - sequences * batches.read_once
+        decode = self.attention.verify(sequences, context, width, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
@@ -401,9 +452,29 @@ class CostModel(Timer):
             *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
+            *self._of_prefixes(batches),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
+
+    def _of_prefixes(self, batches: Batches) -> list[Ran]:
+        """The attention to what was read once."""
+        if batches.read_once is None or not batches.read_once.any():
+            return []
+        once = batches.read_once > 0
+        both = np.stack([batches.read_once, batches.tokens], axis=1)[once]
+        different, at = np.unique(both, axis=0, return_inverse=True)
+        took = [self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.tolist()]
+        seconds, pairs = np.zeros(len(once)), np.zeros(len(once))
+        seconds[once] = np.array(took)[at.reshape(-1)]
+        pairs[once] = both.prod(axis=1)
+        tokens = np.where(once, batches.tokens, 0).astype(np.float64)
+        keys = batches.read_once.astype(np.float64)
+        passes, fresh = once.astype(np.float64), np.zeros(len(once))
+        operator = self.attention.prefill_operator(
+            Prefills(seconds, pairs, tokens, keys, passes, fresh)
+        )
+        return [Ran("decodes", operator._replace(name=SHARED_PREFIX), batches.times)]
 
     def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
         """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where

@@ -21,7 +21,14 @@ import simpy
 
 from sim.iteration import Batch, Passage, Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.recorder import Recorder, pack_cached, pack_chunk, pack_plan, pack_stages
+from sim.loop.recorder import (
+    Recorder,
+    pack_cached,
+    pack_cascade,
+    pack_chunk,
+    pack_plan,
+    pack_stages,
+)
 from sim.memory.caching import CachingAllocator
 from sim.request import Request
 from sim.schedulers import Plan
@@ -261,6 +268,8 @@ class Pipeline:
         rows += batch.seen
         rows += pack_stages(batch.waited, batch.computing)
         rows += kept
+        if recorder.cascade:
+            rows += pack_cascade(0)
         self._free.append(batch.number)
         self._free.sort()
         if finished:

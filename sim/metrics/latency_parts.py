@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import CHECKED, DRAFTED, seen_before
+from sim.growth.leaps import CHECKED, DRAFTED, READ_ONCE, seen_before
 from sim.iteration import Batch, Part, Timer
 from sim.loop.recorder import COMPLETED
 from sim.metrics.blocks import OBJECTS, blocks
@@ -208,7 +208,10 @@ def _own_prefill(
 
 
 def timers_of(timer: Timer, plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[Timer]:
-    """What times each of some ``rows`` of ``plans``: with the drafts that it checked and made."""
+    """What times each of some ``rows`` of ``plans``: with the drafts that it checked and made, or
+    with the tokens that it read once."""
+    if READ_ONCE in (plans.dtype.names or ()):
+        return [timer.sharing(prefix) for prefix in plans[READ_ONCE][rows].tolist()]
     if CHECKED not in (plans.dtype.names or ()):
         return [timer] * len(rows)
     drafts = plans[[CHECKED, DRAFTED]][rows].tolist()

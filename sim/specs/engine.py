@@ -99,6 +99,8 @@ class EngineSpec:
                          another one for them
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
+    ``cascade``          attention reads the prefix that all sequences of a batch share once for all
+                         of them, where that pays (``sim.cost.cascade``)
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
@@ -134,6 +136,7 @@ class EngineSpec:
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
     marlin: bool = False
+    cascade: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     policy: str = ""
     plans_ahead: bool = False
