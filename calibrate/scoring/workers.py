@@ -20,8 +20,9 @@ class WorkerSplit(NamedTuple):
     """So many workers that prefill, so many that decode, and the tokens drafted by each step.
 
     ``batch`` is how many requests each decoding worker is to run at once, 0 where that is open;
-    ``data`` whether the workers of either kind split attention by requests, a GPU a rank, whatever
-    layout is stated.
+    ``data`` whether the workers of either kind split attention by requests, a GPU a rank, and
+    experts over all of them, whatever layout is stated; ``sizes`` are the numbers of clients that
+    it is published for, where they do not follow from the batch.
 
     >>> WorkerSplit(1, 9).name, WorkerSplit(1, 11, 3).name
     ('1P9D', '1P11D, 3 tokens drafted')
@@ -32,6 +33,7 @@ class WorkerSplit(NamedTuple):
     drafts: int = 0
     batch: int = 0
     data: tuple[bool, bool] = (False, False)
+    sizes: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -47,6 +49,10 @@ class WorkerSplit(NamedTuple):
         (44, 9)
         """
         return self.decode * self.batch + (OVER if self.batch == 1 else 0)
+
+    def made_for(self, size: int | None) -> bool:
+        """Whether it is published for so many clients."""
+        return size in self.sizes or size == self.clients
 
 
 OVER = 2
@@ -70,7 +76,7 @@ class Disaggregated:
     def layouts(self) -> tuple[Layout, Layout]:
         """How a worker of either kind is laid out in this ``split``."""
         found = [
-            Layout(data=stated.tensor * stated.data, expert=stated.expert) if data else stated
+            Layout(data=stated.gpus, expert=stated.gpus) if data else stated
             for stated, data in zip((self.prefill, self.decode), self.split.data, strict=True)
         ]
         return found[0], found[1]
@@ -145,12 +151,34 @@ PUBLISHED = (
             WorkerSplit(3, 1, 1, batch=512, data=_WIDE),
         ),
     ),
-    Published("sglang", "h200", 1024, (WorkerSplit(1, 9), WorkerSplit(2, 3))),
-    Published("sglang", "h200", 8192, (WorkerSplit(2, 3), WorkerSplit(1, 9))),
+    Published(
+        "sglang",
+        "h200",
+        1024,
+        (
+            WorkerSplit(1, 9, sizes=(1, 4, 8, 16, 32, 64, 128, 256)),
+            WorkerSplit(1, 6, sizes=(512, 1024, 2048)),
+            WorkerSplit(1, 6, data=_WIDE, sizes=(128, 256, 512, 1024, 2048)),
+        ),
+    ),
+    Published(
+        "sglang",
+        "h200",
+        8192,
+        (
+            WorkerSplit(1, 7, sizes=(1, 4, 8)),
+            WorkerSplit(1, 6, sizes=(2, 4, 8, 16)),
+            WorkerSplit(1, 3, sizes=(8, 16, 32)),
+            WorkerSplit(2, 3, sizes=(32, 64, 128)),
+            WorkerSplit(1, 1, data=(False, True), sizes=(64, 128, 256, 512)),
+        ),
+    ),
 )
 """Splits by engine, GPU and length, of those that serve DeepSeek-R1 in fp8 with 1,024 tokens out,
-from ``INFERENCEX``. For SGLang, nine decoding workers are named for low latency, and 2P3D for
-prompts of 8,192 tokens; both are looked at."""
+from ``INFERENCEX``. SGLang's are published with two drafts, too. Where a condition is published
+twice, drafts save a tenth to a half of the token time, and would save a half to two thirds if as
+many were accepted as is published of the model: what was is not known, so none are taken to be
+drafted."""
 
 USUAL = (WorkerSplit(1, 1), WorkerSplit(1, 2), WorkerSplit(2, 1), WorkerSplit(1, 4))
 """Splits that are looked at where nothing is published."""
@@ -185,7 +213,7 @@ def workers(
                 f"{gpus} GPUs are no whole number of workers of {prefill.gpus} and {decode.gpus}"
             )
     else:
-        plausible = _of_source(size, source)
+        plausible = _of_source(size, source, decode)
     return Disaggregated(prefill, decode, plausible[0], plausible)
 
 
@@ -212,12 +240,17 @@ def _of_gpus(gpus: int, prefill: int, decode: int, stated: WorkerSplit) -> tuple
     return tuple(sorted(found, key=lambda each: (abs(each.prefill - each.decode), each)))
 
 
-def _of_source(size: int | None, source: tuple[str, str, int | None]) -> tuple[WorkerSplit, ...]:
-    """The published splits that so many clients fill, or all where none of them is filled."""
+def _of_source(
+    size: int | None, source: tuple[str, str, int | None], decode: Layout
+) -> tuple[WorkerSplit, ...]:
+    """The published splits that so many clients fill, or all where none of them is filled; those
+    that spread experts, where one is made for that, if a row states that ``decode`` does."""
     engine, gpu, prompt = source
     for each in PUBLISHED:
         if re.search(each.engine, engine, re.I) and each.gpu in gpu and each.prompt == prompt:
-            return tuple(s for s in each.splits if s.clients == size) or each.splits
+            fitting = tuple(s for s in each.splits if s.made_for(size))
+            wide = tuple(s for s in fitting if s.data[1]) if decode.expert > 1 else ()
+            return wide or fitting or each.splits
     return USUAL
 
 

@@ -70,6 +70,20 @@ def test_large_batches_split_attention_by_requests() -> None:
     assert not any("split by requests" in each for each in few.assumed)
 
 
+def test_configurations_that_are_published_for_many_numbers_of_clients() -> None:
+    """SGLang's: fewer workers for more clients; a row whose experts are spread is of those that
+    split attention by requests, as is one that no other configuration is made for."""
+    ours = UNSTATED | {"engine": "sglang", "tp": "P0x(tp8 dp1 etp8 ep1) D0x(tp8 dp1 etp8 ep1)"}
+    assert splits(**ours, batch_or_concurrency="256")[0] == "1P9D"
+    assert splits(**ours, batch_or_concurrency="1024")[0] == "1P6D"
+    whole, spread = (
+        known(**ours | tp, batch_or_concurrency="512") for tp in ({}, {"tp": UNSTATED["tp"]})
+    )
+    assert [document(each)["fleet"][1]["data_parallel"] for each in (whole, spread)] == [1, 8]
+    long = document(known(**ours | {"isl": "8192"}, batch_or_concurrency="512"))["fleet"]
+    assert [(pool["data_parallel"], pool["expert_parallel"]) for pool in long] == [(1, 1), (8, 8)]
+
+
 def test_drafts_are_those_of_the_split() -> None:
     drafted = document(known(**UNSTATED, batch_or_concurrency="44"))
     table = {"table": "deepseek-r1-mtp"}
