@@ -110,6 +110,7 @@ def plan(
     top: int = 5,
     constraint: str | None = None,
     survive: int = 0,
+    disaggregate: bool = False,
     prices: Prices = None,
     jobs: int = -1,
 ) -> Answer:
@@ -121,7 +122,8 @@ def plan(
     experts on each GPU: left out, the scenario's stages and ranks, and for experts both.
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
     ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
-    ``survive`` replicas may fail, and those left hold the rate within the SLO;
+    ``survive`` replicas may fail, and those left hold the rate within the SLO; ``disaggregate``
+    asks for fleets that prefill and decode apart, of these ``gpus`` and ``tensor_parallel`` alone;
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
@@ -129,17 +131,23 @@ def plan(
     from sim.planning.fleet.constraints import read_constraints  # noqa: PLC0415
     from sim.planning.fleet.layouts import layouts  # noqa: PLC0415
     from sim.planning.fleet.plan_document import document  # noqa: PLC0415
+    from sim.planning.fleet.split import SplitQuestion, choose_split, together  # noqa: PLC0415
+    from sim.planning.fleet.split_document import document as split_document  # noqa: PLC0415
     from sim.planning.load.loads import axis_of, traffic_of  # noqa: PLC0415
     from sim.terminal.plan import plan_view  # noqa: PLC0415
+    from sim.terminal.split import split_view  # noqa: PLC0415
 
     with _parameters():
         loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
+        alone = together(loaded) if disaggregate else loaded
+        if disaggregate and (precision or constraint is not None or survive):
+            raise UsageError("disaggregate: leave out precision, constraint and survive")
         if not 0 <= headroom <= 10:
             raise UsageError(f"headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
         if top < 1:
             raise UsageError(f"top {top}: expected 1 or more")
         made = layouts(
-            loaded,
+            alone,
             _names("gpus", gpus),
             tensor_parallel,
             _names("precision", precision),
@@ -147,14 +155,18 @@ def plan(
             expert_parallel,
             pipeline_parallel,
         )
-        own = axis_of(loaded, "rate", traffic_of(loaded), scale).own
+        own = axis_of(alone, "rate", traffic_of(loaded), scale).own
         assert own is not None
-        limits = read_constraints(constraint, survive)
-        question = FleetQuestion(
-            tuple(made), read_rate(str(rate), own), headroom, top, limits, scale
-        )
-        chosen = choose(loaded, question, jobs=jobs)
+        limits, wanted = read_constraints(constraint, survive), read_rate(str(rate), own)
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
+        if disaggregate:
+            plain = tuple(layout for layout in made if not layout.whole_experts)
+            asked = SplitQuestion(plain, wanted, headroom, top, scale)
+            return Answer(
+                split_document(choose_split(loaded, asked, jobs=jobs), file=file), split_view
+            )
+        question = FleetQuestion(tuple(made), wanted, headroom, top, limits, scale)
+        chosen = choose(loaded, question, jobs=jobs)
         return Answer(document(chosen, file=file), plan_view)
 
 

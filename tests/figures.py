@@ -56,6 +56,7 @@ from reports.figures import (
     ratios,
     roofline,
     slots,
+    split_ratios,
     timeline,
     tornado,
     ttft_by_prompt,
@@ -217,6 +218,9 @@ DRAWINGS: Mapping[str, Drawing] = {
     ),
     "fleet": Drawing(fleet.figure, made_up.fleet_course),
     "plan_cost": Drawing(plan_cost.figure, made_up.fleet_plan),
+    "split_ratios": Drawing(
+        lambda document: split_ratios.figure(document["fleets"][0]["tried"]), made_up.split_plan
+    ),
     "overlaid": Drawing(_overlaid, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{

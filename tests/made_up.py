@@ -270,6 +270,72 @@ def fleet_plan() -> Document:
     }
 
 
+def split_plan() -> Document:
+    """Two fleets that prefill and decode apart, and one that does both."""
+    seen = {
+        "outcome": "holds",
+        "promises": [{"attainment": 0.995, "low": 0.992, "target": 0.99}],
+        "slo_ttft_ms": 410.0,
+        "slo_tpot_ms": 31.0,
+    }
+
+    def phase(gpu: str, replicas: int, breaks: str | None) -> Document:
+        text = f"{replicas} x (1 x {gpu})"
+        said = {"layout": f"1 x {gpu}", "gpu": gpu, "tensor_parallel": 1, "replicas": replicas}
+        return {**said, "text": text, "one_less_breaks": breaks}
+
+    def tried(prefill: int, decode: int, kept: float) -> Document:
+        outcome = "holds" if kept > 0.99 else "fails"
+        said = {"prefill": prefill, "decode": decode, "usd_per_hour": 4.0 * (prefill + decode)}
+        return {
+            **said,
+            "outcome": outcome,
+            "holds": kept > 0.99,
+            "breaks": "ttft",
+            "attainment": kept,
+        }
+
+    rows = ((1, "h100-sxm", 20.0, "sure"), (2, "h200-sxm", 22.0, "likely"))
+    fleets = [
+        {
+            "rank": rank,
+            "prefill": phase(gpu, 2, "ttft"),
+            "decode": phase("h100-sxm", 3, None),
+            "gpus": 5,
+            "usd_per_hour": cost,
+            "trust": sure,
+            "at_target": seen,
+            "tried": [tried(1, 3, 0.4), tried(2, 2, 0.9), tried(2, 3, 0.995)],
+            "run": "--set 'fleet=[{role: prefill}, {role: decode}]'",
+        }
+        for rank, gpu, cost, sure in rows
+    ]
+    both = {"reason": None, "text": "6 x (1 x h100-sxm)", "gpus": 6, "usd_per_hour": 24.0}
+    rejected = {"layout": "1 x l40s | 1 x l40s", "reason": "TPOT missed", "usd_per_hour": 9.0}
+    return {
+        **HEAD,
+        "command": "plan",
+        "kind": "apart",
+        "file": "made-up.yaml",
+        "model": "llama-3.1-8b",
+        "engine": "vllm",
+        "router": "least-outstanding",
+        "rate": 12.0,
+        "headroom": 0.2,
+        "target": 14.4,
+        "promises": [PROMISE],
+        "limits_ms": dict(LIMITS),
+        "shares": {"ttft": 0.99, "tpot": 0.99, "e2el": 0.99},
+        "scaling": None,
+        "traffic_notes": [],
+        "layout_pairs": 9,
+        "fleets": fleets,
+        "unified": {**both, "trust": "sure", "at_target": seen},
+        "text": "To prefill and decode apart saves 17% against 6 x (1 x h100-sxm).",
+        "rejected": [rejected | {"text": "even 4 that prefill and 4 that decode do not hold it"}],
+    }
+
+
 def _price(gpu: str, usd: float, wins_below: float | None) -> dict[str, Any]:
     said = {"gpu": gpu, "usd_per_gpu_hour": usd, "origin": "list", "text": "list price, Acme, 2026"}
     whose = {"provider": "Acme", "date": "2026", "low": None, "high": 2 * usd}

@@ -11,7 +11,17 @@ import reports
 from reports.frame.decimate import ranks
 from reports.frame.run_directory import SavedRun
 from reports.pages import trust
-from reports.pages.planning import ablate, claims, compare, diagnose, find, plan, sensitivity, sweep
+from reports.pages.planning import (
+    ablate,
+    claims,
+    compare,
+    diagnose,
+    find,
+    plan,
+    sensitivity,
+    split,
+    sweep,
+)
 from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
 from reports.pages.run.page import SECTIONS as OF_RUNS
@@ -42,6 +52,7 @@ DECISIONS: Mapping[str, Decision] = {
     "sweep over policies": Decision(sweep.render, made_up.policy_sweep, sweep.SECTIONS),
     "find": Decision(find.render, made_up.highest_load, find.SECTIONS),
     "plan": Decision(plan.render, made_up.fleet_plan, plan.SECTIONS),
+    "split": Decision(split.render, made_up.split_plan, split.SECTIONS),
     "ablate": Decision(ablate.render, made_up_studies.ablation, ablate.SECTIONS),
     "diagnose": Decision(diagnose.render, made_up_studies.diagnosis, diagnose.SECTIONS),
     "sensitivity": Decision(sensitivity.render, made_up_studies.uncertainty, sensitivity.SECTIONS),

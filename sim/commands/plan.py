@@ -24,6 +24,7 @@ from sim.errors import UsageError
 
 if TYPE_CHECKING:
     from sim.planning.fleet.choose import FleetQuestion
+    from sim.planning.fleet.split import SplitQuestion
     from sim.planning.load.loads import Scale
     from sim.scenario import Scenario
 
@@ -70,6 +71,12 @@ def plan(
         int,
         typer.Option(help="Replicas that may fail: the others hold the rate (N+1: 1)."),
     ] = 0,
+    disaggregate: Annotated[
+        bool,
+        typer.Option(
+            "--disaggregate", help="Fleets that prefill and decode apart: how many of each."
+        ),
+    ] = False,
     overrides: Overrides = [],
     price: Prices = [],
     prices: PriceFile = None,
@@ -82,19 +89,35 @@ def plan(
     with plain_errors():
         from sim.planning.fleet.choose import choose
         from sim.planning.fleet.plan_document import document
+        from sim.planning.fleet.split import choose_split
+        from sim.planning.fleet.split_document import document as split_document
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
         from sim.terminal.plan import plan_view
+        from sim.terminal.split import split_view
 
         if jobs == 0 or jobs < -1:
             raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
         loaded = load_scenario(scenario, overrides)
+        choices = Choices(
+            gpus, tensor_parallel, precision, data_parallel, expert_parallel, pipeline_parallel
+        )
         loaded = with_prices(loaded, price, prices, _listed("--gpus", gpus))
+        if disaggregate:
+            if constraint is not None or survive:
+                raise UsageError("--disaggregate: leave out --constraint and --survive")
+            asked = _apart(loaded, choices, rate, headroom, top, scale)
+            directory = free_directory(output, f"{loaded.name}-plan")
+            with explained(loaded, directory if report else None), telling("plan") as told:
+                split = choose_split(loaded, asked, jobs=jobs, tell=told.say, progress=told.count)
+            answer = split_document(split, file=str(scenario), given=overrides)
+            save(answer, directory)
+            drawn = page_writer("split", report)
+            present(answer, directory, view=split_view, write_page=drawn, as_json=as_json)
+            return
         question = _question(
             loaded,
-            Choices(
-                gpus, tensor_parallel, precision, data_parallel, expert_parallel, pipeline_parallel
-            ),
+            choices,
             rate,
             headroom,
             top,
@@ -157,6 +180,29 @@ def _question(
     own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
     assert own is not None
     return FleetQuestion(tuple(made), read_rate(rate, own), headroom, top, limits, scale)
+
+
+def _apart(
+    scenario: Scenario, choices: Choices, rate: str, headroom: float, top: int, scale: Scale
+) -> SplitQuestion:
+    """What is asked of fleets apart; UsageError for what cannot be asked of them."""
+    from sim.planning.fleet.split import SplitQuestion, together
+
+    others = {
+        "--precision": choices.precision,
+        "--data-parallel": choices.data_parallel,
+        "--expert-parallel": choices.expert_parallel,
+        "--pipeline-parallel": choices.pipeline_parallel,
+    }
+    for option, given in others.items():
+        if given is not None:
+            raise UsageError(f"--disaggregate: {option} is not tried here; set it in the scenario")
+    asked = _question(together(scenario), choices, rate, headroom, top, None, scale, 0)
+    whole = {layout.whole_experts for layout in asked.layouts}
+    if len(whole) > 1:
+        asked_for = tuple(each for each in asked.layouts if not each.whole_experts)
+        return SplitQuestion(asked_for, asked.rate, headroom, top, scale)
+    return SplitQuestion(asked.layouts, asked.rate, headroom, top, scale)
 
 
 def _listed(option: str, text: str) -> list[str]:

@@ -149,6 +149,7 @@ def broken(kind: str) -> dict[str, dict[str, Any]]:
         "compare": _broken_comparison,
         "find": _broken_search,
         "plan": _broken_plan,
+        "split": _broken_split,
         "ablate": _broken_ablation,
         "diagnose": _broken_diagnosis,
         "sensitivity": _broken_sensitivity,
@@ -216,6 +217,18 @@ def _broken_plan(made: dict[str, dict[str, Any]]) -> None:
     for fleet in made["no SLO"]["sized"]:
         fleet.update(p99_ttft_ms=None)
     made["same"]["sized"] = [made["same"]["sized"][0]] * 3
+
+
+def _broken_split(made: dict[str, dict[str, Any]]) -> None:
+    made["one"].update(fleets=made["one"]["fleets"][:1], rejected=[])
+    made["failed"]["unified"] = {"reason": "no fleet holds 14.4 requests/s"}
+    made["no SLO"].update(promises=[], limits_ms={})
+    for fleet in made["no SLO"]["fleets"]:
+        fleet["at_target"].update(promises=[], slo_ttft_ms=None)
+        for one in fleet["tried"]:
+            one["attainment"] = None
+    for fleet in made["same"]["fleets"]:
+        fleet["tried"] = fleet["tried"][:1] * 3
 
 
 def _broken_ablation(made: dict[str, dict[str, Any]]) -> None:

@@ -76,6 +76,7 @@ PLAN = (
     *("plan_cost", "price", "break_even"),
     *("attainment", "ttft", "tpot", "cost", "energy", "co2e"),
 )
+SPLIT = ("binds", "error_band", "plan_cost", "attainment", "ttft", "tpot")
 
 
 def chosen(names: tuple[str, ...]) -> dict[str, Definition]:

@@ -170,7 +170,7 @@ def _fleet(
         },
         "notes": _fleet_notes(each, plan.scenario.override(changes)),
         "settings": changes,
-        "run": _run_command(given, changes),
+        "run": run_command(given, changes),
         "launch": launch_commands(plan.scenario.override(changes)),
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
@@ -247,7 +247,7 @@ def _format_notes(plan: FleetPlan) -> list[str]:
     return list(dict.fromkeys(note for note in found if note is not None))
 
 
-def _run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
+def run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
     """The arguments with which ``infersim run SCENARIO`` simulates the fleet."""
     texts = [*given, *(f"{key}={_written(value)}" for key, value in changes.items())]
     return " ".join(f"--set {shlex.quote(text)}" for text in texts)

@@ -1,0 +1,106 @@
+"""Renders a plan of pools that prefill and decode apart in a terminal of 88 columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.planning.load.sentences import traffic_text
+from sim.planning.points.wording import limit_name, rank, share
+from sim.units import milliseconds
+
+
+def split_view(document: Mapping[str, Any]) -> Group:
+    """The content of ``sim.planning.fleet.split_document.document``."""
+    return Group(*_parts(document))
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield Text.assemble(
+        (document["scenario"], "bold"), f"  {document['model']}, {document['engine']}"
+    )
+    yield Text(
+        f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
+        f"({document['target']:.4g})"
+    )
+    for line in traffic_text(document):
+        yield Text(line)
+    yield Text(f"SLO: {'; '.join(document['promises']) or 'none, so that stable fleets hold'}")
+    best = document["fleets"][0]
+    yield Text(
+        f"Cheapest apart: {best['prefill']['text']} prefill, {best['decode']['text']} decode, "
+        f"${best['usd_per_hour']:,.2f}/h",
+        style="bold",
+    )
+    yield Text(document["text"])
+    yield _fleets(document)
+    yield Text(f"Replicas that were tried of #1, under {document['target']:.4g} requests/s:")
+    yield _tried(best)
+    if document["rejected"]:
+        yield Text("Not recommended", style="bold")
+        for each in document["rejected"]:
+            yield Text(f"{each['layout']}: {each['reason']}: {each['text']}", style="dim")
+    yield Text("Simulate the whole fleet:")
+    yield Text(f"infersim run {shlex.quote(document['file'])} {best['run']}")
+
+
+def _fleets(document: Mapping[str, Any]) -> Table:
+    """The cheapest fleets apart, and the one that does both."""
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    names = [f"{name.upper()}\n{rank(document['shares'][name])}" for name in ("ttft", "tpot")]
+    table.add_column("#")
+    table.add_column("prefill", overflow="fold")
+    table.add_column("decode", overflow="fold")
+    for title in ("GPUs", "$/h", *names, "in SLO"):
+        table.add_column(title, justify="right")
+    table.add_column("how sure")
+    table.add_column("one less\nbreaks")
+    for fleet in document["fleets"]:
+        phases = fleet["prefill"], fleet["decode"]
+        less = ", ".join(
+            limit_name(each["one_less_breaks"]) if each["one_less_breaks"] else "-"
+            for each in phases
+        )
+        table.add_row(
+            str(fleet["rank"]), *(each["text"] for each in phases), *_figures(fleet), less
+        )
+    unified = document["unified"]
+    if unified["reason"] is None:
+        table.add_row("", unified["text"], "(both)", *_figures(unified), "", style="dim")
+    return table
+
+
+def _figures(fleet: Mapping[str, Any]) -> list[str]:
+    seen = fleet["at_target"]
+    kept = min((each["attainment"] for each in seen["promises"]), default=None)
+    return [
+        str(fleet["gpus"]),
+        f"{fleet['usd_per_hour']:,.2f}",
+        *(milliseconds(seen[f"slo_{name}_ms"]) for name in ("ttft", "tpot")),
+        "-" if kept is None else share(kept),
+        fleet["trust"],
+    ]
+
+
+def _tried(fleet: Mapping[str, Any]) -> Table:
+    table = Table(expand=False, box=box.SIMPLE, padding=(0, 2, 0, 0))
+    for title in ("prefill", "decode", "$/h", "in SLO"):
+        table.add_column(title, justify="right")
+    table.add_column("")
+    for one in fleet["tried"]:
+        kept = one["attainment"]
+        told = one["outcome"] if one["holds"] else f"{one['outcome']}: {limit_name(one['breaks'])}"
+        table.add_row(
+            str(one["prefill"]),
+            str(one["decode"]),
+            f"{one['usd_per_hour']:,.2f}",
+            "-" if kept is None else share(kept),
+            told,
+        )
+    return table
