@@ -87,3 +87,19 @@ def test_equal_popularity_spoils_the_cache() -> None:
     }
     hits = {zipf: each["infersim"]["prefix_cache"] for zipf, each in found.items()}  # type: ignore[index]
     assert hits[0]["hit_rate"] < 0.1 < hits[1]["hit_rate"]  # type: ignore[index]
+
+
+def test_priorities_let_the_lower_class_pay_for_short_memory() -> None:
+    """99 % of chat within the limits, 35 % where all are served as they come."""
+    kept, preempted = {}, {}
+    for order in ("priority", "fcfs"):
+        asked = sim.load_scenario(SCENARIOS / "priorities.yaml", {"scheduler.order": order})
+        result = sim.simulate(asked)
+        classes = {each["name"]: each for each in result.summary["infersim"]["classes"]}
+        kept[order] = classes["chat"]["attainment"]
+        preempted[order] = result.requests.groupby("class")["preemptions"].sum()
+    assert kept["priority"] > 0.98
+    assert kept["fcfs"] < 0.5
+    assert preempted["priority"]["chat"] == 0
+    assert preempted["priority"]["summaries"] > 100
+    assert preempted["fcfs"]["chat"] > 50
