@@ -215,17 +215,3 @@ def test_every_module_can_be_imported_first() -> None:
 @pytest.mark.parametrize("package", ["sim.cost", "sim.scenario", "sim.planning.load.find"])
 def test_a_part_can_be_imported_alone(package: str) -> None:
     loaded_after(f"import {package}")
-
-
-def test_no_module_takes_the_first_pool_for_the_only_one() -> None:
-    """Outside ``sim.scenario`` pools are met one by one, or there is only one by name."""
-    found = [
-        f"{name}:{node.lineno}"
-        for package in ("sim", "calibrate", "reports")
-        for name, path in modules(package)
-        if not name.startswith("sim.scenario")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Subscript)
-        and ast.unparse(node).endswith(("pools[0]", "fleet[0]", "deployments[0]"))
-    ]
-    assert found == []

@@ -330,7 +330,9 @@ def by_number(node: ast.AST) -> Iterator[int]:
     match node:
         case ast.Subscript(value=of, slice=ast.Constant() | ast.UnaryOp() as place):
             at = ast.unparse(place).lstrip("-")
-            if (at.isdigit() and named(of) in ("fleet", "pools")) or overriding(place):
+            if (at.isdigit() and named(of) in ("fleet", "pools", "deployments")) or overriding(
+                place
+            ):
                 yield node.lineno
         case ast.Dict(keys=keys):
             yield from (key.lineno for key in keys if key is not None and overriding(key))
@@ -355,9 +357,17 @@ Scanned = tuple[list[tuple[int, set[str]]], list[int]]
 """Lines and names of registries on them; lines with a pool taken by its number."""
 
 
+LISTED = "|".join(re.escape(name) for registry in REGISTRIES.values() for name in registry)
+SUSPECT = re.compile(rf"""["']({LISTED}|fleet\.0[^"']*)["']|(fleet|pools|deployments)\W{{1,3}}\d""")
+"""Without any of it a module has nothing of what is looked for; to parse all of them takes long."""
+
+
 def scan(text: str) -> Scanned:
     """What a module should not have."""
-    names, numbers = [], []
+    names: list[tuple[int, set[str]]] = []
+    numbers: list[int] = []
+    if not SUSPECT.search(text):
+        return names, numbers
     for node in ast.walk(ast.parse(text)):
         names += [(getattr(node, "lineno", 0), found) for found in repeated(node)]
         numbers += by_number(node)
@@ -414,6 +424,8 @@ def test_no_pool_is_read_by_its_number(package: str) -> None:
         "setup.pools[0]",
         "setup.pools[-1]",
         "fleet[0]",
+        "fleet[ 0 ]",
+        "deployments[0]",
         'scenario["fleet"][0]',
         'changes = {"fleet.0.replicas": 2}',
         'changes["fleet.0.gpu"] = gpu',
