@@ -27,6 +27,8 @@ SLOW = frozenset(
         "tests/planning/test_find.py::test_the_rate_is_that_of_a_fine_grid",
         "tests/planning/test_find.py::test_the_same_question_has_the_same_answer",
         "tests/planning/test_find.py::test_without_an_slo_the_highest_stable_rate_is_found",
+        "tests/planning/test_find_fleets.py::"
+        "test_the_highest_load_of_pools_apart_grows_with_the_role_that_limits",
         "tests/planning/test_find_lasts.py",
         "tests/planning/test_diagnose.py::"
         "test_rejected_requests_are_named_first_with_the_setting_that_admits_them",

@@ -17,6 +17,8 @@ from sim.terminal.console import as_text
 from sim.terminal.find import find_view
 from tests.planning_fixtures import small
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 ONE = {"gpu": "h100-sxm"}
 APART = [
     {"name": "prompts", "role": "prefill", **ONE},
@@ -53,6 +55,12 @@ def test_pools_apart_are_limited_by_the_role_that_takes_longer() -> None:
     assert full(pools(APART[0], {**APART[1], "replicas": 2})) == pytest.approx(
         (2 * lone[0], 2 * lone[1])
     )
+
+
+def test_the_highest_load_of_pools_apart_is_near_what_full_batches_serve() -> None:
+    asked = pools(*APART)
+    found = find(asked, "rate", tolerance=0.3)
+    assert 0.3 < found.best.load / full(asked)[0] < 1
 
 
 def test_the_highest_load_of_pools_apart_grows_with_the_role_that_limits() -> None:
