@@ -340,7 +340,8 @@ def _check_caching(
     if memory.state_blocks:
         raise UsageError(
             f"{where}not modelled yet for models with a state, such as {deployment.model.name}; "
-            "vLLM has it off for them by default, too (mamba_cache_mode: none)"
+            "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
+            "keeps states at the ends of blocks (all or align, experimental)"
         )
     if memory.windowed:
         _check_windows(pool, folders, where)

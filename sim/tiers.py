@@ -154,11 +154,14 @@ def _check(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None
         )
     if layout.data > 1:
         raise UsageError(
-            f"{where}not modelled for data ranks, which leap in step; give each replica one "
-            "(data_parallel: 1)"
+            f"{where}not modelled for data ranks, each of which has memory of its own there "
+            "in vLLM while all of them step together; give each replica one (data_parallel: 1)"
         )
     if layout.pipeline > 1 or policy is PipelinedPrefill:
-        raise UsageError(f"{where}not modelled for a pipeline, whose batches overlap")
+        raise UsageError(
+            f"{where}not modelled for a pipeline: its batches overlap, and so would what "
+            "each stage loads and stores"
+        )
     if policy is not ChunkedPrefill:
         raise UsageError(
             f"{where}modelled for `policy: vllm` with chunked_prefill, without async_scheduling "
