@@ -185,7 +185,10 @@ class Upcoming:
 
     def gain(self, now: int, iterations: int) -> int:
         """By how much the sum grows in the next so many."""
-        place, number = now - self._base, self._sums.item
+        place = now - self._base
+        if place + iterations >= len(self._sums):  # long after the last course
+            place, _ = self._move(now, iterations + 1)
+        number = self._sums.item
         found: int = number(place + iterations) - number(place)
         return found
 

@@ -147,3 +147,14 @@ def test_blocks_hold_the_drafts_and_those_that_a_drafter_writes_ahead() -> None:
         kv.leave(request)
         kv.free(request)
         assert kv.reserved == 0
+
+
+def test_iterations_long_after_the_last_course_need_nothing() -> None:
+    """A batch may compute prompts alone for any time: nothing decodes, and nothing is gained."""
+    ahead = Upcoming()
+    course = np.array([1, 2, 3], dtype=np.int64)
+    ahead.add(0, course)
+    ahead.take_off(0, course)
+    assert [ahead.gain(now, 1) for now in range(2 * FIRST + 2)] == [0] * (2 * FIRST + 2)
+    ahead.add(2 * FIRST + 2, course)
+    assert ahead.gain(2 * FIRST + 2, 2) == 2
