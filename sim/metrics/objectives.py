@@ -23,6 +23,9 @@ from sim.units import show_time
 REJECTED = "rejected"
 """What breaks the SLO where requests are rejected: an entry next to the names of limits."""
 
+LOST = "lost"
+"""The same where requests are lost with a replica, or find none."""
+
 USUAL_SHARE = 0.99
 """Share whose latency is shown where there is no SLO: the p99."""
 
@@ -100,7 +103,8 @@ class SeenShare:
 
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
     at the wanted share over the limit: above 1 it is broken. ``rejected`` is the share of
-    requests that were rejected, which no limit counts as kept. ``strain`` is the pressure of all
+    requests that were rejected, which no limit counts as kept, ``lost`` that of those which were
+    lost with a replica, or found none, and not sent again. ``strain`` is the pressure of all
     limits together: by what they had to be multiplied for the wanted share to keep them.
     """
 
@@ -109,6 +113,7 @@ class SeenShare:
     within: Mapping[str, float]
     rejected: float = 0.0
     strain: float = 0.0
+    lost: float = 0.0
 
 
 def look(run: RunRecord, objective: Objective) -> SeenShare:
@@ -127,7 +132,9 @@ def look(run: RunRecord, objective: Objective) -> SeenShare:
         pressure[name] = latency_at(run, name, limit, objective.share) / limit
     rejected = (run.requests["status"] == STATUS_REJECTED)[judged]
     refused = float(rejected.mean()) if len(rejected) else 0.0
-    return SeenShare(kept, pressure, within, refused, _strain(run, objective))
+    lost = run.lost[judged]
+    gone = float(lost.mean()) if len(lost) else 0.0
+    return SeenShare(kept, pressure, within, refused, _strain(run, objective), gone)
 
 
 def _strain(run: RunRecord, objective: Objective) -> float:
@@ -166,8 +173,8 @@ def _at_share(values: NDArray[np.float64], share: float) -> float:
 @dataclass(frozen=True)
 class Attained:
     """How runs together met a limit of the SLO: the share of ``requests``, its 95 % interval
-    (Wilson) with as many independent ones as they are worth (``effective``), each limit, the share
-    that was ``rejected``, and the mean ``strain`` of the runs.
+    (Wilson) with as many independent ones as they are worth (``effective``), each limit, the shares
+    that were ``rejected`` and ``lost``, and the mean ``strain`` of the runs.
     """
 
     objective: Objective
@@ -179,6 +186,7 @@ class Attained:
     effective: float
     rejected: float = 0.0
     strain: float = 0.0
+    lost: float = 0.0
 
     @property
     def kept(self) -> bool:
@@ -215,15 +223,19 @@ class Attained:
 
     @property
     def tightest(self) -> str:
-        """What breaks first: a limit, or ``REJECTED`` where rejections do more. Of a objective that
-        is kept, the limit that comes closest to breaking."""
+        """What breaks first: a limit, or ``REJECTED`` where rejections do more, or ``LOST``. Of an
+        objective that is kept, the limit that comes closest to breaking."""
         if self.kept:
             return str(first_to_break(self.limits))
         if self.hopeless:
             return REJECTED
-        served = (limit._replace(share=limit.share + self.rejected) for limit in self.limits)
+        if self.lost > 1 - self.objective.share:
+            return LOST
+        gone = self.rejected + self.lost
+        served = (limit._replace(share=limit.share + gone) for limit in self.limits)
         refused = KeptLimit(REJECTED, 1 - self.rejected, self.objective.share, 0.0)
-        return str(first_to_break([*served, refused]))
+        lost = KeptLimit(LOST, 1 - self.lost, self.objective.share, 0.0)
+        return str(first_to_break([*served, refused, lost]))
 
 
 def pooled(
@@ -250,7 +262,10 @@ def pooled(
     )
     rejected = float(np.mean([run.rejected for run in runs]))
     strain = float(np.mean([run.strain for run in runs]))
-    return Attained(objective, share, low, high, limits, len(kept), effective, rejected, strain)
+    lost = float(np.mean([run.lost for run in runs]))
+    return Attained(
+        objective, share, low, high, limits, len(kept), effective, rejected, strain, lost
+    )
 
 
 def breaks_first(found: Sequence[Attained]) -> Attained:

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.attempt_rows import AttemptRows
-from sim.loop.recorder import COMPLETED, REJECTED, UNFINISHED
+from sim.loop.attempt_rows import LOST, UNAVAILABLE, AttemptRows
+from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
 from sim.metrics.attribution import Attribution
 from sim.metrics.cut_short import Cut, cut_short
@@ -152,6 +152,17 @@ class RunRecord:
             latency = self.latency(metric)
             held &= np.isnan(latency) | (latency <= limit)
         return held
+
+    @cached_property
+    def lost(self) -> NDArray[np.bool_]:
+        """Which requests were lost with a replica, or found none, and were not sent again."""
+        lost = np.zeros(len(self.requests), dtype=bool)
+        if self.attempts is None or not len(self.attempts.failed):
+            return lost
+        failed = self.attempts.failed
+        gone = np.isin(failed["outcome"], (LOST, UNAVAILABLE))
+        lost[np.searchsorted(self.requests["id"], failed["request"][gone])] = True
+        return np.asarray(lost & (self.requests["status"] == GAVE_UP))
 
     def set_aside(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
         """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them, since

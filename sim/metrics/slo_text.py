@@ -26,8 +26,8 @@ def limit_title(name: str) -> str:
     >>> limit_title("ttft"), limit_title("tpot_p95"), limit_title("rejected")
     ('TTFT', 'TPOT p95', 'rejected requests')
     """
-    if name == "rejected":
-        return "rejected requests"
+    if name in ("rejected", "lost"):
+        return f"{name} requests"
     metric, _, percentile = name.partition("_")
     return f"{metric.upper()} {percentile}".strip()
 

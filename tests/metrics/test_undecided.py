@@ -7,6 +7,7 @@ import pytest
 
 from sim.loop.recorder import COMPLETED, GAVE_UP
 from sim.metrics.objectives import look, slo_objectives
+from sim.metrics.slo_text import slo_text
 from sim.results.result import Result
 from sim.simulation import simulate
 
@@ -106,3 +107,29 @@ def test_a_class_has_its_own_limits(tmp_path: Path) -> None:
     )
     (entry,) = result.summary["infersim"]["classes"]
     assert entry["attainment"] == pytest.approx(3 / 4)
+
+
+def test_requests_that_find_no_replica_and_no_limit_make_a_missed_slo() -> None:
+    """Of 30 requests a second apart three find no replica, and one of 200 is allowed to."""
+    result = simulate(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": {"gpu": "h100-sxm"},
+            "workload": {
+                "arrivals": {"kind": "constant", "rate": 1},
+                "prompt_tokens": {"kind": "fixed", "value": 100},
+                "output_tokens": {"kind": "fixed", "value": 10},
+            },
+            "steering": {
+                "steps": [{"at": "9.5s", "do": "drain"}, {"at": "12.5s", "do": "start"}],
+                "cold_start": "0s",
+            },
+            "slo": {"ttft": "500ms", "tpot": "50ms"},
+            "run": {"requests": 30, "warmup": 0},
+        }
+    )
+    verdict = result.summary["infersim"]["verdict"]
+    assert result.record.lost.sum() == 3
+    assert (verdict["slo_met"], verdict["first_limit"]) == (False, "lost")
+    assert "missed, first by lost requests" in slo_text(verdict)
+    assert "found none" in verdict["text"]

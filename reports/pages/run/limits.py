@@ -147,7 +147,8 @@ def sentence(summary: Mapping[str, Any], requests: pd.DataFrame) -> str:
     if first is None:
         return ""
     if first not in given:
-        return "The SLO is missed first by requests that were rejected."
+        how = "rejected" if first == "rejected" else "lost with a replica or found none"
+        return f"The SLO is missed first by requests that were {how}."
     limit = given[first]
     word = "is closest to its limit" if verdict["slo_met"] else "breaks first"
     latency = _promised(limit, requests)

@@ -174,7 +174,8 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
         detail = deciding(found).strip() + " " + detail
     first = found["first_limit"]
     if first is not None:
-        title = limit_title(first).replace("rejected", "Rejected")
+        title = limit_title(first)
+        title = title[0].upper() + title[1:]
         breaks = "break" if first not in given else "breaks"
         close = f" {title} is closest to its limit."
         detail += close if found["slo_met"] else f" {title} {breaks} first."
