@@ -36,7 +36,7 @@ class CascadeRule:
         reads these once; ``prompts`` are in it, or only decodes.
 
         >>> rule = CascadeRule(query_heads=32, kv_heads=8, sms=132)
-        >>> rule.pays(8000, 16, prompts=False), rule.pays(8000, 7, prompts=False)
+        >>> rule.pays(8000, 17, prompts=False), rule.pays(8000, 16, prompts=False)
         (True, False)
         >>> CascadeRule(64, 1, 132).pays(8000, 8, prompts=False)
         False
