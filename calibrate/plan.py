@@ -121,10 +121,11 @@ class CalibrationPlan:
     """The order of points under a budget.
 
     ``shares`` says how much of the time each operator deserves; ``done`` are points measured
-    earlier, which are not offered again and around which others are chosen. Of variables that are
-    ``ranked`` one offered value is as far from the next as any other. ``longest`` is the share of
-    the budget that one point may take at most. So many points of each group as ``least`` come
-    before all others, whatever of the budget they take: with fewer there is no fit.
+    earlier, which are not offered again and around which others are chosen. Each value of a
+    ``ranked`` variable is measured about as often: it is as far from the next as twice the size of
+    another variable. ``longest`` is the share of the budget that one point may take at most. So
+    many points of each group as ``least`` come before all others, whatever of the budget they take:
+    with fewer there is no fit.
     """
 
     points: Iterable[BenchPoint]
@@ -229,15 +230,15 @@ def group_of(point: BenchPoint) -> Group:
 
 
 def log_shape(points: list[BenchPoint], ranked: frozenset[str] = frozenset()) -> Floats:
-    """Each point's shape as base-2 logarithms, a column for each variable that varies; the values
-    of ``ranked`` ones are spread evenly over their range."""
+    """Each point's shape as base-2 logarithms, a column for each variable that varies; from one
+    value of a ``ranked`` one to the next is as far as to twice another variable."""
     names = sorted({name for point in points for name in point.shape})
     table = np.array(
         [[math.log2(1 + point.shape.get(name, 0.0)) for name in names] for point in points]
     )
     for column, name in enumerate(names):
         if name in ranked:
-            values, place = np.unique(table[:, column], return_inverse=True)
-            table[:, column] = np.linspace(values[0], values[-1], len(values))[place]
+            _, place = np.unique(table[:, column], return_inverse=True)
+            table[:, column] = place
     varying = table.std(axis=0) > 0 if len(points) > 1 else np.ones(len(names), dtype=bool)
     return table[:, varying] if varying.any() else table[:, :1]

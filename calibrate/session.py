@@ -57,8 +57,9 @@ RANKED: dict[str, frozenset[str]] = {"cuda": frozenset(), "cpu": frozenset(["m"]
 """Variables of which every offered value is to be met: the library of a CPU has other kernels for
 7 rows than for 8."""
 
-SHARED_BY: Mapping[Kernels, tuple[int, ...]] = {"torch": (1, 2, 4, 8), "vllm": (1,)}
-"""Over how many devices the models' layers are shared out."""
+SHARED_BY: dict[str, tuple[int, ...]] = {"cuda": (1, 2, 4, 8), "cpu": (1,)}
+"""Over how many devices the models' layers are shared out: on a CPU they are whole, and parts of
+them would take the time that every number of rows needs."""
 
 LEAST_BUDGET = 1.0
 MOVING = ("memory", "memory_read", "norm", "activation", "rotary", "embedding")
@@ -141,7 +142,7 @@ def prepare(request: CalibrationRequest) -> Session:
         models=models,
         precisions=precisions or DEFAULT_PRECISIONS[kind],
         scratch=str(request.scratch),
-        tensor_parallel=SHARED_BY[request.kernels],
+        tensor_parallel=SHARED_BY[kind],
         kernels=request.kernels,
     )
     found = families(scope)

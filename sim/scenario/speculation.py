@@ -265,7 +265,9 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         ),
         (
             knobs.plans_ahead,
-            "a plan made ahead does not know what is accepted, which is not modelled",
+            "a plan made ahead does not know what is accepted: engines plan for all drafts, take "
+            "back what was not, and compute most answers an iteration too long, which is not "
+            "modelled",
             *("scheduler", "async_scheduling"),
         ),
         (

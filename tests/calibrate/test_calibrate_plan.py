@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from calibrate.bench import families
-from calibrate.bench.base import BenchPoint, Scope
+from calibrate.bench.base import BenchPoint, Scope, rows_for
 from calibrate.plan import LONGEST, CalibrationPlan, DeviceRates, crude_rates, group_of
+from calibrate.session import RANKED
 from sim import catalog
 
 RATES = DeviceRates(flops=1e9, bandwidth=1e9, setup=0.01, timing=0.01, fill=1e9, pool=1e9)
@@ -83,6 +86,27 @@ def test_a_prefix_spans_the_range_of_the_shape() -> None:
     assert max(rows) == 4096
     octaves = {row.bit_length() // 2 for row in rows}
     assert len(octaves) >= 6
+
+
+def test_every_number_of_rows_is_met_about_as_often_on_a_cpu() -> None:
+    """The library of a CPU has other kernels for 3 rows than for 4: no number is left out for the
+    sake of widths, as it is where rows are counted by their logarithm."""
+    found = scope(precisions=["fp32"])
+    (family,) = [family for family in families(found) if "gemm" in family.shares]
+    points = list(family.points(found))
+    met: dict[bool, Counter[float]] = {}
+    for ranked in (True, False):
+        plan = CalibrationPlan(
+            points,
+            family.shares,
+            crude_rates("cpu", 1),
+            60.0,
+            ranked=RANKED["cpu"] if ranked else frozenset(),
+        )
+        taken = [plan.next(1e9) for _ in range(120)]
+        met[ranked] = Counter(point.shape["m"] for point in taken if point is not None)
+    assert min(met[True][rows] for rows in range(1, 33) if rows in rows_for("cpu")) >= 2
+    assert min(met[False][rows] for rows in range(1, 17)) == 0
 
 
 def test_an_important_point_is_taken_first_and_one_of_two_equal_points_only() -> None:
