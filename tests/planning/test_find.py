@@ -371,7 +371,7 @@ def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(steep().to_yaml(), encoding="utf-8")
     out = tmp_path / "out"
-    words = ["find", str(path), "--tolerance", "0.2", "--json", "-o", str(out)]
+    words = ["find", str(path), "--jobs", "1", "--tolerance", "0.2", "--json", "-o", str(out)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
@@ -389,7 +389,7 @@ def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
 def test_questions_that_are_none_exit_with_2(arguments: list[str], tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(steep().to_yaml(), encoding="utf-8")
-    done = CliRunner().invoke(app, ["find", str(path), "--no-report", *arguments])
+    done = CliRunner().invoke(app, ["find", str(path), "--jobs", "1", "--no-report", *arguments])
     assert done.exit_code == 2
     assert not done.stdout
 

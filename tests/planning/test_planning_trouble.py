@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("brief_answers")
 COMMANDS = {
     "sweep": ["--sweep", "seed=1:12:12", "--jobs", "1"],
     "compare": ["--vary", "scheduler.max_num_seqs=4,8", "--jobs", "1"],
-    "find": ["--tolerance", "0.3"],
+    "find": ["--tolerance", "0.3", "--jobs", "1"],
     "plan": ["--gpus", "h100-sxm", "--tensor-parallel", "1", "--jobs", "1"],
     "ablate": ["--jobs", "1"],
     "diagnose": ["--jobs", "1"],

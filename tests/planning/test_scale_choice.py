@@ -154,7 +154,7 @@ def test_find_says_it_in_its_first_lines(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "s.yaml"
     file.write_text(json.dumps(traced(tmp_path).resolved()))
-    shown = command("find", file, "--tolerance", "0.2", "--scale", "overlay")
+    shown = command("find", file, "--jobs", "1", "--tolerance", "0.2", "--scale", "overlay")
     assert OVERLAID in " ".join(" ".join(shown.splitlines()[:4]).split())
     assert max(map(len, shown.splitlines())) <= 88
 

@@ -73,7 +73,7 @@ def lines(*arguments: str) -> list[str]:
 COMMANDS = {
     "run": "run wide.yaml --no-report",
     "repetitions": "run wide.yaml --no-report --set run.repetitions=2",
-    "find": "find named.yaml --tolerance 0.3 --no-report",
+    "find": "find named.yaml --jobs 1 --tolerance 0.3 --no-report",
     "show": "show h100-sxm",
     "list": "list",
     "fit": "fit llama-3.1-405b --gpu h100-sxm --tensor-parallel 16",
