@@ -52,7 +52,7 @@ def render(document: Mapping[str, Any]) -> str:
         headline=headline(document),
         notes=[*(f"SLO: {each}" for each in document["promises"]), *_told(document)],
         fleets=fleets(document),
-        command=f"infersim run {shlex.quote(document['file'])} {best['run']}",
+        simulate=f"infersim run {shlex.quote(document['file'])} {best['run']}",
         plots=[ratios(document)],
         tried=tried(document),
         rejected=rejected(document),
@@ -139,7 +139,7 @@ def ratios(document: Mapping[str, Any]) -> Plot:
     note = (
         f"Fleets of {best['prefill']['layout']} that prefill and {best['decode']['layout']} that "
         f"decode, simulated under {load}, the cheapest first until one holds. What is not drawn "
-        "was ruled out by one that is."
+        "was ruled out: by one that is, or since a phase needs more whatever the other has."
     )
     drawn = to_json(split_ratios.figure(best["tried"]))
     return Plot("split-ratios", "Replicas of each phase", "attainment", note, drawn)

@@ -2,9 +2,10 @@
 
 1. Every pair of layouts, one that prefills and one that decodes, is screened by what full batches
    of both serve: how many replicas of each there are at least.
-2. Pairs are sized by simulation, those first that could be cheapest, and the numbers of a pair in
-   the order of their costs. A fleet that fails rules out all with no more replicas of either
-   phase; one that is too slow between tokens rules out all with no more that decode.
+2. Pairs are sized by simulation, those first that could be cheapest. First each phase alone, with
+   plenty of the other: how many it takes whatever else there is. Then the numbers of both in the
+   order of their costs. A fleet that fails rules out all with no more replicas of either phase;
+   one that is too slow between tokens rules out all with no more that decode.
 3. The ``top`` cheapest are simulated at the wanted rate with iterations slower by the error band.
 
 For comparison, the cheapest fleet of the same layouts whose replicas prefill and decode. Rates in
@@ -32,14 +33,15 @@ from sim.planning.load.probe import Probe, missed
 from sim.planning.load.saturation import acceptable, rates_by_role
 from sim.planning.points.executors import calls
 from sim.planning.points.trust import trust
-from sim.planning.points.wording import counted, limit_name
+from sim.planning.points.wording import FAILS, counted, limit_name
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.scenario.roles import BOTH, DECODE, PREFILL
 from sim.simulation import prepare
 
-FAR = 4
-"""Times the least numbers of replicas up to which fleets are tried."""
+FAR = (4, 16)
+"""Times the least numbers of replicas up to which fleets are tried; the larger where the smaller
+do not hold, since limits of latency and links may ask for far more than full batches do."""
 
 WAVE = 4
 """Pairs that are sized together before it is asked again which others could be cheaper; a
@@ -338,40 +340,77 @@ def size_pair(
 ) -> SizedPair | RejectedPair:
     """The cheapest numbers of replicas of a pair that hold the target load, or why there are
     none."""
-    tried: list[Tried] = []
-    enough = FAR * screened.least[0], FAR * screened.least[1]
-    judge = _judge(scenario, screened.pair, question, objectives)
+    judge = _judge(scenario, screened, question, objectives)
     try:
-        most = judge(*enough, True)
-        if not most.holds:
-            return _not_even(screened, enough, most)
+        enough = _enough(screened, judge)
+        if isinstance(enough, Tried):
+            return _not_even(screened, enough)
+        ruled = _bounds(screened, enough, judge)
+        tried: list[Tried] = []
         for prompts, answers in _in_order(screened, enough):
-            if _ruled_out(prompts, answers, tried):
+            if _ruled_out(prompts, answers, [*ruled, *tried]):
                 continue
-            probe = judge(prompts, answers, False)
-            tried.append(Tried(prompts, answers, screened.cost(prompts, answers), probe))
-            if probe.holds:
-                breaks = (
-                    _breaks(tried, prompts - 1, answers),
-                    _breaks(tried, prompts, answers - 1),
-                )
-                return SizedPair(screened, prompts, answers, probe, tuple(tried), breaks)
+            tried.append(judge(prompts, answers, False))
+            if tried[-1].probe.holds:
+                break
     except InfersimError as error:
         return RejectedPair(screened.pair, "cannot be simulated", str(error), screened.lowest)
-    return _not_even(screened, enough, tried[-1].probe)
+    last = tried[-1] if tried else ruled[-1]
+    if not last.probe.holds:
+        return _not_even(screened, last)
+    fewer = ((last.prompts - 1, last.answers), (last.prompts, last.answers - 1))
+    first, second = (_breaks([*tried, *ruled], *each) for each in fewer)
+    return SizedPair(
+        screened, last.prompts, last.answers, last.probe, tuple(tried), (first, second)
+    )
+
+
+Judge = Callable[[int, int, bool], Tried]
+"""Simulates so many replicas of each phase: once, or until it is decided what lasts."""
+
+
+def _enough(screened: ScreenedPair, judge: Judge) -> tuple[int, int] | Tried:
+    """Numbers of replicas that hold, far above the least; the largest fleet tried if none does."""
+    for times in FAR:
+        numbers = times * screened.least[0], times * screened.least[1]
+        seen = judge(*numbers, True)
+        if seen.probe.holds:
+            return numbers
+    return seen
+
+
+def _bounds(screened: ScreenedPair, enough: tuple[int, int], judge: Judge) -> list[Tried]:
+    """For each phase the most replicas that fail without doubt however many of the other phase
+    there are: nothing with as few holds. By halving, since more replicas never hold less."""
+    found = []
+    for phase in (0, 1):
+        low, high = screened.least[phase] - 1, enough[phase]
+        worst = None
+        while high - low > 1:
+            middle = (low + high) // 2
+            seen = judge(*((middle, enough[1]) if phase == 0 else (enough[0], middle)), True)
+            if seen.probe.outcome == FAILS:
+                low, worst = middle, seen
+            else:
+                high = middle
+        found += [] if worst is None else [worst]
+    return found
 
 
 def _judge(
-    scenario: Scenario, pair: LayoutPair, question: SplitQuestion, objectives: Sequence[Objective]
-) -> Callable[[int, int, bool], Probe]:
-    """What says whether so many replicas hold the target load, by one usual run or by what
-    lasts."""
+    scenario: Scenario,
+    screened: ScreenedPair,
+    question: SplitQuestion,
+    objectives: Sequence[Objective],
+) -> Judge:
+    """The judge of a pair under the target load."""
 
-    def judge(prompts: int, answers: int, once: bool) -> Probe:
-        asked = scenario.override(pair.settings(scenario, prompts, answers))
+    def judge(prompts: int, answers: int, once: bool) -> Tried:
+        asked = scenario.override(screened.pair.settings(scenario, prompts, answers))
         finder = Finder(asked, "rate", objectives, question.scale)
         decide = quick if once else lasting
-        return decide(finder, question.target, asked.replicas)
+        probe = decide(finder, question.target, asked.replicas)
+        return Tried(prompts, answers, screened.cost(prompts, answers), probe)
 
     return judge
 
@@ -448,10 +487,11 @@ def _unified(scenario: Scenario, question: SplitQuestion, jobs: int) -> FleetPla
         return str(error)
 
 
-def _not_even(screened: ScreenedPair, enough: tuple[int, int], probe: Probe) -> RejectedPair:
+def _not_even(screened: ScreenedPair, last: Tried) -> RejectedPair:
+    probe = last.probe
     text = (
-        f"even {counted(enough[0], 'replica')} that prefill and {enough[1]} that decode do not "
-        f"hold {probe.load:.3g} requests/s: {missed(probe)}"
+        f"even {counted(last.prompts, 'replica')} that prefill and {last.answers} that decode do "
+        f"not hold {probe.load:.3g} requests/s: {missed(probe)}"
     )
     return RejectedPair(screened.pair, f"{limit_name(probe.breaks)} missed", text, screened.lowest)
 
