@@ -123,7 +123,8 @@ class Sampled(Steady):
 
     def tokens_of(self, number: int) -> int:
         """Tokens that the members get, summed, in the iteration after so many more."""
-        return self._ahead.at(self.iteration + number)
+        gain, now = self._ahead.gain, self.iteration
+        return gain(now, number + 1) - gain(now, number)
 
     def accepted_by(self, request: Request, iterations: int) -> list[int]:
         """Drafts of a member that each of the next so many iterations accepts, those beyond the end
