@@ -215,7 +215,12 @@ KNOWN = (
         Facts(asynchronous=True),
     ),
     Known(
-        (("engine", "^vllm"), ("model", "gpt-oss"), ("batch_or_concurrency", "^512$")),
+        (
+            ("engine", "^vllm"),
+            ("model", "gpt-oss"),
+            ("batch_or_concurrency", "^512$"),
+            ("notes", "InferenceMAX"),
+        ),
         "fewer requests run at once than clients are stated: mean times to first token are 4.2 to "
         "4.8 times the answers', as when ten requests for each slot are sent together, and token "
         "times less than the memory allows for 512 sequences",

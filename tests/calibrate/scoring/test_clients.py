@@ -66,7 +66,7 @@ class TestPlausible:
         }
 
     def test_slots_that_clients_outnumber(self) -> None:
-        many = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512"}
+        many = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512", "notes": SOURCE}
         found = [document(each) for each in plausible(known(**many)).values()]
         slots = [each["scheduler"]["max_num_seqs"] for each in found]
         assert slots == [4, 8, 16, 32, 64]
@@ -77,10 +77,16 @@ class TestPlausible:
 
     def test_their_middle_is_the_prediction(self) -> None:
         """What is known to be untrue, 512 at once, is not predicted."""
-        own = known(model="openai/gpt-oss-120b", batch_or_concurrency="512")
+        cells = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512"}
+        own = known(**cells, notes=SOURCE)
         assert own == list(plausible(own).values())[2]
         assert (own.at_once, own.requests) == (16, 160)
         assert any("16 requests run at once" in each for each in own.assumed)
+        assert known(**cells).slots  # another source's 512 do run
+
+
+SOURCE = "InferenceMAX protocol"
+"""Of whose runs with 512 clients it is known."""
 
 
 class TestSources:
