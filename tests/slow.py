@@ -48,6 +48,7 @@ SLOW = frozenset(
         "tests/planning/test_plan_lasts.py",
         "tests/planning/test_plan_prices.py::test_below_its_price_another_fleet_is_the_cheapest",
         "tests/planning/test_plan_ties.py::test_the_headline_says_that_others_are_as_cheap",
+        "tests/planning/test_split.py::test_the_numbers_are_the_cheapest_of_all_that_hold",
         "tests/planning/test_sweep_dask.py",
         "tests/reports/test_pages_browser.py::test_unusual_results_open_without_a_complaint",
         "tests/reports/test_report.py::test_ten_times_the_requests_are_not_even_twice_the_work",
