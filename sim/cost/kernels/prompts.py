@@ -176,9 +176,10 @@ def _seen_by_tiles(tokens: int, context: int, window: int, tiles: float, step: f
 class _PromptTable:
     """The residual table at one model's heads: bilinear in the logarithms of rows and tokens."""
 
-    __slots__ = ("_grid", "_heads", "_rows", "_tokens")
+    __slots__ = ("_factors", "_grid", "_heads", "_rows", "_tokens")
 
     def __init__(self, fit: KernelFit, q_heads: int, group: float, head_dim: float) -> None:
+        self._factors: dict[tuple[int, int], float] = {}  # by tokens and chunks, once asked for
         self._heads = math.log2(q_heads)
         self._rows: list[float] = [0.0]
         self._tokens: list[float] = [0.0]
@@ -197,6 +198,12 @@ class _PromptTable:
 
     def factor(self, tokens: int, chunks: int) -> float:
         """Exponential of the table there; at the edge outside of it."""
+        found = self._factors.get((tokens, chunks))
+        if found is None:
+            found = self._factors[tokens, chunks] = self._interpolated(tokens, chunks)
+        return found
+
+    def _interpolated(self, tokens: int, chunks: int) -> float:
         row, below, down = _place(self._rows, math.log2(tokens) + self._heads)
         column, left, right = _place(self._tokens, math.log2(tokens / chunks))
         here = self._grid[row]

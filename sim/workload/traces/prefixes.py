@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 import numpy as np
 
@@ -105,10 +104,12 @@ def block_end(prompt: int, block: int, blocks: int, block_tokens: int) -> int:
 def _numbered(ids: list[object], seen: dict[object, int]) -> tuple[int, list[int]]:
     """How many of these blocks, from the first on, are known, and the numbers of all of them;
     afterwards all are known."""
+    before = len(seen)
     try:
-        known = sum(1 for _ in takewhile(seen.__contains__, ids))
-        numbers = [seen[name] for name in ids[:known]]
-        numbers += [seen.setdefault(name, len(seen)) for name in ids[known:]]
-        return known, numbers
+        numbers = [seen.setdefault(name, len(seen)) for name in ids]
     except TypeError:  # a list or a mapping is no name
         return 0, []
+    for known, number in enumerate(numbers):
+        if number >= before:
+            return known, numbers
+    return len(numbers), numbers
