@@ -83,12 +83,7 @@ class Setup:
                 "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
                 "a number here"
             )
-        played = self.scenario.failures is not None or self.scenario.steering is not None
-        if played or self.scenario.patience.client_timeout is not None:
-            raise UsageError(
-                "failures, steering and scheduler.client_timeout are simulated by `run`, `compare` "
-                "and `sweep`; leave them out here"
-            )
+        check_undisturbed(self.scenario)
         return self.pools
 
     def under(self, scenario: Scenario) -> Setup:
@@ -99,6 +94,16 @@ class Setup:
     def each(self, change: Callable[[PreparedPool], PreparedPool]) -> Setup:
         """The same setup with every pool changed."""
         return replace(self, pools=tuple(change(pool) for pool in self.pools))
+
+
+def check_undisturbed(scenario: Scenario) -> None:
+    """Raise the UsageError of a scenario whose replicas fail or are steered, or whose clients do
+    not wait: what a fleet holds depends on when that happens."""
+    if scenario.disturbed:
+        raise UsageError(
+            "failures, steering and scheduler.client_timeout are simulated by `run`, `compare` "
+            "and `sweep`; leave them out here"
+        )
 
 
 def prepare(scenario: Scenario) -> Setup:

@@ -1,6 +1,6 @@
-"""Names the limits of a batch in which an engine differs from the defaults of a scenario.
+"""Names what an engine chooses otherwise than the defaults of a scenario.
 
-An engine may choose them by GPU; a scenario of version 1 has the same ones for every GPU.
+It may choose the limits of a batch by GPU; a scenario of version 1 has the same ones for every GPU.
 """
 
 from __future__ import annotations
@@ -40,4 +40,15 @@ def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | 
     return (
         f"{deployment.engine.title} on this GPU would choose {theirs}; infersim simulates {ours}. "
         f"Set {keys} to what your server has."
+    )
+
+
+def idle_cascade_note(pool: PreparedPool) -> str | None:
+    """A note on an engine that would read shared prefixes once, where no prefix is shared."""
+    engine = pool.deployment.engine
+    if not engine.cascade or pool.settings.kv_cache.enable_prefix_caching:
+        return None
+    return (
+        f"{engine.title} reads once what the prefix cache knows to be shared, and nothing without: "
+        "set kv_cache.enable_prefix_caching to true."
     )

@@ -166,7 +166,7 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     if used is None:
         return ""
     grows = verdict.get("scales", False)
-    finds = SWEEP if grows or verdict.get("by_pool") else FIND  # which takes one pool of a size
+    finds = SWEEP if grows or verdict.get("disturbed") else FIND
     if verdict["slo_state"] == MISSED:
         return f"None: the SLO is missed already. {finds}."
     error = verdict.get("utilisation_error") or 0.0

@@ -122,6 +122,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
         **_figures(found),
         **({} if by_pool is None else {"by_pool": [_digits(each) for each in by_pool]}),
         **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
+        **({"disturbed": True} if run.scenario.disturbed else {}),
         "peak_utilisation": None if top is None else _digits(top.utilisation),
         "slo_headroom": _slo_headroom(found, top, slo, most),
         **settling,

@@ -352,6 +352,12 @@ class Scenario(LimitedSection):
         return self.pools[0].scheduler
 
     @property
+    def disturbed(self) -> bool:
+        """Whether replicas fail or are steered, or clients do not wait."""
+        happens = self.failures is not None or self.steering is not None
+        return happens or self.patience.client_timeout is not None
+
+    @property
     def only_pool(self) -> PoolSettings:
         """The pool of a fleet that has one; UsageError where there are several."""
         return only(self.pools)

@@ -140,3 +140,10 @@ def test_without_a_prefix_cache_nothing_is_shared() -> None:
 def test_what_is_not_modelled_with_it_is_refused() -> None:
     with pytest.raises(UsageError, match="reads a prefix that all requests share once, which is"):
         sim.simulate(scenario(fleet={"gpu": "h100-sxm", "pipeline_parallel": 2}))
+
+
+def test_a_run_without_a_prefix_cache_says_that_nothing_is_read_once() -> None:
+    told = "set kv_cache.enable_prefix_caching to true"
+    for caching in (False, True):
+        found = sim.simulate(scenario(kv_cache={"enable_prefix_caching": caching}))
+        assert any(told in note for note in found.summary["infersim"]["notes"]) is not caching

@@ -327,11 +327,12 @@ def test_a_fleet_that_scales_itself_has_no_most() -> None:
     assert "infersim sweep" in scaled
 
 
-def test_a_fleet_of_several_pools_is_swept() -> None:
-    """`find` takes one pool."""
+def test_a_fleet_whose_replicas_fail_is_swept() -> None:
+    """`find` takes pools that stay as they are."""
     missed = {"utilisation": 0.4, "peak_utilisation": 0.4, "slo_headroom": None}
     verdict = missed | {"slo_state": "missed"}
     assert "`infersim find`" in headroom_text(verdict)
-    several = headroom_text(verdict | {"by_pool": [{}, {}]})
-    assert "`infersim sweep" in several
-    assert "find" not in several
+    assert "`infersim find`" in headroom_text(verdict | {"by_pool": [{}, {}]})
+    disturbed = headroom_text(verdict | {"disturbed": True})
+    assert "`infersim sweep" in disturbed
+    assert "find" not in disturbed

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import sim
 from reports.figures import plan_pareto
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.cli import app
 from sim.ends import at_factor, end_factors
-from sim.errors import InfeasibleError
+from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, bands, choose, front
@@ -667,3 +668,10 @@ def test_a_fleet_that_survives_a_failure_holds_its_rate_with_one_replica_less() 
     assert fleet["survivors"]["replicas"] == best.replicas - 1
     told = " ".join(as_text(plan_view(document(sure))).split())
     assert f"with 1 replica gone, {best.replicas - 1} hold 40 requests/s" in told
+
+
+@pytest.mark.parametrize("disaggregate", [False, True])
+def test_replicas_that_are_steered_are_refused(disaggregate: bool) -> None:
+    steered = small(steering={"steps": [{"at": "5s", "do": "drain"}]})
+    with pytest.raises(UsageError, match="simulated by `run`, `compare` and `sweep`"):
+        sim.plan(steered, ["h100-sxm"], tensor_parallel=[1], rate=2, disaggregate=disaggregate)

@@ -34,6 +34,7 @@ from sim.planning.points.executors import calls
 from sim.planning.points.trust import trust
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
+from sim.simulation import check_undisturbed
 
 WAVE = 4
 """Layouts that are sized together before it is asked again which of the others could be cheaper; a
@@ -126,6 +127,7 @@ def choose(
     fleet does, UsageError if the scenario has no rate.
     """
     say = tell or (lambda _: None)
+    check_undisturbed(scenario)
     scenario = scenario.moved(scenario.base.absolute())
     if scenario.run.repetitions > 1:
         scenario = scenario.override({"run.repetitions": 1})

@@ -37,7 +37,7 @@ from sim.planning.points.wording import FAILS, counted, limit_name
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.scenario.roles import BOTH, DECODE, PREFILL
-from sim.simulation import prepare
+from sim.simulation import check_undisturbed, prepare
 
 FAR = (4, 16)
 """Times the least numbers of replicas up to which fleets are tried; the larger where the smaller
@@ -239,6 +239,7 @@ def choose_split(
     all there are. Raises InfeasibleError, with the reasons, if no fleet apart holds the load.
     """
     say, count = tell or (lambda _: None), progress or (lambda done, total: None)
+    check_undisturbed(scenario)
     scenario = scenario.moved(scenario.base.absolute())
     if scenario.run.repetitions > 1:
         scenario = scenario.override({"run.repetitions": 1})
