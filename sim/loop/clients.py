@@ -184,6 +184,11 @@ class Clients:
         """Whether some client went away, or an attempt came to nothing."""
         return bool(self._patience or self._failed) or self.rows.any
 
+    @property
+    def served(self) -> bool:
+        """Whether all requests of the traffic have come and are over; never where more may come."""
+        return self._fleet.issued >= self._total and not self._trying
+
     def _wait(self, attempt: _Attempt, until: float, outcome: int) -> None:
         """``attempt`` has that ``outcome`` at the time ``until``, unless it is over by then."""
         until = max(until, self._env._now)
@@ -330,7 +335,7 @@ class Clients:
             _push_next(coming, place, own)
         while coming:
             yield alarm.at(coming[0][0], FAILURE)
-            if fleet.issued >= self._total and not self._trying:
+            if self.served:
                 break
             while coming and coming[0][0] <= env._now:
                 _, place, until = heappop(coming)

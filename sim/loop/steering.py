@@ -3,8 +3,9 @@
 A replica that is drained takes no new requests and serves those it has. One that fails loses them,
 and its memory. One that is started takes requests again: at once if it still serves some, else it
 starts anew, empty, and is ready after its cold start; at time 0 there is none. In a pool that
-scales itself replicas can only fail, and another is started at once. At one instant this comes
-with the failures of a scenario, before clients give up. Times in seconds.
+scales itself replicas can only fail, and another is started at once. None fails any more when all
+requests of the traffic are over. At one instant this comes with the failures of a scenario, before
+clients give up. Times in seconds.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ class Steerer:
         self.drained.discard(place)
 
     def _fail(self, place: int) -> None:
+        if self._clients.served:  # the run is over
+            return
         if (scaled := self._replicas[place].scaled) is not None:
             self._lose(place, *scaled)
             return

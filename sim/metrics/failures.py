@@ -88,6 +88,12 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
             f"{aside:,} of them went away before a limit of the SLO had passed, and are set aside "
             "from its shares."
         )
+    if early := _in_warmup(run):
+        lie = "lies" if early == 1 else "lie"
+        parts.append(
+            f"Of the requests that were lost, found no replica or were given up, {early:,} {lie} "
+            "in the warm-up, which the SLO leaves aside."
+        )
     if wasted["gpu_share"] is not None:
         parts.append(
             f"{show_share(wasted['gpu_share'])} of the GPU time that was computed came to nothing: "
@@ -96,17 +102,45 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
         )
     if outages:
         times = "1 outage" if len(outages) == 1 else f"{len(outages):,} outages"
-        left = sum(each["recovered_after_s"] is None for each in outages)
         told = f"{times}, {show_share(found['availability'])} of all replica time available;"
-        if left:
-            what = "it" if len(outages) == 1 else f"{left:,} of them"
-            told += f" when the run ended, requests were still not served as before {what}."
+        if open_ := [each for each in outages if each["recovered_after_s"] is None]:
+            told += _not_recovered(run, open_, alone=len(outages) == 1)
         elif recovery:
             told += f" recovered after {show_time(recovery)} at most."
         else:
             told += " requests that came later were served as before."
         parts.append(told)
     return " ".join(parts)
+
+
+def _not_recovered(run: RunRecord, outages: list[dict[str, Any]], *, alone: bool) -> str:
+    """What is said of ``outages`` after which requests were not served as before in this run;
+    ``alone``: there is no other."""
+    arrived = run.requests["arrival"]
+    told = [
+        _enough(arrived, each["since_s"], each["until_s"] or math.inf, run.end) for each in outages
+    ]
+    still, early = sum(told), len(told) - sum(told)
+    parts = []
+    if still:
+        what = "it" if alone else f"{still:,} of them"
+        parts.append(f" when the run ended, requests were still not served as before {what}")
+    if early:
+        what = "it" if alone else f"{early:,} of them"
+        parts.append(f" the run ended too soon after {what} to tell whether the fleet recovered")
+    return f"{';'.join(parts)}."
+
+
+def _in_warmup(run: RunRecord) -> int:
+    """Requests of the warm-up that were lost with a replica, found none or were given up, which an
+    SLO leaves aside; none without one."""
+    assert run.attempts is not None
+    if not run.scenario.slo.stated:
+        return 0
+    failed = run.attempts.failed
+    gone = failed["request"][np.isin(failed["outcome"], (LOST, UNAVAILABLE))]
+    hit = np.isin(run.requests["id"], gone) | (run.requests["status"] == GAVE_UP)
+    return int((hit & run.warmup).sum())
 
 
 def _longest(recoveries: list[float | None]) -> float | None:
@@ -265,6 +299,20 @@ def _recovered(
         return None
     at = int(whole[0])
     return float(arrived[start + at * BLOCK] - since) if at else 0.0
+
+
+def _enough(arrived: Floats, since: float, until: float, end: float) -> bool:
+    """Whether as many requests arrived after an outage as it takes to see a recovery: those of
+    ``IN_A_ROW`` blocks, which are counted from ``since``. One that lasts beyond the ``end`` of the
+    run is judged from its beginning.
+
+    >>> arrived = np.arange(400.0)
+    >>> [_enough(arrived, 100.0, until, 400.0) for until in (150.0, 151.0, 500.0)]
+    [True, False, True]
+    """
+    start = int(np.searchsorted(arrived, since))
+    back = int(np.searchsorted(arrived, until)) if until <= end else start
+    return (len(arrived) - start) // BLOCK - math.ceil((back - start) / BLOCK) >= IN_A_ROW
 
 
 def _course(run: RunRecord, rows: AttemptRows) -> dict[str, list[float]]:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import sim
+from reports.pages.run.failures import facts
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
 from sim.results.result import Result
@@ -123,3 +124,31 @@ def test_a_page_and_a_terminal_say_what_failures_cost(tmp_path: Path) -> None:
     assert told.get("timed out", 0) == found["timed_out"]
     assert pd.read_parquet(saved / "outages.parquet")["until_s"].tolist() == [np.inf]
     assert read(saved).trail is not None
+
+
+def test_a_run_that_ends_soon_after_an_outage_does_not_tell_whether_it_recovered() -> None:
+    short = {
+        **ALONE,
+        "fleet": {"gpu": "a10g", "replicas": 2},
+        "workload": {**ALONE["workload"], "arrivals": {"kind": "constant", "rate": 10}},
+        "run": {"requests": 100, "warmup": 20},
+        "failures": {"outages": [{"at": "1.05s", "for": "1s", "replica": 1}], "in_flight": "lost"},
+    }
+    result = sim.simulate(short)
+    found = failures(result)
+    assert found["recovery_s"] is None
+    assert "the run ended too soon after it to tell whether the fleet recovered" in found["text"]
+    assert "still not served" not in found["text"]
+
+    status, warmup = result.record.requests["status"], result.record.warmup
+    early = int((status[warmup] == GAVE_UP).sum())
+    assert early == found["lost"] > 0
+    assert f"given up, {early} lie" in found["text"]
+    calm = sim.simulate({**short, "run": {"requests": 100, "warmup": 0}})
+    assert "warm-up" not in failures(calm)["text"]
+
+
+def test_a_page_gives_lost_work_in_percent() -> None:
+    result = sim.simulate({**ALONE, "scheduler": {"client_timeout": "50ms"}})
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in facts(result.summary).rows}
+    assert rows["Lost work, of the GPU time"] == ["100", "%"]

@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
+from reports.pages.run.slo import percent
 from reports.pages.run.verdict import verdict
 from sim import catalog, simulate
 from sim.cli import app
@@ -139,6 +140,13 @@ class TestOfARun:
         each = 1000 * summary["infersim"]["cost"]["usd"] / (summary["completed"] * good / rate)
         assert f"${each:.3g} per 1,000 of these" in cost.detail
         assert "list price, RunPod Secure Cloud, Nov 2026; others 2.50 to 12" in cost.detail
+        assert f"Only {percent(good / rate)} of the completed requests are within" in cost.detail
+        (cost,) = (
+            each
+            for each in verdict({**summary, "request_goodput": rate}).answers
+            if each.key == "cost"
+        )
+        assert "All completed requests are within the SLO: $" in cost.detail
         met = simulate(small(slo__ttft="10s")).summary
         (cost,) = (each for each in verdict(met).answers if each.key == "cost")
         assert "per 1,000 of these" not in cost.detail

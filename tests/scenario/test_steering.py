@@ -65,6 +65,18 @@ def test_a_replica_that_fails_loses_its_requests_until_it_starts() -> None:
     assert (outage["since_s"], outage["until_s"]) == (3.1, 6.5)
 
 
+def test_a_replica_does_not_fail_after_all_requests_were_served() -> None:
+    """The last answer ends before 20 s; a run that has a horizon goes on until then."""
+    late = {"at": "500s", "do": "fail"}
+    run = simulate(steered(late)).record
+    assert run.end < 20
+    assert run.attempts is not None
+    assert not len(run.attempts.outages)
+    longer = {"requests": 20, "warmup": 0, "horizon": "600s"}
+    (outage,) = simulate(steered(late, run=longer)).summary["infersim"]["failures"]["outages"]
+    assert outage["since_s"] == 500
+
+
 def test_a_start_that_is_taken_back_does_not_happen() -> None:
     run = simulate(
         steered(

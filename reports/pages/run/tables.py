@@ -42,6 +42,8 @@ def facts(
         title = DEFINITIONS[metric.definition].title + (f", {detail}" if detail else "")
         shown = _beside(show(pick(summary, path), metric.kind), summary, path, metric.kind)
         unit = "" if metric.kind in ("ms", "s") else metric.unit
+        if metric.kind == "share":
+            unit = "%"
         if metric.kind == "usd":
             unit = metric.title or unit
         rows.append((Cell(title, title, metric.definition), Cell(*shown), Cell(unit, unit)))

@@ -278,7 +278,8 @@ def _cost_of_good(summary: Mapping[str, Any]) -> str:
     usd, completed = pick(summary, "infersim.cost.usd"), pick(summary, "completed")
     each = phrase(1000 * usd * rate / (good * completed), "usd")
     share = percent(good / rate, known(summary, "infersim.verdict.target"))
-    return f"Only {share} of the completed requests are within the SLO: {each} per 1,000 of these. "
+    which = "All" if round(good / rate, 9) >= 1 else f"Only {share} of the"
+    return f"{which} completed requests are within the SLO: {each} per 1,000 of these. "
 
 
 def _sure(summary: Mapping[str, Any]) -> RowAnswer:
