@@ -34,7 +34,7 @@ def read_yaml(path: Path) -> dict[str, object]:
     """The mapping that one YAML file holds; UsageError for anything else."""
     text = _text(path, MAX_YAML)
     try:
-        document = _OnePass(path, text).document()
+        document = _document(path, text)
     except yaml.MarkedYAMLError as error:
         at = _place(path, error.problem_mark)
         raise UsageError(f"{at}: is not valid YAML ({error.problem})") from None
@@ -46,6 +46,17 @@ def read_yaml(path: Path) -> dict[str, object]:
     if not isinstance(document, dict):
         raise UsageError(f"{path}: expected a mapping of keys to values")
     return document
+
+
+def _document(path: Path, text: str) -> object:
+    """The data of ``text``. Newer releases of libyaml stop at 1,000 levels and say where that is;
+    the parser in Python comes to the level that is refused here, at its own place."""
+    try:
+        return _OnePass(path, text, _Loader).document()
+    except yaml.MarkedYAMLError as error:
+        if "nesting depth" not in str(error.problem):
+            raise
+        return _OnePass(path, text, yaml.SafeLoader).document()
 
 
 def read_json(path: Path) -> object:
@@ -106,9 +117,9 @@ class _OnePass:
     A fault of the syntax or a refusal goes before a value that has no meaning, wherever it stands.
     """
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path, text: str, loader: Any) -> None:
         self._path = path
-        self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
+        self._events: Iterator[Any] = yaml.parse(text, Loader=loader)
         self._scalars = _Scalars()
         self._known: dict[str, object] = {}
         self._fault: Exception | None = None
