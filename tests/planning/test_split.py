@@ -77,6 +77,7 @@ def test_the_numbers_are_the_cheapest_of_all_that_hold() -> None:
     assert None not in best.breaks
 
 
+@pytest.mark.usefixtures("brief_answers")
 def test_the_answer_says_what_both_in_one_would_cost() -> None:
     plan = choose_split(asked(), question())
     found = document(plan, file="small.yaml")
@@ -118,6 +119,7 @@ def test_a_fleet_is_taken_apart_or_put_together() -> None:
         phases(mixed)
 
 
+@pytest.mark.usefixtures("brief_answers")
 def test_the_command(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     settings = {**SMALL, "run": {"requests": 200}}
