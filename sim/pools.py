@@ -332,10 +332,17 @@ def _check_caching(
         raise UsageError(f"{where}a prefix cache needs blocks; allocator {kv.allocator} has none")
     if batching in POLICIES and POLICIES[batching].shape.whole:
         raise UsageError(f"{where}batching {batching} starts every prompt at its beginning")
-    if not RULES[pool.scheduler.rule].finds_prefixes:
+    own = RULES[pool.scheduler.rule].prefix_cache
+    if not own:
         raise UsageError(
             f"{where}vLLM's goes with `scheduler.policy: vllm` and SGLang's with sglang; none is "
             f"modelled for {pool.scheduler.rule}"
+        )
+    if kv.prefix_policy not in (None, own):
+        (fitting,) = (rule.name for rule in RULES.values() if rule.prefix_cache == kv.prefix_policy)
+        raise UsageError(
+            f"kv_cache.prefix_policy: {kv.prefix_policy} is the prefix cache of `scheduler.policy: "
+            f"{fitting}`; {pool.scheduler.rule} has {own}"
         )
     if memory.state_blocks:
         raise UsageError(
@@ -421,7 +428,7 @@ def make_allocator(
         return TieredAllocator(blocks, memory.block_size, host.memory, host.link)
     if knobs.enable_prefix_caching:
         rule = pool.settings.scheduler.rule
-        tree = rule == SglangRule.name
+        tree = RULES[rule].prefix_cache == "radix"
         return (RadixAllocator if tree else CachingAllocator).of(
             memory.usable_blocks, memory.block_size, longest
         )

@@ -286,6 +286,12 @@ class KvCache(LimitedSection):
         "said by workload.shared_prefix or the hash_ids of a trace. Off (vLLM: on), because "
         "lengths alone say nothing of it.",
     )
+    prefix_policy: Literal["blocks", "radix"] | None = Field(
+        default=None,
+        description="Which prefix cache enable_prefix_caching means. blocks: vLLM's chain of "
+        "hashed blocks, evicted by LRU. radix: SGLang's tree. null: the one of `scheduler.policy`, "
+        "the only one that is modelled with it.",
+    )
     preemption: Literal["recompute", "swap", "auto"] = Field(
         default="recompute",
         description="How room is made when blocks run out. recompute: the newest request loses "

@@ -70,7 +70,7 @@ def _ruled(
     if allocator != PagedAllocator.name:
         return knobs
     if kv.get("enable_prefix_caching") and (
-        not RULES[rule].finds_prefixes or kv.get("host_memory") is not None
+        not RULES[rule].prefix_cache or kv.get("host_memory") is not None
     ):
         return knobs
     ahead = {"async_scheduling": True} if preset.plans_ahead else {}

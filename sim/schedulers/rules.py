@@ -39,8 +39,9 @@ class EngineRule(ABC):
     in_pages: ClassVar[bool] = False
     """Whether it counts free blocks, so that there must be some."""
 
-    finds_prefixes: ClassVar[bool] = False
-    """Whether a prefix cache is modelled that goes with it."""
+    prefix_cache: ClassVar[str] = ""
+    """The prefix cache that goes with it, as ``kv_cache.prefix_policy`` calls it; "": none is
+    modelled."""
 
     knobs: ClassVar[frozenset[str]] = frozenset()
     """The keys of ``scheduler`` that it reads and not every rule does."""
@@ -57,7 +58,7 @@ class VllmRule(EngineRule):
 
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
-    finds_prefixes = True
+    prefix_cache = "blocks"
     knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
@@ -77,7 +78,7 @@ class SglangRule(EngineRule):
     about = "prompts first, as many as the memory is expected to hold with their answers"
     plans_ahead = True
     in_pages = True
-    finds_prefixes = True
+    prefix_cache = "radix"
     knobs = frozenset({"enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"})
 
     @staticmethod

@@ -180,8 +180,23 @@ def test_capacity_counts_what_is_computed() -> None:
         ({"scheduler.batching": "static"}, "starts every prompt at its beginning"),
         ({"kv_cache.allocator": "contiguous"}, "a prefix cache needs blocks"),
         ({"model": str(MODELS / "tiny-mamba")}, "models with a state"),
+        (
+            {"kv_cache.prefix_policy": "radix"},
+            "radix is the prefix cache of `scheduler.policy: sglang`; vllm has blocks",
+        ),
+        (
+            {"kv_cache.prefix_policy": "blocks", "scheduler.policy": "sglang"},
+            "blocks is the prefix cache of `scheduler.policy: vllm`; sglang has radix",
+        ),
     ],
 )
 def test_what_has_no_prefix_cache_says_so(change: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         run(**change)
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("vllm", "blocks"), ("sglang", "radix")])
+def test_naming_the_prefix_cache_of_the_policy_changes_nothing(engine: str, kind: str) -> None:
+    plain, named = (run(engine=engine, **more) for more in ({}, {"kv_cache.prefix_policy": kind}))
+    assert plain.summary["infersim"]["prefix_cache"] == named.summary["infersim"]["prefix_cache"]
+    assert plain.requests.equals(named.requests)
