@@ -131,8 +131,9 @@ def plan(
     from sim.planning.fleet.constraints import read_constraints  # noqa: PLC0415
     from sim.planning.fleet.layouts import layouts  # noqa: PLC0415
     from sim.planning.fleet.plan_document import document  # noqa: PLC0415
-    from sim.planning.fleet.split import SplitQuestion, choose_split, together  # noqa: PLC0415
+    from sim.planning.fleet.split import choose_split  # noqa: PLC0415
     from sim.planning.fleet.split_document import document as split_document  # noqa: PLC0415
+    from sim.planning.fleet.split_pairs import SplitQuestion, together  # noqa: PLC0415
     from sim.planning.load.loads import axis_of, traffic_of  # noqa: PLC0415
     from sim.terminal.plan import plan_view  # noqa: PLC0415
     from sim.terminal.split import split_view  # noqa: PLC0415

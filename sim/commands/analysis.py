@@ -97,7 +97,7 @@ def _deployment(
 
 def _drafted(d: Deployment, drafter: str) -> Deployment:
     from sim import catalog
-    from sim.pools import with_drafts
+    from sim.deployments import with_drafts
 
     if d.layout.pipeline > 1 or d.layout.data > 1:
         raise UsageError("--drafter: pipelines and data ranks are not modelled with drafts")

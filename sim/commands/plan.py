@@ -24,7 +24,7 @@ from sim.errors import UsageError
 
 if TYPE_CHECKING:
     from sim.planning.fleet.choose import FleetQuestion
-    from sim.planning.fleet.split import SplitQuestion
+    from sim.planning.fleet.split_pairs import SplitQuestion
     from sim.planning.load.loads import Scale
     from sim.scenario import Scenario
 
@@ -186,7 +186,7 @@ def _apart(
     scenario: Scenario, choices: Choices, rate: str, headroom: float, top: int, scale: Scale
 ) -> SplitQuestion:
     """What is asked of fleets apart; UsageError for what cannot be asked of them."""
-    from sim.planning.fleet.split import SplitQuestion, together
+    from sim.planning.fleet.split_pairs import SplitQuestion, together
 
     others = {
         "--precision": choices.precision,

@@ -1,7 +1,7 @@
 """Predicts the time of one iteration of one replica, operator by operator: the cost model."""
 
 from sim.cost.batches import Batches, Ran
-from sim.cost.iteration import CostModel
+from sim.cost.model import CostModel
 from sim.cost.operators import Operator
 from sim.specs.deployment import Deployment, missing_format
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.cost.iteration import CostModel
+from sim.cost.model import CostModel
 from sim.iteration import Batch
 from sim.specs.deployment import Deployment
 

@@ -12,33 +12,26 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from typing import Self
 
-import numpy as np
-
-from sim.cost.batches import Batches, Counts, Ran
 from sim.cost.cascade import behind, cascade_rule
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
-from sim.cost.operators import Operator, Prefills
 from sim.cost.passes import added, parts_of, tabulated
 from sim.growth.seen import Seen, seen_by_equals
-from sim.iteration import Batch, Part, Passage, Timer
+from sim.iteration import Part, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
-SHARED_PREFIX = "decode attention, shared prefix"
-"""The operator that reads once what all sequences share."""
-
 MOST_AMONG = 4096
 """Loads of other data ranks whose decode lines are kept."""
 
 
-class CostModel(Timer):
-    """Predicts the times of one replica's iterations, and what is in them."""
+class IterationTimes(Timer):
+    """The times of one replica's iterations, a pipeline as if its stages were one."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -56,7 +49,7 @@ class CostModel(Timer):
         self._speculation = speculation
         self._drafting: Drafting | None = None
         self._drafts: tuple[int, int] | None = (0, 0)  # checked and made; None: by the batch
-        self._with_drafts: dict[tuple[int, int], CostModel] = {}
+        self._with_drafts: dict[tuple[int, int], Self] = {}
         # of the front end for each sequence, by the drafts that are checked
         self._streams = [self._streamed]
         if speculation is not None:
@@ -70,20 +63,18 @@ class CostModel(Timer):
         self._others: int | None = None  # tokens of other data ranks; None: each as many
         self._all_seconds: list[float] = []  # by tokens of all data ranks
         self._others_requests = 0  # of those, where tokens are drafted
-        self._among: dict[tuple[int, int], CostModel] = {}  # by tokens of other ranks, and requests
+        self._among: dict[tuple[int, int], Self] = {}  # by tokens of other ranks, and requests
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
         # of the whole context, of each window, by sequences and the drafts checked and made
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
-        self._stages: list[tuple[CostModel, tuple[int, ...]]] = []  # with the windows of each
-        self._messages: list[tuple[float, float]] = []  # fixed, and for each token
         self._cascade = cascade_rule(deployment)
         self._prefix = 0  # tokens that are read once for all sequences
-        self._sharing: dict[int, CostModel] = {}  # by those tokens
+        self._sharing: dict[int, Self] = {}  # by those tokens
         self._prefix_seconds: dict[int, float] = {}  # of reading them, by queries
 
-    def among(self, others: int, requests: int = 0) -> CostModel:
+    def among(self, others: int, requests: int = 0) -> Self:
         """The times of one data rank while the others have so many tokens in the pass together, and
         so many ``requests`` that a drafter goes over.
 
@@ -99,7 +90,7 @@ class CostModel(Timer):
             found._with_drafts = {}
         return found
 
-    def drafting(self, checked: int, drafted: int) -> CostModel:
+    def drafting(self, checked: int, drafted: int) -> Self:
         """The times while so many drafts of each sequence are checked, and so many are made.
 
         Without, the number is that for a batch of its size."""
@@ -115,7 +106,7 @@ class CostModel(Timer):
         rule = self._cascade
         return common if rule is not None and rule.pays(common, requests, prompts=prompts) else 0
 
-    def sharing(self, prefix: int) -> CostModel:
+    def sharing(self, prefix: int) -> Self:
         """The times while attention reads the first ``prefix`` tokens once for all sequences."""
         if prefix == self._prefix:
             return self
@@ -147,7 +138,7 @@ class CostModel(Timer):
         return drafts, drafts
 
     @property
-    def alone(self) -> CostModel:
+    def alone(self) -> Self:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
         return self if self._ranks == 1 else self.among(self._ranks - 1, self._ranks - 1)
 
@@ -398,186 +389,6 @@ class CostModel(Timer):
         assert lines[-1][0] == math.inf
         return lines
 
-    def pass_operators(self, batch: Batch) -> list[Operator]:
-        """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
-        sequences, context, parts, _, seen = batch
-        checked, drafted = self._drafts_of(sequences + len(parts))
-        decoded = sequences * (1 + checked)
-        tokens, outputs = decoded + sum(part.tokens for part in parts), decoded + len(parts)
-        operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
-        if self._prefix:
-            parts, context = behind(parts, self._prefix), context - sequences * self._prefix
-            alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
-            operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
-        if sequences:
-            operators.append(self.attention.verify(sequences, context, 1 + checked, seen))
-            operators += self.attention.updates(sequences)
-        if parts:
-            operators.append(self.attention.prefill(parts, sequences))
-        if self._drafting is not None:
-            columns = self.columns([batch])
-            drafts = np.array([checked]), np.array([drafted])
-            made = self._drafting.operators(columns, columns.prefills.together(), *drafts)
-            operators += [_alone(operator) for _, operator in made]
-        return operators
-
-    def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
-        """Every operator of many passes, host excluded.
-
-        Prefill attention is one operator, of all ``batches`` together, or with ``each`` one of each
-        of them. Keys of earlier parts of a prompt, read again by later ones, are left out of its
-        bytes.
-        """
-        checked, drafted = self._recorded_drafts(batches)
-        beyond = batches.sequences * checked
-        tokens, outputs = (batches.sizes(n + beyond) for n in (batches.tokens, batches.outputs))
-        size, met = self.by_size, []
-        per_token = size.per_token if self._ranks == 1 else size.of_one_rank
-        if self._ranks > 1:
-            everyone = batches.sizes(batches.everyone(self._ranks, beyond))
-            of_all = size.of_all_ranks(everyone.different)
-            met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
-        per_output = self.by_size.per_output(outputs.different)
-        sequences = batches.sequences.astype(np.float64)
-        width = 1.0 + checked.astype(np.float64)
-        context = batches.context
-        if batches.read_once is not None:
-            context = context - sequences * batches.read_once
-        decode = self.attention.verify(sequences, context, width, batches.seen)
-        prefills = batches.prefills if each else batches.prefills.together()
-        prefill = self.attention.prefill_operator(prefills)
-        return [
-            *(Ran("tokens", o, tokens.times, tokens) for o in per_token(tokens.different)),
-            *met,
-            *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
-            Ran("decodes", decode, batches.times),
-            *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
-            *self._of_prefixes(batches),
-            Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
-            *self._of_drafts(batches, prefills, checked, drafted),
-        ]
-
-    def _of_prefixes(self, batches: Batches) -> list[Ran]:
-        """The attention to what was read once."""
-        if batches.read_once is None or not batches.read_once.any():
-            return []
-        once = batches.read_once > 0
-        both = np.stack([batches.read_once, batches.tokens], axis=1)[once]
-        different, at = np.unique(both, axis=0, return_inverse=True)
-        took = [self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.tolist()]
-        seconds, pairs = np.zeros(len(once)), np.zeros(len(once))
-        seconds[once] = np.array(took)[at.reshape(-1)]
-        pairs[once] = both.prod(axis=1)
-        tokens = np.where(once, batches.tokens, 0).astype(np.float64)
-        keys = batches.read_once.astype(np.float64)
-        passes, fresh = once.astype(np.float64), np.zeros(len(once))
-        operator = self.attention.prefill_operator(
-            Prefills(seconds, pairs, tokens, keys, passes, fresh)
-        )
-        return [Ran("decodes", operator._replace(name=SHARED_PREFIX), batches.times)]
-
-    def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
-        """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where
-        that was not recorded."""
-        if batches.checked is None or batches.drafted is None:
-            if self._drafts is not None:
-                whole = np.zeros(np.shape(batches.outputs), dtype=np.int64)
-                return whole + self._drafts[0], whole + self._drafts[1]
-            different, at = np.unique(batches.outputs, return_inverse=True)
-            found = [self._drafts_of(requests) for requests in different.tolist()]
-            checked, drafted = np.array(found, dtype=np.int64).reshape(-1, 2)[at].T
-            return checked, drafted
-        return batches.checked, batches.drafted
-
-    def _of_drafts(
-        self, batches: Batches, prefills: Prefills, checked: Counts, drafted: Counts
-    ) -> list[Ran]:
-        """The operators of a drafter."""
-        if self._drafting is None:
-            return []
-        ones = np.ones(np.shape(prefills.seconds) or 1)
-        times = {"decodes": batches.times, "prompts": ones}
-        made = self._drafting.operators(batches, prefills, checked, drafted)
-        return [Ran(by, operator, times[by]) for by, operator in made]
-
-    def passage(self, batch: Batch) -> Passage:
-        """``batch`` on its way through the stages of a pipeline, each timed as a model of its own
-        layers; where the host prepares a batch while another one runs, it only sets the pace."""
-        sequences, context, parts, admitted, seen = batch
-        attention = pairs = 0.0
-        tokens, outputs = sequences, sequences + len(parts)
-        for part in parts:
-            tokens += part.tokens
-        if parts:
-            attention, pairs = self.attention.prefill_seconds(parts, sequences)
-        stages = []
-        for stage, windows in self.stages:
-            if windows and seen:
-                own = Batch(sequences, context, parts, admitted, tuple(seen[at] for at in windows))
-                stages.append(stage.seconds(own))
-            elif parts:
-                stages.append(stage.iteration(sequences, context, parts, admitted)[0])
-            else:
-                _, intercept, slope = stage.line(sequences, context)
-                stages.append(intercept + slope * context)
-        messages = [fixed + each * tokens for fixed, each in self._messages]
-        host, pace = self._host_time(outputs, admitted), outputs * self._streamed
-        if self._overlapped:
-            host, pace = 0.0, max(host, pace)
-        return Passage(host, stages, messages, pace, attention, pairs)
-
-    def cycle(self, batch: Batch) -> float:
-        """Seconds from one batch to the next at each place in flight of a pipeline, where all are
-        like ``batch``: the way of one, or as long as the slowest stage takes for all of them."""
-        places = self.deployment.layout.pipeline
-        if places == 1:
-            return self.seconds(batch)
-        passage = self.passage(batch)
-        alone = passage.host + sum(passage.stages) + sum(passage.messages)
-        return max(alone, places * max(passage.host, passage.pace, *passage.stages))
-
-    @property
-    def stages(self) -> Sequence[tuple[CostModel, tuple[int, ...]]]:
-        """What times each stage of the pipeline, without the host, and which windows of the model
-        its layers have."""
-        if not self._stages:
-            d = self.deployment
-            engine = replace(
-                self._engine,
-                per_iteration=0.0,
-                per_sequence=0.0,
-                per_new_request=0.0,
-                per_streamed_token=0.0,
-            )
-            for stage in d.stages():
-                windows = tuple(d.model.windows.index(each) for each in stage.model.windows)
-                self._stages.append((CostModel(replace(stage, engine=engine)), windows))
-            sent = [self.by_size.sent(tokens) for tokens in (0.0, 1.0)]
-            self._messages = [
-                (float(none.seconds), float(one.seconds) - float(none.seconds))
-                for none, one in zip(*sent, strict=True)
-            ]
-        return self._stages
-
-    def columns(self, batches: Sequence[Batch]) -> Batches:
-        """``batches``, an iteration each, as columns."""
-        timed = [self.iteration(*batch)[1:] if batch.parts else (0.0, 0.0) for batch in batches]
-        return Batches.made(batches, timed)
-
 
 def _indexed(lines: list[Line]) -> Indexed:
     return [limit for limit, _, _ in lines], lines
-
-
-def _alone(operator: Operator) -> Operator:
-    """An operator of a single pass as numbers, not columns of one."""
-    return operator._replace(
-        flops=float(np.sum(operator.flops)),
-        bytes=float(np.sum(operator.bytes)),
-        compute=float(np.sum(operator.compute)),
-        memory=float(np.sum(operator.memory)),
-        latency=float(np.sum(operator.latency)),
-        communication=float(np.sum(operator.communication)),
-        error=float(np.mean(operator.error)),
-        measured=float(np.mean(operator.measured)),
-    )

@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 
-from sim.cost.iteration import CostModel
+from sim.cost.model import CostModel
 from sim.specs.deployment import Deployment
 
 MOST = 16

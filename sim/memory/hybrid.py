@@ -18,50 +18,17 @@ turn, and what it filled since is entered in the cache then, or when someone ask
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Self
 
 from sim.memory.groups import KvGroup
+from sim.memory.holdings import HeldBlocks, Holding
 from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, spans
 from sim.memory.run_pool import Run, RunPool
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
 from sim.specs.window import NEVER
-
-
-class HeldBlocks:
-    """What a request holds of one group of layers: blocks ``first`` to ``length`` (exclusive).
-
-    Those of ``runs``, each with its first block that is held, have known content, the others not.
-    All before block ``entered`` are in the cache, or were.
-    """
-
-    __slots__ = ("entered", "first", "length", "runs")
-
-    def __init__(self, first: int, length: int) -> None:
-        self.first = first
-        self.length = self.entered = length
-        self.runs: deque[tuple[Run, int]] = deque()
-
-    def held(self) -> list[Run]:
-        """All runs, the last blocks first."""
-        return [each for run, low in reversed(self.runs) for each in run.down_to(low)]
-
-
-class Holding:
-    """What a request holds: ``tokens`` (of a decoding one less all growth), and its share of each
-    group. All before token ``entered`` have been entered in the cache."""
-
-    __slots__ = ("entered", "number", "shares", "tokens", "turn")
-
-    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks]) -> None:
-        self.number = number  # in order of admission
-        self.tokens = tokens
-        self.shares = shares
-        self.entered = -1
-        self.turn = -1  # the iteration of its entry among the turns
 
 
 class HybridCachingAllocator(WindowedAllocator):
@@ -165,23 +132,15 @@ class HybridCachingAllocator(WindowedAllocator):
                     self._enter_owner(text, request)
                 key = self._search.key(member, text)
                 if need == per:
-                    self._name(share, key, low, high)
+                    share.name(self._pool, key, low, high)
                     self._texts.add(text)
                     continue
                 for end in range(low // per * per + per, high + per, per):
                     at, stop = max(low, end - need), min(high, end)
                     if at < stop:
-                        self._name(share, key, at, stop)
+                        share.name(self._pool, key, at, stop)
                         self._texts.add(text)
             share.entered = full
-
-    def _name(self, share: HeldBlocks, key: int, low: int, high: int) -> None:
-        """The content of those blocks of ``share`` is known from now on."""
-        if share.runs:
-            run, _ = share.runs[-1]
-            if run.high == low and run.text == key and self._pool.extend(run, high):
-                return
-        share.runs.append((self._pool.enter(key, low, high), low))
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -255,7 +214,7 @@ class HybridCachingAllocator(WindowedAllocator):
             if group.window is not None:
                 first = behind(group, computed)
                 if first > share.first:
-                    self._give_back_up_to(share, min(first, share.length))
+                    share.give_back_up_to(pool, min(first, share.length))
             more = -(-end // group.block) - share.length
             if more > 0:
                 need += more
@@ -271,28 +230,6 @@ class HybridCachingAllocator(WindowedAllocator):
         self._enter(request, held, end)
         self._count()
         return True
-
-    def _give_back_up_to(self, share: HeldBlocks, first: int) -> None:
-        """Blocks of ``share`` before ``first`` are no longer held, the last of them free first."""
-        gone: list[Run] = []
-        runs = share.runs
-        while runs and (runs[0][1] < first):
-            run, low = runs.popleft()
-            if run.low > low:  # others split it since
-                runs.extendleft([(part, part.low) for part in run.down_to(low)])
-            elif run.high <= first:
-                gone.append(run)
-            else:
-                front = self._pool.split(run, first)
-                if run.holders == 1:
-                    front.above = run.above = None
-                gone.append(front)
-                runs.appendleft((run, first))
-        known = 0
-        for run in reversed(gone):
-            known += self._pool.release(run)
-        self._pool.blank += first - share.first - known
-        share.first = first
 
     def _count(self) -> None:
         pool, size = self._pool, self.block_size
@@ -314,8 +251,7 @@ class HybridCachingAllocator(WindowedAllocator):
         self._given.pop(request, None)
         self._found = None
         for share in held.shares:
-            known = sum([self._pool.release(run) for run in share.held()])
-            self._pool.blank += share.length - share.first - known
+            share.release(self._pool)
         self._count()
 
     def _missed(self, request: Request, found: int) -> tuple[int, int]:
@@ -424,7 +360,7 @@ class HybridCachingAllocator(WindowedAllocator):
             self._enter(request, held, tokens)
             for (group, _), share in zip(self._members, held.shares, strict=True):
                 if group.window is not None and (first := behind(group, tokens)) > share.first:
-                    self._give_back_up_to(share, first)
+                    share.give_back_up_to(self._pool, first)
             held.turn = turn + 1 + self._until_turn(tokens + 1)
             heapreplace(turns, (held.turn, number, request))
 

@@ -2,6 +2,8 @@
 
 A metric is a row of ``METRICS``. Tables, pages, comparisons and intervals are made of these rows,
 so that a new metric is one row here, with its definition, and its computation in ``summary``.
+Rows of one subject stand in a file of their own with their terms: ``memory_terms``,
+``session_terms``, ``cost_terms``, ``failure_terms``.
 ``DEFINITIONS`` says what the metrics and the other terms of a page mean.
 """
 
@@ -9,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sim.metrics.cost_terms import COST_METRICS, COST_TERMS
 from sim.metrics.failure_terms import FAILURE_METRICS, FAILURE_TERMS
+from sim.metrics.memory_terms import HOST_METRICS, HOST_TERMS, KV_METRICS, KV_TERMS
 from sim.metrics.metric import Definition, Metric
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.metrics.session_terms import SESSION_METRICS, SESSION_TERMS
 
 
 def _latency(rank: str, name: str) -> Metric:
@@ -66,29 +70,7 @@ METRICS = (
     Metric("utilisation.busy", "busy", "%", kind="share", table="use", repeated=True),
     Metric("utilisation.mfu", "mfu", "%", "higher", "share", table="use", repeated=True),
     Metric("utilisation.mbu", "mbu", "%", "higher", "share", table="use", repeated=True),
-    Metric("kv_cache.tokens", "kv_tokens", "tokens", kind="count", table="memory"),
-    Metric("kv_cache.num_gpu_blocks", "kv_blocks", "blocks", kind="count", table="memory"),
-    Metric("kv_cache.block_size", "block_size", "tokens", kind="count", table="memory"),
-    Metric("kv_cache.max_model_len", "max_model_len", "tokens", kind="count", table="memory"),
-    Metric("kv_cache.max_concurrency", "max_concurrency", "requests", table="memory"),
-    Metric(
-        "kv_cache.mean_used", "kv_used", "%",
-        kind="share", table="memory", detail="mean", repeated=True,
-    ),
-    Metric(
-        "kv_cache.peak_used", "kv_used", "%",
-        kind="share", table="memory", detail="peak", repeated=True,
-    ),
-    Metric(
-        "kv_cache.mean_reserved", "kv_reserved", "%", kind="share", table="memory", detail="mean"
-    ),
-    Metric("kv_cache.fragmentation", "fragmentation", "%", kind="share", table="memory"),
-    Metric("preemptions", "preemptions", kind="count", table="memory", repeated=True),
-    Metric(
-        "prefix_cache.hit_rate", "prefix_hits", "share", "higher", "share",
-        title="Prefix hits", called="prefix hit rate", table="memory",
-        compared=True, repeated=True, optional=True,
-    ),
+    *KV_METRICS,
     Metric(
         "speculation.acceptance_length", "acceptance_length", "tokens", "higher",
         title="Acceptance length", called="acceptance length", table="use",
@@ -99,19 +81,7 @@ METRICS = (
         title="Tokens an iteration", called="tokens an iteration", table="use",
         repeated=True, optional=True,
     ),
-    Metric(
-        "host_tier.hit_rate", "host_hits", "share", "higher", "share",
-        title="Host hits", called="host hit rate", table="memory", repeated=True, optional=True,
-    ),
-    Metric("host_tier.to_host_gb", "host_moved", "GB", table="memory", detail="to the host",
-           repeated=True, optional=True),
-    Metric("host_tier.from_host_gb", "host_moved", "GB", table="memory", detail="from the host",
-           repeated=True, optional=True),
-    Metric("host_tier.link_out", "host_link", "%", kind="share", table="memory",
-           detail="to the host", repeated=True, optional=True),
-    Metric("host_tier.link_in", "host_link", "%", kind="share", table="memory",
-           detail="from the host", repeated=True, optional=True),
-    Metric("host_tier.swaps", "swaps", kind="count", table="memory", repeated=True, optional=True),
+    *HOST_METRICS,
     Metric(
         "routing.requests_over_mean", "balance", "x the mean", "lower",
         title="Most requests", table="batch", detail="requests", repeated=True, optional=True,
@@ -121,35 +91,7 @@ METRICS = (
         title="Most tokens", called="tokens of the busiest replica", table="batch",
         detail="tokens", compared=True, repeated=True, optional=True,
     ),
-    Metric(
-        "sessions.started", "sessions", kind="count", table="sessions", detail="started",
-        optional=True,
-    ),
-    Metric(
-        "sessions.finished", "sessions", kind="count", table="sessions", detail="finished",
-        optional=True,
-    ),
-    Metric(
-        "sessions.outgrown", "sessions", kind="count", table="sessions", detail="outgrown",
-        optional=True,
-    ),
-    Metric(
-        "sessions.requests", "session_requests", table="sessions", optional=True,
-    ),
-    *(
-        Metric(
-            f"sessions.duration_s.{rank}", "session_duration", "s", "lower", "s",
-            table="sessions", detail=rank, repeated=rank == "mean", optional=True,
-        )
-        for rank in ("mean", "p90")
-    ),
-    *(
-        Metric(
-            f"sessions.{turns}_turns.{rank}_ttft_ms", f"{turns}_turns", "ms", "lower", "ms",
-            table="sessions", detail=f"TTFT {rank}", repeated=True, optional=True,
-        )
-        for turns in ("first", "later") for rank in ("mean", "p50", "p99")
-    ),
+    *SESSION_METRICS,
     Metric("batch.iterations", "iterations", kind="count", table="batch"),
     Metric("batch.mean_iteration_ms", "iteration_time", "ms", kind="ms", table="batch"),
     Metric(
@@ -163,36 +105,7 @@ METRICS = (
         "batch.peak_decode_batch", "decode_batch", "sequences",
         kind="count", table="batch", detail="peak",
     ),
-    Metric(
-        "cost.usd_per_million_output_tokens", "cost", "USD", "lower", "usd",
-        title=PER_OUTPUT_TOKENS, table="cost", compared=True, repeated=True,
-    ),
-    Metric(
-        "cost.usd_per_million_tokens", "cost", "USD", "lower", "usd",
-        title=PER_TOKENS, table="cost", repeated=True,
-    ),
-    Metric("cost.usd", "cost", "USD", "lower", "usd", table="cost", detail="of the whole duration"),
-    Metric("gpus", "gpus", kind="count", table="cost"),
-    Metric(
-        "energy.joules_per_output_token", "energy", "J", "lower", title="J per output token",
-        table="energy", detail="per token", compared=True, repeated=True,
-    ),
-    Metric(
-        "energy.joules_per_request", "energy", "J", "lower", table="energy", detail="per request"
-    ),
-    Metric("energy.kwh", "energy", "kWh", "lower", table="energy", detail="of the whole duration"),
-    Metric(
-        "energy.mean_watts_per_gpu", "power", "W", table="energy", detail="mean", repeated=True
-    ),
-    Metric("energy.peak_watts_per_gpu", "power", "W", table="energy", detail="peak"),
-    Metric("energy.idle_share", "energy_idle", "%", kind="share", table="energy"),
-    Metric(
-        "energy.co2e_grams", "co2e", "g", "lower", table="energy", detail="of the whole duration"
-    ),
-    Metric(
-        "energy.usd", "energy_cost", "USD", "lower", "usd",
-        table="energy", detail="of the whole duration",
-    ),
+    *COST_METRICS,
     *FAILURE_METRICS,
 )  # fmt: skip
 """Every metric, in the order of tables."""
@@ -319,47 +232,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "input_tokens": Definition("Prompt tokens", "Tokens of the prompts, summed over requests."),
     "output_tokens": Definition("Output tokens", "Tokens generated, summed over requests."),
-    "allocator": Definition(
-        "Allocator",
-        "How KV cache is given to requests: paged (block by block as they grow) or contiguous "
-        "(the maximum length, reserved at the start).",
-    ),
-    "kv_tokens": Definition(
-        "KV cache size",
-        "Tokens whose keys and values fit into the memory of one replica after the weights.",
-    ),
-    "kv_blocks": Definition("KV blocks", "The same as a number of blocks (num_gpu_blocks)."),
-    "block_size": Definition("Block size", "Tokens per block of KV cache."),
-    "max_model_len": Definition("Maximum length", "Most tokens of prompt and output in a request."),
-    "max_concurrency": Definition(
-        "Maximum concurrency",
-        "KV cache size / maximum length: how many requests of the longest kind fit at once.",
-    ),
-    "kv_used": Definition("KV cache used", "Share of the KV cache that holds tokens."),
-    "kv_reserved": Definition(
-        "KV cache reserved", "Share of the KV cache that requests own, filled or not."
-    ),
-    "fragmentation": Definition(
-        "Fragmentation", "Share of the reserved KV cache that holds nothing."
-    ),
-    "kv_map": Definition(
-        "KV cache over time",
-        "Used: holds keys and values of tokens. Reserved, empty: belongs to a request and "
-        "is not filled yet (waste, in blocks or up to the maximum length). Free: of no request. "
-        "The three are the whole cache at any time. With a prefix cache, what several requests "
-        "share is counted once and drawn apart, and so is what is still cached of the free part.",
-    ),
-    "gpu_memory": Definition(
-        "Memory of one GPU",
-        "Weights; activations of the largest iteration; the engine's reserve (context, graphs, "
-        "buffers); KV cache used, reserved without holding anything, and free; and what the "
-        "engine may not use. Together the memory of the GPU.",
-    ),
-    "prefix_hits": Definition(
-        "Prefix hits",
-        "Share of the prompt tokens that were in the prefix cache when their request was admitted, "
-        "and were not computed. As vLLM's prefix_cache_hits over prefix_cache_queries.",
-    ),
+    **KV_TERMS,
     "acceptance_length": Definition(
         "Acceptance length",
         "Mean tokens that a sequence gets of an iteration that checks drafts: 1 + accepted drafts "
@@ -375,47 +248,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         "What the replica that was sent the most had, over the mean of all: 1 is perfectly even. "
         "Requests, or tokens of their prompts and answers.",
     ),
-    "host_hits": Definition(
-        "Host hits",
-        "Share of the prompt tokens that came from the memory of the host when their request was "
-        "admitted; they are among the prefix hits.",
-    ),
-    "host_moved": Definition(
-        "Moved to and from the host",
-        "Gigabytes of KV cache over the links between GPUs and hosts, all GPUs together: blocks "
-        "stored and loaded, and those of swapped requests.",
-    ),
-    "host_link": Definition(
-        "Host link in use",
-        "Share of the time in which the link of a replica to its host moves blocks, each way.",
-    ),
-    "swaps": Definition(
-        "Swaps",
-        "How often the blocks of a preempted request went to the host. The other preemptions lose "
-        "their work.",
-    ),
-    "sessions": Definition(
-        "Sessions",
-        "Conversations: requests of which each sends the earlier ones again. Finished: all turns "
-        "were answered. Outgrown: the next turn would have been longer than the maximum length. "
-        "The others were under way when the run ended, or were rejected.",
-    ),
-    "session_requests": Definition(
-        "Requests of a session", "How many a session has on average, sent or still to come."
-    ),
-    "session_duration": Definition(
-        "Duration of a session",
-        "Seconds from the first arrival to the last answer of sessions that ended in the run, "
-        "thinking included. Long ones are more often still under way.",
-    ),
-    "first_turns": Definition(
-        "First turns", "Requests that begin a session, so that there is no history yet."
-    ),
-    "later_turns": Definition(
-        "Later turns",
-        "Requests of a session after its first turn: they send the history again, which a prefix "
-        "cache may still have.",
-    ),
+    **HOST_TERMS,
+    **SESSION_TERMS,
     "preemptions": Definition(
         "Preemptions",
         "How often a running request was put back because the KV cache was full. Its work is lost "
@@ -488,35 +322,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "From one arrival to the next. The coefficient of variation is standard deviation over "
         "mean: 1 for Poisson arrivals, more for bursts, 0 for a steady beat.",
     ),
-    "cost": Definition(
-        "Cost",
-        "GPU hours of the duration at the price of a GPU hour, idle time included, over the output "
-        "tokens of completed requests, or over their prompt and output tokens together.",
-    ),
-    "gpus": Definition("GPUs", "GPUs of the whole fleet."),
-    "power": Definition(
-        "Power of a GPU",
-        "What one GPU draws: energy over duration and GPUs, idle ones included; at its peak the "
-        "mean over an iteration.",
-    ),
-    "headroom": Definition(
-        "Headroom",
-        "By how much the traffic could grow until its peak takes the whole capacity of the fleet, "
-        "which is what full batches of such requests would serve; none where the SLO is missed. "
-        "The peak is the highest rate of a curve, or the busiest minute of a trace.",
-    ),
-    "energy": Definition(
-        "Energy",
-        "What the GPUs draw over the duration, idle time included; by the token, over the output "
-        "tokens of completed requests. Hosts, network and cooling are not in it.",
-    ),
-    "energy_idle": Definition("Energy of idle GPUs", "Share of the energy drawn between passes."),
-    "co2e": Definition(
-        "CO2e", "Energy times the grid intensity of the scenario (energy.grid_intensity)."
-    ),
-    "energy_cost": Definition(
-        "Cost of energy", "Energy times the price of a kWh, where the scenario has one."
-    ),
+    **COST_TERMS,
     "interval": Definition(
         "± (repetitions)",
         "Half-width of the 95 % confidence interval of a mean over repetitions, by Student's t: "

@@ -11,7 +11,7 @@ import sim
 from sim.cost import CostModel
 from sim.cost.batches import Batches
 from sim.cost.cascade import CascadeRule
-from sim.cost.iteration import SHARED_PREFIX
+from sim.cost.model import SHARED_PREFIX
 from sim.errors import UsageError
 from sim.growth.leaps import READ_ONCE
 from sim.iteration import Batch, Part

@@ -8,8 +8,9 @@ import pytest
 
 from sim.errors import InfersimError
 from sim.planning.load.advance import Advance
-from sim.planning.load.find import Finder, find
+from sim.planning.load.find import find
 from sim.planning.load.find_document import document
+from sim.planning.load.finder import Finder
 from sim.planning.points.copies import Workers, can_copy, result_of
 from sim.planning.points.executors import calls
 from tests.planning.test_find import found_steep, steep

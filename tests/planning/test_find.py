@@ -21,8 +21,9 @@ from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
-from sim.planning.load.find import TOLERANCE, Ends, Finder, FoundLoad, find
+from sim.planning.load.find import TOLERANCE, Ends, FoundLoad, find
 from sim.planning.load.find_document import document
+from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import own_load, sureness

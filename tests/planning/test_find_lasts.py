@@ -7,8 +7,9 @@ import pytest
 
 from sim import simulate
 from sim.metrics.objectives import look, slo_objectives
-from sim.planning.load.find import CURVE, TOLERANCE, Finder, find
+from sim.planning.load.find import CURVE, TOLERANCE, find
 from sim.planning.load.find_document import document
+from sim.planning.load.finder import Finder
 from sim.planning.load.search import search
 from sim.planning.load.sentences import sureness
 from sim.planning.load.settled import settle

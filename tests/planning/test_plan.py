@@ -28,7 +28,7 @@ from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
 from sim.planning.fleet.worth import worth
-from sim.planning.load.find import Finder
+from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone

@@ -12,7 +12,7 @@ from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document
-from sim.planning.load.find import Finder
+from sim.planning.load.finder import Finder
 from sim.scenario import Scenario
 from sim.terminal.plan import plan_view
 from tests.planning_fixtures import small

@@ -8,7 +8,7 @@ import pytest
 
 import sim
 from sim.planning.contrast.compare import traffic_digest
-from sim.planning.load.find import Finder
+from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
 from tests.golden_scenarios import changed
 from tests.workload.test_sessions import BASE

@@ -17,17 +17,17 @@ from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet.layouts import Candidate
-from sim.planning.fleet.split import (
+from sim.planning.fleet.split import choose_split
+from sim.planning.fleet.split_document import document
+from sim.planning.fleet.split_pairs import (
     LayoutPair,
     ScreenedPair,
     SplitQuestion,
-    choose_split,
     phases,
     screen_pair,
     together,
 )
-from sim.planning.fleet.split_document import document
-from sim.planning.load.find import Finder
+from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.scenario import Scenario

@@ -11,7 +11,8 @@ from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document
-from sim.planning.load.find import Finder, find
+from sim.planning.load.find import find
+from sim.planning.load.finder import Finder
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from sim.deployments import deployment_of
 from sim.errors import UsageError
-from sim.pools import deployment_of
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.link import read_link
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 import sim
+from sim.deployments import deployment_of
 from sim.errors import ScenarioError, UsageError
 from sim.iteration import Batch
 from sim.planning.causes.counterfactuals import counterfactuals
 from sim.planning.causes.uncertain import uncertain
-from sim.pools import deployment_of, prepare_pool
+from sim.pools import prepare_pool
 from sim.scenario import Scenario
 from tests.planning_fixtures import SMALL, small
 

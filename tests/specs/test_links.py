@@ -10,7 +10,7 @@ import pytest
 from sim import catalog
 from sim.catalog import names
 from sim.cost.rooflines import Rooflines
-from sim.pools import deployment_of
+from sim.deployments import deployment_of
 from sim.scenario import load_scenario
 from sim.scenario.link import GpuLink
 from sim.specs.deployment import Deployment

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sim import catalog
+from sim.deployments import deployment_of
 from sim.errors import UsageError
 from sim.memory import ALLOCATORS, PagedAllocator
 from sim.metrics.rejection import Rejection
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted
-from sim.pools import deployment_of
 from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill

@@ -21,7 +21,7 @@ from sim.metrics.bands import half_of
 from sim.metrics.objectives import REJECTED, Objective
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
-from sim.planning.load.find import Finder
+from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.loads import Scale
 from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused

@@ -14,7 +14,8 @@ from sim.planning.fleet.choose import FleetPlan, bands
 from sim.planning.fleet.layouts import Candidate
 from sim.planning.fleet.plan_document import run_command
 from sim.planning.fleet.plan_prices import HOURS
-from sim.planning.fleet.split import SizedPair, SplitEnds, SplitPlan, Tried
+from sim.planning.fleet.split import SplitPlan
+from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
 from sim.planning.load.loads import LoadAxis, further_notes
 from sim.planning.load.probe import Probe
 from sim.planning.points.wording import fleet_text

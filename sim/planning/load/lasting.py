@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sim.metrics.long_enough import DOUBT, FULL, holds_without_start
-from sim.planning.load.find import Finder
+from sim.planning.load.finder import Finder
 from sim.planning.load.probe import STABILITY, Probe
 from sim.planning.load.settled import lasts, longest_stretch
 from sim.planning.points.wording import FAILS

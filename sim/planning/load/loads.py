@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.measured_experts import experts_note
+from sim.deployments import deployment_of
 from sim.errors import UsageError
 from sim.metrics.cut_short import foreseen_cut
 from sim.planning.points.points import Settings
-from sim.pools import deployment_of
 from sim.request import Prefix
 from sim.scenario import Scenario
 from sim.scenario.traffic import TraceSettings

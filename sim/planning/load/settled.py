@@ -17,7 +17,7 @@ from sim.planning.load.probe import FEWEST, LONG_ENOUGH, MOST, Probe
 from sim.planning.points.wording import FAILS, HOLDS
 
 if TYPE_CHECKING:
-    from sim.planning.load.find import Finder, Tell
+    from sim.planning.load.finder import Finder, Tell
     from sim.planning.load.loads import LoadAxis
 
 LONGER = 4

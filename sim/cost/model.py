@@ -1,0 +1,142 @@
+"""Predicts what a replica's iterations take, and which operators they consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sim.cost.batches import Batches, Counts, Ran
+from sim.cost.cascade import behind
+from sim.cost.operators import Operator, Prefills
+from sim.cost.pipelined import PipelinedTimes
+from sim.iteration import Batch
+
+SHARED_PREFIX = "decode attention, shared prefix"
+"""The operator that reads once what all sequences share."""
+
+
+class CostModel(PipelinedTimes):
+    """Predicts the times of one replica's iterations, and what is in them."""
+
+    def pass_operators(self, batch: Batch) -> list[Operator]:
+        """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
+        sequences, context, parts, _, seen = batch
+        checked, drafted = self._drafts_of(sequences + len(parts))
+        decoded = sequences * (1 + checked)
+        tokens, outputs = decoded + sum(part.tokens for part in parts), decoded + len(parts)
+        operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
+        if self._prefix:
+            parts, context = behind(parts, self._prefix), context - sequences * self._prefix
+            alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
+            operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
+        if sequences:
+            operators.append(self.attention.verify(sequences, context, 1 + checked, seen))
+            operators += self.attention.updates(sequences)
+        if parts:
+            operators.append(self.attention.prefill(parts, sequences))
+        if self._drafting is not None:
+            columns = self.columns([batch])
+            drafts = np.array([checked]), np.array([drafted])
+            made = self._drafting.operators(columns, columns.prefills.together(), *drafts)
+            operators += [_alone(operator) for _, operator in made]
+        return operators
+
+    def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
+        """Every operator of many passes, host excluded.
+
+        Prefill attention is one operator, of all ``batches`` together, or with ``each`` one of each
+        of them. Keys of earlier parts of a prompt, read again by later ones, are left out of its
+        bytes.
+        """
+        checked, drafted = self._recorded_drafts(batches)
+        beyond = batches.sequences * checked
+        tokens, outputs = (batches.sizes(n + beyond) for n in (batches.tokens, batches.outputs))
+        size, met = self.by_size, []
+        per_token = size.per_token if self._ranks == 1 else size.of_one_rank
+        if self._ranks > 1:
+            everyone = batches.sizes(batches.everyone(self._ranks, beyond))
+            of_all = size.of_all_ranks(everyone.different)
+            met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
+        per_output = self.by_size.per_output(outputs.different)
+        sequences = batches.sequences.astype(np.float64)
+        width = 1.0 + checked.astype(np.float64)
+        context = batches.context
+        if batches.read_once is not None:
+            context = context - sequences * batches.read_once
+        decode = self.attention.verify(sequences, context, width, batches.seen)
+        prefills = batches.prefills if each else batches.prefills.together()
+        prefill = self.attention.prefill_operator(prefills)
+        return [
+            *(Ran("tokens", o, tokens.times, tokens) for o in per_token(tokens.different)),
+            *met,
+            *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
+            Ran("decodes", decode, batches.times),
+            *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
+            *self._of_prefixes(batches),
+            Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
+            *self._of_drafts(batches, prefills, checked, drafted),
+        ]
+
+    def _of_prefixes(self, batches: Batches) -> list[Ran]:
+        """The attention to what was read once."""
+        if batches.read_once is None or not batches.read_once.any():
+            return []
+        once = batches.read_once > 0
+        both = np.stack([batches.read_once, batches.tokens], axis=1)[once]
+        different, at = np.unique(both, axis=0, return_inverse=True)
+        took = [self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.tolist()]
+        seconds, pairs = np.zeros(len(once)), np.zeros(len(once))
+        seconds[once] = np.array(took)[at.reshape(-1)]
+        pairs[once] = both.prod(axis=1)
+        tokens = np.where(once, batches.tokens, 0).astype(np.float64)
+        keys = batches.read_once.astype(np.float64)
+        passes, fresh = once.astype(np.float64), np.zeros(len(once))
+        operator = self.attention.prefill_operator(
+            Prefills(seconds, pairs, tokens, keys, passes, fresh)
+        )
+        return [Ran("decodes", operator._replace(name=SHARED_PREFIX), batches.times)]
+
+    def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
+        """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where
+        that was not recorded."""
+        if batches.checked is None or batches.drafted is None:
+            if self._drafts is not None:
+                whole = np.zeros(np.shape(batches.outputs), dtype=np.int64)
+                return whole + self._drafts[0], whole + self._drafts[1]
+            different, at = np.unique(batches.outputs, return_inverse=True)
+            found = [self._drafts_of(requests) for requests in different.tolist()]
+            checked, drafted = np.array(found, dtype=np.int64).reshape(-1, 2)[at].T
+            return checked, drafted
+        return batches.checked, batches.drafted
+
+    def _of_drafts(
+        self, batches: Batches, prefills: Prefills, checked: Counts, drafted: Counts
+    ) -> list[Ran]:
+        """The operators of a drafter."""
+        if self._drafting is None:
+            return []
+        ones = np.ones(np.shape(prefills.seconds) or 1)
+        times = {"decodes": batches.times, "prompts": ones}
+        made = self._drafting.operators(batches, prefills, checked, drafted)
+        return [Ran(by, operator, times[by]) for by, operator in made]
+
+    def columns(self, batches: Sequence[Batch]) -> Batches:
+        """``batches``, an iteration each, as columns."""
+        timed = [self.iteration(*batch)[1:] if batch.parts else (0.0, 0.0) for batch in batches]
+        return Batches.made(batches, timed)
+
+
+def _alone(operator: Operator) -> Operator:
+    """An operator of a single pass as numbers, not columns of one."""
+    return operator._replace(
+        flops=float(np.sum(operator.flops)),
+        bytes=float(np.sum(operator.bytes)),
+        compute=float(np.sum(operator.compute)),
+        memory=float(np.sum(operator.memory)),
+        latency=float(np.sum(operator.latency)),
+        communication=float(np.sum(operator.communication)),
+        error=float(np.mean(operator.error)),
+        measured=float(np.mean(operator.measured)),
+    )

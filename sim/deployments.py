@@ -1,0 +1,113 @@
+"""Looks up what each replica of a pool is: model, GPUs and their links, engine, layout, drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sim import catalog
+from sim.catalog.relatives import inherited
+from sim.cost import Deployment
+from sim.cost.best_drafts import best_by_batch
+from sim.errors import UsageError
+from sim.scenario import Scenario
+from sim.scenario.pools import PoolSettings
+from sim.scenario.speculation import by_batch
+from sim.specs.gpu import GpuSpec
+from sim.specs.links import limited
+from sim.specs.model import ModelSpec
+from sim.specs.speculation import Speculation, drafter_of
+
+
+def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
+    """What each replica of a pool is; UsageError where its GPUs cannot share the model."""
+    base, assume = scenario.base, scenario.assume
+    engine = catalog.engine(pool.engine, base)
+    try:
+        deployment = Deployment(
+            model=scenario.model.spec(base),
+            gpu=_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool).scaled(
+                assume.memory, assume.bandwidth, assume.compute, assume.link
+            ),
+            engine=engine.scaled(assume.host_time),
+            weights=scenario.precision.weights,
+            activations=scenario.precision.activations,
+            kv_cache=scenario.precision.kv_cache,
+            layout=pool.layout,
+            kernel_time=assume.kernel_time,
+            experts=scenario.precision.experts,
+            static=scenario.precision.quantisation == "static",
+            all2all=pool.all2all_backend,
+        )
+        return _speculating(deployment, scenario, pool)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deployment:
+    """``d`` with what drafts for it, if anything does; ValueError where that is not possible."""
+    guesses = pool.speculative
+    if guesses is None:
+        return d
+    model = None
+    if guesses.draft_model is not None:
+        model = catalog.model(guesses.draft_model, scenario.base)
+    drafted = with_drafts(d, guesses.method, guesses.rates, model)
+    table, most = guesses.num_tokens_per_batch_size, pool.scheduler.max_num_seqs
+    if table is None:
+        return drafted
+    if table == "best":
+        longest = pool.max_model_len or d.model.max_position_embeddings
+        found = best_by_batch(drafted, most, longest)
+    else:
+        found = by_batch(table, most)
+    assert drafted.speculation is not None
+    return replace(drafted, speculation=replace(drafted.speculation, by_batch=found))
+
+
+def with_drafts(
+    d: Deployment, method: str, rates: Sequence[float], model: ModelSpec | None
+) -> Deployment:
+    """``d`` with tokens drafted by ``method``, or by ``model``, one for each of the ``rates`` at
+    which they are accepted; ValueError where that is not possible."""
+    if d.state_bytes():
+        raise ValueError(
+            f"speculative: not modelled yet for models with a state, such as {d.model.name}: each "
+            "draft has a state of its own to go back to"
+        )
+    if method == "mtp" and not d.model.mtp_layers:
+        raise ValueError(
+            f"speculative.method: {d.model.name} is not known to have been published with a layer "
+            "for multi-token prediction, so that nothing could draft by mtp; choose eagle, ngram "
+            "or draft_model (a config.json names such layers by num_nextn_predict_layers, "
+            "mtp_num_hidden_layers or num_mtp_modules)"
+        )
+    if method == "mtp" and d.model.layers[-1].attention.window is not None:
+        raise ValueError(
+            f"speculative.method: whether the layer that drafts for {d.model.name} looks through a "
+            "window, as its last layer does, is not known; choose eagle or ngram"
+        )
+    if model is not None:
+        if model.windows or model.state_bytes():
+            raise ValueError(f"speculative.draft_model: {model.name} has windows or a state")
+        if model.vocab_size != d.model.vocab_size:
+            raise ValueError(
+                f"speculative.draft_model: {model.name} has {model.vocab_size:,} tokens, not the "
+                f"{d.model.vocab_size:,} of {d.model.name}, so that its drafts mean others"
+            )
+    drafter = drafter_of(d, method, model)
+    return replace(d, speculation=Speculation(method, len(rates), tuple(rates), drafter))
+
+
+def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:
+    """``gpu`` with the links and the power limit of a pool; ValueError where it lacks them."""
+    if pool.link is not None:
+        gpu = pool.link.on(gpu)
+    if pool.node is not None:
+        gpu = pool.node.of(gpu)
+    if pool.power_limit is None:
+        return gpu
+    slower = limited(gpu, pool.power_limit)
+    if gpu.profile is None:
+        return slower
+    return replace(slower, profile=inherited(gpu.profile, gpu, slower))

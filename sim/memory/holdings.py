@@ -1,0 +1,75 @@
+"""Keeps which blocks a request holds of each group of layers, and which have known content."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sim.memory.run_pool import Run, RunPool
+
+
+class HeldBlocks:
+    """What a request holds of one group of layers: blocks ``first`` to ``length`` (exclusive).
+
+    Those of ``runs``, each with its first block that is held, have known content, the others not.
+    All before block ``entered`` are in the cache, or were.
+    """
+
+    __slots__ = ("entered", "first", "length", "runs")
+
+    def __init__(self, first: int, length: int) -> None:
+        self.first = first
+        self.length = self.entered = length
+        self.runs: deque[tuple[Run, int]] = deque()
+
+    def held(self) -> list[Run]:
+        """All runs, the last blocks first."""
+        return [each for run, low in reversed(self.runs) for each in run.down_to(low)]
+
+    def name(self, pool: RunPool, key: int, low: int, high: int) -> None:
+        """The content of blocks ``low`` to ``high`` (exclusive) is known as ``key`` from now on."""
+        if self.runs:
+            run, _ = self.runs[-1]
+            if run.high == low and run.text == key and pool.extend(run, high):
+                return
+        self.runs.append((pool.enter(key, low, high), low))
+
+    def give_back_up_to(self, pool: RunPool, first: int) -> None:
+        """Blocks before ``first`` are no longer held, the last of them free first."""
+        gone: list[Run] = []
+        runs = self.runs
+        while runs and (runs[0][1] < first):
+            run, low = runs.popleft()
+            if run.low > low:  # others split it since
+                runs.extendleft([(part, part.low) for part in run.down_to(low)])
+            elif run.high <= first:
+                gone.append(run)
+            else:
+                front = pool.split(run, first)
+                if run.holders == 1:
+                    front.above = run.above = None
+                gone.append(front)
+                runs.appendleft((run, first))
+        known = 0
+        for run in reversed(gone):
+            known += pool.release(run)
+        pool.blank += first - self.first - known
+        self.first = first
+
+    def release(self, pool: RunPool) -> None:
+        """No block is held any longer, the last of them free first."""
+        known = sum([pool.release(run) for run in self.held()])
+        pool.blank += self.length - self.first - known
+
+
+class Holding:
+    """What a request holds: ``tokens`` (of a decoding one less all growth), and its share of each
+    group. All before token ``entered`` have been entered in the cache."""
+
+    __slots__ = ("entered", "number", "shares", "tokens", "turn")
+
+    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks]) -> None:
+        self.number = number  # in order of admission
+        self.tokens = tokens
+        self.shares = shares
+        self.entered = -1
+        self.turn = -1  # the iteration of its entry among the turns

@@ -1,0 +1,64 @@
+"""Defines the metrics of sessions (``sim.metrics.sessions``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.metrics.metric import Definition, Metric
+
+SESSION_METRICS = (
+    Metric(
+        "sessions.started", "sessions", kind="count", table="sessions", detail="started",
+        optional=True,
+    ),
+    Metric(
+        "sessions.finished", "sessions", kind="count", table="sessions", detail="finished",
+        optional=True,
+    ),
+    Metric(
+        "sessions.outgrown", "sessions", kind="count", table="sessions", detail="outgrown",
+        optional=True,
+    ),
+    Metric(
+        "sessions.requests", "session_requests", table="sessions", optional=True,
+    ),
+    *(
+        Metric(
+            f"sessions.duration_s.{rank}", "session_duration", "s", "lower", "s",
+            table="sessions", detail=rank, repeated=rank == "mean", optional=True,
+        )
+        for rank in ("mean", "p90")
+    ),
+    *(
+        Metric(
+            f"sessions.{turns}_turns.{rank}_ttft_ms", f"{turns}_turns", "ms", "lower", "ms",
+            table="sessions", detail=f"TTFT {rank}", repeated=True, optional=True,
+        )
+        for turns in ("first", "later") for rank in ("mean", "p50", "p99")
+    ),
+)  # fmt: skip
+
+SESSION_TERMS: Mapping[str, Definition] = {
+    "sessions": Definition(
+        "Sessions",
+        "Conversations: requests of which each sends the earlier ones again. Finished: all turns "
+        "were answered. Outgrown: the next turn would have been longer than the maximum length. "
+        "The others were under way when the run ended, or were rejected.",
+    ),
+    "session_requests": Definition(
+        "Requests of a session", "How many a session has on average, sent or still to come."
+    ),
+    "session_duration": Definition(
+        "Duration of a session",
+        "Seconds from the first arrival to the last answer of sessions that ended in the run, "
+        "thinking included. Long ones are more often still under way.",
+    ),
+    "first_turns": Definition(
+        "First turns", "Requests that begin a session, so that there is no history yet."
+    ),
+    "later_turns": Definition(
+        "Later turns",
+        "Requests of a session after its first turn: they send the history again, which a prefix "
+        "cache may still have.",
+    ),
+}

@@ -1,0 +1,234 @@
+"""Sizes a fleet of a pair of layouts by simulation: how many replicas prefill and how many decode.
+
+First each phase alone, with plenty of the other: how many it takes whatever else there is. Then the
+numbers of both in the order of their costs. A fleet that fails rules out all with no more replicas
+of either phase; one that is too slow between tokens rules out all with no more that decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sim.ends import at_factor, end_factors
+from sim.errors import InfersimError
+from sim.metrics.bands import half_of
+from sim.metrics.objectives import Objective
+from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair, SplitQuestion
+from sim.planning.load.finder import Finder
+from sim.planning.load.lasting import lasting, quick
+from sim.planning.load.probe import Probe, missed
+from sim.planning.points.trust import trust
+from sim.planning.points.wording import FAILS, counted, limit_name
+from sim.scenario import Scenario
+
+FAR = (4, 16)
+"""Times the least numbers of replicas up to which fleets are tried; the larger where the smaller
+do not hold, since limits of latency and links may ask for far more than full batches do."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A fleet that was simulated under the target load."""
+
+    prompts: int
+    answers: int
+    cost: float
+    probe: Probe
+
+
+@dataclass(frozen=True)
+class SizedPair:
+    """The cheapest fleet of a pair that holds the target load, and every one that was ``tried`` on
+    the way; ``breaks`` is what breaks with one replica less of either phase, None where that was
+    not simulated."""
+
+    screened: ScreenedPair
+    prompts: int
+    answers: int
+    at_target: Probe
+    tried: tuple[Tried, ...]
+    breaks: tuple[str | None, str | None]
+
+    @property
+    def pair(self) -> LayoutPair:
+        """Its layouts."""
+        return self.screened.pair
+
+    @property
+    def cost(self) -> float:
+        """USD per hour."""
+        return round(self.screened.cost(self.prompts, self.answers), 6)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the fleet."""
+        pair = self.pair
+        return self.prompts * pair.prefill.gpus + self.answers * pair.decode.gpus
+
+
+@dataclass(frozen=True)
+class SplitEnds:
+    """Whether a fleet holds the wanted rate, without headroom, if iterations are slower by the
+    share ``error``, and by that of the 50 % band."""
+
+    error: float
+    holds_if_slower: bool
+    holds_at_half: bool
+
+    def trust(self, probe: Probe) -> str:
+        """How sure it is that the fleet of ``probe`` holds."""
+        return trust(decided=probe.sure, at_band=self.holds_if_slower, at_half=self.holds_at_half)
+
+
+def size_pair(
+    scenario: Scenario,
+    screened: ScreenedPair,
+    question: SplitQuestion,
+    objectives: Sequence[Objective],
+) -> SizedPair | RejectedPair:
+    """The cheapest numbers of replicas of a pair that hold the target load, or why there are
+    none."""
+    judge = _judge(scenario, screened, question, objectives)
+    try:
+        enough = _enough(screened, judge)
+        if isinstance(enough, Tried):
+            return _not_even(screened, enough)
+        ruled = _bounds(screened, enough, judge)
+        tried: list[Tried] = []
+        for prompts, answers in _in_order(screened, enough):
+            if _ruled_out(prompts, answers, [*ruled, *tried]):
+                continue
+            tried.append(judge(prompts, answers, False))
+            if tried[-1].probe.holds:
+                break
+    except InfersimError as error:
+        return RejectedPair(screened.pair, "cannot be simulated", str(error), screened.lowest)
+    last = tried[-1] if tried else ruled[-1]
+    if not last.probe.holds:
+        return _not_even(screened, last)
+    fewer = ((last.prompts - 1, last.answers), (last.prompts, last.answers - 1))
+    first, second = (_breaks([*tried, *ruled], *each) for each in fewer)
+    return SizedPair(
+        screened, last.prompts, last.answers, last.probe, tuple(tried), (first, second)
+    )
+
+
+Judge = Callable[[int, int, bool], Tried]
+"""Simulates so many replicas of each phase: once, or until it is decided what lasts."""
+
+
+def _enough(screened: ScreenedPair, judge: Judge) -> tuple[int, int] | Tried:
+    """Numbers of replicas that hold, far above the least; the largest fleet tried if none does."""
+    for times in FAR:
+        numbers = times * screened.least[0], times * screened.least[1]
+        seen = judge(*numbers, True)
+        if seen.probe.holds:
+            return numbers
+    return seen
+
+
+def _bounds(screened: ScreenedPair, enough: tuple[int, int], judge: Judge) -> list[Tried]:
+    """For each phase the most replicas that fail without doubt however many of the other phase
+    there are: nothing with as few holds. By halving, since more replicas never hold less."""
+    found = []
+    for phase in (0, 1):
+        low, high = screened.least[phase] - 1, enough[phase]
+        worst = None
+        while high - low > 1:
+            middle = (low + high) // 2
+            seen = judge(*((middle, enough[1]) if phase == 0 else (enough[0], middle)), True)
+            if seen.probe.outcome == FAILS:
+                low, worst = middle, seen
+            else:
+                high = middle
+        found += [] if worst is None else [worst]
+    return found
+
+
+def _judge(
+    scenario: Scenario,
+    screened: ScreenedPair,
+    question: SplitQuestion,
+    objectives: Sequence[Objective],
+) -> Judge:
+    """The judge of a pair under the target load."""
+
+    def judge(prompts: int, answers: int, once: bool) -> Tried:
+        asked = scenario.override(screened.pair.settings(scenario, prompts, answers))
+        finder = Finder(asked, "rate", objectives, question.scale)
+        decide = quick if once else lasting
+        probe = decide(finder, question.target, asked.replicas)
+        return Tried(prompts, answers, screened.cost(prompts, answers), probe)
+
+    return judge
+
+
+def _in_order(screened: ScreenedPair, enough: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Numbers of replicas, the cheapest first; of fleets as cheap those with fewer that prefill."""
+    every = [
+        (prompts, answers)
+        for prompts in range(screened.least[0], enough[0] + 1)
+        for answers in range(screened.least[1], enough[1] + 1)
+    ]
+    yield from sorted(every, key=lambda each: (round(screened.cost(*each), 6), each[0]))
+
+
+def _ruled_out(prompts: int, answers: int, tried: Sequence[Tried]) -> bool:
+    """Whether a fleet fails because another one did: one with as many of both phases or more, or
+    one with as many that decode whose tokens came too slowly, which no prefill replica changes."""
+    for other in tried:
+        if answers <= other.answers and (prompts <= other.prompts or slow_tokens(other.probe)):
+            return True
+    return False
+
+
+def slow_tokens(probe: Probe) -> bool:
+    """Whether requests miss the limit of TPOT in too large a share, whatever their TTFT."""
+    return any(
+        limit.name.startswith("tpot") and limit.share < each.objective.share
+        for each in probe.attained
+        for limit in each.limits
+    )
+
+
+def _breaks(tried: Sequence[Tried], prompts: int, answers: int) -> str | None:
+    """What breaks with these numbers, where they were simulated; else what ruled them out, None
+    where nothing did."""
+    for each in tried:
+        if (each.prompts, each.answers) == (prompts, answers):
+            return each.probe.breaks
+    for each in tried:
+        if not each.probe.holds and _ruled_out(prompts, answers, [each]):
+            return "tpot" if slow_tokens(each.probe) else each.probe.breaks
+    return None
+
+
+def split_ends(
+    scenario: Scenario,
+    found: SizedPair,
+    question: SplitQuestion,
+    objectives: Sequence[Objective],
+) -> SplitEnds:
+    """Whether the fleet holds the rate, without headroom, with slower iterations."""
+    error = found.at_target.error
+    if not error:
+        return SplitEnds(0.0, True, True)
+    asked = scenario.override(found.pair.settings(scenario, found.prompts, found.answers))
+
+    def holds(factor: float) -> bool:
+        slower = at_factor(asked, factor)
+        finder = Finder(slower, "rate", objectives, question.scale)
+        return lasting(finder, question.rate, asked.replicas).holds
+
+    whole = holds(end_factors(error)[1])
+    return SplitEnds(error, whole, whole or holds(1 + half_of(error)))
+
+
+def _not_even(screened: ScreenedPair, last: Tried) -> RejectedPair:
+    probe = last.probe
+    text = (
+        f"even {counted(last.prompts, 'replica')} that prefill and {last.answers} that decode do "
+        f"not hold {probe.load:.3g} requests/s: {missed(probe)}"
+    )
+    return RejectedPair(screened.pair, f"{limit_name(probe.breaks)} missed", text, screened.lowest)

@@ -1,0 +1,194 @@
+"""Looks for the highest load of one scenario by probes, from the analytic estimate on.
+
+Rates in requests per second; concurrency in users of a closed loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sim.metrics.objectives import Objective
+from sim.planning.load.advance import Advance
+from sim.planning.load.loads import (
+    Kind,
+    Scale,
+    axis_of,
+    traffic_of,
+)
+from sim.planning.load.probe import (
+    MOST,
+    Probe,
+    Prober,
+)
+from sim.planning.load.saturation import (
+    ROOM,
+    Saturation,
+    acceptable,
+    alone,
+    estimate,
+    fleet_saturation,
+    saturation,
+)
+from sim.planning.load.search import FIRST_STEP, Bracket, search
+from sim.planning.points.copies import Workers
+from sim.scenario import Scenario
+from sim.simulation import prepare
+
+LOWEST, HIGHEST = 1e-3, 4.0
+"""Loads that are tried, as shares of the saturated rate; nothing above it can last."""
+
+MOST_USERS = 16
+"""Full batches of users up to which a closed loop is tried: what is not broken by then waits in the
+queue, whatever the limits."""
+
+SCAN = tuple(share / 20 for share in range(19, 0, -1))
+"""Shares of the saturated rate that are tried where requests wait for a batch to fill: they may be
+late at low loads and in time at higher ones."""
+
+Tell = Callable[[Probe], None]
+
+
+class Finder:
+    """Looks for the highest load of one scenario, at any number of replicas; start-up is paid
+    once."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        kind: Kind,
+        objectives: Sequence[Objective],
+        scale: Scale = "compress",
+        advance: Advance | None = None,
+    ) -> None:
+        """Raises UsageError where there is no such load, InfeasibleError where nothing fits."""
+        setup = prepare(scenario)
+        self.pools, everything = setup.steady, traffic_of(scenario)
+        traffic = everything
+        for pool in self.pools:
+            traffic = acceptable(pool, traffic)
+        self.axis = axis_of(scenario, kind, everything, scale)
+        self.objectives = tuple(objectives)
+        self.traffic_notes = everything.notes
+        if len(self.pools) == 1:
+            (pool,) = self.pools
+            self.estimate = estimate(pool, traffic, [*objectives])
+            self.saturation = saturation(pool, traffic)
+        else:
+            whole, each = fleet_saturation(self.pools, traffic), 1 / scenario.replicas
+            self.saturation = Saturation(each * whole.rate, each * whole.slots)
+            self.estimate = Saturation(ROOM * each * whole.rate, each * whole.slots)
+        residence = max(alone(pool, traffic).residence for pool in self.pools)
+        self._prober = Prober(setup, objectives, residence, everything)
+        self.advance = advance or Advance(None)
+        self._known: dict[tuple[float, int, int], Probe] = {}
+        self._most: dict[tuple[float, int, int], int] = {}  # runs that each of them had at most
+
+    def probe(self, load: float, replicas: int, *, most: int = MOST, stretch: int = 1) -> Probe:
+        """Whether ``load`` holds on so many replicas, in runs ``stretch`` times as long as usual;
+        asked twice, simulated once."""
+        key = (load, replicas, stretch)
+        if key not in self._known or (most > self._most[key] and not self._known[key].sure):
+            self._known[key] = self._played(load, replicas, most=most, stretch=stretch)
+            self._most[key] = most
+        return self._known[key]
+
+    def side_by_side(self, jobs: int) -> AbstractContextManager[Workers | None]:
+        """Play up to ``jobs`` runs at a time, where this process can be copied."""
+        return self._prober.side_by_side(jobs)
+
+    def ahead(self, load: float, replicas: int, **further: Any) -> None:
+        """Begin the runs of a load that will probably be asked for, with the arguments of
+        ``Prober.probe``, where several are played at a time."""
+        self._prober.ahead(self.axis, load, replicas=replicas, **further)
+
+    def again(self, load: float, replicas: int, stretch: int) -> Probe:
+        """The same under seeds of its own, with as many runs as a load gets."""
+        return self._played(load, replicas, stretch=stretch, fresh=True)
+
+    def _played(self, load: float, replicas: int, **further: Any) -> Probe:
+        found = self._prober.probe(self.axis, load, replicas=replicas, **further)
+        self.advance.played(found.requests, found.runs)
+        return found
+
+    def members(self, load: float, replicas: int) -> float:
+        """Requests that are in so many replicas at a time: as many come until batches are full."""
+        return self._prober.members(self.axis, load, replicas)
+
+    def of_length(self, load: float, replicas: int, length: int | None, most: int) -> Probe:
+        """The same in runs of ``length`` requests; None: as long as usual."""
+        if length is None:
+            return self.probe(load, replicas, most=most)
+        return self._played(load, replicas, most=most, length=length)
+
+    def find(
+        self,
+        replicas: int,
+        tolerance: float,
+        *,
+        tell: Tell | None = None,
+        guess: float | None = None,
+        first_step: float = FIRST_STEP,
+        stretch: int = 1,
+        most: int = MOST,
+    ) -> tuple[Probe | None, Probe | None]:
+        """(highest that holds, lowest that fails), by at most ``most`` runs of each load: None if
+        not even a trickle holds, or if all loads do."""
+
+        def strain(load: float) -> float:
+            probe = self.probe(load, replicas, stretch=stretch, most=most)
+            if tell is not None:
+                tell(probe)
+            return probe.strain
+
+        full = self._full() * replicas
+        if self.axis.whole:
+            lowest, highest = (
+                1.0,
+                max(2.0, float(round(MOST_USERS * self.saturation.slots * replicas))),
+            )
+        else:
+            lowest, highest = LOWEST * full, HIGHEST * full
+        start = self._start() * replicas if guess is None else guess
+
+        def around(load: float) -> Bracket:
+            whole = self.axis.whole
+            return search(
+                strain,
+                load,
+                lowest=lowest,
+                highest=highest,
+                tolerance=tolerance,
+                whole=whole,
+                first_step=first_step,
+            )
+
+        bracket = around(start)
+        if bracket.holds is None and self.waits_for_batches:
+            held = next((share * full for share in SCAN if strain(share * full) <= 0), None)
+            bracket = bracket if held is None else around(held)
+        return tuple(
+            None if load is None else self.probe(load, replicas, stretch=stretch, most=most)
+            for load in (bracket.holds, bracket.fails)
+        )  # type: ignore[return-value]
+
+    @property
+    def waits_for_batches(self) -> bool:
+        """Whether requests wait until a batch of them is there, so that more load may be better."""
+        waits = any(pool.policy.shape.whole for pool in self.pools)
+        return not self.axis.whole and waits
+
+    def probes(self, replicas: int, stretch: int = 1) -> tuple[Probe, ...]:
+        """All loads that were tried on so many replicas in runs of that length, in order."""
+        wanted = (replicas, stretch)
+        mine = [probe for (_, *key), probe in self._known.items() if tuple(key) == wanted]
+        return tuple(sorted(mine, key=lambda probe: probe.load))
+
+    def _full(self) -> float:
+        return self.saturation.slots if self.axis.whole else self.saturation.rate
+
+    def _start(self) -> float:
+        if not self.objectives:
+            return 0.75 * self._full()  # where the verdict ceases to call it stable
+        return max(1.0, self.estimate.slots) if self.axis.whole else self.estimate.rate
