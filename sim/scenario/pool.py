@@ -89,8 +89,8 @@ class Pool(LimitedSection):
     all2all_backend: Backend = Field(
         default=DEFAULT_BACKEND,
         description="How the tokens of data ranks get to whole experts on other GPUs and back: all "
-        "of them to everyone, or by DeepEP's kernels for throughput or for latency. vLLM's names "
-        "and default.",
+        "of them to everyone, by DeepEP's kernels for throughput or for latency, or, within one "
+        "NVLink domain, by FlashInfer's (TensorRT-LLM's) kernels. vLLM's names and default.",
     )
     link: GpuLink | None = Field(
         default=None,

@@ -9,7 +9,7 @@ from sim.specs.engine import EngineSpec
 from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec, Link
 from sim.specs.layers import Role
-from sim.specs.layout import DEFAULT_BACKEND, ONE_GPU, Layout
+from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
 from sim.specs.speculation import Drafter, Speculation
@@ -77,6 +77,24 @@ class Deployment:
             raise ValueError(
                 f"all2all_backend: {self.all2all} exchanges tokens between data ranks with whole "
                 "experts on each GPU; set data_parallel and expert_parallel: true, or leave it out"
+            )
+        if self.all2all in OVER_NVLINK:
+            self._check_nvlink()
+
+    def _check_nvlink(self) -> None:
+        """Raise ValueError for ranks that no NVLink switch joins."""
+        ranks, (_, nodes) = self.layout.ranks, self.gpu.node.split(self.layout.ranks)
+        others = " or ".join(name for name in BACKENDS if name.startswith("deepep"))
+        if nodes > 1:
+            raise ValueError(
+                f"all2all_backend: {self.all2all} goes over NVLink alone, which joins "
+                f"{self.gpu.node.gpus} of {self.gpu.title}, not {ranks}; take {others}, or leave "
+                "it out"
+            )
+        if self.gpu.link.kind != "nvlink":
+            raise ValueError(
+                f"all2all_backend: {self.all2all} goes over NVLink, and the GPUs are joined by "
+                f"{self.gpu.link.kind}; leave it out"
             )
 
     def _check_products(self) -> None:

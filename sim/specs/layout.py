@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-BACKENDS = ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency")
+BACKENDS = (
+    "allgather_reducescatter",
+    "deepep_high_throughput",
+    "deepep_low_latency",
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+)
 """How tokens get to whole experts on other GPUs, by vLLM's names; the first is its default."""
 
 DEFAULT_BACKEND = BACKENDS[0]
+
+OVER_NVLINK = BACKENDS[3:]
+"""Those that reach no GPU beyond the NVLink switch of one node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from sim.cost.kernels.choice import work
 from sim.cost.kernels.form import Ceilings, Floats
 from sim.cost.measured import Exchange
 from sim.iteration import Batch, Part
-from sim.specs.layout import Layout
+from sim.specs.layout import OVER_NVLINK, Layout
 from tests.gpus import data_sheet
 
 FP8 = 1 + 4 / 128
@@ -52,6 +52,46 @@ def test_high_throughput_sends_a_token_once_to_each_place() -> None:
     link, network = all_to_all.moved_bytes("ht", shape(64, 2))
     assert network == pytest.approx(917_504 * (2 - 1 / 128) / 2)
     assert link == pytest.approx(917_504 * 16 * (1 - (15 / 16) ** 8) * 7 / 8)
+
+
+def test_kernels_over_nvlink_send_a_token_once_to_each_gpu() -> None:
+    """8 experts are on 8 (1 - (7/8) ** 8) = 5.25 of 8 GPUs, of which an eighth is the token's own.
+    Where a benchmark gives each token 8 GPUs, 7 copies of 917,504 B leave."""
+    for kind in all_to_all.OVER_NVLINK:
+        link, network = all_to_all.moved_bytes(kind, shape(64))
+        assert (link, network) == (pytest.approx(917_504 * 8 * (1 - (7 / 8) ** 8) * 7 / 8), 0)
+        spread = shape(64) | {"met": np.asarray(8.0)}
+        assert all_to_all.moved_bytes(kind, spread)[0] == 917_504 * 7
+        assert work(f"{kind}_combine", "bf16", spread)[1] == 917_504 * 7
+
+
+def test_sorting_tokens_adds_to_their_way_over_nvlink() -> None:
+    given = {"floor": 10e-6, "step": 2e-6, "link_share": 0.5, "token": 1e-8, "blend": 1.0}
+    spread, ceilings = shape(64) | {"met": np.asarray(8.0)}, Ceilings(1.0, 900e9, 1)
+    form = all_to_all.form("two_sided_dispatch")
+    expected = 10e-6 + 3 * 2e-6 + 917_504 * 7 / 450e9 + 64 * 1e-8
+    assert float(form.seconds(given, spread, ceilings)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("operator", "micros"),
+    [
+        # GB200, 8 GPUs, hidden 7,168, 8 of 256 experts: trtllm_alltoall_perf (aiconfigurator-core
+        # 0.12), tokens of each GPU; two-sided dispatch with its preparation
+        ("two_sided_dispatch", {1: 28, 64: 38, 1024: 206, 16384: 2912}),
+        ("two_sided_combine", {1: 14, 64: 26, 1024: 215, 16384: 3221}),
+        ("one_sided_combine", {1: 25, 64: 31, 1024: 189, 16384: 2488}),
+    ],
+)
+def test_published_timings_over_nvlink(operator: str, micros: dict[int, float]) -> None:
+    gpu = catalog.gpu("gb200", kernels="trtllm")
+    sizes = {name: float(value) for name, value in shape(1).items()} | {"met": 8.0}
+    for tokens, measured in micros.items():
+        timing = Exchange(operator, gpu).timing(**(sizes | {"tokens": float(tokens)}))
+        assert float(timing.seconds) * 1e6 == pytest.approx(measured, rel=0.13), tokens
+        assert float(timing.measured) == 1.0
+    elsewhere = Exchange(operator, catalog.gpu("h200-sxm", kernels="vllm")).timing(**sizes)
+    assert float(elsewhere.measured) == 0.0
 
 
 def test_wait_and_transfer_join() -> None:
@@ -138,6 +178,38 @@ def test_only_data_ranks_with_whole_experts_exchange_tokens(layout: Layout) -> N
     model, gpu = catalog.model("qwen3-30b-a3b"), catalog.gpu("h100-sxm")
     with pytest.raises(ValueError, match="all2all_backend: deepep_low_latency exchanges tokens"):
         Deployment(model, gpu, catalog.engine("ideal"), layout=layout, all2all="deepep_low_latency")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "reason"),
+    [
+        ("h100-sxm", 16, "over NVLink alone, which joins 8 of NVIDIA H100 SXM5 80 GB, not 16"),
+        ("l40s", 8, "over NVLink, and the GPUs are joined by pcie; leave it out"),
+    ],
+)
+def test_kernels_over_nvlink_stay_behind_its_switch(gpu: str, ranks: int, reason: str) -> None:
+    model, layout = catalog.model("qwen3-30b-a3b"), Layout(data=ranks, expert=ranks)
+    for backend in OVER_NVLINK:
+        with pytest.raises(ValueError, match=f"all2all_backend: {backend} goes {reason}"):
+            Deployment(
+                model, catalog.gpu(gpu), catalog.engine("ideal"), layout=layout, all2all=backend
+            )
+
+
+def test_a_rack_exchanges_over_nvlink() -> None:
+    """64 GPUs of a GB200 rack, 4,096 tokens each: half of what DeepEP's kernels take there."""
+    model, layout = catalog.model("deepseek-v3"), Layout(data=64, expert=64)
+    gpu = catalog.gpu("gb200", kernels="trtllm")
+    found = {
+        backend: operators(
+            Deployment(model, gpu, catalog.engine("ideal"), layout=layout, all2all=backend),
+            64 * 4096.0,
+        )
+        for backend in ("deepep_high_throughput", *OVER_NVLINK)
+    }
+    moved = {b: o["experts: dispatch"] + o["experts: combine"] for b, o in found.items()}
+    assert all(moved[b] < moved["deepep_high_throughput"] for b in OVER_NVLINK)
+    assert moved["flashinfer_nvlink_one_sided"] < moved["flashinfer_nvlink_two_sided"]
 
 
 def test_a_gpu_goes_through_the_tokens_that_are_brought_to_it_alone() -> None:

@@ -1,4 +1,4 @@
-"""Fits the exchange of tokens between experts to the published tables of DeepEP's kernels.
+"""Fits the exchange of tokens between experts to published tables: DeepEP, and kernels over NVLink.
 
 ``moe_a2a_perf`` (vLLM, TensorRT-LLM; eight GPUs of a node) is in **microseconds**, with the time
 of the framework around the kernels; its rows of ``default`` width are taken as 16 bits.
@@ -7,8 +7,13 @@ kernels alone, dispatched in fp8 with a scale for 128 numbers and combined in 16
 H200 an older release was timed on 1, 2, 4 and 8 nodes. Kernels of high throughput count with
 ``SMS`` of the GPU, and with what they take to be notified.
 
-Left out: high throughput on eight nodes, which took twice as long as the network explains. Where
-a table has one node, what the network takes is given, as SGLang's on H100 was fitted.
+``trtllm_alltoall_perf`` (TensorRT-LLM's kernels over NVLink, GB200 alone, 2 to 64 GPUs of a rack)
+is in milliseconds. Its routing is balanced: a token's experts are on as many GPUs as there are, or
+on one GPU each.
+
+Left out: high throughput on eight nodes, which took twice as long as the network explains; results
+combined in fewer bits than 16, which no backend asks for. Where a table has one node, what the
+network takes is given, as SGLang's on H100 was fitted.
 """
 
 from __future__ import annotations
@@ -37,10 +42,16 @@ WIDTHS = {"default": 2.0, "bfloat16": 2.0, **all_to_all.WIDTHS}
 OF_SEVERAL = ("step", "network_share", "overlap")
 """Parameters that one node does not determine."""
 
-IN_BYTES = ("width", "chosen")
+IN_BYTES = ("width", "chosen", "met")
 """Variables that only say how many bytes there are: no range is stated of them."""
 
 KEYS = ["tokens", "hidden", "width", "chosen", "gpus", "nodes"]
+
+OVER_NVLINK = {"NVLinkOneSided": "one_sided", "NVLinkTwoSided": "two_sided"}
+"""The simulator's kind for each ``kernel_source`` of ``trtllm_alltoall_perf``."""
+
+STEPS = {"dispatch": ("alltoall_prepare", "alltoall_dispatch"), "combine": ("alltoall_combine",)}
+"""The ``op_name`` of the kernels that make up each phase there."""
 
 
 def fit_system(
@@ -62,12 +73,15 @@ def fit_system(
 def fit_rows(tables: list[KernelTable], operator: str, rows: pd.DataFrame) -> KernelFit:
     """The fit of one operator to rows of ``KEYS`` and ``seconds``."""
     gpu = tables[0].gpu
-    rows = rows.groupby(KEYS)["seconds"].median().reset_index()
-    shape = {key: rows[key].to_numpy(dtype=np.float64) for key in KEYS}
+    keys = [key for key in (*KEYS, "met") if key in rows]
+    rows = rows.groupby(keys)["seconds"].median().reset_index()
+    shape = {key: rows[key].to_numpy(dtype=np.float64) for key in keys}
     shape["network"] = np.full(len(rows), gpu.node.network.bandwidth)
     data = Data(shape, rows["seconds"].to_numpy(dtype=np.float64), np.ones(len(rows)))
     form = all_to_all.form(operator)
-    if shape["nodes"].max() == 1 and operator in all_to_all.USUAL:
+    kind = all_to_all.kind_of(operator)
+    kernels = {ours: theirs for theirs, ours in OVER_NVLINK.items()}.get(kind, "deepep")
+    if shape["nodes"].max() == 1 and kind not in all_to_all.OVER_NVLINK:
         usual = all_to_all.USUAL[operator]
         form = form.given(**{name: usual[name] for name in OF_SEVERAL})
     known = ", ".join(f"{t.framework} {t.version}" for t in tables)
@@ -75,7 +89,7 @@ def fit_rows(tables: list[KernelTable], operator: str, rows: pd.DataFrame) -> Ke
         form,
         data,
         Ceilings(1.0, gpu.link.bandwidth, gpu.sms),
-        kernel=f"{known}: deepep",
+        kernel=f"{known}: {kernels}",
         judged=np.ones(len(data), dtype=bool),
     )
     ranges = {name: span for name, span in found.ranges.items() if name not in IN_BYTES}
@@ -88,9 +102,10 @@ def _rows(
     """Operator, rows and table."""
     if framework != "sglang":
         table = tables.read(system, "comm", framework, "moe_a2a_perf", version)
-        for kind in all_to_all.BACKENDS.values():
+        for kind in ("ll", "ht"):
             for phase in all_to_all.PHASES:
                 yield f"{kind}_{phase}", _of_framework(table.frame, kind, phase), table
+        yield from _over_nvlink(tables, system, framework)
         return
     for kind, name in (("ll", "wideep_deepep_ll_perf"), ("ht", "wideep_deepep_normal_perf")):
         versions = tables.versions(system, "comm", framework, name)
@@ -100,6 +115,40 @@ def _rows(
             table = tables.read(system, "comm", framework, name, each)
             for phase in all_to_all.PHASES:
                 yield f"{kind}_{phase}", _of_sglang(table.frame, kind, phase), table
+
+
+def _over_nvlink(
+    tables: Tables, system: str, framework: str
+) -> Iterator[tuple[str, pd.DataFrame, KernelTable]]:
+    """The same of TensorRT-LLM's kernels over NVLink, where there are any."""
+    name = "trtllm_alltoall_perf"
+    if not tables.versions(system, "comm", framework, name):
+        return
+    table = tables.read(system, "comm", framework, name)
+    for source, kind in OVER_NVLINK.items():
+        rows = table.frame[table.frame["kernel_source"] == source]
+        for phase in all_to_all.PHASES:
+            yield f"{kind}_{phase}", _of_steps(rows, phase), table
+
+
+def _of_steps(rows: pd.DataFrame, phase: str) -> pd.DataFrame:
+    """The kernels of one phase, one after the other."""
+    keys = ["num_tokens", "hidden_size", "moe_dtype", "topk", "moe_ep_size"]
+    steps = rows[rows["op_name"].isin(STEPS[phase])]
+    each = steps.groupby([*keys, "op_name"])["latency"].median().unstack()
+    rows = each.dropna().sum(axis=1).rename("latency").reset_index()
+    return pd.DataFrame(
+        {
+            "tokens": rows["num_tokens"],
+            "hidden": rows["hidden_size"],
+            "width": rows["moe_dtype"].map(WIDTHS) if phase == "dispatch" else 2.0,
+            "chosen": rows["topk"],
+            "gpus": rows["moe_ep_size"],
+            "nodes": 1.0,
+            "met": np.minimum(rows["topk"], rows["moe_ep_size"]).astype(float),
+            "seconds": rows["latency"] / 1e3,
+        }
+    )
 
 
 def _of_framework(frame: pd.DataFrame, kind: str, phase: str) -> pd.DataFrame:

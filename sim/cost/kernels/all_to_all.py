@@ -1,7 +1,9 @@
-"""Predicts the exchange of tokens between GPUs that hold whole experts: DeepEP's kernels, seconds.
+"""Predicts the exchange of tokens between GPUs that hold whole experts, in seconds.
 
 ``dispatch`` brings each token to the experts that it chose, ``combine`` their results back. Every
 GPU has ``tokens`` of its own; experts are taken to be spread evenly over ``gpus`` on ``nodes``.
+
+DeepEP's kernels:
 
 - low latency ("ll"): a message for each chosen expert, ``tokens * chosen * hidden * width`` bytes,
   of which a share stays on the GPU, one goes over the link, and one over the network
@@ -13,6 +15,16 @@ GPU has ``tokens`` of its own; experts are taken to be spread evenly over ``gpus
     transfer = p-norm, by ``overlap``, of bytes over the link / (link * link_share)
                and bytes over the network / (network * network_share)
     seconds  = (wait ** blend + transfer ** blend) ** (1 / blend)
+
+TensorRT-LLM's kernels over NVLink, which FlashInfer brings to vLLM, reach the GPUs that one NVLink
+switch joins and no others. A token goes once to each GPU that has one of its experts, as above;
+"one_sided" writes into the other GPU's memory, "two_sided" counts and sorts the tokens before (its
+dispatch contains that) and passes them through buffers of both:
+
+    wait     = floor + step * log2 gpus
+    seconds  = (wait ** blend + transfer ** blend) ** (1 / blend) + token * tokens
+
+A shape may have ``met``, the GPUs that a token goes to, where a benchmark sets them.
 """
 
 from __future__ import annotations
@@ -34,13 +46,30 @@ PARAMETERS = (
     Parameter("blend", 1.0, 1.5, 8.0, "1", "exponent of the p-norm of wait and transfer"),
 )
 
+NVLINK_PARAMETERS = (
+    Parameter("floor", 1e-6, 1.2e-5, 1e-3, "s", "however few the tokens"),
+    Parameter("step", 1e-9, 1e-6, 1e-4, "s", "each doubling of the GPUs"),
+    Parameter("link_share", 0.02, 0.6, 2.0, "1", "share of the link that is reached"),
+    Parameter("token", 1e-12, 1e-8, 1e-6, "s", "counting and sorting one token"),
+    Parameter("blend", 1.0, 1.5, 8.0, "1", "exponent of the p-norm of wait and transfer"),
+)
+"""Of kernels that only go over NVLink."""
+
 VARIABLES = ("tokens", "hidden", "width", "chosen", "gpus", "nodes", "network")
 """``width`` is the bytes of a number, scales included; ``network`` the bytes/s of each GPU to those
 of other nodes."""
 
 PHASES = ("dispatch", "combine")
-BACKENDS = {"deepep_low_latency": "ll", "deepep_high_throughput": "ht"}
+BACKENDS = {
+    "deepep_low_latency": "ll",
+    "deepep_high_throughput": "ht",
+    "flashinfer_nvlink_one_sided": "one_sided",
+    "flashinfer_nvlink_two_sided": "two_sided",
+}
 """vLLM's names of the backends, and the first half of the operators' names."""
+
+OVER_NVLINK = ("one_sided", "two_sided")
+"""Kinds that reach no GPU beyond the NVLink switch."""
 
 WIDTHS: Mapping[str, float] = {"fp8": 1 + 4 / 128, "nvfp4": 0.5625}
 """Bytes of a number that is quantised before it is dispatched, with its share of the scales."""
@@ -64,9 +93,22 @@ USUAL: Mapping[str, Parameters] = {
         "floor": 3.91e-05, "step": 4.45e-05, "link_share": 0.620, "network_share": 1.02,
         "overlap": 1.69, "blend": 1.0,
     },
+    "one_sided_dispatch": {
+        "floor": 1.17e-05, "step": 1.84e-06, "link_share": 0.784, "token": 3.89e-09, "blend": 1.04,
+    },
+    "one_sided_combine": {
+        "floor": 1.21e-05, "step": 3.94e-06, "link_share": 0.712, "token": 1e-12, "blend": 1.2,
+    },
+    "two_sided_dispatch": {
+        "floor": 2.06e-05, "step": 1.48e-06, "link_share": 0.790, "token": 3.22e-08, "blend": 1.0,
+    },
+    "two_sided_combine": {
+        "floor": 9.74e-06, "step": 1.47e-06, "link_share": 0.768, "token": 5.98e-08, "blend": 1.16,
+    },
 }  # fmt: skip
 """Parameters where a profile has none: fitted to SGLang's DeepEP on H100, on one to eight nodes
-(aiconfigurator-core 0.12, ``wideep_deepep_ll_perf`` and ``wideep_deepep_normal_perf``)."""
+(aiconfigurator-core 0.12, ``wideep_deepep_ll_perf`` and ``wideep_deepep_normal_perf``), and to
+TensorRT-LLM's kernels on GB200 (``trtllm_alltoall_perf``)."""
 
 
 def met(places: Floats, chosen: Floats) -> Floats:
@@ -85,15 +127,30 @@ def moved_bytes(kind: str, shape: Shape) -> tuple[Floats, Floats]:
     away = (nodes - 1) / nodes
     if kind == "ll":
         return token * chosen * (1 / nodes - 1 / gpus), token * chosen * away
-    return token * met(gpus, chosen) * (1 - nodes / gpus), token * met(nodes, chosen) * away
+    places = shape["met"] if "met" in shape else met(gpus, chosen)
+    if kind in OVER_NVLINK:
+        return token * places * (1 - 1 / gpus), np.zeros_like(token)
+    return token * places * (1 - nodes / gpus), token * met(nodes, chosen) * away
 
 
 def form(operator: str) -> Form:
     """The form of one of ``OPERATORS``; the ceilings' ``bandwidth`` is the link's."""
-    kind = operator.split("_", maxsplit=1)[0]
-    seconds = partial(_seconds, kind)
+    kind = kind_of(operator)
     group = ("tokens", "hidden", "chosen")
+    if kind in OVER_NVLINK:
+        seconds = partial(_over_nvlink, kind)
+        return Form(operator, VARIABLES, group, NVLINK_PARAMETERS, seconds, coordinates, regime)
+    seconds = partial(_seconds, kind)
     return Form(operator, VARIABLES, group, PARAMETERS, seconds, coordinates, regime)
+
+
+def kind_of(operator: str) -> str:
+    """The first half of the name of one of ``OPERATORS``.
+
+    >>> kind_of("ll_combine"), kind_of("two_sided_dispatch")
+    ('ll', 'two_sided')
+    """
+    return operator.rsplit("_", maxsplit=1)[0]
 
 
 FORMS: Mapping[str, Callable[[str], Form]] = {
@@ -107,6 +164,13 @@ def _seconds(kind: str, p: Parameters, shape: Shape, ceilings: Ceilings) -> Floa
     near = link / (ceilings.bandwidth * p["link_share"])
     far = network / (shape["network"] * p["network_share"])
     return _norm(wait, _norm(near, far, p["overlap"]), p["blend"])
+
+
+def _over_nvlink(kind: str, p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
+    wait = p["floor"] + p["step"] * np.log2(shape["gpus"])
+    link, _ = moved_bytes(kind, shape)
+    transfer = link / (ceilings.bandwidth * p["link_share"])
+    return _norm(wait, transfer, p["blend"]) + p["token"] * shape["tokens"]
 
 
 def _norm(one: Floats, other: Floats, power: float) -> Floats:

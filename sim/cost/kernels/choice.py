@@ -143,7 +143,7 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
         flops, moved_bytes = ATTENTION_WORK[operator]
         return flops(shape), moved_bytes(shape, precision_bytes(precision))
     if operator in all_to_all.OPERATORS:
-        link, network = all_to_all.moved_bytes(operator.split("_", maxsplit=1)[0], shape)
+        link, network = all_to_all.moved_bytes(all_to_all.kind_of(operator), shape)
         return np.zeros_like(link), link + network
     moved = all_reduce.moved_bytes(shape) if operator == "all_reduce" else shape["bytes"]
     return np.zeros_like(moved), moved
