@@ -85,8 +85,22 @@ def test_what_is_left_out() -> None:
     assert len(kept) == len(blocks())
     assert set(kept["num_heads"]) == {8, 32, 128}
     prompts = pd.concat([blocks(isl=100, step=0), blocks(isl=1, step=0), blocks(isl=100, step=128)])
+    prompts["kernel_source"] = "FLASH_ATTN"
     assert len(latent.usable(table(prompts), "mla_prefill", "bfloat16")) == len(blocks())
     assert len(latent.usable(table(prompts), "dsa_prefill", "bfloat16")) == 2 * len(blocks())
+
+
+def test_calls_in_which_attention_did_not_run_or_went_another_way() -> None:
+    """4 prompts of 16,384 tokens are 65,536; with FlashMLA's own kernel they count."""
+    most = pd.concat([blocks(isl=16384, step=0, batch_size=batch) for batch in (2, 4)])
+    for kernel, share in (("FLASHINFER_MLA_SPARSE", 1), ("FLASHMLA_SPARSE", 2)):
+        rows = table(most.assign(kernel_source=kernel))
+        assert len(latent.usable(rows, "dsa_prefill", "bfloat16")) == share * len(blocks())
+    short = blocks(isl=100, step=0, kv_cache_dtype="fp8")
+    both = [short.assign(kernel_source=name) for name in ("FLASHMLA", "FLASH_ATTN")]
+    kept = latent.usable(table(pd.concat(both)), "mla_prefill", "fp8")
+    assert set(kept["kernel_source"]) == {"FLASH_ATTN"}
+    assert len(latent.usable(table(both[0]), "mla_decode", "fp8")) == len(blocks())
 
 
 def test_attention_alone_has_no_rest() -> None:

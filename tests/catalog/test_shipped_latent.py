@@ -54,11 +54,11 @@ def test_it_is_measured_on_eight_gpus(gpu: str, model: str) -> None:
 
 
 def test_its_errors_do_not_widen_the_bands_of_other_models() -> None:
-    """B200's prompts over chosen tokens are 21 % off, of which products and other attention know
-    nothing."""
-    profile = catalog.gpu("b200-sxm").profile
+    """L40S decodes over latent vectors 20 % off under TensorRT-LLM, of which products and other
+    attention know nothing."""
+    profile = catalog.gpu("l40s", kernels="trtllm").profile
     assert profile is not None
-    assert profile.kernels["dsa_prefill"]["fp8"].error > 0.15 > profile.worst_error
+    assert profile.kernels["mla_decode"]["fp8"].error > 0.15 > profile.worst_error
     bare = {name: fits for name, fits in profile.kernels.items() if name not in OPERATORS}
     assert profile.worst_error == replace(profile, kernels=bare).worst_error
 

@@ -52,7 +52,11 @@ PROMISED = {
     ("h200-sxm", "dsa_decode", "fp8"): (0.10, 0.30),
     ("h100-sxm", "dsa_prefill", "fp8"): (0.10, 0.30),
     ("h200-sxm", "dsa_prefill", "fp8"): (0.10, 0.30),
+    ("h100-sxm", "mla_prefill", "fp8"): (0.05, 0.15),
+    ("h200-sxm", "mla_prefill", "fp8"): (0.05, 0.15),
     ("b200-sxm", "dsa_decode", "bf16"): (0.10, 0.30),
+    ("b200-sxm", "dsa_prefill", "bf16"): (0.10, 0.30),
+    ("b200-sxm", "dsa_prefill", "fp8"): (0.10, 0.30),
 }  # fmt: skip
 """What vLLM's kernels are to be predicted to: hold-out median and 90th percentile."""
 

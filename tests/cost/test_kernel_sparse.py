@@ -15,6 +15,7 @@ from sim import catalog
 from sim.cost.kernels import sparse_attention as sparse
 from sim.cost.kernels.choice import choose, work
 from sim.cost.kernels.form import Ceilings, Floats
+from sim.specs.profile import KernelFit, Score
 
 H200 = Ceilings(peak=989.4e12, bandwidth=4.8e12, sms=132)
 DECODE = {
@@ -74,6 +75,30 @@ def test_fewer_heads_than_a_tile_may_go_another_way() -> None:
     whole = shape(batch=100, tokens=100, context=0, q_heads=64)
     found = sparse.prefill("bf16").seconds(PREFILL | {"few_flat": 1.0}, whole, H200)
     assert found == pytest.approx(common + 505_000 * 64 * 2176 / (0.6 * 989.4e12))
+
+
+def test_heads_that_are_missing_in_a_tile_may_count_in_part() -> None:
+    """16 heads, and a quarter of the 48 missing ones: 28. A fit from before counts all of 64."""
+    one = shape(batch=100, tokens=100, context=0, q_heads=16)
+    common = 1e-4 + 505_000 * 16384 / (0.4 * 989.4e12) + 10_000 * 2e-7
+    for given, heads in (({"few_pad": 0.25}, 28), ({"few_pad": 1.0}, 64), ({}, 64)):
+        found = sparse.prefill("bf16").seconds(PREFILL | given, one, H200)
+        assert found == pytest.approx(common + 505_000 * heads * 2176 / (0.6 * 0.5 * 989.4e12))
+    whole = shape(batch=100, tokens=100, context=0, q_heads=128)
+    padded, not_padded = (
+        sparse.prefill("bf16").seconds(PREFILL | {"few_pad": pad}, whole, H200) for pad in (1, 0)
+    )
+    assert padded == not_padded
+
+
+def test_a_profile_from_before_still_has_its_prompts() -> None:
+    """Its fit lacks ``few_pad``; one that lacks another parameter is refused."""
+    choice = choose("dsa_prefill", "bf16", catalog.gpu("h200-sxm"))
+    assert choice is not None
+    fit = KernelFit(PREFILL, {}, Score(0.1, 0.3, 0.0, 1))
+    assert choice.suits(fit)
+    fewer = {name: value for name, value in PREFILL.items() if name != "few"}
+    assert not choice.suits(replace(fit, parameters=fewer))
 
 
 def test_a_short_prompt_takes_as_long_as_launching_it() -> None:

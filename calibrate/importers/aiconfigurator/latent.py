@@ -12,7 +12,8 @@ fitted as they are.
 - context: prompts of ``isl`` tokens, for sparse attention also on top of ``step`` cached ones
 
 Left out: fewer than ``FEWEST_HEADS`` heads, of which no GPU is left with so few; models that the
-catalogue lacks; other formats of the products than ``FORMATS``; what ``UNLIKE`` names.
+catalogue lacks; other formats of the products than ``FORMATS``; what ``UNLIKE`` names; calls of
+``UNRUN`` tokens and more; short prompts that ``ABSORBED`` kernels take as decoding.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ MODELS = {
 UNLIKE = {("sglang", "dsa_prefill")}
 """Frameworks whose timings of an operator are of two methods at once: SGLang's prompts go through
 dense attention up to a length, and through sparse attention beyond."""
+
+UNRUN = {"FLASHINFER_MLA_SPARSE": 65_536}
+"""Tokens of a call from which on a kernel is not timed. On B200 and GB200 a token takes as long
+with this one in calls of 8,192 tokens as of 32,768, and from 65,536 on half of that, whatever its
+context, as if attention did not run (CUDA has 65,535 blocks at most in the second and third
+dimension of a launch). FLASHMLA_SPARSE shows no such step, and no engine has as many
+tokens in an iteration."""
+
+ABSORBED = frozenset({"FLASHMLA"})
+"""Kernels that take short prompts as if they decoded, over latent vectors: vLLM's on Hopper with a
+cache in fp8, up to 128 tokens, where many prompts take twice as long as longer ones would."""
 
 FEWEST_HEADS = 4
 FEWEST_ROWS = 200
@@ -134,8 +146,11 @@ def usable(table: KernelTable, operator: str, kv_cache: str) -> pd.DataFrame:
         kept &= rows["model"].isin(list(MODELS))
     if operator.endswith("prefill"):
         kept &= rows["isl"] > 1
+        for kernel, most in UNRUN.items():
+            unrun = (rows["kernel_source"] == kernel) & (rows["batch_size"] * rows["isl"] >= most)
+            kept &= ~unrun
     if operator == "mla_prefill":
-        kept &= rows["step"] == 0
+        kept &= (rows["step"] == 0) & ~rows["kernel_source"].isin(ABSORBED)
     chosen: pd.DataFrame = rows.loc[kept]
     return chosen
 

@@ -60,7 +60,7 @@ class Choice(NamedTuple):
 
     def suits(self, fit: KernelFit) -> bool:
         """Whether ``fit`` has every parameter of the form, and no axis that it lacks."""
-        known = {parameter.name for parameter in self.form.parameters}
+        known = {each.name for each in self.form.parameters if each.before is None}
         axes = fit.residual.axes if fit.residual is not None else ()
         one = {name: np.ones(1) for name in self.form.variables}
         return known <= set(fit.parameters) and set(axes) <= set(self.form.coordinates(one))

@@ -41,7 +41,8 @@ class Parameter:
     """One number to fit: its bounds, where the fit starts, its unit and what it means.
 
     ``low`` and ``high`` are what is physically possible; with ``log`` the fit moves by ratios,
-    which needs ``low`` above 0. Equal bounds make it a given number.
+    which needs ``low`` above 0. Equal bounds make it a given number. ``before`` is its value in
+    fits that were made before the form had it; None: every fit has it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Parameter:
     unit: str
     meaning: str
     log: bool = True
+    before: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

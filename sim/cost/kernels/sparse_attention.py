@@ -19,8 +19,9 @@ Prompts: the larger of ``host``, what it takes to launch a layer's kernels one b
 - seconds        = floor + FLOP of chosen pairs / (peak x compute)
                    + FLOP of rated pairs / (peak x rate) + ``choice`` x tokens
 
-Some kernels take fewer heads than a tile's on another way, which ``few`` is the speed of, and on
-which ``few_flat`` of the places without a token count, too.
+Some kernels take fewer heads than a tile's on another way, which ``few`` is the speed of, on which
+``few_flat`` of the places without a token count, too, and ``few_pad`` of the heads that are missing
+in the tile.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ PREFILL_PARAMETERS = (
     Parameter("choice", 1e-11, 5e-8, 1e-5, "s", "choosing and writing for one token"),
     Parameter("few", 0.1, 1.0, 2.0, "1", "ratio of compute for fewer heads than a tile's"),
     Parameter("few_flat", 0.0, 0.1, 1.0, "1", "places without a token that count there", log=False),
+    Parameter("few_pad", 0.0, 0.5, 1.0, "1", "missing heads that count there",
+              log=False, before=1.0),
 )  # fmt: skip
+BEFORE = {each.name: each.before for each in PREFILL_PARAMETERS if each.before is not None}
 
 WIDTHS = ("q_heads", "latent", "rope", "index_heads", "index_dim", "topk")
 
@@ -105,9 +109,12 @@ def prefill(precision: str) -> Form:
 def prompt_rates(p: Parameters, shape: Shape, ceilings: Ceilings) -> tuple[Floats, Floats, Floats]:
     """Seconds of a chosen pair, of a rated pair, and of a token; ``shape`` has the ``WIDTHS``."""
     few = shape["q_heads"] < ROWS
-    tiles = np.ceil(shape["q_heads"] / ROWS)
+    p = {**BEFORE, **p}
+    padded = np.ceil(shape["q_heads"] / ROWS) * ROWS
+    missing = padded - shape["q_heads"]
+    width = shape["q_heads"] + np.where(few, p["few_pad"], 1.0) * missing
     speed = ceilings.peak * p["compute"] * np.where(few, p["few"], 1.0)
-    place = tiles * ROWS * _pair_flops(shape) / speed
+    place = width * _pair_flops(shape) / speed
     flat = np.where(few, p["few_flat"], 0.0)
     rated: Floats = _index_flops(shape) / (ceilings.peak * p["rate"])
     return (1 - flat) * place, rated, p["choice"] + flat * shape["topk"] * place
