@@ -16,6 +16,7 @@ from calibrate.importers.aiconfigurator import (
     gemm,
     latent,
     moe,
+    quantise,
 )
 from sim import catalog
 from sim.errors import InfersimError, UsageError
@@ -37,7 +38,7 @@ def from_aiconfigurator(
     tables.frameworks(system, "gemm")  # names the systems there are
     kernels: Fits = {}
     missing: list[str] = []
-    families = (attention, collective, exchange, moe, latent)
+    families = (attention, collective, exchange, moe, latent, quantise)
     for family in (_gemm, *(each.fit_system for each in families)):
         try:
             kernels |= family(tables, system, framework, version)

@@ -9,6 +9,7 @@ Activations move at 16 bits, or at 32 where the deployment computes in fp32. The
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -32,8 +33,9 @@ WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50, "int4-group": 0.50}
 gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
 
 QUANTISE_BANDWIDTH = 0.25
-"""Share of the peak bandwidth that dynamic quantisation of activations reaches: what vLLM's fp8
-GEMM timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
+"""Share of the peak bandwidth that dynamic quantisation of activations reaches where the profile
+lacks it: what vLLM's fp8 GEMM timings, which contain it, leave over the GEMM itself (fits on
+aiconfigurator-core tables)."""
 
 SEND = "pipeline send"
 """The operator that hands a pass from one stage of a pipeline to the next."""
@@ -66,6 +68,7 @@ class Rooflines:
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
             for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")
         }
+        self._quantise = mover_of(gpu, "quantise", deployment.activations)
         converts = layers.gemm is not None and layers.gemm.converts
         self.quantises = self.quantised and not (converts or deployment.static)
 
@@ -157,11 +160,17 @@ class Rooflines:
     def quantise(self, layers: int, m: Amount, inputs: Sequence[float]) -> Operator:
         """The inputs of a layer's products, of these widths, from 16 bits to the activations' (a
         kernel for each)."""
-        written = precision_bytes(self._d.activations)
-        traffic = m * sum(inputs) * (self.moved + written) * layers
+        width = self.moved + precision_bytes(self._d.activations)
+        traffic = m * sum(inputs) * width * layers
         memory = traffic / (self._d.gpu.bandwidth * QUANTISE_BANDWIDTH)
         latency = len(inputs) * layers * self._latency
-        return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
+        operator = Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
+        kernel = self._quantise
+        if kernel is None or not inputs:
+            return operator
+        return measured(
+            operator, layers, reduce(both, (kernel.timing(m * i * width) for i in inputs))
+        )
 
     def all_reduce(self, times: int, size: Amount) -> Operator:
         """Sums of ``size`` bytes over the tensor ranks of the replica."""

@@ -4,11 +4,10 @@ How they were measured (by the collectors published with the tables): random inp
 of the layer one after the other in a CUDA graph, the graph replayed; so a launch inside a graph is
 part of each timing, host time is not, and small weights are found again in the cache. An fp8
 product there is the layer as the framework runs it: its inputs are quantised (by tensor or by row)
-and then multiplied, and the fit describes both together; ``quantise_alone`` has the time of the
-first part.
+and then multiplied, and the fit describes both together; ``quantise`` has the first part alone.
 
-Left out: precisions that the simulator does not know (``fp8_block``, ``nvfp4``), matrices narrower
-than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows, which no iteration has.
+Left out: ``fp8_block`` and ``nvfp4`` (calibrate/QUANTISED.md says why), matrices narrower than
+``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows, which no iteration has.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from calibrate.dense import dense_layer, dense_models
 from calibrate.fit import fit
 from calibrate.importers.aiconfigurator.tables import L2_BYTES, KernelTable, Tables, require
 from sim import catalog
-from sim.cost.kernels import gemm, stream
+from sim.cost.kernels import gemm
 from sim.cost.kernels.form import Ceilings
 from sim.errors import InfersimError
 from sim.specs.deployment import Deployment
@@ -162,24 +161,3 @@ def at_layers(data: Data) -> NDArray[np.bool_]:
     pairs = zip(data.shape["n"].tolist(), data.shape["k"].tolist(), strict=True)
     found = np.array([pair in shapes for pair in pairs], dtype=bool)
     return found if found.any() else ~found
-
-
-def quantise_alone(tables: Tables, system: str, framework: str) -> KernelFit:
-    """What quantising activations to fp8 by itself takes, scale and conversion together.
-
-    The fp8 fits of ``fit_system`` contain it already: it is for comparison, not to be added.
-    """
-    parts = [
-        tables.read(system, "quantize", framework, f"{name}_perf")
-        for name in ("computescale", "scale_matrix")
-    ]
-    keys = ["m", "k"]
-    for part in parts:
-        require(part, (*keys, "latency", "kernel_source"))
-    scale, convert = (part.frame.groupby(keys)["latency"].median() for part in parts)
-    both = (scale + convert).dropna().reset_index()
-    both = both[(both["m"] <= MOST_ROWS) & (both["k"] >= NARROWEST)]
-    size = 3.0 * both["m"].to_numpy(dtype=np.float64) * both["k"].to_numpy(dtype=np.float64)
-    data = Data({"bytes": size}, both["latency"].to_numpy() / 1e3, np.ones(len(both)))
-    kernel = " + ".join(part.source(part.frame) for part in parts)
-    return fit(stream.form("quantise"), data, ceilings(parts[0], "fp8"), kernel=kernel)
