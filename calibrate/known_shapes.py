@@ -24,7 +24,7 @@ RIDGES = (0.03, 0.1, 0.3, 1.0)
 """Strengths of the smoothing to choose from."""
 
 MOST = 2.0
-"""Timings of more than so many times what the form says, or less than its share, are left to it:
+"""Timings of more than that many times what the form says, or less than its share, are left to it:
 some tables have rows of a kernel that was chosen wrongly."""
 
 Axes = Mapping[str, tuple[float, ...]]

@@ -153,7 +153,7 @@ class CpuTimer:
         return summary(sample(once, budget, self._now), "reported")
 
     def _run(self, turn: cycle[Callable[[], object]], times: int) -> float:
-        """Seconds that so many calls take, the device's part included."""
+        """Seconds that this many calls take, the device's part included."""
         clock = self._thread
         start = clock()
         for _, call in zip(range(times), turn, strict=False):

@@ -89,7 +89,8 @@ def make_admission(env: simpy.Environment, setup: Setup) -> DeadlineAdmission | 
 def make_autoscaler(
     env: simpy.Environment, setup: Setup, fleet: Fleet, recorder: Recorder, total: float
 ) -> Autoscaler | None:
-    """What scales the pools of ``setup`` while ``total`` requests come; None where none is."""
+    """The autoscaler of the pools of ``setup`` while ``total`` requests arrive; None if no pool is
+    scaled."""
     settings = [pool.settings for pool in setup.pools]
     if all(each.scales is None for each in settings):
         return None
@@ -231,7 +232,7 @@ def make_engine(
     leap: bool,
     on_finish: Callable[[Request], None] | None,
 ) -> Engine:
-    """One replica of ``pool``, with its weight; the rest as ``_engine`` has it."""
+    """One replica of ``pool``, with its weight; see ``_engine`` for the rest."""
     engine = _engine(env, pool, number, recorder, kinds, leap=leap, on_finish=on_finish)
     engine.weight = pool.settings.weight
     return engine

@@ -54,7 +54,7 @@ class Passage(NamedTuple):
     The host takes ``host`` before the first of the ``stages``, which take so long each; a message
     to the next one takes ``messages``, one of each border between two. The next batch does not
     begin within ``pace`` of this one, nor does this one end sooner. ``attention`` is spent in
-    prefill attention of so many query-key ``pairs``.
+    prefill attention of that many query-key ``pairs``.
     """
 
     host: float
@@ -85,12 +85,12 @@ class Timer(ABC):
         one."""
 
     def among(self, others: int, requests: int = 0) -> Timer:
-        """The times on a data rank while the other ranks have so many tokens in the pass in sum,
-        and where tokens are drafted, so many ``requests`` that a drafter goes over."""
+        """The times on a data rank while the other ranks have that many tokens in the pass in sum,
+        and where tokens are drafted, that many ``requests`` that a drafter goes over."""
         return self
 
     def drafting(self, checked: int, drafted: int) -> Timer:
-        """The times while so many drafts of each decoding sequence are checked, and so many are
+        """The times while that many drafts of each decoding sequence are checked, and that many are
         made for the next iteration; without, the number is that for a batch of its size."""
         return self
 
@@ -132,7 +132,7 @@ class Timer(ABC):
         admitted: int,
         seen: tuple[int, ...],
     ) -> tuple[float, float, float]:
-        """``iteration`` of sequences that see so many tokens through each window."""
+        """``iteration`` of sequences that see this many tokens through each window."""
         return self.iteration(sequences, context, parts, admitted)
 
     def seconds(self, batch: Batch) -> float:

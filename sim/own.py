@@ -105,7 +105,7 @@ def own_mistakes(parts: Mapping[str, str], folders: Sequence[Path]) -> Iterator[
 
 
 def _mistake(error: BaseException, parts: Mapping[str, str], folders: Sequence[Path]) -> str:
-    """Which part failed how, and the lines of its own files that led there, the last one last."""
+    """Describes which part failed and how, with the lines of its own files that led there."""
     files = {text: located(text, folders) for text in parts}
     homes = {text: _root(file)[0] for text, file in files.items() if file is not None}
     frames = [frame for each in _causes(error) for frame in traceback.extract_tb(each)]

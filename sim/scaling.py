@@ -268,7 +268,7 @@ class SaturationRule(Rule):
 
     @staticmethod
     def _short(peaks: Sequence[Reading], more: float) -> bool:
-        """Whether ``peaks`` that are so many times as high leave too little to spare."""
+        """Whether ``peaks`` that are this many times as high leave too little to spare."""
         kv = sum(KV_SATURATED - p.kv * more for p in peaks) / len(peaks)
         queue = sum(QUEUE_SATURATED - p.queue * more for p in peaks) / len(peaks)
         return kv < KV_SPARE or queue < QUEUE_SPARE

@@ -67,7 +67,7 @@ class HostTier:
         return seconds
 
     def swap_seconds(self, tokens: int) -> float:
-        """Seconds that so many tokens take to the host and back."""
+        """Seconds to move this many tokens to the host and back."""
         blocks = -(-tokens // self.block_size)
         return 2 * (self.latency + blocks * self.block_seconds)
 

@@ -121,7 +121,7 @@ class Arena:
         self.device.release()
 
     def _pool(self, key: tuple[str, str], elements: int) -> Tensor:
-        """The pool of a type and purpose, with at least so many elements."""
+        """The pool of a type and purpose, with at least that many elements."""
         pool, precision = self._pools.get(key), key[0]
         if pool is not None and pool.numel() >= elements:
             return pool

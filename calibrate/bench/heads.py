@@ -65,7 +65,7 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) 
 
     ``q`` is tokens x heads x size, ``k`` and ``v`` are context x KV heads x size; the last query
     sees the whole context, the one before it a token less, and so on. With a ``window`` a query
-    sees so many tokens at most, its own included.
+    sees that many tokens at most, its own included.
     """
     tokens, context, group = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
     keys = k.float().repeat_interleave(group, dim=1)

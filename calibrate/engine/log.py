@@ -71,7 +71,7 @@ class _Row(NamedTuple):
 
 
 class Log:
-    """``recorder`` has the simulator's rows, ``iterations`` the rest; the model has so many
+    """``recorder`` has the simulator's rows, ``iterations`` the rest; the model has that many
     ``windows``; with ``drafts`` tokens are drafted."""
 
     def __init__(self, windows: int = 0, *, drafts: bool = False) -> None:

@@ -35,7 +35,7 @@ class VerifiedBatch(Steady):
         self._got: dict[Request, int] = {}  # since it joined, by member
 
     def told(self, gains: Mapping[int, int]) -> None:
-        """A pass brought each member, by the number of its request, so many tokens."""
+        """A pass brought each member, by the number of its request, that many tokens."""
         self._told, self.coming = gains, sum(gains.values())
 
     def join(self, request: Request, now: float) -> None:
@@ -94,14 +94,14 @@ class VerifiedAllocator(DraftedAllocator):
         return -(-self._held[request] // self.block_size) + self._beyond[request]
 
     def told(self, gains: Mapping[int, int]) -> None:
-        """A pass brought each decoding sequence, by the number of its request, so many tokens."""
+        """A pass brought each decoding sequence, by the number of its request, that many tokens."""
         for request in self._members:
             blocks = self.blocks_of(request)
             self._held[request] += gains[request.id]
             self._set(request, blocks)
 
     def _set(self, request: Request, blocks: int) -> None:
-        """``request`` has so many blocks."""
+        """``request`` has that many blocks."""
         self._beyond[request] = blocks - -(-self._held[request] // self.block_size)
 
     def join(self, request: Request) -> None:

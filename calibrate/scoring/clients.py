@@ -96,8 +96,8 @@ class Compared(NamedTuple):
 
 
 class LeftOpen(NamedTuple):
-    """What is left open by so many rows: the errors under each way, and for how many of them, in %,
-    the measurement is between the least and the largest prediction."""
+    """What is left open by that many rows: the errors under each way, and for how many of them, in
+    %, the measurement is between the least and the largest prediction."""
 
     rows: int
     between: float

@@ -35,7 +35,7 @@ for their answers; at a rate; as a log has them."""
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """Tokens of prompts or answers: equally likely from ``low`` to ``high``; or ``varied``, when
-    only their mean is known, which both then are: lognormal, with a 95th percentile of so many
+    only their mean is known, which both then are: lognormal, with a 95th percentile of that many
     means (``tail``), by default that of a law as wide as its mean."""
 
     low: int

@@ -141,7 +141,7 @@ def _speculative(known: Conditions, drafts: int) -> dict[str, Any]:
 
 
 def _fleet(known: Conditions, replicas: int) -> dict[str, Any] | list[dict[str, Any]]:
-    """One pool of so many ``replicas``, or one for each phase."""
+    """One pool of that many ``replicas``, or one for each phase."""
     if known.apart is not None:
         split = known.apart.split
         prefill, decode = known.apart.layouts

@@ -69,7 +69,7 @@ class Predicted(NamedTuple):
 class Scored:
     """A row with both figures, in seconds or per second; ``reason`` if there is no prediction.
 
-    ``causes`` may put the prediction off, each by so many of its spreads (``sim.metrics.bands``),
+    ``causes`` may put the prediction off, each by that many of its spreads (``sim.metrics.bands``),
     all of them by more or less in its ``setting``.
     ``ways`` has the predictions under each plausible way of measuring where the publisher leaves it
     open (``clients``).
@@ -158,7 +158,7 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
 
 def _derived(result: Result, known: Conditions) -> dict[str, float | None]:
     """The figures that a summary lacks. What is true while all clients are busy follows from
-    Little's law: they have so many requests with the engine, each for as long as it takes."""
+    Little's law: they have that many requests with the engine, each for as long as it takes."""
     summary: Mapping[str, Any] = result.summary
     decode = summary["mean_tpot_ms"]
     found: dict[str, float | None] = {DECODE_RATE: 1e3 / decode if decode else None}

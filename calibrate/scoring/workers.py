@@ -17,7 +17,7 @@ from sim.specs.layout import Layout
 
 
 class WorkerSplit(NamedTuple):
-    """So many workers that prefill, so many that decode, and the tokens drafted by each step.
+    """So many workers that prefill, that many that decode, and the tokens drafted by each step.
 
     ``batch`` is how many requests each decoding worker is to run at once, 0 where that is open;
     ``data`` whether the workers of either kind split attention by requests, a GPU a rank, and
@@ -51,7 +51,7 @@ class WorkerSplit(NamedTuple):
         return self.decode * self.batch + (OVER if self.batch == 1 else 0)
 
     def made_for(self, size: int | None) -> bool:
-        """Whether it is published for so many clients."""
+        """Whether it is published for that many clients."""
         return size in self.sizes or size == self.clients
 
 
@@ -243,7 +243,7 @@ def _of_gpus(gpus: int, prefill: int, decode: int, stated: WorkerSplit) -> tuple
 def _of_source(
     size: int | None, source: tuple[str, str, int | None], decode: Layout
 ) -> tuple[WorkerSplit, ...]:
-    """The published splits that so many clients fill, or all where none of them is filled; those
+    """The published splits that this many clients fill, or all where none of them is filled; those
     that spread experts, where one is made for that, if a row states that ``decode`` does."""
     engine, gpu, prompt = source
     for each in PUBLISHED:

@@ -26,7 +26,7 @@ MOST_CHANGES = 5
 CERTAIN, HIGH, MEDIUM, LOW = "certain", "high", "medium", "low"
 
 QUIET = 2.0
-"""An error of so many times the noise is not distinguished from it."""
+"""An error of that many times the noise is not distinguished from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,13 +63,13 @@ def _engine(
         of_engine.pop(FRONT_END, None)
     if not of_engine or not slower:
         return None
-    priced = asked.setup.only.deployment.engine
-    wanted = changed_engine(priced, all_changes(Advice(changes, False, 0.0, 0.0)))
+    assumed = asked.setup.only.deployment.engine
+    wanted = changed_engine(assumed, all_changes(Advice(changes, False, 0.0, 0.0)))
     title = base.title.removesuffix(CORRECTED)
     document: dict[str, object] = {"extends": _named(asked), "title": f"{title}{CORRECTED}"}
     keys = {name: key for key, name in FACTORS.items()}
     for name, change in of_engine.items():
-        told = words(change.cause, priced, asked.setup.only.capacity.num_gpu_blocks).title
+        told = words(change.cause, assumed, asked.setup.only.capacity.num_gpu_blocks).title
         source = f"{today.isoformat()}, corrected after {run.name}: {told}"
         if name in TIMES:
             value: object = f"{getattr(wanted, name) / slower * 1e6:.5g}us"

@@ -77,7 +77,7 @@ def without_host(deployment: Deployment) -> Deployment:
 
 
 def _batches(iterations: ObservedIterations, windows: int) -> Iterator[Batch]:
-    """What is seen through so many ``windows`` is as it was observed, if it is known."""
+    """What is seen through that many ``windows`` is as it was observed, if it is known."""
     columns = (iterations.sequences, iterations.context, iterations.admitted)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     known = zip(iterations.prefills, iterations.seen, strict=True)

@@ -82,7 +82,7 @@ class ObservedIterations:
         return np.array([sum(p.before == 0 for p in parts) for parts in self.prefills], np.int64)
 
     def acceptance(self, drafts: int) -> tuple[float, ...] | None:
-        """The share of decodes whose first 1, 2, ... of so many ``drafts`` were all right, to six
+        """The share of decodes whose first 1, 2, ... of that many ``drafts`` were all right, to six
         digits; None where it was not written down."""
         right = np.array([count for counts in self.accepted for count in counts], dtype=np.int64)
         if not len(right):

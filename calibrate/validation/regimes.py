@@ -11,7 +11,7 @@ from calibrate.validation.expected import Expected
 from calibrate.validation.iterations import Floats, ObservedIterations
 
 SIZES = (1, 4, 16, 64, 256)
-"""Classes of batches that only decode: up to so many sequences each, and larger ones."""
+"""Classes of batches that only decode: up to that many sequences each, and larger ones."""
 
 PREFILL, MIXED = "prefill only", "mixed"
 

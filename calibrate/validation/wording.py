@@ -55,7 +55,7 @@ _REMEDIES: Mapping[str, str] = {
 
 
 def words(cause: Cause, engine: EngineSpec, blocks: int) -> Words:
-    """How ``cause`` is worded, for a prediction with ``engine`` and so many KV ``blocks``."""
+    """How ``cause`` is worded, for a prediction with ``engine`` and that many KV ``blocks``."""
     if cause.name == proposals.BLOCKS:
         return Words(
             f"kv_cache.num_gpu_blocks: {int(cause.value)}",

@@ -45,7 +45,7 @@ EXPECTED = Costs(9.0, 8.0, {"burst": 6.0, "closed": 6.0, "poisson": 12.0})
 
 
 def slower(costs: Costs, times: float) -> Costs:
-    """The costs of a machine that takes so many ``times`` as long."""
+    """The costs of a machine that takes this many ``times`` as long."""
     runs = {name: times * seconds for name, seconds in costs.runs.items()}
     return Costs(times * costs.calibration, times * costs.around, runs)
 

@@ -83,7 +83,7 @@ ORDINARY = 2.0
 two cores that share their time with other work took 1.3 times as long."""
 
 STEP = 5.0
-"""The least total is named in multiples of so many seconds."""
+"""The least total is named in multiples of that many seconds."""
 
 
 def check(wish: Wish) -> None:

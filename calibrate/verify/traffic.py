@@ -146,7 +146,7 @@ def trace_of(name: str, setting: TrafficSetting, gpu: Path, engine: Path) -> Ver
 
 
 def longer(trace: VerifyTrace, times: float) -> VerifyTrace:
-    """``trace`` with so many times the requests, and no fewer than it has."""
+    """``trace`` with that many times the requests, and no fewer than it has."""
     return replace(trace, requests=max(trace.requests, round(times * trace.requests)))
 
 

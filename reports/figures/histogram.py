@@ -16,7 +16,7 @@ from reports.frame import theme
 from reports.frame.decimate import Floats
 
 BINS = 48
-"""At most so many bars."""
+"""At most that many bars."""
 
 WIDE = 12.0
 """From this ratio of the largest value to the median on the axis is logarithmic."""

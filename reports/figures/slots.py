@@ -33,7 +33,7 @@ LARGE, SMALL, TINY = 26, 16, 10
 """Height of a row (px) with few rows, with more, and with many."""
 
 FEW_ROWS, SOME_ROWS = 12, 28
-"""Up to so many rows they are ``LARGE``; up to so many, ``SMALL``."""
+"""Up to that many rows they are ``LARGE``; up to that many, ``SMALL``."""
 
 HEAD, FOOT, BETWEEN = 60, 54, 34
 """Room (px) for the legend and a heading, for the time axis, and between the two panels."""

@@ -75,7 +75,7 @@ def read_json(path: Path) -> object:
 
 
 def _text(path: Path, most: int) -> str:
-    """The text of a UTF-8 file of at most so many bytes."""
+    """The text of a UTF-8 file of at most that many bytes."""
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
@@ -138,7 +138,7 @@ class _OnePass:
         return found
 
     def _value(self, event: Any, depth: int) -> Any:
-        """The value that begins with ``event``, inside so many collections."""
+        """The value that begins with ``event``, inside that many collections."""
         if event.anchor is not None:
             raise self._refused(
                 event, "anchors and aliases are not read; write the value out each time"

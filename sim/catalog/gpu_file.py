@@ -46,7 +46,8 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
 """For each key that a file may leave out, the value assumed and why that one."""
 
 NAMES = ("driver", "published", "aiconfigurator")
-"""By whom a part may be named: its driver, publishers (a pattern), tables of kernel timings."""
+"""Other sources of names for a part: its driver, publishers (a pattern), tables of kernel
+timings."""
 
 _REQUIRED = ("memory", "bandwidth", "peak_flops")
 LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
@@ -160,7 +161,7 @@ def _link(fields: Fields) -> Link:
     bandwidth = _plausible(fields, "bandwidth", "bytes per second")
     direct = fields.flag("peer_to_peer") if fields.has("peer_to_peer") else None
     if direct is not None and kind != "pcie":
-        raise fields.error("peer_to_peer", f"is said of pcie only, not of {kind}")
+        raise fields.error("peer_to_peer", f"applies to pcie only, not to {kind}")
     return Link(kind, bandwidth, fields.quantity("latency", "time"), direct)
 
 

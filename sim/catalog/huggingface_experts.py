@@ -115,7 +115,7 @@ def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 def gated(
     config: Fields, number: str, experts: int, per_token: int, width: int
 ) -> MixtureOfExperts:
-    """Gated experts, so many by the key ``number``; ``experts`` and ``per_token`` where the file
+    """Gated experts, that many by the key ``number``; ``experts`` and ``per_token`` where the file
     does not say."""
     found = config.optional_whole(number, experts) or experts
     chosen = config.optional_whole("num_experts_per_tok", per_token) or per_token

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.answer import deliver, free_directory
 from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
 
@@ -16,13 +16,18 @@ def ablate(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     order: Annotated[
         str | None,
-        typer.Option(metavar="A,B,C", help="Order of the waterfall; else the usual one."),
+        typer.Option(
+            metavar="A,B,C", help="Order in which techniques are added; default: the usual one."
+        ),
     ] = None,
     batch: Annotated[
-        int, typer.Option("--baseline-batch", min=1, max=65_536, help="Batch of the baseline.")
+        int, typer.Option("--baseline-batch", min=1, max=65_536, help="Batch size of the baseline.")
     ] = 8,
     saturate: Annotated[
-        bool, typer.Option("--saturate", help="All requests at once: throughput is capacity.")
+        bool,
+        typer.Option(
+            "--saturate", help="Send all requests at once, so that throughput is capacity."
+        ),
     ] = False,
     overrides: Overrides = [],
     jobs: Jobs = -1,
@@ -44,7 +49,12 @@ def ablate(
         names = None if order is None else [name.strip() for name in order.split(",")]
         with progress("runs") as tell:
             found = run(loaded, local(jobs), order=names, batch=batch, saturate=saturate, tell=tell)
-        answer = document(found)
-        save(answer, directory, loaded)
-        page = page_writer("ablate", report)
-        present(answer, directory, view=ablate_view, write_page=page, as_json=as_json)
+        deliver(
+            document(found),
+            directory,
+            ablate_view,
+            page="ablate",
+            report=report,
+            as_json=as_json,
+            scenario=loaded,
+        )

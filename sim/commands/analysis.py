@@ -38,7 +38,11 @@ PipelineParallel = Annotated[
 ]
 
 ExpertParallel = Annotated[
-    bool, typer.Option("--expert-parallel", help="Whole experts on each GPU, not parts of all.")
+    bool,
+    typer.Option(
+        "--expert-parallel",
+        help="Place whole experts on each GPU instead of a part of every expert.",
+    ),
 ]
 
 DataParallel = Annotated[
@@ -51,16 +55,16 @@ Drafting = Annotated[
     str | None,
     typer.Option(
         "--drafter",
-        help="What drafts tokens, also in memory: eagle, mtp, or the name or path of a "
-        "draft model.",
+        help="Drafter whose weights also take memory: eagle, mtp, or the name or path of a draft "
+        "model.",
     ),
 ]
 
 Link = Annotated[
     str | None,
     typer.Option(
-        help="What joins the GPUs, as fleet.link: nvlink, pcie, '{kind: pcie, peer_to_peer: true}' "
-        "or '{bandwidth: 50GB/s, latency: 5us}'; default: the GPU's own."
+        help="Link between the GPUs, as in fleet.link: nvlink, pcie, '{kind: pcie, peer_to_peer: "
+        "true}' or '{bandwidth: 50GB/s, latency: 5us}'; default: the GPU's own."
     ),
 ]
 
@@ -141,10 +145,10 @@ def roofline(
         256,
     ],
     context: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Tokens each sequence holds.")
+        int, typer.Option(min=1, max=LARGEST, help="Context of each sequence, in tokens.")
     ] = 1024,
     prompt: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Tokens of the prompt prefilled.")
+        int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
     ] = 1024,
     weights: Weights = "bf16",
     activations: Activations = "bf16",
@@ -174,7 +178,9 @@ def roofline(
 def fit(
     model: Model,
     gpu: Gpu,
-    context: Annotated[int, typer.Option(min=1, max=LARGEST, help="Tokens of one request.")] = 8192,
+    context: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Length of one request, in tokens.")
+    ] = 8192,
     engine: Engine = "vllm",
     weights: Weights = "bf16",
     activations: Activations = "bf16",

@@ -32,7 +32,8 @@ WritePage = Callable[[Path, Document], object]
 
 
 def free_directory(output: Path | None, name: str) -> Path:
-    """Where the answer goes; UsageError, before anything is simulated, if it cannot."""
+    """The directory for the answer; UsageError, before anything is simulated, if it cannot be
+    used."""
     from sim.results.run_directory import check_free, new_run_directory
 
     directory = output or new_run_directory(Path("runs"), name)
@@ -41,7 +42,7 @@ def free_directory(output: Path | None, name: str) -> Path:
 
 
 def save(document: Document, directory: Path, scenario: Scenario | None = None) -> None:
-    """Write the answer, and next to it the one ``scenario`` that it is about."""
+    """Write the answer, and the ``scenario`` that it is about, if it is a single one."""
     from sim.results.run_directory import RunDirectory, write_json
 
     place = None if scenario is None else RunDirectory.create(directory, scenario)
@@ -52,6 +53,24 @@ def save(document: Document, directory: Path, scenario: Scenario | None = None) 
             place.finish("complete")
     except OSError as error:
         raise InfersimError(f"cannot write to {directory}: {error.strerror}") from None
+
+
+def deliver(
+    document: Document,
+    directory: Path,
+    view: View,
+    *,
+    page: str,
+    report: bool,
+    as_json: bool,
+    scenario: Scenario | None = None,
+    advice: View | None = None,
+) -> None:
+    """``save`` an answer and ``present`` it, with the page of the command ``page`` if a ``report``
+    is wanted."""
+    save(document, directory, scenario)
+    writer = page_writer(page, report)
+    present(document, directory, view=view, write_page=writer, as_json=as_json, advice=advice)
 
 
 def present(
@@ -85,7 +104,7 @@ def present(
 def page_writer(
     command: str, wanted: bool, draws: Callable[[Document, Path], object] | None = None
 ) -> WritePage | None:
-    """What writes the page of the answer of ``command``; None if it is not ``wanted``.
+    """A function that writes the page of ``command``'s answer; None if no page is ``wanted``.
 
     ``draws`` gives what the page draws beyond the answer, which is saved in that folder.
     """
@@ -121,7 +140,7 @@ def exit_code(codes: Iterable[int], which: str) -> int:
 
 @dataclass(frozen=True)
 class Reporting:
-    """How a search tells of itself: each step in a line, and how far it is."""
+    """How a search reports progress: a line for each step, and the share that is done."""
 
     say: Callable[[str], None]
     count: Callable[[int, int], None]

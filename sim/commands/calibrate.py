@@ -35,7 +35,7 @@ class _RunByDefault(TyperGroup):
 app = typer.Typer(
     name="calibrate",
     cls=_RunByDefault,
-    help="Measure a device and fit a profile of it. Without a command's name: run.",
+    help="Measure a device and fit a profile to it. Without a subcommand: run.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,13 +44,13 @@ app = typer.Typer(
 app.add_typer(import_commands.app)
 app.command()(verify_command.verify)
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="The profile to write, as my-gpu.yaml.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Profile to write, such as my-gpu.yaml.")]
 
 
 AcceptDrift = Annotated[
     bool,
     typer.Option(
-        "--accept-drift", help="Write a profile although the machine was busy or not steady."
+        "--accept-drift", help="Write a profile even if the machine was busy or unsteady."
     ),
 ]
 
@@ -68,16 +68,17 @@ def run(
         typer.Option(help="bf16, fp16, fp32, fp8, int8, int8-weights, int4-weights; repeat."),
     ] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Such as 3min; default: 13min on CUDA, 230s on a CPU.")
+        str | None,
+        typer.Option(help="Time to spend, such as 3min; default: 13min on CUDA, 230s on a CPU."),
     ] = None,
     measurements: Annotated[
-        Path | None, typer.Option(help="The table to write; default: the profile's name, as .csv.")
+        Path | None, typer.Option(help="Table to write; default: the profile's name, with .csv.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Continue the table that is there.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue an existing table.")] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
     kernels: Annotated[
         Literal["torch", "vllm"],
-        typer.Option(help="Whose kernels: PyTorch's, or an engine's (CPU, --models only)."),
+        typer.Option(help="Kernels to measure: PyTorch's, or an engine's (CPU, --models only)."),
     ] = "torch",
     only: Annotated[
         list[str] | None,
@@ -125,7 +126,9 @@ def run(
 
 @app.command()
 def fit(
-    measurements: Annotated[Path, typer.Argument(help="A table that run has written.")],
+    measurements: Annotated[
+        Path, typer.Argument(help="Table written by `infersim calibrate run`.")
+    ],
     out: Out = Path("my-gpu.yaml"),
     accept_drift: AcceptDrift = False,
 ) -> None:

@@ -22,10 +22,10 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 
 @app.command()
 def aiconfigurator(
-    system: Annotated[str, typer.Option(help="GPU as the tables name it, such as h100_sxm.")],
+    system: Annotated[str, typer.Option(help="Name of the GPU in the tables, such as h100_sxm.")],
     framework: Annotated[str, typer.Option(help="vllm, trtllm or sglang.")] = "vllm",
     version: Annotated[
-        str | None, typer.Option(help="Of the framework; default: the newest.")
+        str | None, typer.Option(help="Version of the framework; default: the newest.")
     ] = None,
     path: Annotated[
         Path | None, typer.Option(help="Folder of the tables; default: the installed package's.")
@@ -35,7 +35,7 @@ def aiconfigurator(
         typer.Option("--out", "-o", help="File to write; default: GPU-FRAMEWORK.yaml or .json."),
     ] = None,
     bare: Annotated[
-        bool, typer.Option("--bare", help="The profile alone, in JSON, as in the catalogue.")
+        bool, typer.Option("--bare", help="Write only the profile, as JSON, as in the catalogue.")
     ] = False,
     force: Force = False,
 ) -> None:

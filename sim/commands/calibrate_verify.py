@@ -45,7 +45,9 @@ def verify(
     ] = None,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="Folder of all results; continued if it has some."),
+        typer.Option(
+            "-o", "--output", help="Folder for all results; continued if it already has some."
+        ),
     ] = Path("verification"),
     precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
     traces: Names = "burst,closed,poisson",
@@ -63,10 +65,10 @@ def verify(
         ),
     ] = None,
     run_time: Annotated[
-        str | None, typer.Option(help="About how long one run takes; default: at most 20s.")
+        str | None, typer.Option(help="Approximate length of one run; default: at most 20s.")
     ] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Of one calibration; default: at most 45s.")
+        str | None, typer.Option(help="Time for one calibration; default: at most 45s.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
@@ -74,8 +76,8 @@ def verify(
         bool,
         typer.Option(
             "--cpu-time",
-            help="Time the engine by the processor time of its one thread, where other programs "
-            "use the machine.",
+            help="Time the engine by the CPU time of its single thread, for machines that are also "
+            "busy with other work.",
         ),
     ] = False,
     as_json: AsJson = False,

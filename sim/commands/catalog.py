@@ -97,7 +97,10 @@ def _kinds(name: str) -> list[Kind]:
 
 def explain_scenario(
     key: Annotated[
-        str | None, typer.Argument(help="Such as workload.arrivals or max_num_seqs; else all.")
+        str | None,
+        typer.Argument(
+            help="Key to explain, such as workload.arrivals or max_num_seqs; default: all."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.answer import deliver, free_directory
 from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Report
 
@@ -34,7 +34,5 @@ def claims(
         directory = free_directory(output, "claims")
         with progress("claims") as tell:
             answer = check_claims(found, local(jobs), tell)
-        save(answer, directory)
-        page = page_writer("claims", report)
-        present(answer, directory, view=claims_view, write_page=page, as_json=as_json)
+        deliver(answer, directory, claims_view, page="claims", report=report, as_json=as_json)
     raise typer.Exit(1 if answer["unexpected"] else 0)

@@ -48,7 +48,7 @@ def compare(
         ),
     ] = [],
     repetitions: Annotated[
-        int | None, typer.Option(help="Runs of each variant under other seeds; else 5.")
+        int | None, typer.Option(help="Runs of each variant, each with its own seed; default: 5.")
     ] = None,
     overrides: Overrides = [],
     price: Prices = [],

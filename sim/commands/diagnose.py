@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.answer import deliver, free_directory
 from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
 from sim.errors import UsageError
@@ -15,7 +15,7 @@ from sim.errors import UsageError
 
 def diagnose(
     asked: Annotated[
-        Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario, or the directory of a run.")
+        Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario, or a run directory.")
     ],
     overrides: Overrides = [],
     jobs: Jobs = -1,
@@ -37,16 +37,15 @@ def diagnose(
         directory = free_directory(output, f"{loaded.name}-diagnose")
         with progress("runs") as tell:
             found = run(loaded, local(jobs), target=str(file), given=overrides, tell=tell)
-        answer = document(found)
-        save(answer, directory, loaded)
-        page = page_writer("diagnose", report)
-        present(
-            answer,
+        deliver(
+            document(found),
             directory,
-            view=diagnose_view,
-            advice=advice_view,
-            write_page=page,
+            diagnose_view,
+            page="diagnose",
+            report=report,
             as_json=as_json,
+            scenario=loaded,
+            advice=advice_view,
         )
 
 

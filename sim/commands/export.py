@@ -35,8 +35,8 @@ def export(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Run directories; a sweep takes several. For png also the directory of another "
-            "result, or a page.",
+            help="Run directories; vllm-sweep takes several. For png, also the directory of "
+            "any other result, or a page.",
         ),
     ],
     to: Annotated[
@@ -44,21 +44,25 @@ def export(
         typer.Option(
             "--to",
             help="perfetto: a trace for ui.perfetto.dev. vllm-bench: what `vllm bench serve "
-            "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables. "
-            "png: a picture of each figure of its page, drawn by a Chromium that is installed.",
+            "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables."
+            " png: a picture of each figure on the page, drawn by an installed Chromium.",
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File or folder; else in the run directory."),
+        typer.Option(
+            "-o", "--output", help="File or folder to write; default: in the run directory."
+        ),
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(metavar="START:END", help="Only this stretch, in seconds or with units."),
+        typer.Option(
+            metavar="START:END", help="Export only this part of the run, in seconds or with units."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no text.")
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
 ) -> None:
     """Write a run, simulated or observed, in a format that other programs read."""

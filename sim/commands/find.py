@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.answer import free_directory, page_writer, present, save, telling
+from sim.commands.answer import deliver, free_directory, telling
 from sim.commands.exits import plain_errors
 from sim.commands.options import (
     AnswerOutput,
@@ -20,6 +20,7 @@ from sim.commands.options import (
     Prices,
     Report,
     ScaleTrace,
+    check_jobs,
 )
 from sim.commands.refused import explained
 from sim.errors import UsageError
@@ -38,7 +39,10 @@ def find(
     price: Prices = [],
     prices: PriceFile = None,
     tolerance: Annotated[
-        float, typer.Option(help="How close the load that holds is to one that fails.")
+        float,
+        typer.Option(
+            help="How close together the highest load that holds and the lowest that fails must be."
+        ),
     ] = 0.02,
     scale: ScaleTrace = "compress",
     jobs: Jobs = -1,
@@ -54,8 +58,7 @@ def find(
         from sim.scenario.given_prices import with_prices
         from sim.terminal.find import find_view
 
-        if jobs == 0 or jobs < -1:
-            raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
+        check_jobs(jobs)
         if not 0.001 <= tolerance <= 0.5:
             raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = load_scenario(scenario, overrides)
@@ -71,10 +74,7 @@ def find(
                 jobs=jobs,
                 progress=told.count,
             )
-        page = page_writer("find", report)
-        answer = document(found)
-        save(answer, directory)
-        present(answer, directory, view=find_view, write_page=page, as_json=as_json)
+        deliver(document(found), directory, find_view, page="find", report=report, as_json=as_json)
 
 
 def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:

@@ -36,7 +36,7 @@ progress) -> Observed``. It is imported when its engine is asked for."""
 
 Engine = Annotated[
     Literal["reference", "vllm", "transformers", "transformers-by-request"],
-    typer.Option(help="The engine that serves: infersim's own, or one installed here."),
+    typer.Option(help="Engine to run: infersim's own, or one installed here."),
 ]
 PROOFS = "fp64"
 """A precision for comparing arithmetic, which scenarios do not have."""
@@ -59,7 +59,7 @@ Recorded = Annotated[
 RecordedEntry = Annotated[
     int | None,
     typer.Option(
-        "--entry", help="With --from: which of several results, from 1; default: the last."
+        "--entry", help="With --from: which of several results to read, from 1; default: the last."
     ),
 ]
 RecordedModel = Annotated[
@@ -150,7 +150,7 @@ def observe(
 
 explain = typer.Typer(
     name="explain",
-    help="What the keys of a scenario mean, and what a forward pass does.",
+    help="Explain the keys of a scenario, or what a forward pass does.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -168,7 +168,9 @@ def batching(
         str, typer.Argument(help="Catalogue name, or path of a config.json.")
     ] = "llama-3.2-1b",
     requests: Annotated[int, typer.Option(min=2, max=64, help="Requests in the batch.")] = 4,
-    context: Annotated[int, typer.Option(min=1, max=4096, help="Tokens each one has.")] = 64,
+    context: Annotated[
+        int, typer.Option(min=1, max=4096, help="Context of each request, in tokens.")
+    ] = 64,
     device: Device = "cpu",
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp32 or fp64.")] = "fp32",
     threads: Threads = None,

@@ -7,37 +7,45 @@ from typing import Annotated, Literal
 
 import typer
 
+from sim.errors import UsageError
+
 Overrides = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, such as a.b.0.c=value."),
 ]
 Prices = Annotated[
     list[str],
-    typer.Option("--price", metavar="GPU=USD", help="Your price of a GPU hour, as h100-sxm=2.40."),
+    typer.Option(
+        "--price", metavar="GPU=USD", help="Your price for a GPU hour, such as h100-sxm=2.40."
+    ),
 ]
 PriceFile = Annotated[
     Path | None,
     typer.Option("--prices", metavar="FILE", help="Your prices: YAML (gpu: usd) or CSV (gpu,usd)."),
 ]
-Seed = Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")]
-Jobs = Annotated[
-    int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
-]
+Seed = Annotated[int | None, typer.Option(help="Random seed; default: the scenario's.")]
+Jobs = Annotated[int, typer.Option(help="Processes that simulate in parallel; -1: one per core.")]
 RunOutput = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
+    typer.Option("-o", "--output", help="Run directory; default: runs/<time>-<name>-<id>."),
 ]
 AnswerOutput = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-<command>-<id>."),
+    typer.Option("-o", "--output", help="Directory; default: runs/<time>-<name>-<command>-<id>."),
 ]
 ScaleTrace = Annotated[
     Literal["compress", "overlay"],
     typer.Option(
         "--scale",
-        help="How a trace gets another load: compress its time (denser, shorter bursts), or "
+        help="How the load of a trace is changed: compress its time (denser, shorter bursts), or "
         "overlay copies of it (more users).",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, no table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Report = Annotated[bool, typer.Option(help="Write report.html.")]
+
+
+def check_jobs(jobs: int) -> None:
+    """UsageError for a number of processes that there cannot be."""
+    if jobs == 0 or jobs < -1:
+        raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sim.commands.answer import free_directory, page_writer, present, save, telling
+from sim.commands.answer import deliver, free_directory, telling
 from sim.commands.exits import plain_errors
 from sim.commands.options import (
     AnswerOutput,
@@ -18,6 +18,7 @@ from sim.commands.options import (
     Prices,
     Report,
     ScaleTrace,
+    check_jobs,
 )
 from sim.commands.refused import explained
 from sim.errors import UsageError
@@ -37,15 +38,15 @@ def plan(
     gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")],
     tensor_parallel: Annotated[
         str | None,
-        typer.Option(help="GPUs of one replica, separated by commas; else 1,2,4,8."),
+        typer.Option(help="GPUs per replica, separated by commas; default: 1,2,4,8."),
     ] = None,
     pipeline_parallel: Annotated[
         str | None,
-        typer.Option(help="Stages of consecutive layers, such as 1,2,4; else the scenario's."),
+        typer.Option(help="Stages of consecutive layers, such as 1,2,4; default: the scenario's."),
     ] = None,
     data_parallel: Annotated[
         str | None,
-        typer.Option(help="Ranks that share experts, such as 1,8; else the scenario's."),
+        typer.Option(help="Ranks that share the experts, such as 1,8; default: the scenario's."),
     ] = None,
     expert_parallel: Annotated[
         str | None,
@@ -60,21 +61,23 @@ def plan(
     ] = 0.2,
     precision: Annotated[
         str | None,
-        typer.Option(help="Precisions to choose from, such as fp8,bf16; else the scenario's."),
+        typer.Option(help="Precisions to choose from, such as fp8,bf16; default: the scenario's."),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many fleets are ranked.")] = 5,
+    top: Annotated[int, typer.Option(help="Number of fleets to rank.")] = 5,
     constraint: Annotated[
         str | None,
         typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
     ] = None,
     survive: Annotated[
         int,
-        typer.Option(help="Replicas that may fail: the others hold the rate (N+1: 1)."),
+        typer.Option(
+            help="Number of replicas that may fail while the rest still hold the rate (N+1: 1)."
+        ),
     ] = 0,
     disaggregate: Annotated[
         bool,
         typer.Option(
-            "--disaggregate", help="Fleets that prefill and decode apart: how many of each."
+            "--disaggregate", help="Plan separate prefill and decode replicas: how many of each."
         ),
     ] = False,
     overrides: Overrides = [],
@@ -96,8 +99,7 @@ def plan(
         from sim.terminal.plan import plan_view
         from sim.terminal.split import split_view
 
-        if jobs == 0 or jobs < -1:
-            raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
+        check_jobs(jobs)
         loaded = load_scenario(scenario, overrides)
         choices = Choices(
             gpus, tensor_parallel, precision, data_parallel, expert_parallel, pipeline_parallel
@@ -111,9 +113,7 @@ def plan(
             with explained(loaded, directory if report else None), telling("plan") as told:
                 split = choose_split(loaded, asked, jobs=jobs, tell=told.say, progress=told.count)
             answer = split_document(split, file=str(scenario), given=overrides)
-            save(answer, directory)
-            drawn = page_writer("split", report)
-            present(answer, directory, view=split_view, write_page=drawn, as_json=as_json)
+            deliver(answer, directory, split_view, page="split", report=report, as_json=as_json)
             return
         question = _question(
             loaded,
@@ -129,9 +129,7 @@ def plan(
         with explained(loaded, directory if report else None), telling("plan") as told:
             plan = choose(loaded, question, jobs=jobs, tell=told.say, progress=told.count)
         found = document(plan, file=str(scenario), given=overrides)
-        page = page_writer("plan", report)
-        save(found, directory)
-        present(found, directory, view=plan_view, write_page=page, as_json=as_json)
+        deliver(found, directory, plan_view, page="plan", report=report, as_json=as_json)
 
 
 class Choices(NamedTuple):

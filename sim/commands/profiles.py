@@ -26,7 +26,10 @@ __all__ = ["app", "diff", "explain", "observe", "report"]
 
 Profiled = Annotated[str, typer.Argument(help="A GPU file with a profile, or a catalogue name.")]
 Framework = Annotated[
-    str, typer.Option(help="Whose kernels, where a catalogue name does not say (h100-sxm.sglang).")
+    str,
+    typer.Option(
+        help="Framework whose kernels to use, unless the name includes it (h100-sxm.sglang)."
+    ),
 ]
 
 
@@ -35,10 +38,13 @@ def report(
     profile: Profiled,
     framework: Framework = "vllm",
     measurements: Annotated[
-        Path | None, typer.Option(help="What was fitted; else the CSV file next to the profile.")
+        Path | None,
+        typer.Option(
+            help="Measurements the profile was fitted to; default: the CSV file next to it."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page; else NAME.html.")
+        Path | None, typer.Option("-o", "--output", help="Page to write; default: NAME.html.")
     ] = None,
     page: Annotated[
         bool, typer.Option("--page/--no-page", " /--no-report", help="Write a page.")

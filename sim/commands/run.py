@@ -45,7 +45,7 @@ def run(
     check: Annotated[bool, typer.Option("--check", help=CHECKS)] = False,
     report: Report = True,
     keep: Annotated[
-        bool, typer.Option("--save/--no-save", help="Write a run directory, or nothing at all.")
+        bool, typer.Option("--save/--no-save", help="Write a run directory, or write nothing.")
     ] = True,
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""

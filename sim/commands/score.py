@@ -16,6 +16,7 @@ from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson, Jobs
 from sim.commands.output import made
 from sim.errors import InfersimError
+from sim.results.whole_file import write_text
 
 
 def score(
@@ -25,7 +26,7 @@ def score(
     ],
     as_json: AsJson = False,
     page: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a page of Markdown too.")
+        Path | None, typer.Option("-o", "--output", help="Also write a Markdown page.")
     ] = None,
     learn_bands: Annotated[
         Path | None,
@@ -43,14 +44,19 @@ def score(
     jobs: Jobs = -1,
     model: Annotated[
         str | None,
-        typer.Option(help="Of a log that does not say it: catalogue name, or a config.json."),
+        typer.Option(
+            help="Model of a log that does not name one: catalogue name, or a config.json."
+        ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="Of a log that does not say it: catalogue name, or a file.")
+        str | None,
+        typer.Option(help="GPU of a log that does not name one: catalogue name, or a file."),
     ] = None,
     blocks: Annotated[
         int | None,
-        typer.Option("--num-gpu-blocks", min=1, help="KV blocks of a log that does not say them."),
+        typer.Option(
+            "--num-gpu-blocks", min=1, help="KV blocks of a log that does not give their number."
+        ),
     ] = None,
 ) -> None:
     """Predict every row of tables of measurements, and say how far off the predictions are."""
@@ -97,6 +103,6 @@ def _write_figures(path: Path, document: dict[str, Any]) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
     except OSError as error:
         raise InfersimError(f"{path}: cannot be written ({error.strerror})") from None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import free_directory, page_writer, present, save
+from sim.commands.answer import deliver, free_directory
 from sim.commands.exits import plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report, ScaleTrace
 
@@ -16,7 +16,11 @@ def sensitivity(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     ranges: Annotated[
         list[str],
-        typer.Option("--range", metavar="NAME=LOW:HIGH", help="Factors of an input; repeat."),
+        typer.Option(
+            "--range",
+            metavar="NAME=LOW:HIGH",
+            help="Range of factors for an input; repeat for more.",
+        ),
     ] = [],
     overrides: Overrides = [],
     scale: ScaleTrace = "compress",
@@ -40,7 +44,12 @@ def sensitivity(
         wanted = read_ranges(ranges)
         with progress("runs") as tell:
             found = run(loaded, local(jobs), ranges=wanted, scale=scale, tell=tell)
-        answer = document(found)
-        save(answer, directory, loaded)
-        page = page_writer("sensitivity", report)
-        present(answer, directory, view=sensitivity_view, write_page=page, as_json=as_json)
+        deliver(
+            document(found),
+            directory,
+            sensitivity_view,
+            page="sensitivity",
+            report=report,
+            as_json=as_json,
+            scenario=loaded,
+        )

@@ -22,24 +22,28 @@ from sim.errors import UsageError
 if TYPE_CHECKING:
     from sim.serve.service import Service
 
-Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0: one that is free.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 picks a free one.")]
 
 
 def serve(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     port: Port = 8000,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine: 0.0.0.0.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 also accepts other machines.")
     ] = "127.0.0.1",
     speed: Annotated[
-        float, typer.Option(min=0.001, max=1000.0, help="Simulated seconds a second.")
+        float,
+        typer.Option(min=0.001, max=1000.0, help="Simulated seconds per second of real time."),
     ] = 1.0,
     served_model_name: Annotated[
-        str | None, typer.Option(help="What clients call the model; else its name.")
+        str | None, typer.Option(help="Model name that clients use; default: the model's own.")
     ] = None,
     max_waiting: Annotated[
         int | None,
-        typer.Option(min=0, help="Requests that may wait; more get status 429. Default: any."),
+        typer.Option(
+            min=0,
+            help="Most requests that may wait; further ones get status 429. Default: no limit.",
+        ),
     ] = None,
     control: Annotated[
         bool, typer.Option("--control", help="Let clients scale, drain and fail replicas.")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sim.planning.sweep.sweep import Sweep
 
 Where = Annotated[
-    Literal["local", "dask"], typer.Option("--executor", help="Here, or on a Dask cluster.")
+    Literal["local", "dask"],
+    typer.Option("--executor", help="Where to simulate: on this machine, or on a Dask cluster."),
 ]
 Address = Annotated[
     str | None, typer.Option(help="Scheduler of the Dask cluster, such as tcp://10.0.0.1:8786.")
@@ -51,7 +52,7 @@ def sweep(
     where: Where = "local",
     address: Address = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on with a sweep that was cut short.")
+        Path | None, typer.Option(metavar="DIR", help="Continue an interrupted sweep.")
     ] = None,
     output: AnswerOutput = None,
     as_json: AsJson = False,
@@ -101,7 +102,7 @@ def _tell(text: str) -> None:
 def _asked(
     scenario: Path | None, swept: list[str], overrides: list[str], resume: Path | None
 ) -> Sweep:
-    """What is to be swept: as it was given, or as the directory to resume has it."""
+    """The sweep to run: as given, or as stored in the directory to resume."""
     from sim.planning.points.grid import read_axes
     from sim.planning.sweep.sweep import Sweep, begun_in
     from sim.scenario import load_scenario

@@ -21,7 +21,9 @@ app = typer.Typer(
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace, in any format that scenarios replay.")]
 PlainFile = Annotated[Path, typer.Argument(help="The CSV file to write.")]
-Format = Annotated[str, typer.Option("--format", help="How to read it; auto: by its columns.")]
+Format = Annotated[
+    str, typer.Option("--format", help="Format of the trace; auto: recognised by its columns.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 Seed = Annotated[int, typer.Option(min=0, help="Selects the random draws.")]
 
@@ -60,7 +62,8 @@ def trace_sample(
     file: TraceFile,
     output: PlainFile,
     requests: Annotated[
-        int | None, typer.Option(min=1, help="So many consecutive requests, from a random place.")
+        int | None,
+        typer.Option(min=1, help="Number of consecutive requests to keep, from a random place."),
     ] = None,
     thin: Annotated[
         float | None, typer.Option(help="Instead: keep each request with this probability.")
@@ -98,7 +101,8 @@ def trace_scale(
     overlay: Annotated[
         str | None,
         typer.Option(
-            metavar="N", help="So many copies at once, evenly shifted: N times the users."
+            metavar="N",
+            help="Number of overlaid copies, evenly shifted in time: N times the users.",
         ),
     ] = None,
     time_scale: Annotated[

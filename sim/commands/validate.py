@@ -33,8 +33,8 @@ Paths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN [SCENARIO]",
-        help="Directory of an observed run, and what to predict it with; else its own scenario. "
-        "With --fit-engine: any number of runs.",
+        help="Directory of an observed run, and the scenario to predict it with; default: its own."
+        " With --fit-engine: any number of runs.",
     ),
 ]
 
@@ -46,11 +46,12 @@ def validate_run(
         str | None, typer.Option(help="Profile of the device, or a catalogue name.")
     ] = None,
     repeat: Annotated[
-        list[Path], typer.Option(metavar="RUN", help="The same traffic observed again; repeat.")
+        list[Path],
+        typer.Option(metavar="RUN", help="Another run of the same traffic; repeat for more."),
     ] = [],
     fit_engine: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Fit an engine to the runs and write it, nothing else."),
+        typer.Option(metavar="FILE", help="Only fit an engine to the runs, and write it."),
     ] = None,
     fit_kernels: Annotated[
         bool,
@@ -65,12 +66,14 @@ def validate_run(
         typer.Option(
             metavar="PERCENT",
             min=0.0,
-            help="Exit with 99 if mean TTFT, mean TPOT or output throughput is off by more.",
+            help="Exit with 99 if mean TTFT, mean TPOT or output throughput is off by more "
+            "than this.",
         ),
     ] = None,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page; else validation-<time>.html.")
+        Path | None,
+        typer.Option("-o", "--output", help="Page to write; default: validation-<time>.html."),
     ] = None,
     page: Annotated[
         bool, typer.Option("--page/--no-page", " /--no-report", help="Write a page.")
@@ -80,7 +83,7 @@ def validate_run(
         typer.Option(
             "--corrected-engine",
             metavar="FILE",
-            help="Where the engine with the advised changes goes; else next to the page.",
+            help="Where to write the engine with the advised changes; default: next to the page.",
         ),
     ] = None,
 ) -> None:
@@ -109,7 +112,7 @@ def validate_run(
 
 
 def _told_by_requests(runs: Sequence[Path], repeat: Sequence[Path], kernels: bool) -> bool:
-    """Whether an engine is to be made from the requests of one run, for want of iterations."""
+    """Whether to fit an engine to the requests of a single run that has no iterations."""
     from calibrate.validation.observed import ITERATIONS
 
     alone = len(runs) == 1 and not repeat and not kernels

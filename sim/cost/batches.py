@@ -115,8 +115,8 @@ class Batches:
         return self.sequences + self.prompt_tokens
 
     def everyone(self, ranks: int, drafts: Counts) -> Counts:
-        """Tokens of all data ranks in a pass, of this one with so many ``drafts``; as many on each,
-        where it is not known."""
+        """Tokens of all data ranks in a pass, of this one with that many ``drafts``; as many on
+        each, where it is not known."""
         own = self.tokens + drafts
         if self.others is None:
             found: Counts = own * ranks
@@ -171,7 +171,7 @@ def _seen_in(batches: Sequence[Batch]) -> tuple[Floats, ...]:
 
 class Ran(NamedTuple):
     """One ``operator`` in many batches: its amounts are of one pass, of each pass that differs, and
-    each of those ran so many ``times``."""
+    each of those ran that many ``times``."""
 
     by: By
     operator: Operator

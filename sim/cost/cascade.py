@@ -24,7 +24,7 @@ TILE = 128
 
 @dataclass(frozen=True, slots=True)
 class CascadeRule:
-    """When reading a prefix once is taken to be faster, for so many heads of one GPU and its
+    """When reading a prefix once is taken to be faster, for that many heads of one GPU and its
     ``sms``."""
 
     query_heads: int

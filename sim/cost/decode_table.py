@@ -28,7 +28,7 @@ FIRST = 64
 
 MANY = 4096
 """Batch sizes up to which all are tabulated; of larger ones those that are asked for. No engine
-runs so many sequences, but a roofline may ask for them."""
+runs that many sequences, but a roofline may ask for them."""
 
 
 class DecodeKernel(Protocol):

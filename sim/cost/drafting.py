@@ -53,15 +53,15 @@ class Drafting:
         self._launches = own.engine.launch_time(layers, prompts=False)
 
     def launches(self, drafts: int) -> float:
-        """What the host takes to launch the passes for so many ``drafts`` of each sequence."""
+        """What the host takes to launch the passes for that many ``drafts`` of each sequence."""
         return self._launches * max(1, drafts)
 
     def seconds(
         self, tokens: int, sequences: int, drafts: int, others: tuple[int, int] | None = None
     ) -> float:
-        """Kernels but attention that make so many ``drafts`` of each of ``sequences``, after a pass
-        over ``tokens`` of them, prompts included; on a data rank, while the ``others`` have so many
-        tokens and sequences (None: as many each)."""
+        """Kernels but attention that make this many ``drafts`` of each of ``sequences``, after a
+        pass over ``tokens`` of them, prompts included; on a data rank, while the ``others`` have
+        that many tokens and sequences (None: as many each)."""
         if self._attention is None:
             return 0.0
         if tokens >= len(self._token_seconds):
@@ -121,7 +121,7 @@ class Drafting:
     def operators(
         self, batches: Batches, prefills: Prefills, checked: Counts, drafts: Counts
     ) -> list[tuple[By, Operator]]:
-        """What follows a pass of each of ``batches``, of which so many drafts were ``checked`` of
+        """What follows a pass of each of ``batches``, of which that many drafts were ``checked`` of
         each sequence, by what it depends on; ``prefills`` are the target's, by whose arithmetic
         those of the drafter are judged."""
         if self._attention is None:
@@ -150,7 +150,7 @@ class Drafting:
 
 
 def often(operator: Operator, times: Counts) -> Operator:
-    """The same so many times over, in each pass."""
+    """The same that many times over, in each pass."""
     factor = times.astype(np.float64)
     more = operator.slowed(factor)
     return more._replace(flops=more.flops * factor, bytes=more.bytes * factor)

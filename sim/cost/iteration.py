@@ -75,8 +75,8 @@ class IterationTimes(Timer):
         self._prefix_seconds: dict[int, float] = {}  # of reading them, by queries
 
     def among(self, others: int, requests: int = 0) -> Self:
-        """The times of one data rank while the others have so many tokens in the pass together, and
-        so many ``requests`` that a drafter goes over.
+        """The times of one data rank while the others have that many tokens in the pass together,
+        and that many ``requests`` that a drafter goes over.
 
         Without, each is taken to have as many as the one asked for."""
         key = (others, requests if self._drafting is not None else 0)
@@ -91,7 +91,7 @@ class IterationTimes(Timer):
         return found
 
     def drafting(self, checked: int, drafted: int) -> Self:
-        """The times while so many drafts of each sequence are checked, and so many are made.
+        """The times while that many drafts of each sequence are checked, and that many are made.
 
         Without, the number is that for a batch of its size."""
         found = self._with_drafts.get((checked, drafted))
@@ -102,7 +102,7 @@ class IterationTimes(Timer):
         return found
 
     def read_once(self, common: int, requests: int, *, prompts: bool) -> int:
-        """As the engine's rule has it."""
+        """Tokens of a shared prefix that are read once, by the engine's rule."""
         rule = self._cascade
         return common if rule is not None and rule.pays(common, requests, prompts=prompts) else 0
 
@@ -120,7 +120,7 @@ class IterationTimes(Timer):
         return found
 
     def _of_prefix(self, queries: int) -> float:
-        """Seconds of the attention of so many ``queries`` to the tokens that are read once."""
+        """Seconds of the attention of that many ``queries`` to the tokens that are read once."""
         seconds = self._prefix_seconds.get(queries)
         if seconds is None:
             prompt = Part(queries, self._prefix)
@@ -130,7 +130,7 @@ class IterationTimes(Timer):
         return seconds
 
     def _drafts_of(self, requests: int) -> tuple[int, int]:
-        """Drafts that are checked of each sequence, and made, in a pass over so many requests."""
+        """Drafts that are checked of each sequence, and made, in a pass over that many requests."""
         if self._drafts is not None:
             return self._drafts
         assert self._speculation is not None
@@ -182,7 +182,7 @@ class IterationTimes(Timer):
 
     def _seen(self, sequences: int, checked: int, drafted: int) -> list[Indexed]:
         """Decode attention as lines in what is seen of all of a context, and of each window, while
-        so many drafts are checked and made."""
+        that many drafts are checked and made."""
         key = (sequences, checked, drafted)
         try:
             return self._seen_lines[key]
@@ -201,7 +201,7 @@ class IterationTimes(Timer):
         admitted: int,
         seen: tuple[int, ...],
     ) -> tuple[float, float, float]:
-        """``iteration`` of sequences that see so many tokens through each window."""
+        """``iteration`` of sequences that see this many tokens through each window."""
         return self.iteration(sequences, context, parts, admitted, seen)
 
     def iteration(
@@ -310,7 +310,7 @@ class IterationTimes(Timer):
         seen: tuple[int, ...],
         drafts: tuple[int, int] = (0, 0),
     ) -> float:
-        """Seconds of decode attention in the layers that have a window, while so many ``drafts``
+        """Seconds of decode attention in the layers that have a window, while that many ``drafts``
         are checked and made."""
         seconds = 0.0
         tokens = seen or seen_by_equals(self._windows, sequences, context).tokens
@@ -328,7 +328,7 @@ class IterationTimes(Timer):
         return seconds if self._ranks == 1 else seconds + self._kernels_of_all(tokens)
 
     def _kernels_of_all(self, tokens: int) -> float:
-        """Seconds of what data ranks do together while this one has so many ``tokens``."""
+        """Seconds of what data ranks do together while this one has that many ``tokens``."""
         everyone = tokens * self._ranks if self._others is None else tokens + self._others
         if everyone >= len(self._all_seconds):
             self._all_seconds[:] = tabulated(self.by_size.of_all_ranks, everyone, 0.0)

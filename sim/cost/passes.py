@@ -24,7 +24,7 @@ from sim.specs.window import Window
 
 
 class TimedGroup(NamedTuple):
-    """What predicts a group of so many ``layers``."""
+    """What predicts a group of that many ``layers``."""
 
     layers: int
     attention: AttentionPart

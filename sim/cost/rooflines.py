@@ -100,8 +100,8 @@ class Rooflines:
     def grouped(
         self, name: str, times: int, matrices: Amount, m: Amount, k: float, n: float
     ) -> Operator:
-        """(m x k), each row by one of so many ``matrices`` of experts, (k x n): always by the data
-        sheet, since no profile has it."""
+        """(m x k), each row by one of that many ``matrices`` of experts, (k x n): always by the
+        data sheet, since no profile has it."""
         operator = self._gemm(name, times, m, k, n, self._products["experts"], matrices)
         return operator._replace(error=EXPERTS_ERROR)
 

@@ -138,7 +138,7 @@ def label(maker: Mapping[str, str] | None) -> str | None:
 
 
 def _setup(source: ExportSource, requests: SeenRequest) -> dict[str, Any]:
-    """What was asked of whom."""
+    """The settings of the benchmark: what was sent, and to which server."""
     model = source.summary["infersim"]["model"]
     rate, burstiness, concurrency = _arrivals(source, requests)
     maker = simulated_by(source)

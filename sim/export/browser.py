@@ -98,7 +98,7 @@ class Browser:
         return tab
 
     def ask(self, method: str, given: Mapping[str, Any], session: str = "") -> Mapping[str, Any]:
-        """The answer to one command; what else is said meanwhile is kept in ``events``."""
+        """The answer to one command; events that arrive meanwhile are kept in ``events``."""
         self._number += 1
         said = {"id": self._number, "method": method, "params": dict(given)}
         said |= {"sessionId": session} if session else {}

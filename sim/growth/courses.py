@@ -40,8 +40,8 @@ class DraftCourse:
         self._follow(reached, int(reached.searchsorted(lacks)) + 1, 0, 0)
 
     def turn(self, done: int, drafts: int) -> int:
-        """From now on, ``done`` iterations after it began, it is laid anew for so many ``drafts``;
-        returns the tokens that it has by now."""
+        """From now on, ``done`` iterations after it began, it is laid anew for that many
+        ``drafts``; returns the tokens that it has by now."""
         at, self.drafts = done - self.since, drafts
         if at:
             self.before, self.since = int(self.gained[at - 1]), done
@@ -95,8 +95,8 @@ class DraftCourses:
         return self.speculation.length_of(self.drafts)
 
     def begin(self, request: Request, drafts: int | None = None) -> DraftCourse:
-        """The course of ``request``, which joins a batch and lacks at least one token, for so many
-        ``drafts`` (None: as at present)."""
+        """The course of ``request``, which joins a batch and lacks at least one token, for that
+        many ``drafts`` (None: as at present)."""
         lacks = request.output_tokens - request.generated
         past = self._past.get(request, 0)
         drawn = self._generator(request.id).random(past + lacks)
@@ -106,8 +106,8 @@ class DraftCourses:
         return course
 
     def turn(self, members: Sequence[tuple[Request, int]]) -> None:
-        """Lay the courses of ``members`` anew, so many iterations after each began, when the number
-        of drafts has changed."""
+        """Lay the courses of ``members`` anew, that many iterations after each began, when the
+        number of drafts has changed."""
         turned = [(self._now[request], done) for request, done in members]
         held = [course.turn(done, self.drafts) for course, done in turned]
         rests = [course.lacks - now for (course, _), now in zip(turned, held, strict=True)]
@@ -127,7 +127,7 @@ class DraftCourses:
             course._follow(reached[start : end + 1], end - start + 1, past, now)
 
     def end(self, request: Request, iterations: int) -> None:
-        """``request`` leaves its batch after so many of them."""
+        """``request`` leaves its batch after that many iterations."""
         course = self._now.pop(request)
         if iterations < course.last:
             self._past[request] = self._past.get(request, 0) + iterations
@@ -178,13 +178,13 @@ class Upcoming:
         return found
 
     def gains(self, now: int, iterations: int) -> Counts:
-        """By how much the sum has grown after each of the next so many."""
+        """By how much the sum has grown after each of the next that many."""
         place = now - self._base
         found: Counts = self._sums[place + 1 : place + iterations + 1] - self._sums[place]
         return found
 
     def gain(self, now: int, iterations: int) -> int:
-        """By how much the sum grows in the next so many."""
+        """By how much the sum grows in the next that many."""
         place = now - self._base
         if place + iterations >= len(self._sums):  # long after the last course
             place, _ = self._move(now, iterations + 1)
@@ -193,7 +193,7 @@ class Upcoming:
         return found
 
     def within(self, now: int, iterations: int, limit: int) -> int:
-        """How many of the next so many iterations let a sum that never falls grow by at most
+        """How many of the next that many iterations let a sum that never falls grow by at most
         ``limit``."""
         place, sums = now - self._base, self._sums
         most = int(sums[place]) + limit

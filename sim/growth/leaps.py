@@ -144,8 +144,8 @@ class Leaps:
         return found
 
     def gained(self, sequences: Numbers | None = None) -> Numbers:
-        """Tokens that are filled, or that so many ``sequences`` hold, in the last iteration of each
-        plan more than in the first; evenly in between."""
+        """Tokens that are filled, or that this many ``sequences`` hold, in the last iteration of
+        each plan more than in the first; evenly in between."""
         each = self.filling if sequences is None else sequences
         if sequences is not None and self.delivered is not None:
             each = self.delivered / self.times
@@ -153,8 +153,8 @@ class Leaps:
         return found
 
     def seen(self, growing: Numbers) -> Numbers:
-        """What sequences see in the last iteration of each plan more than in the first, if so many
-        of them see each token more that they get."""
+        """What sequences see in the last iteration of each plan more than in the first, if that
+        many of them see each token more that they get."""
         each = growing
         if self.delivered is not None:
             each = growing * (self.delivered / (np.maximum(self.sequences, 1) * self.times))

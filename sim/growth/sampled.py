@@ -75,7 +75,7 @@ class Sampled(Steady):
         return self.courses.speculation.slots_of(self.courses.drafts)
 
     def redraft(self, drafts: int) -> None:
-        """So many drafts of each member are checked in an iteration from now on."""
+        """From now on each iteration checks this number of drafts per member."""
         self.courses.drafts = drafts
         self._ahead.clear()
         now, courses = self.iteration, self.courses
@@ -115,26 +115,26 @@ class Sampled(Steady):
         return found
 
     def gained_after(self, request: Request, iterations: int) -> int:
-        """Tokens that a member will have got so many iterations on."""
+        """Tokens that a member will have got that many iterations on."""
         course = self.courses[request]
         place = self.iteration - request.joined + iterations - course.since
         found: int = course.gained.item(place)
         return found
 
     def tokens_of(self, number: int) -> int:
-        """Tokens that the members get, summed, in the iteration after so many more."""
+        """Tokens that the members get, summed, in the iteration after that many more."""
         gain, now = self._ahead.gain, self.iteration
         return gain(now, number + 1) - gain(now, number)
 
     def accepted_by(self, request: Request, iterations: int) -> list[int]:
-        """Drafts of a member that each of the next so many iterations accepts, those beyond the end
-        of its answer included."""
+        """Drafts of a member that each of the next that many iterations accepts, those beyond the
+        end of its answer included."""
         done, courses = self.iteration - request.joined, self.courses
         right = courses[request].right[done : done + iterations]
         return np.minimum(right, courses.drafts).tolist()  # type: ignore[no-any-return]
 
     def context_after(self, iterations: int) -> int:
-        """KV tokens that the members hold, summed, so many iterations on."""
+        """KV tokens that the members hold, summed, that many iterations on."""
         return self.context + self._ahead.gain(self.iteration, iterations)
 
     def leave(self, request: Request) -> None:

@@ -117,7 +117,7 @@ class Steady:
     """Whether the number of drafts that are checked follows the size of the batch."""
 
     run: Callable[[float, int, int, Line], SteadyRun] = SteadyRun
-    """The iterations from a start on, over so many sequences (padded slots included) that hold so
+    """The iterations from a start on, over that many sequences (padded slots included) that hold so
     many tokens in sum, their times on a line."""
 
     def __init__(self) -> None:
@@ -165,11 +165,11 @@ class Steady:
         return self.iteration - request.joined
 
     def gained_after(self, request: Request, iterations: int) -> int:
-        """Tokens that a member will have got so many iterations on."""
+        """Tokens that a member will have got that many iterations on."""
         return self.gained(request) + iterations
 
     def context_after(self, iterations: int) -> int:
-        """KV tokens that the members hold, summed, so many iterations on."""
+        """KV tokens that the members hold, summed, that many iterations on."""
         return self.context + iterations * self.size
 
     def leave(self, request: Request) -> None:

@@ -93,7 +93,7 @@ class WindowedSampled(Sampled):
         return finished
 
     def redraft(self, drafts: int) -> None:
-        """So many drafts of each member are checked in an iteration from now on."""
+        """From now on each iteration checks this number of drafts per member."""
         super().redraft(drafts)
         for sums in (*self._seen, *self._growing, self._bends):
             sums.clear()
@@ -106,12 +106,12 @@ class WindowedSampled(Sampled):
             sums.add(self.iteration, levels)
 
     def _take_off(self, held: Counts) -> None:
-        """A member that would hold so many tokens by now and after each iteration is gone."""
+        """Remove a member, given the tokens that it would hold by now and after each iteration."""
         for sums, levels in self._levels(held):
             sums.take_off(self.iteration, levels)
 
     def _levels(self, held: Counts) -> Iterator[tuple[Upcoming, Counts]]:
-        """What a sequence that holds so many tokens adds to each sum."""
+        """What a sequence of this length adds to each sum."""
         for window, seen, growing in zip(self._windows, self._seen, self._growing, strict=True):
             if window.chunked:
                 yield seen, held % window.size

@@ -111,7 +111,7 @@ class AttemptRecorder:
         self._failed += _pack_attempt(request.id, number, outcome, replica, generated, *times)
 
     def outage(self, replica: int, lost: int, since: float, computing: float, until: float) -> None:
-        """A replica failed with so many requests, and was back at ``until``."""
+        """A replica failed with that many requests, and was back at ``until``."""
         self._outages += _pack_outage(replica, lost, since, until, computing)
 
     def rows(self) -> AttemptRows:

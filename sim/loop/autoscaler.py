@@ -49,7 +49,7 @@ class _Seen(NamedTuple):
 
 
 class Autoscaler:
-    """Scales the ``pools`` of ``fleet``, which is to serve so many requests in ``total``: every
+    """Scales the ``pools`` of ``fleet``, which is to serve that many requests in ``total``: every
     ``interval`` s, by metrics that are read every ``scrape`` s (None: for each decision) and known
     ``delay`` s later."""
 

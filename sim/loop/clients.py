@@ -229,7 +229,7 @@ class Clients:
             self._retries.move(at, RETRY)
 
     def left(self, request: Request, replica: int, generated: int) -> None:
-        """An attempt that is over has left its engine, after so many tokens."""
+        """An attempt that is over has left its engine, after that many tokens."""
         attempt, outcome, ended, last = self._dropped.pop(_asked(request))
         number, sent = attempt.number, attempt.sent
         self.rows.failed(request, number, outcome, replica, generated, sent, ended)
@@ -279,7 +279,7 @@ class Clients:
         self._fleet.without("failed", self._down)
 
     def renew(self, place: int) -> None:
-        """The replica at that ``place``, which has nothing to do, starts anew."""
+        """Restart the idle replica at that ``place``."""
         engine = self._fleet.replicas[place]
         assert isinstance(engine, Replica | LockStep)
         assert not engine.outstanding

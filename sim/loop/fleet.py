@@ -178,7 +178,7 @@ class AnsweredFleet(Fleet):
     """
 
     def _due(self) -> float:
-        """When the next request is sent, as far as that is known (s); infinity if it is not."""
+        """When the next request is sent (s); infinity if that is unknown."""
         raise NotImplementedError
 
     def _send_next(self) -> None:

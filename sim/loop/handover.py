@@ -50,7 +50,7 @@ class HandoverCosts(NamedTuple):
     shortest: int
 
     def link(self, tokens: int) -> float:
-        """Seconds for which the KV of so many tokens holds a link.
+        """Seconds for which the KV of that many tokens holds a link.
 
         >>> HandoverCosts(1e-6, 1e-3, 0.0, 16, None, 0).link(100)  # 7 blocks
         0.0071
@@ -187,7 +187,7 @@ class HandOvers:
         return router.choose(request, sides) if len(sides) > 1 else 0
 
     def _offer(self, handed: HandedOver) -> None:
-        """Ask a decode replica for memory: one that takes no new requests where none does."""
+        """Ask a decode replica for memory; if none takes new requests, one that does not."""
         decode = self.decode
         if not decode:
             sides = dict.fromkeys(side for side, _ in self._sides.values() if _decodes(side))

@@ -90,7 +90,7 @@ class Telling(Replica):
         return self._drafts.tokens_of(number)
 
     def _count_accepted(self, batch: Sampled, iterations: int) -> None:
-        """Count the drafts that the next so many ``iterations`` accept."""
+        """Count the drafts that the next that many ``iterations`` accept."""
         for request in self.scheduler.members():
             if request.joined >= 0:
                 for right in batch.accepted_by(request, iterations):
@@ -313,8 +313,8 @@ class LiveFleet(Fleet):
         return waited
 
     def waiting(self, more: int) -> int:
-        """Requests that would wait if so many ``more`` came: all but those that a batch has places
-        for, which those in queues, or still in the front end, take first."""
+        """Requests that would wait if that many ``more`` came: all but those that a batch has
+        places for, which those in queues, or still in the front end, take first."""
         takes: Sequence[Engine] = self.targets if self._absent else self.replicas
         if self.handovers is not None:
             takes = self.handovers.prefill
@@ -342,7 +342,7 @@ class LiveFleet(Fleet):
         return soonest
 
     def advance(self, now: float, most: int = 1 << 60) -> bool:
-        """Let everything happen that is due until ``now``, at most at so many instants; False if
+        """Let everything happen that is due until ``now``, at most at that many instants; False if
         some is left."""
         for _ in range(most):
             due = self.due

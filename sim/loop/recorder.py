@@ -151,7 +151,7 @@ def plan_rows_of(
     cached: bool = False,
     cascade: bool = False,
 ) -> np.dtype[np.void]:
-    """Rows of plans of a model with so many windows (``sim.specs.window``), on data ``ranks``, in
+    """Rows of plans of a model with that many windows (``sim.specs.window``), on data ``ranks``, in
     the ``stages`` of a pipeline, where tokens are drafted (``drafts``), where some pool has a
     prefix cache (``cached``), or attention that reads a shared prefix once (``cascade``).
 

@@ -54,7 +54,7 @@ class SessionRecorder:
         self._planned = array("q")
 
     def started(self, planned: int) -> None:
-        """A session begins that is to have so many requests."""
+        """A session begins that is to have that many requests."""
         self._planned.append(planned)
 
     def sent(self, session: int, turn: int) -> None:

@@ -22,7 +22,7 @@ class WindowedTimer(Timer):
         self._timer, self._batch = timer, batch
 
     def among(self, others: int, requests: int = 0) -> WindowedTimer:
-        """The same with so many tokens on other ranks."""
+        """The same with that many tokens on other ranks."""
         return WindowedTimer(self._timer.among(others, requests), self._batch)
 
     def line(self, sequences: int, context: int) -> Line:

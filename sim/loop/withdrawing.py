@@ -55,7 +55,7 @@ class Withdrawing(Replica):
             self._gone(request, generated)
 
     def _gone(self, request: Request, generated: int) -> None:
-        """``request`` has left after so many tokens."""
+        """``request`` has left after that many tokens."""
         raise NotImplementedError
 
 

@@ -70,7 +70,7 @@ class Allocator(ABC):
     @classmethod
     @abstractmethod
     def of(cls, blocks: int, block_size: int, longest: int) -> Self:
-        """An empty cache of so many blocks, for sequences of up to ``longest`` tokens.
+        """An empty cache of that many blocks, for sequences of up to ``longest`` tokens.
 
         Raises InfeasibleError if that allows no sequence at all.
         """

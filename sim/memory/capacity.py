@@ -114,7 +114,7 @@ class Capacity:
         return int(self.max_concurrency(length) * length) if self.hybrid else self.tokens
 
     def group_tokens(self, held: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Tokens of one group of layers, in all groups, that requests of so many take: behind a
+        """Tokens of one group of layers, in all groups, that requests of that many take: behind a
         window one block more than it shows, of a chunk half of it on average; and their states."""
         total = np.full(held.shape, float(self.state_blocks * self.block_size))
         for number, window, block in self.groups:

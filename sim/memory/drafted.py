@@ -23,7 +23,7 @@ from sim.request import Request
 
 
 class Growing:
-    """A sequence that decodes: it ``joined`` at that iteration with so many tokens ``held``, and
+    """A sequence that decodes: it ``joined`` at that iteration with that many tokens ``held``, and
     has ``blocks[i]`` blocks i iterations after the one called ``opened``, when its ``course`` was
     laid last."""
 
@@ -70,7 +70,7 @@ class DraftedAllocator(PagedAllocator):
         return min(tokens - 1 + most, self._longest) <= self.capacity
 
     def _for_drafts(self, tokens: int) -> int:
-        """Blocks that so many ``tokens`` need for the drafts alone, before they are decoded."""
+        """Blocks that this many ``tokens`` need for the drafts alone, before they are decoded."""
         size = self.block_size
         return -(-min(tokens + self._lookahead, self._longest) // size) - -(-tokens // size)
 

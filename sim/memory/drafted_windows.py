@@ -19,7 +19,7 @@ from sim.request import Request
 
 
 class Along:
-    """A sequence that decodes: it ``joined`` at that iteration with so many tokens ``held``. i
+    """A sequence that decodes: it ``joined`` at that iteration with that many tokens ``held``. i
     iterations after the one called ``opened``, when its ``course`` was laid last, it has room for
     ``slots[i]`` tokens in ``blocks[i]`` blocks."""
 
@@ -91,8 +91,8 @@ class DraftedWindowedAllocator(WindowedAllocator):
         self._decoding += 1
 
     def _open(self, along: Along, blocks: int, slots: int) -> None:
-        """Of its course, which is laid from now on, a sequence has so many ``blocks``, with so many
-        ``slots``."""
+        """Of its course, which is laid from now on, a sequence has that many ``blocks``, with that
+        many ``slots``."""
         held = along.course.gained[:-1] + along.held
         later = np.maximum(np.minimum(held + self._wanted, self._longest), slots)
         along.slots = np.concatenate(([slots], later))
@@ -101,7 +101,7 @@ class DraftedWindowedAllocator(WindowedAllocator):
         self._sums.add(self._grown, along.blocks)
 
     def _held_by(self, held: Counts, slots: Counts) -> Counts:
-        """Blocks of sequences with so many ``slots`` once what the next token of each that has
+        """Blocks of sequences with that many ``slots`` once what the next token of each that has
         ``held`` tokens does not see has been given back."""
         total = np.zeros_like(held)
         for number, window, block in self.groups:

@@ -28,14 +28,14 @@ STEP = 16
 
 
 class KvGroup(NamedTuple):
-    """``number`` groups of layers with that ``window``, and blocks of so many tokens."""
+    """``number`` groups of layers with that ``window``, and blocks of that many tokens."""
 
     number: int
     window: Window | None
     block: int
 
     def blocks(self, computed: int, tokens: int) -> int:
-        """Blocks of one group that hold ``tokens`` of a request, when so many of them had been
+        """Blocks of one group that hold ``tokens`` of a request, when that many of them had been
         ``computed`` before the last iteration began: what these no longer see is given back.
 
         >>> KvGroup(1, Window(33), 16).blocks(48, 64), KvGroup(1, None, 16).blocks(48, 64)
@@ -141,7 +141,7 @@ def _kept(d: Deployment) -> list[tuple[int, Kept]]:
 
 
 def group_size(counts: Iterable[int]) -> int:
-    """Layers of one group, where so many layers are of each kind: those of the rarest, or of the
+    """Layers of one group, where that many layers are of each kind: those of the rarest, or of the
     most frequent where that is less than half as many again.
 
     >>> group_size([10, 52]), group_size([21, 21]), group_size([10, 14])

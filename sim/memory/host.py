@@ -51,7 +51,7 @@ class HostLink:
         self._free = [0.0, 0.0]  # when each direction has moved all it was given: in, out
 
     def seconds(self, blocks: int) -> float:
-        """How long so many blocks take where nothing else moves."""
+        """How long that many blocks take where nothing else moves."""
         return self.latency + blocks * self.block_seconds
 
     def move(self, kind: Kind, request: int, now: float, blocks: int) -> float:
@@ -166,8 +166,8 @@ class HostMemory:
         return taken
 
     def make_room(self, blocks: int, now: float) -> int:
-        """Evict until so many blocks are free, but none that is being written or read; returns how
-        many of them are."""
+        """Evict until that many blocks are free, but none that is being written or read; returns
+        how many of them are."""
         stretch = self._end.after
         while self.free < blocks and stretch is not self._end:
             following = stretch.after
@@ -223,7 +223,7 @@ class HostMemory:
         self.swapped -= blocks
 
     def check_integrity(self, swapped: int) -> None:
-        """Every block holds one thing; so many are ``swapped`` out."""
+        """Every block holds one thing; that many are ``swapped`` out."""
         stretches = [stretch for found in self._texts.values() for stretch in found]
         assert all(stretch.low < stretch.high for stretch in stretches), stretches
         for text, found in self._texts.items():

@@ -162,7 +162,7 @@ class HybridCachingAllocator(WindowedAllocator):
         return self._has(lack, request, found.tokens + tokens)
 
     def _has(self, blocks: int, request: Request, tokens: int) -> bool:
-        """Whether so many blocks are free, for ``tokens`` of ``request``."""
+        """Whether that many blocks are free, for ``tokens`` of ``request``."""
         lack = blocks - self._pool.free
         if lack > 0:
             whole = tokens == request.prompt_tokens + request.generated and not self._grows

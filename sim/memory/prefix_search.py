@@ -31,7 +31,7 @@ class FoundBlocks(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What one kind of group has: so many first ``blocks``, and pieces for each group of it."""
+    """What one kind of group has: that many first ``blocks``, and pieces for each group of it."""
 
     blocks: int
     pieces: list[list[Piece]]
@@ -51,7 +51,7 @@ def spans(request: Request, size: int, tokens: int, first: int = 0) -> Iterator[
 
 
 def behind(group: KvGroup, computed: int) -> int:
-    """Blocks that the next token no longer sees when so many are computed."""
+    """Blocks that the next token no longer sees when that many are computed."""
     return 0 if group.window is None else (computed - group.window.seen(computed)) // group.block
 
 
@@ -117,7 +117,7 @@ class PrefixSearch:
         return FoundBlocks(tokens, lengths, pieces, idle)
 
     def _copies(self, own: Sequence[int], text: int, block: int) -> list[Piece] | None:
-        """That block in each of the groups ``own``; None unless all have it."""
+        """The block in each of the groups ``own``; None unless all of them hold it."""
         copies: list[Piece] = []
         for member in own:
             copy = self._pool.find(self.key(member, text), block)
@@ -129,7 +129,7 @@ class PrefixSearch:
     def _on(
         self, own: Sequence[int], request: Request, size: int, tokens: int, first: int
     ) -> Search:
-        """From block ``first`` on as far as all are there."""
+        """Blocks from ``first`` on, up to the first that is missing."""
         pieces: list[list[Piece]] = [[] for _ in own]
         at = first
         for text, _, stop in spans(request, size, tokens, first):

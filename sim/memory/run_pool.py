@@ -237,7 +237,7 @@ class RunPool:
         return blocks
 
     def check_integrity(self, held: dict[Run, int]) -> None:
-        """Raise AssertionError unless runs are ``held`` so many times, and all others idle."""
+        """Raise AssertionError unless runs are ``held`` that many times, and all others idle."""
         cached = [run for layers in self._cached.values() for layer in layers for run in layer]
         assert all(run.low < run.high for run in cached), cached
         for layers in self._cached.values():

@@ -70,13 +70,13 @@ class TieredAllocator(CachingAllocator):
             super()._register(request, full, own=own)
 
     def reads(self, request: Request, first: int, blocks: int, until: float) -> None:
-        """``request`` reads so many of its blocks from the host, from the one numbered ``first``
+        """``request`` reads that many of its blocks from the host, from the one numbered ``first``
         on; they need not be offered again."""
         self._use(request, first, first + blocks, until)
         self._stored[request] = max(first + blocks, self._stored.get(request, 0))
 
     def store(self, request: Request, computed: int, now: float) -> None:
-        """Store the blocks that are full now that so many tokens of ``request`` are ``computed``,
+        """Store the blocks that are full now that this many tokens of ``request`` are ``computed``,
         of its prompt, and not in the host."""
         size = self.block_size
         full = min(computed, request.prompt_tokens) // size

@@ -198,7 +198,7 @@ class WindowedAllocator(Allocator):
         )
 
     def _net(self, ahead: int) -> int:
-        """Blocks that the iteration after so many more takes more than it gives back, chunks that
+        """Blocks that the iteration after that many more takes more than it gives back, chunks that
         begin left out."""
         place, blocks = -self._grown - ahead, 0
         for group, takes, gives in zip(self.groups, self._takes, self._gives, strict=True):

@@ -19,7 +19,7 @@ OBJECTS = 1 << 14
 
 
 def blocks(rows: int, most: int | None = None) -> Iterator[slice]:
-    """The blocks of so many rows, in order, of ``ROWS`` or ``most`` rows each.
+    """The blocks of that many rows, in order, of ``ROWS`` or ``most`` rows each.
 
     >>> list(blocks(300_000))
     [slice(0, 262144, None), slice(262144, 300000, None)]

@@ -63,7 +63,7 @@ def _attainment(run: RunRecord, item: TrafficClass, mine: NDArray[np.bool_]) -> 
 
 
 def order_notes(run: RunRecord) -> list[str]:
-    """What to know of an order that had nothing to go by."""
+    """A note on an order that found nothing to sort by."""
     orders = [ORDERS.find(pool.settings.scheduler.order, pool.folders) for pool in run.pools]
     return [
         f"All requests have the same {ranks_by}, so they are served first come, first served."
@@ -73,5 +73,5 @@ def order_notes(run: RunRecord) -> list[str]:
 
 
 def _rank(item: TrafficClass, by: str) -> Any:
-    """What an order goes by: a class itself, or what it says of itself."""
+    """The key that an order sorts by: the class itself, or one of its settings."""
     return item.index if by == "class" else getattr(item, by)

@@ -163,7 +163,7 @@ def _peak_at(law: DiurnalArrivals) -> float:
 
 
 def _when(law: DiurnalArrivals | RampArrivals, requests: int) -> float:
-    """When so many requests have come, on average, seconds after the start."""
+    """Seconds after the start until that many requests have arrived, on average."""
     if isinstance(law, DiurnalArrivals):
         curve: Diurnal | Ramp = Diurnal(law.rate, law.peak_rate, law.period, _peak_at(law))
         length = law.period

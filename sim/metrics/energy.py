@@ -55,11 +55,11 @@ class _Even(NamedTuple):
         return self.first + self.growth * iteration
 
     def total(self, times: Floats) -> Floats:
-        """The sum over so many iterations."""
+        """The sum over that many iterations."""
         return times * self.first + self.growth * (times * (times - 1) / 2)
 
     def above(self, times: Floats) -> Floats:
-        """The sum of what is above 0 in each of so many iterations."""
+        """The sum of what is above 0 in each of that many iterations."""
         with np.errstate(divide="ignore", invalid="ignore"):
             zero = np.where(self.growth != 0, -self.first / self.growth, np.inf)
         rising = self.growth > 0

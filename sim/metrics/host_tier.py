@@ -1,4 +1,4 @@
-"""Sums up what went between the GPUs of a run and their hosts, and what it brought."""
+"""Sums up transfers between the GPUs of a run and their hosts, and their benefit."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ ADVISED = 8
 """Relaxation times that are advised: rounded to a generous number, still more than ``SETTLED``."""
 
 WHOLE = 0.9
-"""Share of a day from which on it counts as whole: so many requests as come in a day on average may
-come in a little less."""
+"""Share of a day from which on it counts as whole: that many requests as come in a day on average
+may come in a little less."""
 
 LOAD, LENGTH, CHANCE, BAND = "load", "length", "chance", "band"
 UNFINISHED = "unfinished"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,16 @@ def limits_ms(objectives: Sequence[Objective]) -> dict[str, float]:
         for name, limit in objective.limits.items():
             limits[name] = min(1e3 * limit, limits.get(name, math.inf))
     return limits
+
+
+def judged_by(objectives: Sequence[Objective]) -> dict[str, Any]:
+    """What decides whether a fleet holds a load, as the documents of plans have it."""
+    return {
+        "criterion": "promises" if objectives else "stable",
+        "promises": [objective.text for objective in objectives],
+        "limits_ms": limits_ms(objectives),
+        "shares": shown_shares(objectives),
+    }
 
 
 def shown_shares(objectives: Sequence[Objective]) -> dict[str, float]:

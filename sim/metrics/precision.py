@@ -34,10 +34,10 @@ TAIL = 0.025
 Z95 = NormalDist().inv_cdf(1 - TAIL)
 
 POWER = 0.9
-"""Chance with which so many requests as are said to decide are meant to decide."""
+"""Chance with which that many requests as are said to decide are meant to decide."""
 
 MOST_TIMES = 1e3
-"""More than so many times the trials are never needed: 244 times where a share is the target."""
+"""More than that many times the trials are never needed: 244 times where a share is the target."""
 
 BATCHES = 30
 FEW = 5
@@ -94,7 +94,7 @@ def percentile_interval(values: Floats, share: float, memory: float | None = Non
     effective = max(1, int(n / inflation(above, memory)))
     few, many = _exceedances(effective, share)
     scale = n / effective
-    # so many values lie above each bound
+    # that many values lie above each bound
     above_low = min(n, math.ceil(many * scale)) - 1
     low = float(np.partition(values, n - 1 - above_low)[n - 1 - above_low])
     if few is None or (memory is not None and n < MANY * memory):
@@ -202,7 +202,7 @@ def times_to_decide(apart: float) -> float:
 
 
 def _decided(apart: float, times: float) -> float:
-    """The chance that so many times the trials leave the target out, on either side."""
+    """The chance that this many times the trials leave the target out, on either side."""
     spread, half = math.sqrt(1 - 1 / times), Z95 / math.sqrt(times)
     normal = NormalDist()
     return normal.cdf((apart - half) / spread) + normal.cdf((-apart - half) / spread)
@@ -233,7 +233,7 @@ def _exceedances(n: int, share: float) -> tuple[int | None, int]:
     k = np.arange(top)
     steps = np.log((n - k) / (k + 1) * (1 - share) / share)
     logarithm = n * math.log(share) + np.concatenate([[0.0], np.cumsum(steps)])
-    chance = np.cumsum(np.exp(logarithm))  # of at most so many
+    chance = np.cumsum(np.exp(logarithm))  # of at most that many
     few = int(np.searchsorted(chance, TAIL, side="right")) - 1
     return (None if few < 0 else few), int(np.searchsorted(chance, 1 - TAIL)) + 1
 
@@ -337,7 +337,7 @@ def conclusion(
     """``sufficient``, ``requests_needed`` and ``text`` for intervals of ``values`` (ms), all of one
     percentile: ``p99_ttft_ms`` and so on.
 
-    They come of ``requests`` requests, sent in so many ``repetitions``. The text of a single run
+    They come of ``requests`` requests, sent in that many ``repetitions``. The text of a single run
     asks for at least as many as its ``verdict`` does.
     """
     rank = next((key.split("_")[0] for key in values), "p99")

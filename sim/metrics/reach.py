@@ -51,7 +51,7 @@ def _pace(run: RunRecord, law: Any, horizon: float) -> dict[str, float | None]:
 
 
 def reach_text(found: Mapping[str, Any] | None, requests: int) -> str:
-    """How to come to so many ``requests``, in brackets and with a blank before them; empty where
+    """How to come to that many ``requests``, in brackets and with a blank before them; empty where
     ``run.requests`` does it.
 
     >>> law = {"trace": None, "horizon": 60.0, "requests": 5000, "rate": 4.0, "curve": None}
@@ -82,7 +82,7 @@ COME_WITH = " They come with "
 
 
 def with_reach(text: str, found: Mapping[str, Any] | None, requests: int) -> str:
-    """A ``text`` that asks for so many ``requests``, with the settings that bring them where
+    """A ``text`` that asks for that many ``requests``, with the settings that bring them where
     ``run.horizon`` keeps them out."""
     how = reach_text(found, requests)
     if not how or found is None or found["trace"] is not None:

@@ -194,7 +194,7 @@ def _apart_met(limits: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _decide(verdict: dict[str, Any], requests: int, each: Sequence[Mapping[str, Any]]) -> None:
     """Say whether the SLO is met for sure, now that the shares have their intervals over the
-    repetitions, of so many ``requests`` in all; and how many would decide it.
+    repetitions, of that many ``requests`` in all; and how many would decide it.
 
     Repetitions begin empty like a single run: where half of them are too short for a verdict
     (``long_enough``), so are all together.

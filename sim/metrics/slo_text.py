@@ -152,7 +152,7 @@ def _by_chance(verdict: Mapping[str, Any]) -> str:
 
 
 def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
-    """Why no headroom is sure, where none is."""
+    """Why no headroom is certain, if none is."""
     if verdict["slo_state"] == OPEN:
         return "the SLO is too close to call"
     low, high = max(0.0, used - SURE * error), used + SURE * error

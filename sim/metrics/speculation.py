@@ -32,7 +32,7 @@ def speculation(run: RunRecord) -> dict[str, Any]:
     iteration, ``draft_tokens`` the tokens in them and ``accepted_tokens`` those that were right;
     ``acceptance_length`` is 1 + accepted tokens over drafts, all as vLLM counts them.
     Where their number follows the batch, ``by_drafts`` says of each number how many iterations
-    checked so many drafts of a sequence, with how many sequences on average.
+    checked that many drafts of a sequence, with how many sequences on average.
     ``tokens_per_iteration`` are those that a decoding batch got of an iteration; tokens of a last
     draft that go beyond the end of an answer are accepted and not delivered. ``speedups`` has the
     tokens a second by the number that decode, over those without drafts, with ``context`` tokens

@@ -36,7 +36,7 @@ class Level:
         return cls(times[settled], changes[settled])
 
     def most(self, start: float, end: float, stretches: int) -> list[float]:
-        """The most in each of so many equal stretches of ``start..end``, in order."""
+        """The most in each of that many equal stretches of ``start..end``, in order."""
         edges = np.linspace(start, end, stretches + 1)
         times, values = np.append(-np.inf, self.times), np.append(0.0, self.values)
         first = np.searchsorted(times, edges[:-1], "right") - 1

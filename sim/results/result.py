@@ -52,7 +52,7 @@ REPETITIONS = "repetitions.csv"
 
 
 class Result:
-    """What one run brought. ``record`` holds the raw rows, everything else is made from them.
+    """The result of one run. ``record`` holds the raw rows; everything else is derived from them.
 
     Of a run with repetitions they are the rows of the first one; ``further`` are the summaries of
     the other ones that finished.

@@ -29,7 +29,7 @@ LARGEST = 1e60
 """No quantity of a run comes near it, and sums and products of such are finite."""
 
 LONGEST = 10**7
-"""Iterations of one plan: a request gets a token in each, and no answer has so many."""
+"""Iterations of one plan: a request gets a token in each, and no answer has that many."""
 
 Shape = str | Sequence[Any] | Mapping[str, Any]
 """A kind; or a list of one shape, that of its items; or a mapping of keys to shapes, in which a

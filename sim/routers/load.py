@@ -64,7 +64,7 @@ class PowerOfTwo(Router):
         return high if targets[high].outstanding < targets[low].outstanding else low
 
     def pair(self, count: int) -> tuple[int, int]:
-        """Two different ones of so many, the lower first; the only one twice."""
+        """Two different ones of that many, the lower first; the only one twice."""
         if count == 1:
             return 0, 0
         low = int(next(self._uniforms) * count)

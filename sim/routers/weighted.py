@@ -42,7 +42,7 @@ class WeightedRoundRobin(RoundRobin):
         self._gained: dict[Target, float] = {}
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
-        """The replica whose turn it is; one that was away begins anew."""
+        """The replica whose turn it is; one that was absent starts over."""
         gained = {target: self._gained.get(target, 0.0) + target.weight for target in targets}
         most = max(gained.values())
         index = next(at for at, target in enumerate(targets) if gained[target] == most)

@@ -27,8 +27,9 @@ class Admission(Section):
     )
     share: Share = Field(
         default=0.5,
-        description="Share of the deadline that may be expected to pass. How long others waited "
-        "is old news: by half of it the wait may double meanwhile. 1 takes many that are late.",
+        description="Share of the deadline by which the first token must be expected. Recent "
+        "waits are out of date: at 0.5 the wait may still double in the meantime. At "
+        "1 many accepted requests are late.",
     )
 
 

@@ -59,7 +59,8 @@ class ClosedArrivals(Section):
     concurrency: Count = Field(description="Users.", examples=[32])
     think_time: Wait = Field(
         default=0.0,
-        description="From an answer to the next request, s. None: as load generators do.",
+        description="Pause between an answer and the client's next request, s. 0: none, as load "
+        "generators do.",
     )
 
 
@@ -69,7 +70,7 @@ class RampArrivals(Section):
     kind: Literal["ramp"]
     rate: Rate = Field(description="Requests per second at the start.", examples=[1.0])
     final_rate: Rate = Field(
-        description="Requests per second at the end of the ramp and ever after.", examples=[20.0]
+        description="Requests per second at the end of the ramp and from then on.", examples=[20.0]
     )
     duration: Duration = Field(
         description="From the start to the end of the ramp, s.", examples=["10min"]
@@ -87,8 +88,8 @@ class DiurnalArrivals(Section):
     )
     peak_at: Wait | None = Field(
         default=None,
-        description="When the peak comes, s after the start. null: half a period, so that a run "
-        "starts when it is quietest.",
+        description="Time of the peak, s after the start. null: half a period, so that a run "
+        "starts at the quietest time.",
     )
 
     @model_validator(mode="after")

@@ -21,22 +21,24 @@ class Assume(Section):
     """Factors. They change no price: the catalogue's stands, since no such part is sold."""
 
     memory: Factor = Field(
-        default=1.0, description="Memory of each GPU. 1, as for all of these: unchanged."
+        default=1.0,
+        description="Memory of each GPU. For this and all other factors, 1 changes nothing.",
     )
     bandwidth: Factor = Field(default=1.0, description="Bandwidth of that memory.")
     compute: Factor = Field(default=1.0, description="Peak arithmetic, in every precision.")
     link: Factor = Field(default=1.0, description="Bandwidth of the links between GPUs.")
     kernel_time: Factor = Field(
         default=1.0,
-        description="Time that every kernel takes: how far the kernel timings may be off.",
+        description="Time of every kernel, to try how far off the kernel timings may be.",
     )
     host_time: Annotated[Nonnegative, at_most(LARGEST)] = Field(
         default=1.0,
-        description="All times of the engine: host, launches, gaps between layers, front end. 0: "
-        "none at all.",
+        description="All times of the engine: host, launches, gaps between layers, front end. 0 "
+        "removes them.",
     )
     kv_blocks: Factor = Field(
-        default=1.0, description="KV blocks of a replica, however their number was found."
+        default=1.0,
+        description="KV blocks of a replica, whether their number was given or computed.",
     )
     prompt_tokens: Factor = Field(
         default=1.0, description="Length of every prompt, up to what max_model_len leaves."

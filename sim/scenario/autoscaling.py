@@ -13,10 +13,12 @@ from sim.scenario.support import Section
 class Replicas(Section):
     """Between which numbers of replicas a pool is scaled."""
 
-    min: Count = Field(default=1, description="Fewest replicas; one is always there.")
-    max: Annotated[Count, at_most(10_000)] = Field(description="Most replicas.", examples=[8])
+    min: Count = Field(default=1, description="Minimum number of replicas, at least 1.")
+    max: Annotated[Count, at_most(10_000)] = Field(
+        description="Maximum number of replicas.", examples=[8]
+    )
     start: Count | None = Field(
-        default=None, description="Replicas that are there at the start. null: the fewest."
+        default=None, description="Replicas at the start. null: the minimum."
     )
 
     @model_validator(mode="after")
@@ -37,11 +39,13 @@ class Replicas(Section):
 class ScalingStep(Section):
     """By how much the number of replicas changes at most in a period, as a policy of Kubernetes."""
 
-    pods: Count | None = Field(default=None, description="Replicas in a period.", examples=[4])
+    pods: Count | None = Field(
+        default=None, description="Replicas that may be added or removed per period.", examples=[4]
+    )
     percent: Positive | None = Field(
         default=None, description="Percent of the replicas at its start.", examples=[100]
     )
-    period: Duration = Field(default=15.0, description="The period, s.")
+    period: Duration = Field(default=15.0, description="Length of the period, s.")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ScalingStep:
@@ -94,13 +98,13 @@ class Autoscaling(Section):
     )
     delay: Wait = Field(
         default=0.0,
-        description="From a reading to the first decision that sees it, s: what collecting and "
-        "querying take.",
+        description="Delay between a reading and the first decision that can use it, s: the time "
+        "to collect and query metrics.",
     )
     stabilisation: Wait = Field(
         default=300.0,
-        description="All but saturation: nothing is stopped that was wanted within so long, s. "
-        "Kubernetes' default, and AIBrix's.",
+        description="For every policy except saturation: a replica that was wanted within this "
+        "time, s, is not stopped. The default of Kubernetes and AIBrix.",
     )
     scale_up: tuple[ScalingStep, ...] | None = Field(
         default=None,
@@ -112,7 +116,7 @@ class Autoscaling(Section):
     scale_down: tuple[ScalingStep, ...] | None = Field(
         default=None,
         min_length=1,
-        description="The same for replicas that are stopped. null: all of them in 15 s.",
+        description="The same for stopping replicas. null: all of them within 15 s.",
         examples=["[{percent: 10, period: 60s}]"],
     )
     cold_start: Wait | None = Field(
@@ -123,11 +127,12 @@ class Autoscaling(Section):
     )
     boot: Wait = Field(
         default=0.0,
-        description="Of a node, s, in `cold_start: auto`. 0: nodes with the image are kept.",
+        description="Boot time of a node, s, in `cold_start: auto`. 0: nodes with the image are "
+        "kept ready.",
     )
     read_bandwidth: Bandwidth = Field(
         default=6.5e9,
-        description="At which the weights of a replica are read, bytes/s, in `cold_start: auto`. "
+        description="Rate at which a replica reads its weights, bytes/s, in `cold_start: auto`. "
         "One NVMe disk reads at 6.5 to 6.9 GB/s.",
     )
 

@@ -25,7 +25,7 @@ ROUNDING = 1e-6
 class TrafficClassSettings(Section):
     """Requests that are treated alike; order and results distinguish them from others."""
 
-    name: Line = Field(description="What results call the class.", examples=["interactive"])
+    name: Line = Field(description="Name of the class in results.", examples=["interactive"])
     share: Share | None = Field(
         default=None,
         description="Share of all requests; those of all classes sum to 1. null, for all classes: "
@@ -46,8 +46,8 @@ class TrafficClassSettings(Section):
     )
     weight: Positive = Field(
         default=1.0,
-        description="For scheduler.order: fair. Of twice the weight, twice the tokens while both "
-        "have requests that wait.",
+        description="For scheduler.order: fair. While two classes both have waiting requests, one "
+        "of twice the weight gets twice the tokens.",
     )
 
 

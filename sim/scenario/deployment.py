@@ -74,7 +74,8 @@ class Precision(LimitedSection):
     )
     kv_cache: PrecisionName = Field(
         default="bf16",
-        description="Stored keys and values. vLLM's `auto` is the model's own, so bf16.",
+        description="Format of stored keys and values. vLLM's `auto` is the model's own format, "
+        "so bf16.",
     )
     experts: PrecisionName | None = Field(
         default=None,
@@ -83,8 +84,9 @@ class Precision(LimitedSection):
     )
     quantisation: Literal["dynamic", "static"] = Field(
         default="dynamic",
-        description="Of activations below 16 bits. dynamic: scales are computed as the model runs, "
-        "by kernels of their own. static: the checkpoint holds them, and the kernels before do it.",
+        description="How activations below 16 bits get their scales. dynamic: extra kernels "
+        "compute them as the model runs. static: the checkpoint holds them, and the "
+        "preceding kernels apply them.",
     )
 
 
@@ -133,7 +135,7 @@ class SchedulerSettings(LimitedSection):
     batch_timeout: Wait = Field(
         default=0.05,
         description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
-        "small against the time a batch takes.",
+        "short compared with the time of a batch.",
     )
     policy: PolicyName | None = Field(
         default=None,
@@ -156,8 +158,8 @@ class SchedulerSettings(LimitedSection):
     )
     enable_mixed_chunk: Switch = Field(
         default=False,
-        description="`policy: sglang` only: decodes run along with chunks of prompts. Off, as "
-        "SGLang.",
+        description="`policy: sglang` only: decodes and chunks of prompts share iterations. Off, "
+        "as in SGLang.",
     )
     schedule_conservativeness: Factor = Field(
         default=1.0,
@@ -172,15 +174,15 @@ class SchedulerSettings(LimitedSection):
 
     client_timeout: Duration | None = Field(
         default=None,
-        description="How long a client waits for the whole answer of an attempt, s; then the "
-        "engine drops it. null: as long as it takes.",
+        description="How long a client waits for the complete answer to an attempt, s, before the "
+        "engine drops it. null: forever.",
         examples=["60s"],
     )
     on_timeout: OnTimeout = Field(
         default="cancel",
         validate_default=True,
-        description="What a client does then. cancel: it gives the request up. retry: it sends it "
-        "again.",
+        description="What a client does after the timeout. cancel: it gives up. retry: it sends "
+        "the request again.",
         examples=["retry", "{kind: retry, attempts: 3, backoff: 500ms}"],
     )
 
@@ -268,7 +270,7 @@ class KvCache(LimitedSection):
         description=f"{ALLOCATORS.described()}.",
     )
     block_size: Annotated[Count, at_most(65_536)] = Field(
-        default=16, description="Tokens of a block; vLLM's default on NVIDIA GPUs."
+        default=16, description="Tokens per block; vLLM's default on NVIDIA GPUs."
     )
     gpu_memory_utilization: Share = Field(
         default=0.9,

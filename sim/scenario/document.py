@@ -121,7 +121,7 @@ class Document:
         return min(written or candidates[:1], key=lambda path: self.order(self.place(path))[0])
 
     def order(self, place: Place | None) -> tuple[int, int, int]:
-        """File by file from top to bottom; arguments come last, in an order of their own."""
+        """File by file from top to bottom, then command-line arguments in the order given."""
         if place is None or place.line is None:
             return (len(self.texts), 0, 0)
         return (list(self.texts).index(place.label), place.line, place.column)

@@ -24,13 +24,13 @@ class Energy(Section):
 
     grid_intensity: Annotated[Nonnegative, at_most(DIRTIEST)] | None = Field(
         default=WORLD_GRID,
-        description="Grams of CO2 equivalent for a kWh. The world's mean of 2024 (Ember, Global "
-        "Electricity Review 2025). null: none is given.",
+        description="Grams of CO2 equivalent per kWh. Default: the world's mean of 2024 (Ember, "
+        "Global Electricity Review 2025). null: no emissions are shown.",
         examples=[50],
     )
     price_per_kwh: Annotated[Nonnegative, at_most(DEAREST)] | None = Field(
         default=None,
-        description="US dollars for a kWh, where the price of a GPU hour does not have it already. "
+        description="US dollars per kWh, unless the price of a GPU hour already includes it. "
         "null: no cost of energy.",
         examples=[0.12],
     )

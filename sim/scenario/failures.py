@@ -36,8 +36,8 @@ class Retrying(Section):
     kind: Literal["retry"] = "retry"
     attempts: Annotated[Count, at_most(1000)] = Field(
         default=3,
-        description="Times that a request is sent at most, the first one included. 3: two retries, "
-        "as OpenAI's Python client by default.",
+        description="Maximum number of attempts, including the first. 3 means two retries, "
+        "the default of OpenAI's Python client.",
     )
     backoff: Wait = Field(
         default=0.5,
@@ -63,11 +63,9 @@ OnLoss = Annotated[Lose | Retrying, Field(discriminator="kind"), BeforeValidator
 class _Outage(Section):
     """One replica that fails at a given time."""
 
-    at: Wait = Field(description="When it fails, s after the start.", examples=["5min"])
-    pool: Line | None = Field(
-        default=None, description="Its pool, by name. null: the only one there is."
-    )
-    replica: Place = Field(default=0, description="Which one of the pool, from 0.")
+    at: Wait = Field(description="Time of the failure, s after the start.", examples=["5min"])
+    pool: Line | None = Field(default=None, description="Name of its pool. null: the only pool.")
+    replica: Place = Field(default=0, description="Number of the replica in its pool, from 0.")
 
     @property
     def lasts(self) -> float | None:
@@ -80,7 +78,7 @@ if TYPE_CHECKING:
 else:
     _FOR = Field(
         default=None,
-        description="How long it is gone, s, its start included. null: until the end.",
+        description="How long it is down, s, including the restart. null: until the end.",
         examples=["1min"],
     )
     Outage = create_model(
@@ -106,8 +104,8 @@ class Failures(Section):
     in_flight: OnLoss = Field(
         default="retry",
         validate_default=True,
-        description="What becomes of requests on a replica that fails, or that find none at all. "
-        "lost: they failed. retry: their clients send them again.",
+        description="What happens to requests on a failing replica, or when no replica is "
+        "in service. lost: they fail. retry: their clients send them again.",
         examples=["retry", "{kind: retry, attempts: 3, backoff: 500ms}"],
     )
     outages: tuple[Outage, ...] | None = Field(

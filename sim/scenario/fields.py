@@ -341,7 +341,7 @@ Rate = Annotated[float, _quantity("rate", "rate", most=HIGHEST_RATE)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 """true or false; yes, no, on and off are understood."""
 Spread = Annotated[bool | int, PlainValidator(_spread)]
-"""Over how many GPUs something is spread: all there are (true), none (false), or so many."""
+"""Over how many GPUs something is spread: all there are (true), none (false), or that many."""
 Text = Annotated[str, BeforeValidator(_text)]
 """Any text, several lines included."""
 Line = Annotated[str, BeforeValidator(_text), AfterValidator(_line)]

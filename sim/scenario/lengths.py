@@ -43,10 +43,11 @@ class _Clipped(Section):
     kind: str
     mean: Mean = Field(description="Mean before clipping, tokens.", examples=[800])
     min: Tokens = Field(
-        default=1, description="Shorter draws become this long. 1: nothing is empty."
+        default=1,
+        description="Minimum length; shorter draws are raised to it. 1: nothing is empty.",
     )
     max: Tokens | None = Field(
-        default=None, description="Longer draws become this long; null: no limit."
+        default=None, description="Maximum length; longer draws are cut to it. null: no limit."
     )
 
     @model_validator(mode="after")
@@ -62,7 +63,7 @@ class LognormalLengths(_Clipped):
     """Many short, a few very long: the shape of real prompts and answers."""
 
     kind: Literal["lognormal"]
-    p95: Mean | None = Field(default=None, description="95 of 100 are no longer, tokens.")
+    p95: Mean | None = Field(default=None, description="95th percentile of the lengths, tokens.")
     cv: Positive | None = Field(default=None, description="Standard deviation over mean.")
 
     @model_validator(mode="after")

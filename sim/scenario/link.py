@@ -50,7 +50,7 @@ class GpuLink(Section):
                 *given,
             )
         if self.peer_to_peer is not None and self.kind != "pcie":
-            raise trouble("peer_to_peer is said of kind: pcie only", "peer_to_peer")
+            raise trouble("peer_to_peer applies to kind: pcie only", "peer_to_peer")
         if len(given) == 1:
             raise trouble(
                 "expected a kind (nvlink or pcie), or a bandwidth and a latency such as "

@@ -45,7 +45,7 @@ class ModelChoice(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _by_name(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> ModelChoice:
-        """A name alone is a model of which nothing more is said."""
+        """A plain name stands for a model without further settings."""
         if isinstance(value, dict | ModelChoice):
             return _made(handler(value))
         try:
@@ -55,7 +55,7 @@ class ModelChoice(Section):
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        """A name alone if that is all there is to say."""
+        """A plain name if there are no further settings."""
         return handler(self) if self.expert_skew else self.path
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ def _spelling(written: Any) -> str:
 class Pool(LimitedSection):
     """Identical replicas; one replica is one engine on its own group of GPUs."""
 
-    name: Line = Field(default="main", description="What reports call the pool.")
+    name: Line = Field(default="main", description="Name of the pool in reports.")
     role: Literal["both", "prefill", "decode"] = Field(
         default="both",
         description="Phases that it serves. both: one engine does all, as vLLM by itself. prefill, "
@@ -94,18 +94,18 @@ class Pool(LimitedSection):
     )
     link: GpuLink | None = Field(
         default=None,
-        description="Between the GPUs of a replica, where it is not the GPU's own: {kind: pcie, "
-        "peer_to_peer: true}, or a bandwidth and a latency. null: as the GPU's file has it.",
+        description="Link between the GPUs of a replica, if it is not the GPU's own: {kind: pcie, "
+        "peer_to_peer: true}, or a bandwidth and a latency. null: the link in the GPU's file.",
     )
     node: GpuNode | None = Field(
         default=None,
-        description="How many of the GPUs stand in one machine, and what joins machines: {gpus: 8, "
-        "bandwidth: 50GB/s, latency: 10us}. null: as the GPU's file has it.",
+        description="GPUs per machine, and the link between machines: {gpus: 8, bandwidth: 50GB/s, "
+        "latency: 10us}. null: as in the GPU's file.",
     )
     power_limit: Power | None = Field(
         default=None,
-        description="Of each GPU, W. Its arithmetic slows down by as much as this is below the "
-        "GPU's own limit, its memory does not. null: the GPU's own.",
+        description="Power limit of each GPU, W. Arithmetic slows down in proportion to how far "
+        "this is below the GPU's own limit; memory does not. null: the GPU's own.",
         examples=["300W"],
     )
     price_per_gpu_hour: Price = Field(
@@ -118,19 +118,19 @@ class Pool(LimitedSection):
     )
     scheduler: SchedulerSettings | None = Field(
         default=None,
-        description="What this pool's scheduler does otherwise than the scenario's: the keys that "
-        "are not given are as there. null: all of them.",
+        description="Scheduler settings of this pool; keys that are not given are the scenario's. "
+        "null: all of them are.",
         examples=["{max_num_batched_tokens: 16384}"],
     )
     kv_cache: KvCache | None = Field(
         default=None,
-        description="What differs in this pool's KV cache; the keys that are not given are as in "
-        "the scenario's. null: all of them.",
+        description="KV cache settings of this pool; keys that are not given are the scenario's. "
+        "null: all of them are.",
         examples=["{block_size: 64}"],
     )
     max_model_len: Tokens | None = Field(
         default=None,
-        description="Longest prompt plus answer on this pool, tokens. null: as in the scenario.",
+        description="Longest prompt plus answer on this pool, tokens. null: the scenario's.",
     )
 
     @property
@@ -154,7 +154,7 @@ class Pool(LimitedSection):
     @field_validator("link", "node")
     @classmethod
     def _nothing_said(cls, said: GpuLink | GpuNode | None) -> GpuLink | GpuNode | None:
-        """A link or a node of which nothing is said is the GPU's own."""
+        """A link or node without settings is the GPU's own."""
         return said or None
 
     @model_validator(mode="after")

@@ -55,7 +55,7 @@ class GpuPrice:
 
 
 def _others(low: float | None, high: float | None) -> str:
-    """The range of other prices, as far as it is known."""
+    """The known range of other prices."""
     if low is not None and high is not None:
         return f"; others {dollars(low)} to {dollars(high)}"
     if low is not None:

@@ -19,7 +19,7 @@ DEFAULT_REQUESTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Warmup:
-    """What is left out of the statistics at the start: so many requests, or so many seconds.
+    """What is left out of the statistics at the start: that many requests, or that many seconds.
 
     Both None means ``auto``: the simulator finds where the start-up phase ends.
     """
@@ -79,8 +79,8 @@ class RunSettings(LimitedSection):
 
     leap: Switch = Field(
         default=True,
-        description="Take runs of equal iterations in one step. The results are the same without; "
-        "false is the slow reference.",
+        description="Simulate runs of similar iterations in one step. The results are the same "
+        "either way; false is the slow reference.",
     )
 
     @model_validator(mode="after")

@@ -65,10 +65,13 @@ class Scenario(LimitedSection):
 
     version: Version = Field(default=1, description="Version of the scenario format.")
     name: Line = Field(
-        default="scenario", description="What run folders and reports call it. The file's own name."
+        default="scenario",
+        description="Name in run folders and reports. Default: the name of the file.",
     )
-    description: Text = Field(default="", description="What is asked, in a sentence or two.")
-    seed: Seed = Field(default=42, description="Selects the random draws; any number does.")
+    description: Text = Field(
+        default="", description="The question that the scenario answers, in a sentence or two."
+    )
+    seed: Seed = Field(default=42, description="Seed of the random draws; any whole number.")
     model: ModelChoice = Field(
         description="Catalogue name, or the path of a Hugging Face config.json; or a mapping of it "
         "and of what a config does not say.",
@@ -77,7 +80,7 @@ class Scenario(LimitedSection):
     precision: Precision = Field(default_factory=Precision, description="Number formats.")
     fleet: tuple[Pool, ...] = Field(
         min_length=1,
-        description="Pools of identical replicas; one mapping is short for a list of one.",
+        description="Pools of identical replicas; a single mapping stands for a list of one.",
         examples=["{gpu: h100-sxm}"],
     )
     engine: EngineName = Field(
@@ -89,43 +92,42 @@ class Scenario(LimitedSection):
     kv_cache: KvCache = Field(default_factory=KvCache, description="Memory for keys and values.")
     transfer: Transfer | None = Field(
         default=None,
-        description="How KV gets from prefill pools to decode pools. null: as its defaults say, "
-        "where pools have such roles.",
+        description="How KV moves from prefill pools to decode pools. null: the defaults of these "
+        "keys, if pools have such roles.",
         examples=["{bandwidth: 100GB/s, latency: 2ms}"],
     )
     autoscaling: Autoscaling | None = Field(
         default=None,
-        description="When pools whose `replicas` are {min, max, start} start and stop some. null: "
-        "as its defaults say.",
+        description="When pools with `replicas: {min, max, start}` start and stop replicas. null: "
+        "the defaults of these keys.",
         examples=["{policy: hpa, metric: queue, target: 3}"],
     )
     failures: Failures | None = Field(
         default=None,
-        description="Replicas that fail and come back: by a law, or a list of outages at given "
-        "times. null: none does.",
+        description="Failures of replicas, by a law or as a list of outages at given times. null: "
+        "none.",
         examples=["{mtbf: 720h, repair: 5min}", "[{at: 5min, replica: 0, for: 1min}]"],
     )
     steering: Steering | None = Field(
         default=None,
-        description="Replicas that operators drain, start and fail at given times, as a session of "
-        "`infersim serve --control` records it. null: none.",
+        description="Replicas that operators drain, start or fail at given times, as recorded by "
+        "`infersim serve --control`. null: none.",
         examples=["{steps: [{at: 5min, do: drain, replica: 0}]}"],
     )
     admission: Admission | None = Field(
         default=None,
-        description="Which requests are refused when they arrive, because they would be late. "
-        "null: none.",
+        description="Which arriving requests are refused because they would be late. null: none.",
         examples=["{policy: deadline}"],
     )
     max_model_len: Tokens | None = Field(
         default=None,
-        description="Longest prompt plus answer, tokens. null: what the model was made for, its "
-        "max_position_embeddings, as vLLM.",
+        description="Longest prompt plus answer, tokens. null: the model's "
+        "max_position_embeddings, as in vLLM.",
     )
     allow_long_max_model_len: Switch = Field(
         default=False,
-        description="Allow max_model_len beyond what the model was made for, as benchmarks with "
-        "random weights do. Off, as vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN.",
+        description="Allow max_model_len to exceed the model's own limit, as benchmarks with "
+        "random weights do. Off, like vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN.",
     )
     speculative: Speculative | None = Field(
         default=None,
@@ -143,16 +145,16 @@ class Scenario(LimitedSection):
     )
     metrics: tuple[Metric, ...] | None = Field(
         default=None,
-        description="Metrics of your own: functions of the result, as package.module:function; one "
-        "is short for a list of one. null: none.",
+        description="Metrics of your own: functions of the result, as package.module:function; a "
+        "single one stands for a list of one. null: none.",
         examples=["[mine:fairness]"],
     )
-    slo: Slo = Field(default_factory=Slo, description="Latency that most requests must see.")
+    slo: Slo = Field(default_factory=Slo, description="Latency limits that requests must meet.")
     energy: Energy = Field(
         default_factory=Energy,
-        description="What electricity costs, in money and in CO2.",
+        description="Cost of electricity, in money and in CO2.",
     )
-    run: RunSettings = Field(default_factory=RunSettings, description="How much is simulated.")
+    run: RunSettings = Field(default_factory=RunSettings, description="How much to simulate.")
     assume: Assume = Field(
         default_factory=Assume, description="Factors for what-if runs; 1 changes nothing."
     )
@@ -176,7 +178,7 @@ class Scenario(LimitedSection):
     @model_validator(mode="before")
     @classmethod
     def _number_of_requests(cls, data: Any) -> Any:
-        """Made-up traffic has no end of its own, so it gets one."""
+        """Made-up traffic never ends, so it gets a default number of requests."""
         workload = data.get("workload")
         run = data["run"] if data.get("run") is not None else {}
         has_end = isinstance(workload, Mapping) and workload.get("trace") is not None

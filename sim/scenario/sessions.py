@@ -89,22 +89,22 @@ class Sessions(Section):
     )
     think_time: Delays | None = Field(
         default=None,
-        description="From an answer to the next turn, where a person reads and writes. null: there "
-        "is no such turn; without tool_delay either, the next turn comes at once.",
+        description="Time from an answer to the next turn when a person reads and writes. null: "
+        "there are no such turns; if tool_delay is null too, the next turn comes at "
+        "once.",
         examples=["{kind: lognormal, mean: 20s, cv: 1}"],
     )
     tool_delay: Delays | None = Field(
         default=None,
-        description="From an answer to the next turn, where the answer is the call of a tool whose "
-        "result is what is new. null: there is no such turn; without think_time all turns but the "
-        "first are such.",
+        description="Time from an answer to the next turn when the answer calls a tool whose "
+        "result is the new text. null: there are no such turns; if think_time is "
+        "null, all turns after the first are of this kind.",
         examples=["{kind: exponential, mean: 2s}"],
     )
     tool_share: Share | None = Field(
         default=None,
-        description="With think_time and tool_delay: the share of turns, but the first of a "
-        "session, that follow a tool; each with this chance, the others follow a person. null: "
-        "there is only one kind.",
+        description="With both think_time and tool_delay: the chance that a turn, after the first, "
+        "follows a tool and not a person. null: there is only one kind.",
         examples=[0.8],
     )
     branches: Counts | None = Field(
@@ -117,8 +117,8 @@ class Sessions(Section):
     )
     keep_answer: Switch = Field(
         default=True,
-        description="Send the answers again, too. Off: only the prompts, as with the thoughts of "
-        "reasoning models.",
+        description="Whether the history includes the answers. Off: only the prompts are sent "
+        "again, as with the thoughts of reasoning models.",
     )
 
     @model_validator(mode="after")

@@ -121,8 +121,7 @@ class Speculative(Section):
         examples=["mtp"],
     )
     num_tokens: Annotated[Count, at_most(MOST)] = Field(
-        description="Tokens drafted for each sequence and iteration, vLLM's"
-        " num_speculative_tokens.",
+        description="Tokens drafted per sequence and iteration, vLLM's num_speculative_tokens.",
         examples=[3],
     )
     acceptance_rate: Share | None = Field(
@@ -133,8 +132,8 @@ class Speculative(Section):
     )
     acceptance: Acceptance | None = Field(
         default=None,
-        description="What is accepted, where it is not one rate for all positions. null: as "
-        "acceptance_rate says.",
+        description="Which drafts are accepted, if not at one rate for all positions. null: "
+        "acceptance_rate applies.",
         examples=["{rates: [0.85, 0.7, 0.5]}", "{length: 2.5}", "{table: glm-5.2-mtp}"],
     )
     draft_model: ModelName | None = Field(

@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 class SteeringStep(Section):
     """What is done to one replica."""
 
-    at: Wait = Field(description="When, s after the start.", examples=["5min"])
+    at: Wait = Field(description="Time of the step, s after the start.", examples=["5min"])
     do: Literal["drain", "start", "fail"] = Field(
         description="drain: it takes no new requests and serves those it has. fail: it is gone, "
         "and they are lost. start: it takes requests again; at once if it still serves some, else "
         "it starts anew, and is ready after a cold start.",
         examples=["drain"],
     )
-    pool: Line | None = Field(
-        default=None, description="Its pool, by name. null: the only one there is."
-    )
-    replica: Place = Field(default=0, description="Which one of the pool, from 0.")
+    pool: Line | None = Field(default=None, description="Name of its pool. null: the only pool.")
+    replica: Place = Field(default=0, description="Number of the replica in its pool, from 0.")
 
 
 class Steering(Section):
@@ -40,7 +38,7 @@ class Steering(Section):
 
     steps: tuple[SteeringStep, ...] = Field(
         default=(),
-        description="In any order; of one time, as they stand here.",
+        description="Steps in any order; those at the same time happen in the order given.",
         examples=["[{at: 5min, do: drain, replica: 0}, {at: 6min, do: start, replica: 0}]"],
     )
     cold_start: Wait | None = Field(

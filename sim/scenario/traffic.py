@@ -38,7 +38,7 @@ class SharedPrefix(Section):
         "its beginning. In sessions it stands before all else, in addition to prompt_tokens.",
         examples=[400],
     )
-    groups: Count = Field(description="Different prefixes.", examples=[8], default=1)
+    groups: Count = Field(description="Number of different prefixes.", examples=[8], default=1)
     zipf: Annotated[Nonnegative, between(0, 10)] = Field(
         description="How unequally popular they are, as documents that are looked up: the k-th is "
         "drawn in proportion to 1/k to this power (Zipf's law). 0: all are equally likely.",
@@ -54,7 +54,7 @@ class TraceSettings(Section):
     format: Literal[
         "auto", "azure", "burstgpt", "mooncake", "bailian", "aiperf", "llmservingsim", "vllm", "csv"
     ] = Field(
-        default="auto", description="How to read it. auto: recognised by the names of its columns."
+        default="auto", description="Format of the file. auto: recognised by its column names."
     )
     overlay: Ratio = Field(
         default=1.0,
@@ -71,11 +71,13 @@ class TraceSettings(Section):
     )
     rate: Rate | None = Field(
         default=None,
-        description="Instead of time_scale: mean requests per second, to which gaps are scaled.",
+        description="Instead of time_scale: scale the gaps to this mean number of requests per "
+        "second.",
         examples=[12],
     )
     limit: Count | None = Field(
-        default=None, description="Only the first so many recorded requests; null: all."
+        default=None,
+        description="Use only this many requests from the start of the recording; null: all.",
     )
     spread: Duration | None = Field(
         default=None,
@@ -95,7 +97,7 @@ class Workload(LimitedSection):
     """Either a trace, or arrivals with the lengths of prompts and answers."""
 
     arrivals: Arrivals | None = Field(
-        default=None, description="When requests come.", examples=["{kind: poisson, rate: 6.0}"]
+        default=None, description="When requests arrive.", examples=["{kind: poisson, rate: 6.0}"]
     )
     prompt_tokens: Lengths | None = Field(
         default=None,

@@ -19,7 +19,8 @@ class Transfer(Section):
         "reached 87 GB/s over four cards of 200 Gbit/s, 190 over eight of 400.",
     )
     latency: Wait = Field(
-        default=0.002, description="From the last byte to its use, s; it does not hold the link."
+        default=0.002,
+        description="Time from the last byte to its use, s; the link is free meanwhile.",
     )
     per_block: Wait = Field(
         default=240 * 1e-6,  # as `240us` is read
@@ -35,6 +36,6 @@ class Transfer(Section):
     )
     min_prompt: Tokens | None = Field(
         default=None,
-        description="Prompts shorter than this, tokens, are prefilled where they decode. null: "
-        "all are handed over.",
+        description="Prompts shorter than this, in tokens, are prefilled on the decode replica. "
+        "null: all are handed over.",
     )

@@ -1,6 +1,6 @@
 """Batches continuously with as many drafts as the size of the batch allows: vLLM's rule.
 
-An iteration that computes so many requests, prompts included, makes the number of drafts that a
+An iteration that computes this many requests, prompts included, makes the number of drafts that a
 table has for it; the next one checks them (vLLM 0.32, ``num_speculative_tokens_per_batch_size``).
 So an iteration after the batch has changed still checks what was made before.
 """

@@ -99,7 +99,7 @@ class FairQueue:
         return next(iter(reversed(running)))
 
     def _choice(self) -> TrafficClass:
-        """The class whose request is first, chosen anew if one has left the batch."""
+        """The class whose request is next, chosen again if one has left the batch."""
         done = [r for r in self._active if r.last_token == r.last_token]  # not NaN
         if done:
             for request in done:

@@ -30,7 +30,7 @@ from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.queues import Fifo, Queue
 
 Recompute = Callable[[int, int], float]
-"""Seconds that so many tokens of a prompt take to compute after so many others."""
+"""Seconds that this many tokens of a prompt take to compute after that many others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class AfterLoads:
 
 
 class Elsewhere(NamedTuple):
-    """What the host has of a request beyond what the GPU has: so many ``tokens`` in ``blocks``,
+    """What the host has of a request beyond what the GPU has: that many ``tokens`` in ``blocks``,
     which can be read from ``ready`` on (s)."""
 
     tokens: int

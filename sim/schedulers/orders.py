@@ -150,7 +150,7 @@ class LongestPrefix(Order):
         return 0.0
 
     def queue(self) -> Queue:
-        """A queue that can be sorted anew."""
+        """A queue that can be sorted again."""
         return Resorted()
 
 

@@ -34,7 +34,7 @@ class EngineRule(ABC):
     """What it does, in a few words."""
 
     plans_ahead: ClassVar[bool] = False
-    """Whether an iteration is planned while another runs, where nothing is said of that."""
+    """Whether an iteration is planned while another runs, unless the scenario says."""
 
     in_pages: ClassVar[bool] = False
     """Whether it counts free blocks, so that there must be some."""
@@ -72,7 +72,7 @@ class VllmRule(EngineRule):
 
 
 class SglangRule(EngineRule):
-    """SGLang's; orders rank its queue, and not whom it retracts."""
+    """SGLang's rule; orders rank its queue, not the requests that it retracts."""
 
     name = "sglang"
     about = "prompts first, as many as the memory is expected to hold with their answers"
@@ -96,7 +96,7 @@ class NoEvictRule(EngineRule):
 
     @staticmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
-        """With overlap or without; whom to preempt never arises."""
+        """With overlap or without; nothing is ever preempted."""
         return NoEvictOverlap if ahead else NoEvict
 
 

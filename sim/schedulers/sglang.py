@@ -34,7 +34,7 @@ many at most anything is looked up (``WAITING_PREFIX_REFRESH_INTERVAL``,
 
 RETRACT_STEPS = 20
 """Tokens each request is expected to need after a retraction (``SGLANG_RETRACT_DECODE_STEPS``); a
-prefix cache leaves so many."""
+prefix cache leaves that many."""
 
 
 class Sglang(IterationLevel):

@@ -52,7 +52,7 @@ class NewTokenRatio:
         return self._values[min(self._at, len(self._values) - 1)]
 
     def decay(self, iterations: int) -> None:
-        """So many decode iterations have run."""
+        """Account for decode iterations that have run."""
         self._at += iterations
 
     def reset(self) -> None:
@@ -97,7 +97,7 @@ class Budget:
             self.chunk -= paged
 
     def pin(self, tokens: int) -> None:
-        """So many free tokens of the prefix cache are found, and cannot be evicted."""
+        """Free tokens of the prefix cache are found, and can no longer be evicted."""
         self.total -= tokens
         self.current -= tokens
 

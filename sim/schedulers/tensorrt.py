@@ -123,7 +123,7 @@ class NoEvict(MaxUtilization):
         return super()._drop(request)
 
     def refusal(self, request: Request) -> str | None:
-        """As above; also who asks for more than there is."""
+        """As above; also refuses a request that asks for more than there is."""
         if self._blocks(request) > self.kv.num_blocks:
             return "larger than the KV cache"
         return super().refusal(request)

@@ -42,7 +42,7 @@ class Answers:
         seed: int | None = None,
         stop: Sequence[str] = (),
     ) -> Filler:
-        """An answer of up to ``most`` tokens, but not fewer than ``least``; ``exactly`` so many
+        """An answer of up to ``most`` tokens, but not fewer than ``least``; ``exactly`` that many
         unless a ``stop`` text ends it."""
         start = self._number if seed is None else seed
         self._number += 1

@@ -174,7 +174,7 @@ class Server:
 
     @property
     def _described(self) -> dict[str, Any]:
-        """The model, as a list of models has it."""
+        """The entry of the model in a list of models."""
         service = self.ready
         return {
             "id": self.name,

@@ -22,7 +22,7 @@ from sim.serve.service import Service
 
 
 class ScaleRequest(BaseModel):
-    """The body of ``POST /control/scale``: so many replicas of a pool, which may go unnamed where
+    """The body of ``POST /control/scale``: that many replicas of a pool, which may go unnamed where
     there is one."""
 
     model_config = ConfigDict(extra="forbid")
@@ -43,7 +43,7 @@ class Control:
             self._pools.append((pool, range(first, first + pool.replicas)))
 
     def document(self) -> dict[str, Any]:
-        """Each replica: whether it takes requests, and what it has to do."""
+        """The state of each replica: whether it takes requests, and its load."""
         return {"replicas": [self._shown(at) for at in range(len(self._fleet.replicas))]}
 
     def _shown(self, at: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """``value`` was seen so many ``times``."""
+        """``value`` was seen that many ``times``."""
         self.counts[bisect_left(self.buckets, value)] += times
         self.total += value * times
 

@@ -1,4 +1,4 @@
-"""Lets simulated time pass as the wall clock does, or so many times as fast.
+"""Lets simulated time pass as the wall clock does, or that many times as fast.
 
 The clock starts with the first request. Between two things that are due nothing runs; an arrival
 comes in between. How late tokens leave the server is measured for every one of them.
@@ -19,7 +19,7 @@ RESOLUTION = 1e-4
 """Seconds: how finely the lateness of tokens is counted."""
 
 CLASSES = 20_000
-"""So many steps of it; what is later counts as that late."""
+"""Steps of the histogram; anything later counts in the last one."""
 
 BEHIND = 0.010
 """Seconds: a machine whose tokens are later than that at the 99th percentile cannot keep up."""

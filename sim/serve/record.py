@@ -99,7 +99,7 @@ class Record:
     def add(
         self, arrival: float, prompt: int, output: int, priority: int, blocks: Sequence[int]
     ) -> None:
-        """A request came, with so many tokens; the time is kept to the last bit."""
+        """A request came, with that many tokens; the time is kept to the last bit."""
         self.requests += 1
         if self._name == TRACE:
             ranks = f",{priority}" if self._ranked else ""

@@ -143,7 +143,7 @@ class Service:
         return self._session.steerer
 
     def _make_room(self, more: int) -> None:
-        """ApiError if so many requests ``more`` would be too many that wait."""
+        """ApiError if that many requests ``more`` would be too many that wait."""
         limit = self._most_waiting
         if limit is not None and self.fleet.waiting(more) > limit:
             self.refused += 1

@@ -102,7 +102,7 @@ class MixtureOfExperts:
         return 2.0 * hidden_size * (routes + self.mlp_matrices * chosen)
 
     def touched(self, tokens: Any) -> Any:
-        """Distinct experts that so many tokens choose, on average: a number, or an array of them.
+        """Distinct experts that this many tokens choose, on average: a number, or an array of them.
 
         >>> [round(MixtureOfExperts(128, 8, 768).touched(t), 2) for t in (1, 2, 16, 64)]
         [8.0, 15.5, 82.42, 125.94]

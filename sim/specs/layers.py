@@ -88,7 +88,7 @@ class Attention(Protocol):
         can."""
 
     def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
-        """The bytes that a token takes in so many layers on one GPU as a product."""
+        """The bytes that a token takes in that many layers on one GPU as a product."""
 
     @property
     def operators(self) -> tuple[str, str]:

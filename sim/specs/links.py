@@ -80,7 +80,7 @@ def nvlink(gpu: GpuSpec) -> Link:
 
 
 def limited(gpu: GpuSpec, power: float) -> GpuSpec:
-    """``gpu`` at no more than so many watts: its clocks, and with them all arithmetic, follow the
+    """``gpu`` at no more than that many watts: its clocks, and with them all arithmetic, follow the
     power, its memory does not.
 
     A limit of 300 W on a GPU of 400 W is 0.75 of its peak. What a pass draws stays what it was, up

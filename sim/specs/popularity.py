@@ -23,7 +23,7 @@ SPREAD = 200.0
 published tables' draw for few tokens, between 0.01 and 2 (collector of aiconfigurator 0.12)."""
 
 CLASSES = 24
-"""Experts of nearly the same popularity count together: at most so many kinds of them."""
+"""Experts of nearly the same popularity count together: at most that many kinds of them."""
 
 PLACEMENTS = 128
 """Placements that are drawn, each with its passes; their mean is within 3 % of that of many."""
@@ -89,7 +89,7 @@ def _capped(popularity: Floats, chosen: int) -> Floats:
 
 
 def touched(found: Chances, tokens: Any) -> Any:
-    """Distinct experts that so many tokens choose, on average: a number, or an array of them.
+    """Distinct experts that this many tokens choose, on average: a number, or an array of them.
 
     >>> round(float(touched(chances(128, 8), 8)), 2), round(float(touched(chances(128, 8, 1.2), 8)))
     (51.62, 36)

@@ -168,7 +168,7 @@ class Recurrent:
         return ""
 
     def state_arithmetic(self, layers: int, layout: Layout) -> str:
-        """The bytes that one sequence keeps in so many layers on one GPU as a product."""
+        """The bytes that one sequence keeps in that many layers on one GPU as a product."""
         heads, kept = self.heads // layout.tensor, precision_bytes(self.state_precision)
         return (
             f"{layers} layers x ({heads} heads x {self.head_state:,} x {kept:g} B + "

@@ -23,7 +23,7 @@ class Busiest(NamedTuple):
 
 
 def touched(experts: int, chosen: int, tokens: Any) -> Any:
-    """Distinct experts that so many tokens choose, on average: a number, or an array of them."""
+    """Distinct experts that this many tokens choose, on average: a number, or an array of them."""
     missed: Any = (1 - chosen / experts) ** tokens
     return experts * (1 - missed)
 
@@ -59,7 +59,7 @@ def busiest(experts: int, chosen: int, groups: int, held: int, tokens: Any) -> B
 
 @cache
 def expected_maximum(count: int) -> float:
-    """Expected largest of so many independent standard normal numbers.
+    """Expected largest of that many independent standard normal numbers.
 
     >>> [round(expected_maximum(n), 4) for n in (1, 2, 4, 8)]
     [0.0, 0.5642, 1.0294, 1.4236]

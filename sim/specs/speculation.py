@@ -34,7 +34,7 @@ EAGLE_VOCABULARY = 32_000
 published for Llama 3.1 8B and 3.3 70B by the authors of EAGLE-3)."""
 
 FEW_STEPS = 8
-"""After so many iterations of the most tokens the renewal theorem holds to a thousandth."""
+"""After that many iterations of the most tokens the renewal theorem holds to a thousandth."""
 
 BORROWED = {"draft_model": (), "eagle": ("embedding",), "mtp": ("embedding", "LM head")}
 """The weights that a drafter has in common with its target."""
@@ -88,7 +88,7 @@ class Speculation:
             raise ValueError(f"rates: got {self.rates}, expected none above the one before")
 
     def drafts(self, requests: int) -> int:
-        """Drafts made for each sequence after a pass over so many ``requests``, prompts included.
+        """Drafts made for each sequence after a pass over that many ``requests``, prompts included.
 
         >>> given = Speculation("ngram", 3, (0.5, 0.2, 0.1), by_batch=(3, 3, 1, 0))
         >>> [given.drafts(requests) for requests in (1, 2, 3, 4, 99)]
@@ -100,7 +100,7 @@ class Speculation:
         return by_batch[min(max(requests, 1), len(by_batch)) - 1]
 
     def at(self, requests: int) -> Speculation:
-        """What is drafted for a batch that stays at so many ``requests``."""
+        """What is drafted for a batch that stays at that many ``requests``."""
         drafts = self.drafts(requests)
         return replace(self, num_tokens=drafts, rates=self.rates[:drafts], by_batch=())
 
@@ -142,7 +142,7 @@ class Speculation:
         return 1.0 + sum(self.rates)
 
     def length_of(self, drafts: int) -> float:
-        """The acceptance length with so many drafts, of those that ``rates`` are about."""
+        """The acceptance length with that many drafts, of those that ``rates`` are about."""
         return 1.0 + sum(self.rates[:drafts])
 
     @property
@@ -151,7 +151,7 @@ class Speculation:
         return any(0.0 < rate < 1.0 for rate in self.rates)
 
     def steps(self, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Iterations until a sequence has so many ``tokens``, whole numbers, on average.
+        """Iterations until a sequence has that many ``tokens``, whole numbers, on average.
 
         Of many: their number and what the last iteration brings too many, by the renewal theorem,
         over the acceptance length; of few, by what the first iteration brings.

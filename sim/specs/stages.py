@@ -23,7 +23,7 @@ def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def stages_of(model: ModelSpec, stages: int) -> tuple[ModelSpec, ...]:
-    """The part of ``model`` that each of so many stages has; ValueError if there are more of them
+    """The part of ``model`` that each of that many stages has; ValueError if there are more of them
     than layers."""
     if stages > model.num_layers:
         raise ValueError(

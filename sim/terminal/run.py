@@ -105,7 +105,7 @@ def _observed(summary: dict[str, Any]) -> bool:
 
 
 def _capacity_lines(kv: dict[str, Any]) -> Iterator[Text]:
-    """The size of the KV cache and what it holds, as far as they are known."""
+    """The size and use of the KV cache, where known."""
     if kv["tokens"] is not None:
         yield Text(f"KV cache size: {kv.get('context_tokens', kv['tokens']):,} tokens")
     if kv["max_concurrency"] is not None:
@@ -291,7 +291,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
 
 
 def _host_rows(own: dict[str, Any], spread: Spread) -> list[tuple[str, str]]:
-    """What the memory of the host brought, where there is any."""
+    """The effect of memory in the host, if there is any."""
     tier = own.get("host_tier")
     if tier is None:
         return []

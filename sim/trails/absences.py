@@ -51,7 +51,7 @@ def absence(
         rest = tokens - 2 - had  # except the first one, and the one that the prefill brings
         if rest < 0:
             break
-        # plans after which so many iterations are left
+        # plans after which that many iterations are left
         low = int(np.searchsorted(before, before[last] - rest, "left")) - 1
         high = int(np.searchsorted(before, before[last] - rest, "right")) - 1
         for back in range(max(low, out), min(high, last)):

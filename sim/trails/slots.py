@@ -279,7 +279,7 @@ def _noted(
 
 def _decoded(iterations: Iterations, start: float, end: float, tokens: int) -> list[SlotPart]:
     """Decoding from ``start`` until there are ``tokens`` more, then passed over until ``end``;
-    nothing if there are not so many iterations."""
+    nothing if there are not that many iterations."""
     there = iterations.count(start, end)
     if tokens == there:
         return _decode(iterations, start, end)

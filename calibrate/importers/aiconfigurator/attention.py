@@ -49,7 +49,7 @@ MOST = 0.9
 """16-bit rows are used if there are at least this many for each fp8 row."""
 
 CACHES = 4
-"""Reads of so many times the L2 cache come from memory."""
+"""Reads of that many times the L2 cache come from memory."""
 
 MOST_IMPOSSIBLE = 0.1
 """Share of such reads above the data sheet's bandwidth from which on a table is not used."""

@@ -142,7 +142,7 @@ def layer_shapes() -> frozenset[tuple[int, int]]:
         for gpus in (1, 2, 4, 8):
             try:
                 Deployment(model, gpu, engine, layout=Layout(gpus))
-            except ValueError:  # the heads cannot be shared among so many
+            except ValueError:  # the heads cannot be shared among that many
                 continue
             attention, mlp, _ = dense_layer(model)
             one, hidden, inner = attention.share(gpus), model.hidden_size, mlp.share(gpus)

@@ -1,7 +1,7 @@
 """Fits latent and sparse attention to the published tables ``mla_...`` and ``dsa_...``.
 
 How they were measured: the whole attention block of a layer over and over, from the hidden state to
-the output projection, on one GPU with so many heads. A profile's operators are what a block takes
+the output projection, on one GPU with that many heads. A profile's operators are what a block takes
 beyond the products and the moves of data that the simulator predicts for it one by one, with the
 products of the catalogue's profile of the same framework: errors, which are those of whole blocks,
 contain theirs. Where a framework has timings of attention alone, and none of blocks, these are
@@ -240,7 +240,7 @@ def _widths(attention: Latent, like: Floats) -> dict[str, Floats]:
 def _rest(
     table: KernelTable, heads: int, tokens: Floats, name: str, products: str, kv_cache: str
 ) -> Floats:
-    """Seconds of a block without its attention, for so many tokens in the pass."""
+    """Seconds of a block without its attention, for that many tokens in the pass."""
     model = catalog.model(name)
     group = model.layers[0]
     assert isinstance(group.attention, Latent)

@@ -74,7 +74,7 @@ UNLIKE = {"vllm": frozenset({(7168, 2048, 8, 256)})}
 
 MOST_RANKS = 64
 JUDGED = 8
-"""Errors are stated for layers on up to so many GPUs."""
+"""Errors are stated for layers on up to that many GPUs."""
 
 LEAST_SHAPES = 2
 """Fewer models are not fitted: none could be held out."""

@@ -182,7 +182,7 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
 
 
 def _left_out(layout: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """A layout that is not recommended, as far as it was sized; why is in a table of its own."""
+    """A layout that is not recommended, with the figures known; another table has the reasons."""
     unknown = Cell(*show(None, "number"))
     return (
         unknown,
@@ -312,8 +312,11 @@ def bands(document: Mapping[str, Any]) -> PageTable:
     )
 
 
-def rejected(document: Mapping[str, Any]) -> PageTable | None:
-    """Every layout that is not among the cheapest, and why; None if there is none."""
+def rejected(
+    document: Mapping[str, Any], named: str = "Layout", cost: str = "cost"
+) -> PageTable | None:
+    """Everything that is not among the cheapest, and why; None if there is nothing. ``named`` is
+    what heads the layouts, ``cost`` the definition of their costs."""
     if not document["rejected"]:
         return None
     rows = tuple(
@@ -326,9 +329,9 @@ def rejected(document: Mapping[str, Any]) -> PageTable | None:
         for each in document["rejected"]
     )
     columns = (
-        PageColumn("Layout", False),
+        PageColumn(named, False),
         PageColumn("Reason", False),
-        PageColumn("USD/h at least", definition="cost"),
+        PageColumn("USD/h at least", definition=cost),
         PageColumn("In figures", False, prose=True),
     )
     return PageTable("rejected", "Not recommended", columns, rows)

@@ -12,6 +12,7 @@ from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
+from reports.pages.planning.plan import rejected
 from reports.pages.planning.plan_words import SPLIT, chosen
 from reports.pages.planning.study import within
 from sim.planning.points.wording import held_text, limit_name, rank
@@ -55,7 +56,7 @@ def render(document: Mapping[str, Any]) -> str:
         simulate=f"infersim run {shlex.quote(document['file'])} {best['run']}",
         plots=[ratios(document)],
         tried=tried(document),
-        rejected=rejected(document),
+        rejected=rejected(document, "Prefill | decode", "plan_cost"),
         provenance=provenance(document),
     )
 
@@ -170,25 +171,3 @@ def tried(document: Mapping[str, Any]) -> PageTable:
         for one in fleet["tried"]
     )
     return PageTable("tried", "Fleets that were simulated", columns, rows)
-
-
-def rejected(document: Mapping[str, Any]) -> PageTable | None:
-    """Every pair that is not among the cheapest, and why; None if there is none."""
-    if not document["rejected"]:
-        return None
-    rows = tuple(
-        (
-            Cell(each["layout"], each["layout"]),
-            Cell(each["reason"], each["reason"]),
-            Cell(*show(each["usd_per_hour"], "usd")),
-            Cell(each["text"], each["text"]),
-        )
-        for each in document["rejected"]
-    )
-    columns = (
-        PageColumn("Prefill | decode", False),
-        PageColumn("Reason", False),
-        PageColumn("USD/h at least", definition="plan_cost"),
-        PageColumn("In figures", False, prose=True),
-    )
-    return PageTable("rejected", "Not recommended", columns, rows)

@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(summary: Mapping[str, Any]) -> Verdict:
-    """The verdict of a run, taken from its summary; nothing is judged anew here."""
+    """The verdict of a run, taken from its summary without judging again."""
     state = str(pick(summary, "infersim.verdict.state"))
     tone, title, _ = _state(state)
     answers = (

@@ -112,7 +112,7 @@ TensorRT-LLM's kernels on GB200 (``trtllm_alltoall_perf``)."""
 
 
 def met(places: Floats, chosen: Floats) -> Floats:
-    """Places, of so many, in which at least one of ``chosen`` experts is.
+    """Places, of that many, in which at least one of ``chosen`` experts is.
 
     >>> met(np.array([1.0, 2.0, 8.0]), np.array(8.0)).round(2).tolist()
     [1.0, 1.99, 5.25]

@@ -100,7 +100,7 @@ ATTENTION_WORK: dict[str, tuple[Callable[[Shape], Floats], Callable[[Shape, floa
     "dsa_decode": (sparse_attention.decode_flops, sparse_attention.decode_bytes),
     "dsa_prefill": (sparse_attention.prefill_flops, sparse_attention.prefill_bytes),
 }
-"""FLOP of a shape, and its bytes where a number of the cache has so many."""
+"""FLOP of a shape, and its bytes where a number of the cache has that many."""
 
 
 def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choice | None:

@@ -18,9 +18,8 @@ the exponentials cost, expressed in elements of the head. Then
 
 Each sum is additive over prompts of different lengths; see ``sim.cost.kernels.prompts``.
 
-A shape may have a ``window``: then each query sees so many tokens at most, its own included, and a
-tile the window of its first row up to its last row.
-"""
+A shape may have a ``window``: then each query sees that many tokens at most, its own included, and
+a tile the window of its first row up to its last row."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Prompts:
 
     def work(self, tokens: int, context: int, window: int = 0) -> Share:
         """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached; with a
-        ``window``, shorter than both together, each query sees so many keys at most."""
+        ``window``, shorter than both together, each query sees that many keys at most."""
         apart = -(-tokens // ROWS)
         packed = -(-tokens * self._group // ROWS)
         whole = context + tokens

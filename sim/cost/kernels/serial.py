@@ -61,7 +61,7 @@ MOVER = (
 )
 
 BLOCKS = ((0, 32), (192, 64), (768, 256))
-"""New tokens from which PyTorch's kernel takes so many queries together."""
+"""New tokens from which PyTorch's kernel takes that many queries together."""
 
 KEYS = 512
 """Keys that it takes together, of which those that causality hides are computed too."""
@@ -123,7 +123,7 @@ def _sizes(shape: Shape) -> dict[str, Floats]:
 
 
 def slowed(p: Parameters, moved: Floats) -> Floats:
-    """Factor on the time of a byte where so many are moved at once."""
+    """Factor on the time of a byte where that many are moved at once."""
     factor: Floats = 1 + p["slow"] / (1 + (p["near"] / moved) ** 2)
     return factor
 

@@ -1,4 +1,4 @@
-"""Checks claims: simulates the variants of each and evaluates what is said of them."""
+"""Checks claims: simulates the variants of each and evaluates its statements."""
 
 from __future__ import annotations
 

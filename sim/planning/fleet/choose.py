@@ -100,7 +100,7 @@ class PlanSteps:
         self._done, self._all, self._progress = 0, self.EACH * layouts, progress
 
     def did(self, steps: int = 1) -> None:
-        """So many are done, or not needed."""
+        """Count steps that are done or not needed."""
         self._done += steps
         if self._progress is not None:
             self._progress(self._done, self._all)
@@ -127,11 +127,7 @@ def choose(
     fleet does, UsageError if the scenario has no rate.
     """
     say = tell or (lambda _: None)
-    check_undisturbed(scenario)
-    scenario = scenario.moved(scenario.base.absolute())
-    if scenario.run.repetitions > 1:
-        scenario = scenario.override({"run.repetitions": 1})
-    check_whole_curve(scenario)
+    scenario = to_plan(scenario)
     traffic = traffic_of(scenario)
     axis = axis_of(scenario, "rate", traffic)
     objectives = (*slo_objectives(scenario), *question.constraints.objectives)
@@ -163,6 +159,17 @@ def choose(
         rejected=tuple(sorted(rejected, key=lambda each: order[each.layout])),
         traffic_notes=traffic.notes,
     )
+
+
+def to_plan(scenario: Scenario) -> Scenario:
+    """``scenario`` as plans simulate it: once, wherever a process is; UsageError where fleets for
+    it cannot be planned."""
+    check_undisturbed(scenario)
+    scenario = scenario.moved(scenario.base.absolute())
+    if scenario.run.repetitions > 1:
+        scenario = scenario.override({"run.repetitions": 1})
+    check_whole_curve(scenario)
+    return scenario
 
 
 def rank(fleet: Confirmed) -> tuple[float, float, float, str]:

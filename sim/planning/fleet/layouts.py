@@ -74,7 +74,7 @@ BEFORE_SPEED = (REJECTS, "constraint", "no price", "cannot be simulated")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One replica: so many of one GPU, in one precision (None: the scenario's own).
+    """One replica: that many of one GPU, in one precision (None: the scenario's own).
 
     ``whole_experts`` says whether each GPU has whole experts (None: as the scenario has it).
     """

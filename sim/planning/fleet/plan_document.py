@@ -14,7 +14,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
 from sim.metrics.engine_defaults import engine_defaults_note
-from sim.metrics.objectives import limits_ms, shown_shares
+from sim.metrics.objectives import judged_by
 from sim.planning.fleet.choose import Band, FleetPlan, as_cheap, bands, front
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
@@ -67,10 +67,7 @@ def document(
         "headroom": question.headroom,
         "target": question.target,
         "top": question.top,
-        "criterion": "promises" if plan.objectives else "stable",
-        "promises": [objective.text for objective in plan.objectives],
-        "limits_ms": limits_ms(plan.objectives),
-        "shares": shown_shares(plan.objectives),
+        **judged_by(plan.objectives),
         "constraints": {
             "usd_per_hour": limits.cost,
             "gpus": limits.gpus,

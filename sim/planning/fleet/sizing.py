@@ -40,7 +40,7 @@ SOME = 1e-6
 """Any strain above 0."""
 
 Judge = Callable[[Finder, float, int], Probe]
-"""What says whether a load holds on so many replicas."""
+"""What says whether a load holds on that many replicas."""
 
 FAR = 4
 """Times the guessed number of replicas up to which a fleet is tried."""

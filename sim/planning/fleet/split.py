@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from sim.errors import InfeasibleError, InfersimError
 from sim.metrics.objectives import Objective, slo_objectives
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, Tell, choose
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, Tell, choose, to_plan
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
@@ -28,10 +28,9 @@ from sim.planning.fleet.split_pairs import (
     together,
 )
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, size_pair, split_ends
-from sim.planning.load.loads import Traffic, axis_of, check_whole_curve, traffic_of
+from sim.planning.load.loads import Traffic, axis_of, traffic_of
 from sim.planning.points.executors import calls
 from sim.scenario import Scenario
-from sim.simulation import check_undisturbed
 
 WAVE = 4
 """Pairs that are sized together before it is asked again which others could be cheaper; a
@@ -71,11 +70,7 @@ def choose_split(
     all there are. Raises InfeasibleError, with the reasons, if no fleet apart holds the load.
     """
     say, count = tell or (lambda _: None), progress or (lambda done, total: None)
-    check_undisturbed(scenario)
-    scenario = scenario.moved(scenario.base.absolute())
-    if scenario.run.repetitions > 1:
-        scenario = scenario.override({"run.repetitions": 1})
-    check_whole_curve(scenario)
+    scenario = to_plan(scenario)
     traffic = traffic_of(scenario)
     objectives = tuple(slo_objectives(scenario))
     screened, rejected = _screened(scenario, question, traffic)

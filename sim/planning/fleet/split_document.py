@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.asked import asked, changed
-from sim.metrics.objectives import limits_ms, shown_shares
+from sim.metrics.objectives import judged_by
 from sim.planning.fleet.choose import FleetPlan, bands
 from sim.planning.fleet.layouts import Candidate
 from sim.planning.fleet.plan_document import run_command
@@ -46,10 +46,7 @@ def document(
         "rate": question.rate,
         "headroom": question.headroom,
         "target": question.target,
-        "criterion": "promises" if plan.objectives else "stable",
-        "promises": [objective.text for objective in plan.objectives],
-        "limits_ms": limits_ms(plan.objectives),
-        "shares": shown_shares(plan.objectives),
+        **judged_by(plan.objectives),
         "scaling": LoadAxis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
         "traffic_notes": list(plan.traffic_notes),
         "notes": further_notes(plan.scenario),

@@ -52,8 +52,8 @@ class LayoutPair:
         return f"{self.prefill.text} | {self.decode.text}"
 
     def settings(self, scenario: Scenario, prompts: int, answers: int) -> dict[str, object]:
-        """What makes the fleet of ``scenario`` so many replicas that take ``prompts``, and so many
-        that give ``answers``."""
+        """What makes the fleet of ``scenario`` that many replicas that take ``prompts``, and that
+        many that give ``answers``."""
         first, second = phases(scenario)
         asked = ((first, self.prefill, prompts), (second, self.decode, answers))
         return {"fleet": [_of_layout(*each) for each in asked]}
@@ -85,7 +85,7 @@ def together(scenario: Scenario) -> Scenario:
 
 
 def _of_layout(pool: dict[str, Any], layout: Candidate, replicas: int) -> dict[str, Any]:
-    """``pool`` with so many replicas of ``layout``."""
+    """``pool`` with that many replicas of ``layout``."""
     found = {**pool, "gpu": layout.gpu, "tensor_parallel": layout.tensor_parallel}
     if layout.gpu != pool["gpu"]:  # what is said of another GPU, of its host and price
         found = {key: value for key, value in found.items() if key not in OF_THE_GPU}
@@ -114,7 +114,7 @@ class ScreenedPair:
     least: tuple[int, int]
 
     def cost(self, prompts: int, answers: int) -> float:
-        """USD per hour of so many replicas that prefill and that decode."""
+        """USD per hour of that many replicas that prefill and that decode."""
         return prompts * self.prices[0] + answers * self.prices[1]
 
     @property

@@ -115,7 +115,7 @@ def size_pair(
 
 
 Judge = Callable[[int, int, bool], Tried]
-"""Simulates so many replicas of each phase: once, or until it is decided what lasts."""
+"""Simulates that many replicas of each phase: once, or until it is decided what lasts."""
 
 
 def _enough(screened: ScreenedPair, judge: Judge) -> tuple[int, int] | Tried:

@@ -21,7 +21,7 @@ class Advance:
         self._left: float | None = None
 
     def played(self, requests: int, runs: int) -> None:
-        """So many requests were played, in so many runs."""
+        """Count requests and runs that were simulated."""
         if self._left is None:
             self._left = USUAL * requests / runs
         self._done += requests
@@ -31,5 +31,5 @@ class Advance:
             self._progress(self._done, self._done + round(self._left))
 
     def expect(self, requests: int) -> None:
-        """So many are still to come."""
+        """Set the number of requests still to come."""
         self._left = float(requests)

@@ -86,7 +86,7 @@ class Finder:
         self._most: dict[tuple[float, int, int], int] = {}  # runs that each of them had at most
 
     def probe(self, load: float, replicas: int, *, most: int = MOST, stretch: int = 1) -> Probe:
-        """Whether ``load`` holds on so many replicas, in runs ``stretch`` times as long as usual;
+        """Whether ``load`` holds on that many replicas, in runs ``stretch`` times as long as usual;
         asked twice, simulated once."""
         key = (load, replicas, stretch)
         if key not in self._known or (most > self._most[key] and not self._known[key].sure):
@@ -104,7 +104,7 @@ class Finder:
         self._prober.ahead(self.axis, load, replicas=replicas, **further)
 
     def again(self, load: float, replicas: int, stretch: int) -> Probe:
-        """The same under seeds of its own, with as many runs as a load gets."""
+        """Probe the load again under other seeds, with the most runs that a load gets."""
         return self._played(load, replicas, stretch=stretch, fresh=True)
 
     def _played(self, load: float, replicas: int, **further: Any) -> Probe:
@@ -113,7 +113,8 @@ class Finder:
         return found
 
     def members(self, load: float, replicas: int) -> float:
-        """Requests that are in so many replicas at a time: as many come until batches are full."""
+        """Requests that are in that many replicas at a time: as many come until batches are
+        full."""
         return self._prober.members(self.axis, load, replicas)
 
     def of_length(self, load: float, replicas: int, length: int | None, most: int) -> Probe:
@@ -180,7 +181,7 @@ class Finder:
         return not self.axis.whole and waits
 
     def probes(self, replicas: int, stretch: int = 1) -> tuple[Probe, ...]:
-        """All loads that were tried on so many replicas in runs of that length, in order."""
+        """All loads that were tried on that many replicas in runs of that length, in order."""
         wanted = (replicas, stretch)
         mine = [probe for (_, *key), probe in self._known.items() if tuple(key) == wanted]
         return tuple(sorted(mine, key=lambda probe: probe.load))

@@ -18,7 +18,7 @@ from sim.planning.points.wording import FAILS
 
 
 def lasting(finder: Finder, load: float, replicas: int) -> Probe:
-    """What decides whether ``load`` holds on so many replicas; asked twice, simulated once."""
+    """What decides whether ``load`` holds on that many replicas; asked twice, simulated once."""
     if not lasts(finder):
         return finder.probe(load, replicas)
     usual = quick(finder, load, replicas)

@@ -311,7 +311,7 @@ class Prober:
         return scenario.override(changes) if changes else scenario
 
     def members(self, axis: LoadAxis, load: float, replicas: int) -> float:
-        """Requests that are in so many replicas at a time, as they are if each stays ``CROWDED``
+        """Requests that are in that many replicas at a time, as they are if each stays ``CROWDED``
         times as long as it would alone."""
         pools = self.setup.pools
         alone = len(pools) == 1

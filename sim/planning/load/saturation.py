@@ -133,7 +133,7 @@ class Alone:
 
 def alone(pool: PreparedPool, traffic: Traffic) -> Alone:
     """The latencies of requests that are alone: prompt by prompt, without what a prefix cache that
-    never fills would have, at most so many tokens in an iteration as the scheduler allows, then
+    never fills would have, at most that many tokens in an iteration as the scheduler allows, then
     token by token."""
     chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
     budget, cost = pool.limits.max_num_batched_tokens, pool.cost.alone

@@ -213,7 +213,7 @@ def lengths(document: Document) -> str:
 
 
 def _length(requests: int, document: Document) -> str:
-    """So many requests, and how long they come at the highest load."""
+    """A number of requests, and how long they take to arrive at the highest load."""
     if document["max"] != "rate":
         return f"{requests:,} requests"
     return f"{requests:,} requests ({show_time(requests / document['load'])})"

@@ -40,7 +40,8 @@ class InProcess:
 
 @dataclass(frozen=True)
 class Processes:
-    """``jobs`` processes of this machine; they stay for later calls, with what they have read."""
+    """``jobs`` processes on this machine, kept for later calls together with what they have
+    read."""
 
     jobs: int
 

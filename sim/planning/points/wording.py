@@ -10,7 +10,7 @@ from sim.metrics.slo_text import is_apart
 from sim.planning.points.trust import GUESS, LIKELY, SURE
 
 HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
-"""What is said of a load; the last where the intervals leave open whether it holds."""
+"""Outcomes of a load; the last applies where the intervals leave open whether it holds."""
 
 PROBABLY_TOO_MUCH = "overload?"
 """Near saturation, with more arriving than can be served: probably overloaded."""
@@ -81,7 +81,7 @@ def limit_name(name: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """So many of something, in words.
+    """A count with its noun, in words.
 
     >>> counted(1, "replica"), counted(1200, "GPU")
     ('1 replica', '1,200 GPUs')

@@ -118,7 +118,7 @@ _WORDS = {
 def _instead(key: str) -> str:
     """What helps against a question that is not the one that was begun."""
     if key in ("scenario", "axes"):
-        return "leave the scenario and --sweep away to go on with what is there, or "
+        return "leave out the scenario and --sweep to continue the sweep in the directory, or "
     return ""
 
 

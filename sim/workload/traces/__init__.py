@@ -54,7 +54,7 @@ def read_trace(
     for happens in this order. ``spread`` is the tick (s) of a clock that was too coarse: each
     arrival moves on by its share of a tick, drawn uniformly from the stream "arrivals" under
     ``seed``, and all are sorted again. ``limit`` keeps the first requests by arrival. ``overlay``
-    merges so many copies of them (``scaling.overlaid``), and ``requests`` keeps the first of what
+    merges that many copies of them (``scaling.overlaid``), and ``requests`` keeps the first of what
     that gives. ``time_scale`` multiplies all gaps (0.25: four times as fast); ``rate``, requests
     per second on average, replaces it.
 

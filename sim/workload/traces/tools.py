@@ -40,7 +40,7 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     ``tick_s`` is the median time between distinct arrivals, where most requests share theirs with
     another: the clock that recorded them was coarse. ``prefix_reuse`` is the share of prompt tokens
     that repeat the beginning of an earlier prompt, None where the file names no blocks;
-    ``prefix_hits`` the share of all blocks that a cache of so many blocks ("all": one that never
+    ``prefix_hits`` the share of all blocks that a cache of that many blocks ("all": one that never
     fills) would have at hand, blocks of ``prefix_block_tokens``; ``sessions`` the column that names
     conversations, ``session_count`` how many it names, ``requests_per_session`` how long they are.
     ``skipped`` counts rows by the reason.
