@@ -128,9 +128,7 @@ def validate(
 
 def init(
     name: Annotated[str, typer.Argument(help="Name of the file; .yaml is added.")],
-    like: Annotated[
-        str, typer.Option(help="Which template: chat, batch or trace.")
-    ] = "chat",
+    like: Annotated[str, typer.Option(help="Which template: chat, batch or trace.")] = "chat",
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file.")] = False,
 ) -> None:
     """Write a scenario to start from, every section of it explained."""

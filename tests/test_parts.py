@@ -439,6 +439,22 @@ def test_the_scan_finds_no_other_numbers() -> None:
     assert scan("pools[index]\nparts[0]\nrow['fleet']") == ([], [])
 
 
+# -- one door to the time of a pass ----------------------------------------------------------------
+
+PASSES = re.compile(r"\bBatches\(")
+
+
+@pytest.mark.parametrize("package", ["sim", "calibrate", "reports"])
+def test_rows_of_plans_become_passes_in_one_module(package: str) -> None:
+    """Others ask ``Batches.of``, so that no reader of rows can forget a column."""
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if PASSES.search(path.read_text("utf-8"))
+    ]
+    assert [place for place in found if place != "sim/cost/batches.py"] == []
+
+
 # -- what a new part touches -----------------------------------------------------------------------
 
 TOUCHED = re.compile(r"^\| (\w+) \| (.+) \| (.+) \|$", re.MULTILINE)

@@ -237,11 +237,6 @@ def _shared(rows: Sample, spreads: Spreads) -> float:
     return CORRELATIONS[-1]
 
 
-def without_each(rows: Sample) -> dict[str, Spreads]:
-    """What is learnt without each source."""
-    return {str(name): learn(rows.of(rows.source != name)) for name in np.unique(rows.source)}
-
-
 def sources_of_causes(rows: Sample) -> dict[str, int]:
     """In how many sources each cause has a part in the errors."""
     return {

@@ -6,7 +6,7 @@ Variants of one scenario, which are simulated, or run directories, which are rea
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from sim.scenario import Scenario
 
 RUNS = Path("runs")
-
-RunsToDraw = Callable[[Document, Path], "dict[int, SavedRun]"]
-"""Provides one run of the variants that a page in a folder draws, by their places in the
-comparison."""
 
 
 def compare(

@@ -49,8 +49,8 @@ COST_TERMS: Mapping[str, Definition] = {
     "gpus": Definition("GPUs", "GPUs of the whole fleet."),
     "power": Definition(
         "Power of a GPU",
-        "What one GPU draws: energy over duration and GPUs, idle ones included; at its peak the "
-        "mean over an iteration.",
+        "Mean draw of one GPU: energy divided by the duration and the number of GPUs, idle ones "
+        "included. The peak is the mean over one iteration.",
     ),
     "headroom": Definition(
         "Headroom",
@@ -60,14 +60,14 @@ COST_TERMS: Mapping[str, Definition] = {
     ),
     "energy": Definition(
         "Energy",
-        "What the GPUs draw over the duration, idle time included; by the token, over the output "
-        "tokens of completed requests. Hosts, network and cooling are not in it.",
+        "Energy that the GPUs draw over the duration, idle time included; per token, divided by "
+        "the output tokens of completed requests. Hosts, network and cooling are not included.",
     ),
     "energy_idle": Definition("Energy of idle GPUs", "Share of the energy drawn between passes."),
     "co2e": Definition(
         "CO2e", "Energy times the grid intensity of the scenario (energy.grid_intensity)."
     ),
     "energy_cost": Definition(
-        "Cost of energy", "Energy times the price of a kWh, where the scenario has one."
+        "Cost of energy", "Energy times the price of a kWh, if the scenario has one."
     ),
 }

@@ -185,8 +185,9 @@ DEFINITIONS: Mapping[str, Definition] = {
     "attainment": Definition(
         "Attainment",
         "Share of requests that are completed within the limit. The target is the share that the "
-        "scenario asks for. First to break is the limit that the most requests exceed, measured by "
-        "how many may. Where the 95 % interval holds the target, it is too close to call.",
+        "scenario asks for. First to break is the limit that the most requests exceed, relative "
+        "to the number that may. If the 95 % interval contains the target, it is too close to "
+        "call.",
     ),
     "wilson": Definition(
         "Interval of the attainment",
@@ -196,15 +197,15 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "used_up": Definition(
         "Limit used up",
-        "The latency that the wanted share of the requests keeps, and that over the limit. Above "
-        "100 % the limit is broken.",
+        "The latency within which the wanted share of the requests stays, and its ratio to the "
+        "limit. Above 100 % the limit is broken.",
     ),
     "latency_parts": Definition(
         "Parts of a latency",
-        "In order of time: front end (HTTP, tokeniser), queue, own prefill (what the iterations "
-        "with the prompt would have taken without other prompts), what other prompts made them "
-        "longer, preempted; then decode, what prompts of others put it off, preempted, and the "
-        "transfer of KV cache. The parts of each request add up to its latency.",
+        "In order of time: front end (HTTP, tokeniser), queue, own prefill (the time of the "
+        "prompt's iterations without other prompts), delay by other prompts, preempted; then "
+        "decode, delay by other requests' prompts, preempted, and the transfer of KV cache. The "
+        "parts of each request add up to its latency.",
     ),
     "band": Definition(
         "Bands of percentiles",
@@ -235,18 +236,19 @@ DEFINITIONS: Mapping[str, Definition] = {
     **KV_TERMS,
     "acceptance_length": Definition(
         "Acceptance length",
-        "Mean tokens that a sequence gets of an iteration that checks drafts: 1 + accepted drafts "
-        "over rounds of drafting, as vLLM reports it; the one token that is always right included.",
+        "Mean number of tokens that a sequence gains in an iteration that checks drafts: 1 + "
+        "accepted drafts / rounds of drafting, as vLLM reports it. The one token that is always "
+        "right is included.",
     ),
     "tokens_per_iteration": Definition(
         "Tokens an iteration",
-        "Tokens that the decoding sequences of a batch got together of an iteration, on average. "
-        "What an accepted draft brings beyond the end of an answer is not delivered.",
+        "Tokens that all decoding sequences of a batch gain in one iteration, on average. Tokens "
+        "accepted beyond the end of an answer are not delivered.",
     ),
     "balance": Definition(
         "Balance of replicas",
-        "What the replica that was sent the most had, over the mean of all: 1 is perfectly even. "
-        "Requests, or tokens of their prompts and answers.",
+        "The load of the busiest replica over the mean of all: 1 is perfectly even. Load counts "
+        "requests, or the tokens of their prompts and answers.",
     ),
     **HOST_TERMS,
     **SESSION_TERMS,
@@ -264,7 +266,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "waiting": Definition(
         "Waiting requests",
-        "Requests that have arrived and do not run, counted like the running ones.",
+        "Requests that have arrived but are not running, counted in the same way.",
     ),
     "slot": Definition(
         "Slot",
@@ -278,8 +280,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "busy": Definition(
         "Busy",
-        "Share of the time in which a replica runs an iteration, of one request or of a full "
-        "batch: a busy replica may have capacity left.",
+        "Share of the time in which a replica runs iterations, whether of one request or of a "
+        "full batch: a busy replica may still have capacity left.",
     ),
     "mfu": Definition(
         "MFU", "Model FLOP utilisation: FLOPs the model needs / what the GPUs could do at peak."
@@ -331,10 +333,10 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "error_band": Definition(
         "Error band",
-        "How far measurements may lie from this prediction, either side: nine of ten, or where it "
-        "says so five of ten, of published runs did not lie farther from theirs. Each is judged by "
-        "what was learnt from other engines, GPUs and models. Close to saturation a small error in "
-        "speed becomes a large one in TTFT.",
+        "How far a measurement may lie from this prediction, on either side: nine of ten "
+        "published runs, or five of ten where stated, lay no farther from theirs. Each run was "
+        "judged by bands learnt from other engines, GPUs and models. Close to saturation a small "
+        "error in speed becomes a large one in TTFT.",
     ),
     **FAILURE_TERMS,
 }

@@ -49,13 +49,13 @@ FAILURE_METRICS = (
 FAILURE_TERMS: Mapping[str, Definition] = {
     "gave_up": Definition(
         "Given up",
-        "Requests whose client waits no longer and does not send them again; beyond every limit, "
-        "except those that are set aside.",
+        "Requests whose client stopped waiting and does not send them again. They miss every "
+        "limit, except those that are set aside.",
     ),
     "attempts": Definition(
         "Attempts",
-        "Times that requests were sent. Latencies of a request count from its first attempt, and "
-        "between two attempts it is among those that wait.",
+        "How often requests were sent. Latencies of a request count from its first attempt, and "
+        "between two attempts it counts as waiting.",
     ),
     "timed_out": Definition(
         "Timed out", "Attempts whose client did not wait for the end of the answer."
@@ -64,18 +64,19 @@ FAILURE_TERMS: Mapping[str, Definition] = {
     "no_replica": Definition("No replica", "Attempts that found no replica in service."),
     "cancelled": Definition(
         "Cancelled",
-        "Attempts whose client went away when the trace says so, or a real one (`infersim serve`).",
+        "Attempts whose client disconnected, as recorded in a trace or in a session of `infersim "
+        "serve`.",
     ),
     "set_aside": Definition(
         "Set aside",
-        "Requests whose clients went away before a limit of the SLO had passed: neither within it "
-        "nor beyond it, and in no share of it. Those that left later are beyond the limit.",
+        "Requests whose clients disconnected before a limit of the SLO had passed: they count "
+        "neither as meeting nor as missing it. Requests abandoned later miss the limit.",
     ),
     "wasted": Definition(
         "Lost work",
-        "What was computed for attempts that came to nothing: tokens of prompts and answers, and "
-        "the GPU time of both. The time of an iteration is shared equally by its tokens. The share "
-        "is of the time in which GPUs computed.",
+        "Work done for attempts that failed: tokens of prompts and answers, and the GPU time of "
+        "both. The time of an iteration is divided equally among its tokens. The share is "
+        "relative to the time in which GPUs computed.",
     ),
     "availability": Definition(
         "Availability", "Share of the run in which a replica was in service, on average."
@@ -87,7 +88,7 @@ FAILURE_TERMS: Mapping[str, Definition] = {
         "standard errors less are taken for chance. 0: requests that came later noticed nothing.",
     ),
     "outages": Definition(
-        "Outages", "Times for which a replica was not in service, the start of a new one included."
+        "Outages", "Periods in which a replica was out of service, including the restart."
     ),
 }
 """Key -> definition."""

@@ -58,16 +58,17 @@ KV_TERMS: Mapping[str, Definition] = {
     ),
     "kv_map": Definition(
         "KV cache over time",
-        "Used: holds keys and values of tokens. Reserved, empty: belongs to a request and "
-        "is not filled yet (waste, in blocks or up to the maximum length). Free: of no request. "
-        "The three are the whole cache at any time. With a prefix cache, what several requests "
-        "share is counted once and drawn apart, and so is what is still cached of the free part.",
+        "Used: holds keys and values of tokens. Reserved, empty: owned by a request but not "
+        "filled yet (waste, in blocks or up to the maximum length). Free: owned by no request. "
+        "The three add up to the whole cache at any time. With a prefix cache, blocks shared by "
+        "several requests are counted once and drawn separately, and so are free blocks that are "
+        "still cached.",
     ),
     "gpu_memory": Definition(
         "Memory of one GPU",
         "Weights; activations of the largest iteration; the engine's reserve (context, graphs, "
-        "buffers); KV cache used, reserved without holding anything, and free; and what the "
-        "engine may not use. Together the memory of the GPU.",
+        "buffers); KV cache that is used, reserved but empty, or free; and memory that the engine "
+        "may not use. Together they make up the memory of the GPU.",
     ),
     "prefix_hits": Definition(
         "Prefix hits",
@@ -95,8 +96,8 @@ HOST_METRICS = (
 HOST_TERMS: Mapping[str, Definition] = {
     "host_hits": Definition(
         "Host hits",
-        "Share of the prompt tokens that came from the memory of the host when their request was "
-        "admitted; they are among the prefix hits.",
+        "Share of the prompt tokens that were loaded from host memory when their request was "
+        "admitted; they count as prefix hits too.",
     ),
     "host_moved": Definition(
         "Moved to and from the host",
@@ -105,7 +106,8 @@ HOST_TERMS: Mapping[str, Definition] = {
     ),
     "host_link": Definition(
         "Host link in use",
-        "Share of the time in which the link of a replica to its host moves blocks, each way.",
+        "Share of the time in which the link between a replica and its host moves blocks, for "
+        "each direction.",
     ),
     "swaps": Definition(
         "Swaps",

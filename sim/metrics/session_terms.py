@@ -46,7 +46,8 @@ SESSION_TERMS: Mapping[str, Definition] = {
         "The others were under way when the run ended, or were rejected.",
     ),
     "session_requests": Definition(
-        "Requests of a session", "How many a session has on average, sent or still to come."
+        "Requests of a session",
+        "Mean number of requests in a session, including those not sent yet.",
     ),
     "session_duration": Definition(
         "Duration of a session",

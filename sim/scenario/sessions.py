@@ -90,8 +90,7 @@ class Sessions(Section):
     think_time: Delays | None = Field(
         default=None,
         description="Time from an answer to the next turn when a person reads and writes. null: "
-        "there are no such turns; if tool_delay is null too, the next turn comes at "
-        "once.",
+        "there are no such turns; if tool_delay is null too, the next turn comes at once.",
         examples=["{kind: lognormal, mean: 20s, cv: 1}"],
     )
     tool_delay: Delays | None = Field(

@@ -19,23 +19,22 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "interval": Definition(
         "95 % interval",
-        "Where the share of requests within the SLO lies, by Wilson's formula, with as many "
-        "independent requests as the correlated ones are worth (batch means).",
+        "Where the share of requests within the SLO lies, by Wilson's formula, for the number of "
+        "independent requests that the correlated ones are worth (batch means).",
     ),
     "knee": Definition(
         "Knee",
-        "The load with the largest throughput over mean end-to-end latency: below it the fleet "
-        "idles too much, above it more load costs more latency than it brings throughput.",
+        "The load with the largest ratio of throughput to mean end-to-end latency: below it the "
+        "fleet idles too much, above it more load adds more latency than throughput.",
     ),
     "rate_at_slo": Definition(
         "Rate at SLO",
-        "The highest rate that the whole fleet holds in runs that nothing made longer, simulated "
-        "with its router. Such runs begin with an empty system, which flatters this rate.",
+        "The highest rate that the whole fleet holds in runs of the usual length, simulated with "
+        "its router. Such runs begin with an empty system, which makes this rate optimistic.",
     ),
     "headroom": Definition(
         "Headroom",
-        "How much more than the rate that was asked for the fleet holds, in runs that nothing made "
-        "longer.",
+        "How much more than the requested rate the fleet holds, in runs of the usual length.",
     ),
     "binds": Definition(
         "Breaks first", "The limit that breaks first when more load comes than the fleet holds."
@@ -49,19 +48,19 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "plan_cost": Definition(
         "Cost of a fleet",
-        "All GPUs at the price of a GPU hour, used or not: a month of 730 hours, a year of 8,760.",
+        "All GPUs at the price of a GPU hour, busy or idle: a month has 730 hours, a year 8,760.",
     ),
     "price": Definition(
         "Price of a GPU hour",
-        "On demand, whose offer and of when as stated. The range is that of other prices that the "
-        "catalogue's source names, from other providers or at another time; a price that was given "
-        "to the command has none.",
+        "The on-demand price, with its provider and date. The range covers other prices in the "
+        "catalogue's source, of other providers or dates; a price given on the command line has "
+        "no range.",
     ),
     "break_even": Definition(
         "Wins below",
         "The price of a GPU hour below which the smallest fleet of this GPU costs less than the "
-        "cheapest fleet, all other prices as they are; at most, where it is not known whether so "
-        "few GPUs hold the load.",
+        "cheapest fleet, all other prices unchanged; an upper bound where it is not known whether "
+        "so few GPUs hold the load.",
     ),
     "survives": Definition(
         "Could be overtaken by",

@@ -24,13 +24,13 @@ DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in ("ttft", "tpot", "itl", "e2el")},
     "regime": Definition(
         "Regime",
-        "A kind of iteration: how many sequences decode, whether prompts are prefilled, or both.",
+        "A kind of iteration: decodes of a certain batch size, prompts, or both.",
     ),
     "predicted": Definition(
         "Predicted as composed",
         "The cost model predicts each observed iteration from the sequences, contexts and prompt "
-        "tokens that were really in it. So these errors are the cost model's own: batches that the "
-        "simulator would have formed differently are not part of them.",
+        "tokens that were actually in it. These errors are therefore the cost model's alone, and "
+        "do not depend on whether the simulator would have formed the same batches.",
     ),
     "typical": Definition(
         "Typical error", "Median of the errors of single iterations, without their sign."
@@ -43,13 +43,13 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "share": Definition(
         "Share of the error",
-        "Every change is tried by simulating the run again with it. The share is by how much the "
-        "mean error of all metrics becomes smaller, on top of the changes before it.",
+        "Every change is tried by simulating the run again with it. The share says by how much it "
+        "reduces the mean error of all metrics, on top of the changes before it.",
     ),
     "sample": Definition(
         "In sample, held out",
-        "Whether the engine's times were fitted to this very run. Only errors on runs that are "
-        "held out say how well another run would be predicted.",
+        "Whether the engine's times were fitted to this run. Only errors on held-out runs show "
+        "how well another run would be predicted.",
     ),
 }
 """Every term that the page links to."""
