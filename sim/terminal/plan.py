@@ -25,17 +25,22 @@ def plan_view(document: Mapping[str, Any]) -> Group:
     return Group(*_parts(document))
 
 
-def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    fleets = document["fleets"]
+def asked_of(document: Mapping[str, Any], routed: str = "") -> Iterator[Text]:
+    """The scenario, the load that fleets must hold and how the traffic gets it."""
     yield Text.assemble(
         (document["scenario"], "bold"), f"  {document['model']}, {document['engine']}"
     )
     yield Text(
         f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
-        f"({document['target']:.4g}), {document['router']} over the replicas"
+        f"({document['target']:.4g}){routed}"
     )
     for line in traffic_text(document):
         yield Text(line)
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    fleets = document["fleets"]
+    yield from asked_of(document, f", {document['router']} over the replicas")
     yield Text(f"SLO: {wanted_slo(document)}")
     best = fleets[0]
     yield Text(

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.planning.load.sentences import traffic_text
 from sim.planning.points.wording import limit_name, rank, share
+from sim.terminal.plan import asked_of
 from sim.units import milliseconds
 
 
@@ -22,15 +22,7 @@ def split_view(document: Mapping[str, Any]) -> Group:
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    yield Text.assemble(
-        (document["scenario"], "bold"), f"  {document['model']}, {document['engine']}"
-    )
-    yield Text(
-        f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
-        f"({document['target']:.4g})"
-    )
-    for line in traffic_text(document):
-        yield Text(line)
+    yield from asked_of(document)
     yield Text(f"SLO: {'; '.join(document['promises']) or 'none, so that stable fleets hold'}")
     best = document["fleets"][0]
     yield Text(

@@ -75,15 +75,20 @@ class Workers:
         self._pool.shutdown(cancel_futures=True)
 
 
+def killed() -> InfersimError:
+    """The error of a simulation whose process was killed."""
+    return InfersimError(
+        "a process that simulated was killed, perhaps because memory ran out; use fewer of them "
+        "(--jobs)"
+    )
+
+
 def result_of(future: Future[R]) -> R:
     """What a call in a copy gave, or raised; InfersimError where the copy was killed."""
     try:
         return future.result()
     except BrokenProcessPool:
-        raise InfersimError(
-            "a process that simulated was killed, perhaps because memory ran out; "
-            "use fewer of them (--jobs)"
-        ) from None
+        raise killed() from None
 
 
 def _begin(parent: int, kept: Any) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from sim.errors import InfersimError, UsageError
-from sim.planning.points.copies import Workers, can_copy, cores, end_with, result_of
+from sim.errors import UsageError
+from sim.planning.points.copies import Workers, can_copy, cores, end_with, killed, result_of
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
@@ -57,10 +57,7 @@ class Processes:
         try:
             yield from parallel(delayed(_evaluate)(os.getpid(), placed, point) for point in points)
         except TerminatedWorkerError:
-            raise InfersimError(
-                "a process that simulated was killed, perhaps because memory ran out; "
-                "use fewer of them (--jobs)"
-            ) from None
+            raise killed() from None
 
 
 def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
@@ -108,10 +105,7 @@ def calls(
     try:
         yield from parallel(delayed(_call)(os.getpid(), function, each) for each in arguments)
     except TerminatedWorkerError:
-        raise InfersimError(
-            "a process that simulated was killed, perhaps because memory ran out; "
-            "use fewer of them (--jobs)"
-        ) from None
+        raise killed() from None
 
 
 def _of(function: Callable[..., R], *arguments: Any) -> R:
