@@ -428,7 +428,7 @@ class TestPlainGpu:
                         "peer_to_peer": True,
                     }
                 },
-                "link.peer_to_peer: is said of pcie only, not of nvlink",
+                "link.peer_to_peer: applies to pcie only, not to nvlink",
             ),
             ({"bandwidth": "600GiB"}, "bandwidth: unknown unit 'GiB' for a bytes per second"),
             ({"bandwidth": "0GB/s"}, "bandwidth: got 0.0, expected above 0"),
