@@ -32,7 +32,7 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
         {"gpus": 8, "bandwidth": "25GB/s", "latency": "10us"},
         "the slowest network of the catalogue's parts",
     ),
-    "power": ("1200W", "the highest board limit in the catalogue; an energy figure needs your own"),
+    "power": ("1400W", "the highest board limit in the catalogue; an energy figure needs your own"),
     "price_per_hour": (None, "unknown, so no cost is given"),
     "efficiency": (
         {"compute": 0.60, "bandwidth": 0.70, "operator_latency": "5us"},

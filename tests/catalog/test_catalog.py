@@ -58,7 +58,7 @@ def family(architecture: str) -> dict[str, Any]:
 class TestEntries:
     def test_the_first_release_is_complete(self) -> None:
         gpus = {"a100-sxm-40gb", "a100-pcie", "h100-pcie", "gh200", "l4", "a10g", "mi300x"}
-        gpus |= {"gb200"}
+        gpus |= {"gb200", "b300-sxm", "gb300"}
         assert gpus | MEASURED | {"rtx-4090"} == set(GPUS)
         llamas = {"llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3.1-8b", "llama-3.1-70b"}
         llamas |= {"llama-3.1-405b", "llama-3.2-1b", "llama-3.2-3b", "llama-3.3-70b"}
@@ -94,7 +94,9 @@ class TestEntries:
         assert gpu.attention.floor > gpu.efficiency.operator_latency
         assert gpu.attention.source == gpu.sources["attention"]
         assert gpu.link.bandwidth < gpu.bandwidth
-        assert gpu.host_link.kind == ("nvlink-c2c" if name in ("gb200", "gh200") else "pcie")
+        assert gpu.host_link.kind == (
+            "nvlink-c2c" if name in ("gb200", "gb300", "gh200") else "pcie"
+        )
         assert "aiconfigurator" in gpu.efficiency.source
         assert set(gpu.sources) == set(catalog.raw("gpus", name)) - {"title", "names"}
 
@@ -120,7 +122,7 @@ class TestEntries:
         dense |= {"l40s": 362.05e12, "b200-sxm": 2250e12, "rtx-4090": 165.2e12}
         dense |= {"a100-sxm-40gb": 312e12, "a100-pcie": 312e12, "h100-pcie": 756.5e12}
         dense |= {"gh200": 989.4e12, "l4": 121e12, "a10g": 70e12, "rtx-pro-6000": 467.8e12}
-        dense |= {"mi300x": 1307.4e12, "gb200": 2500e12}
+        dense |= {"mi300x": 1307.4e12, "gb200": 2500e12, "b300-sxm": 2250e12, "gb300": 2500e12}
         assert set(dense) == set(GPUS)
         assert {name: catalog.gpu(name).flops("bf16") for name in dense} == dense
 
@@ -375,7 +377,7 @@ class TestPlainGpu:
         assert (gpu.name, gpu.title) == ("my-gpu", "my-gpu")
         assert (gpu.memory, gpu.bandwidth) == (22 * 2**30, 600e9)
         assert gpu.flops("bf16") == gpu.flops("fp8") == 120e12
-        assert (gpu.price_per_hour, gpu.power, gpu.link.kind) == (None, 1200, "pcie")
+        assert (gpu.price_per_hour, gpu.power, gpu.link.kind) == (None, 1400, "pcie")
         assert gpu.sources["memory"] == "given in my-gpu.yaml"
         assumed = {key for key, text in gpu.sources.items() if "default, not measured" in text}
         assert assumed == set(catalog.raw("gpus", "l40s")) - {

@@ -28,6 +28,11 @@ LIMITS = (0.26e6, 1e6, 3e6, 6e6, 12e6, 24e6, 50e6, 400e6)
 """Bytes at which the search for the largest tensor of a framework's own kernels starts: between
 these the error does not say in which direction to go."""
 
+MOST_GPUS = {("vllm", "gb300"): 4}
+"""GPUs of the largest sums that are fitted, by framework and system. Beyond the four GPUs of a
+compute tray vLLM has NCCL instead of kernels of its own: a small sum takes 7 us on 4 GPUs, 13 on 8
+and 46 on 16, which is no form of one library."""
+
 AXES = {
     "bytes": (8.0, 14.0, *(float(power) for power in range(16, 27)), 28.0, 30.0),
     "gpus": (1.0, 2.0, 3.0),
@@ -45,6 +50,7 @@ def fit_system(
     table = tables.read(system, "comm", framework, "custom_allreduce_perf", version)
     require(table, ("kernel_source", "allreduce_dtype", "num_gpus", "message_size", "latency"))
     rows = all_reduce_rows(table.frame)
+    rows = rows[rows["num_gpus"] <= MOST_GPUS.get((framework, system), np.inf)]
     data = to_data(rows)
     link = gpu_of(system).link
     ceilings = Ceilings(peak=1.0, bandwidth=link.bandwidth, sms=1)

@@ -26,7 +26,9 @@ PACKAGES = ("aiconfigurator_core", "aiconfigurator")
 L2_BYTES = {
     "a100_sxm": 40e6,
     "b200_sxm": 126e6,
+    "b300_sxm": 126e6,
     "gb200": 126e6,
+    "gb300": 126e6,
     "h100_sxm": 50e6,
     "h200_sxm": 50e6,
     "l40s": 96e6,
