@@ -153,6 +153,12 @@ class Autoscaling(Section):
         ]
 
     @property
+    def by_rate(self) -> bool:
+        """Whether the target is requests/s of a replica, not a metric of it."""
+        keys = HEEDED[self.policy]
+        return "target" in keys and "metric" not in keys
+
+    @property
     def aim(self) -> str:
         """What the policy keeps each replica at, in words; empty where it has thresholds of its
         own.
@@ -162,7 +168,7 @@ class Autoscaling(Section):
         """
         if "target" not in HEEDED[self.policy]:
             return ""
-        if self.policy == "slo":
+        if self.by_rate:
             return f"{self.target:g} requests/s a replica"
         if self.metric == "kv":
             return f"{100 * self.target:g} % of the KV cache of a replica taken"
@@ -171,8 +177,7 @@ class Autoscaling(Section):
 
     @model_validator(mode="after")
     def _within_the_cache(self) -> Autoscaling:
-        looks = self.policy in ("hpa", "keda", "kpa")
-        if looks and self.metric == "kv" and self.target > 1:
+        if "metric" in HEEDED[self.policy] and self.metric == "kv" and self.target > 1:
             raise trouble(
                 f"kv is the share of the KV cache that is taken, so that a target of "
                 f"{self.target:g} is never reached: give one of at most 1, as target: 0.8",

@@ -123,12 +123,12 @@ def check_scaling(
         return
     if (
         autoscaling is not None
-        and autoscaling.policy == "slo"
+        and autoscaling.by_rate
         and "target" not in autoscaling.model_fields_set
     ):
         raise trouble(
-            "policy: slo needs the requests/s that a replica holds within the SLO, as "
-            "`infersim find` has them",
+            f"policy: {autoscaling.policy} needs the requests/s that a replica holds within the "
+            "SLO, as `infersim find` has them",
             ("autoscaling", "target"),
             ("autoscaling", "policy"),
         )
