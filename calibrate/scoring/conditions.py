@@ -65,8 +65,9 @@ class Conditions:
     layout is then that of those that decode. ``asynchronous`` says that the engine was set to
     schedule ahead, ``marlin`` that experts in 4 bits go through that library, ``random_tokens``
     that a model with experts is asked with such, ``slots`` whether as many requests run at once as
-    there are clients, or else ``at_once``, ``whole`` whether prompts are not cut into chunks,
-    ``policy`` the rule of batching where it is not the engine's own.
+    there are clients, or else ``at_once``, or what memory has room for up to ``most_at_once``,
+    ``whole`` whether prompts are not cut into chunks, ``policy`` the rule of batching where it is
+    not the engine's own.
     """
 
     driver: Driver
@@ -98,6 +99,7 @@ class Conditions:
     random_tokens: bool = False
     slots: bool = True
     at_once: int | None = None
+    most_at_once: int | None = None
     whole: bool = False
     policy: str = ""
     experts: str | None = None

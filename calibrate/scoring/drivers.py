@@ -208,13 +208,14 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
 
 
 def _room(known: Conditions) -> int:
-    """Whole requests that fit into memory with the weights, up to ``MOST_AT_ONCE``."""
+    """Whole requests that fit into memory with the weights, up to the engine's limit."""
     weights = catalog.model(known.model).weight_bytes(known.weights) / _gpus(known)
     model = catalog.model(known.model)
     free = catalog.gpu(known.gpu).memory - weights
     request = known.prompt.mean + known.output.mean
     per_token = model.kv_bytes_per_token(known.kv_cache) / known.tensor_parallel
-    return max(1, min(MOST_AT_ONCE, int(free / (request * per_token))))
+    most = known.most_at_once or MOST_AT_ONCE
+    return max(1, min(most, int(free / (request * per_token))))
 
 
 def _arrivals(known: Conditions) -> dict[str, Any]:

@@ -200,8 +200,10 @@ KNOWN = (
     Known(
         (("engine", "^sglang"), ("model", "qwen3-235b"), ("source_path", "silicon_sample")),
         "all requests were sent at once, as many as clients are stated: mean times to first token "
-        "grow with the clients and one more, and do not depend on the answers that follow",
-        Facts(burst=True),
+        "grow with the clients and one more, and do not depend on the answers that follow; prompts "
+        "have one length and answers one, as the source's own client asks for "
+        "(ai-dynamo/aiconfigurator, eval/benchmarks/genai_perf_runner.py)",
+        Facts(burst=True, fixed=True),
     ),
     Known(
         (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),

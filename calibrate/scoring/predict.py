@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrate.scoring.bench_limits import benchmarked
 from calibrate.scoring.clients import plausible
 from calibrate.scoring.conditions import Conditions, conditions, of_mean_alone
 from calibrate.scoring.drivers import document, preset
@@ -130,7 +131,7 @@ def case(row: Row) -> Case:
     """Whether ``row`` can be predicted, and from what."""
     known = None
     try:
-        known = conditions(row)
+        known = benchmarked(conditions(row))
         return Case(row, known, figure(row, known), preset(known), "")
     except Unrepresentable as reason:
         return Case(row, known, None, "", str(reason))

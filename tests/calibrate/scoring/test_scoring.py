@@ -372,9 +372,11 @@ class TestExperts:
         qwen = {"engine": "vllm", "model": "Qwen/Qwen3-235B-A22B-FP8", "notes": notes}
         supposed = document(self.known(**qwen))
         assert supposed["workload"]["prompt_tokens"]["kind"] == "uniform"
-        found = document(self.known(**qwen, source_path="silicon_sample.csv"))
-        assert found["workload"]["prompt_tokens"]["kind"] == "fixed"
-        assert found["scheduler"]["chunked_prefill"]
+        for engine in ("vllm", "sglang"):
+            cells = qwen | {"engine": engine, "source_path": "silicon_sample.csv"}
+            found = document(self.known(**cells))
+            assert found["workload"]["prompt_tokens"]["kind"] == "fixed"
+            assert found["scheduler"]["chunked_prefill"]
 
     @pytest.mark.parametrize(
         ("cells", "layout"),

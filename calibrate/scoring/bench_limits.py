@@ -1,0 +1,168 @@
+"""States the requests and tokens of an iteration that TensorRT-LLM's own benchmark allows.
+
+``trtllm-bench`` builds its engines with limits of its own, which the tables of its results leave
+out. Up to release 0.14 it read them from a list of models and GPUs
+(tensorrt_llm/bench/build/benchmark_config.yml); later releases work them out from the memory and
+the lengths (tensorrt_llm/bench/build/tuning.py). The C++ executor of 0.16 and 0.17 then rounds the
+requests that its memory holds down to sizes that it likes (cpp/tensorrt_llm/executor/
+dynamicBatchTuner.cpp). All are in NVIDIA/TensorRT-LLM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+from calibrate.scoring.conditions import Conditions
+from calibrate.scoring.drivers import document, preset, release
+from sim import catalog
+from sim.errors import InfersimError
+from sim.pools import prepare_pool
+from sim.scenario import load_scenario
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layout import Layout
+
+
+class BenchLimits(NamedTuple):
+    """Most requests at once, and most tokens of an iteration."""
+
+    requests: int
+    tokens: int
+
+
+LISTED = {
+    ("llama-3.1-8b", 1): BenchLimits(2048, 8192),
+    ("llama-3.1-70b", 1): BenchLimits(2048, 2048),
+    ("llama-3.1-70b", 2): BenchLimits(256, 1024),
+    ("llama-3.1-70b", 4): BenchLimits(2048, 1024),
+    ("llama-3.1-70b", 8): BenchLimits(8192, 16384),
+    ("mistral-7b", 1): BenchLimits(4098, 8192),
+    ("mixtral-8x7b", 2): BenchLimits(2048, 3072),
+    ("mixtral-8x7b", 4): BenchLimits(8192, 8192),
+}
+"""The list of the releases up to 0.14, by the catalogue's names and tensor ranks. Llama 3.1 is not
+in it: the models of Llama 3 stand for those of the same size."""
+
+BY_RULE = (0, 16)
+"""The first release that works the limits out."""
+
+BENCHMARKS = ("tensorrt-llm-0.14", "tensorrt-llm-bench")
+"""Presets of engines that are run by this benchmark."""
+
+OF_PYTORCH = (0, 18)
+"""The first release whose tables are of the PyTorch backend, which does not round."""
+
+SIZES = ((144, 128), (336, 256), (672, 512), (832, 768), (1280, 1024), (1664, 1536))
+"""Requests below which the C++ executor takes at most so many."""
+
+FRACTION = 0.95
+"""Of the memory that weights leave, what the rule takes for KV."""
+
+BYTES = {"fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5}
+"""Of a number in weights and KV, as the rule counts them; two in all other formats."""
+
+
+def listed(known: Conditions) -> BenchLimits | None:
+    """Those of the list; None for what is not in it."""
+    return LISTED.get((known.model, known.tensor_parallel))
+
+
+def ruled(known: Conditions) -> BenchLimits | None:
+    """Those of the rule; None for what it is not known to cover: attention on data ranks, and any
+    that keeps something other than keys and values of its heads."""
+    model = catalog.model(known.model)
+    usual = all(isinstance(group.attention, GroupedQuery) for group in model.layers)
+    if known.data_parallel > 1 or not usual:
+        return None
+    layout = Layout(tensor=known.tensor_parallel)
+    gpus = known.tensor_parallel * known.pipeline_parallel
+    weights = model.parameters * BYTES.get(known.weights, 2.0)
+    number = BYTES.get(known.kv_cache, 2.0) / 2
+    token = known.tensor_parallel * number * model.kv_bytes_per_token("bf16", layout)
+    lengths = known.prompt.mean + known.output.mean
+    free = FRACTION * (catalog.gpu(known.gpu).memory * gpus - weights)
+    fit = free / (token * lengths)
+    return tuned(fit, known.prompt.mean / known.output.mean, known.pipeline_parallel)
+
+
+def tuned(fit: float, prompts: float, stages: int = 1) -> BenchLimits:
+    """The limits where so many requests ``fit`` and have so many tokens of ``prompts`` for each
+    that they answer with.
+
+    >>> tuned(100, 1)
+    BenchLimits(requests=128, tokens=2048)
+    >>> tuned(3000, 16)
+    BenchLimits(requests=3072, tokens=32768)
+    """
+    raw = min(fit, 4096) / stages
+    if raw < 256:
+        requests = max(64, _up(raw, 32))
+    else:
+        requests = _up(raw, 128 if raw < 1024 else 256)
+    tokens = min(raw * (1 + prompts), 32768)
+    if tokens < 4096:
+        return BenchLimits(requests, max(2048, _up(tokens, 256)))
+    return BenchLimits(requests, _up(tokens, 512 if tokens < 8192 else 1024))
+
+
+def rounded(capacity: int) -> int:
+    """How many requests run at once where memory holds ``capacity``.
+
+    >>> rounded(100), rounded(671), rounded(2060), rounded(2300)
+    (128, 512, 2048, 2300)
+    """
+    for below, size in SIZES:
+        if capacity < below:
+            return size
+    whole = capacity // 512 * 512
+    return whole if capacity < whole + 128 else capacity
+
+
+def capacity(known: Conditions) -> int:
+    """Requests of mean lengths that the memory of a replica holds."""
+    scenario = load_scenario(document(known))
+    memory = prepare_pool(scenario, scenario.pools[0]).capacity
+    tokens = memory.usable_blocks * memory.block_size
+    return int(tokens / (known.prompt.mean + known.output.mean))
+
+
+def _up(value: float, step: int) -> int:
+    return step * ceil(value / step)
+
+
+FROM_LIST = (
+    "an iteration has up to {requests:,} requests and {tokens:,} tokens: the benchmark's own list "
+    "for Llama 3, Mistral and Mixtral (NVIDIA/TensorRT-LLM, bench/build/benchmark_config.yml)"
+)
+BY_THE_RULE = (
+    "requests and tokens of an iteration are limited by the benchmark's own rules "
+    "(NVIDIA/TensorRT-LLM, bench/build/tuning.py, executor/dynamicBatchTuner.cpp)"
+)
+
+
+def benchmarked(known: Conditions) -> Conditions:
+    """``known`` with the limits of that benchmark, where it was run by it and states none."""
+    stated = known.at_once is not None or known.max_num_batched_tokens is not None
+    mlperf = "mlperf" in known.engine.lower()
+    if known.driver != "offline" or stated or mlperf or preset(known) not in BENCHMARKS:
+        return known
+    version = release(known.version)
+    by_rule = version is not None and version >= BY_RULE
+    limits = ruled(known) if by_rule else listed(known)
+    if limits is None:
+        return known
+    why = BY_THE_RULE if by_rule else FROM_LIST.format(**limits._asdict())
+    found = replace(
+        known,
+        most_at_once=min(limits),
+        max_num_batched_tokens=limits.tokens,
+        assumed=(*known.assumed, why),
+    )
+    if version is None or not BY_RULE <= version < OF_PYTORCH:
+        return found
+    try:
+        fit = capacity(found)
+    except InfersimError:  # it does not fit, which the run will say
+        return found
+    return replace(found, most_at_once=min(*limits, rounded(fit)))

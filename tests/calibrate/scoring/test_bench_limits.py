@@ -1,0 +1,120 @@
+"""Limits of an iteration that TensorRT-LLM's own benchmark sets, by its list and by its rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from calibrate.scoring.bench_limits import (
+    LISTED,
+    BenchLimits,
+    benchmarked,
+    capacity,
+    rounded,
+    ruled,
+    tuned,
+)
+from calibrate.scoring.conditions import Conditions, conditions
+from calibrate.scoring.drivers import document
+from calibrate.scoring.table import NEEDED, OPTIONAL, Row
+from sim import catalog
+
+OFFLINE = {
+    "engine": "TensorRT-LLM",
+    "engine_version": "0.17",
+    "gpu": "H100-SXM5-80GB",
+    "n_gpus": "1",
+    "tp": "1",
+    "pp": "1",
+    "model": "LLaMA-v3.1-8B",
+    "weight_dtype": "fp8",
+    "kv_dtype": "fp8",
+    "isl": "1000",
+    "osl": "1000",
+    "batch_or_concurrency": "engine max (KV/max_batch bound)",
+    "request_rate_rps": "inf",
+    "n_requests": "3000",
+    "arrival": "all at t=0",
+    "metric": "output_throughput",
+    "value": "1000",
+    "unit": "out_tok/s",
+}
+
+
+def known(**changes: str) -> Conditions:
+    cells = dict.fromkeys((*NEEDED, *OPTIONAL), "") | OFFLINE | changes
+    return conditions(Row("table.csv", 2, cells))
+
+
+def scheduler(found: Conditions) -> tuple[int, int]:
+    limits = document(found)["scheduler"]
+    return limits["max_num_seqs"], limits["max_num_batched_tokens"]
+
+
+class TestList:
+    def test_by_model_and_ranks(self) -> None:
+        """The 1,024 tokens of four GPUs bind before the 2,048 requests do."""
+        cells = {"engine_version": "0.14.0", "model": "LLaMA-v3.1-70B", "n_gpus": "4", "tp": "4"}
+        found = benchmarked(known(**cells, isl="128", osl="128"))
+        assert scheduler(found) == (1024, 1024)
+        assert any("2,048 requests and 1,024 tokens" in each for each in found.assumed)
+
+    def test_memory_binds_before_the_list(self) -> None:
+        found = benchmarked(known(engine_version="0.14.0", isl="20000", osl="2000"))
+        requests, tokens = scheduler(found)
+        assert requests < LISTED["llama-3.1-8b", 1].requests
+        assert tokens == 8192
+
+    @pytest.mark.parametrize(
+        "cells",
+        [
+            {"engine_version": "0.14.0", "n_gpus": "2", "tp": "2"},
+            {"engine": "TensorRT-LLM + Triton"},
+            {"engine": "TensorRT-LLM (MLPerf harness)", "model": "llama2-70b-99"},
+            {"engine": "vllm", "engine_version": "0.14.0"},
+            {"request_rate_rps": "4", "arrival": "Poisson"},
+        ],
+    )
+    def test_others_stay_as_they_are(self, cells: dict[str, str]) -> None:
+        stated = known(**cells)
+        assert benchmarked(stated) == stated
+
+
+class TestRule:
+    def test_by_hand(self) -> None:
+        """95 % of what 8.03 B parameters of a byte leave holds some 560 requests of 2,000 tokens,
+        of 64 KiB in fp8: 640 in steps of 128. Twice as many tokens are below the least."""
+        fit = 0.95 * (catalog.gpu("h100-sxm").memory - 8.03e9) / (2**16 * 2000)
+        assert 550 < fit < 570
+        assert ruled(known()) == tuned(fit, 1.0) == BenchLimits(640, 2048)
+
+    def test_answers_shorter_than_prompts_fill_iterations(self) -> None:
+        assert tuned(300, 16) == BenchLimits(384, 5120)
+        assert tuned(300, 1) == BenchLimits(384, 2048)
+        assert tuned(10, 16).requests == 64
+        assert tuned(9000, 100) == BenchLimits(4096, 32768)
+        assert tuned(1000, 1, stages=2) == BenchLimits(512, 2048)
+
+    def test_kv_heads_are_copied_where_ranks_outnumber_them(self) -> None:
+        """Sixteen GPUs have twice the memory of eight, and two copies of each of 8 KV heads."""
+        long = {"isl": "20000", "osl": "2000"}
+        fits = [ruled(known(**long, n_gpus=n, tp=n)) for n in ("4", "8", "16")]
+        assert [each and each.requests for each in fits] == [224, 512, 512]
+
+    def test_data_ranks_are_not_covered(self) -> None:
+        spread = replace(known(n_gpus="2", tp="2"), tensor_parallel=1, data_parallel=2)
+        assert ruled(spread) is None
+        assert benchmarked(spread) == spread
+
+    def test_the_executor_in_c_rounds_down(self) -> None:
+        found = benchmarked(known())
+        assert found.most_at_once == rounded(capacity(found)) == 512
+        later = benchmarked(known(engine_version="1.0"))
+        assert later.most_at_once == 640
+        assert later.max_num_batched_tokens == found.max_num_batched_tokens == 2048
+
+    def test_rounding_by_hand(self) -> None:
+        """As NVIDIA's own test has it, and where nothing is near."""
+        asked = (143, 335, 671, 831, 1279, 1663, 2049, 1665)
+        assert [rounded(each) for each in asked] == [128, 256, 512, 768, 1024, 1536, 2048, 1665]
