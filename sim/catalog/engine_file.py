@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
-from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults
+from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults, Mxfp4Padding
 
 FACTORS = {
     "tokens_factor": "tokens",
@@ -27,7 +27,10 @@ _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
 
 
-_LISTS = ("grouped_kernels", "aligns_experts_on", _GPU_DEFAULTS, _FITTED_TO)
+_PADDING = "pads_mxfp4"
+"""The key of an engine that lists how it pads experts in mxfp4, by GPU."""
+
+_LISTS = ("grouped_kernels", "aligns_experts_on", _PADDING, _GPU_DEFAULTS, _FITTED_TO)
 _GIVEN = ("name", "title", "sources", "factors", *_LISTS)
 """Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
@@ -51,6 +54,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         factors=_factors(values),
         grouped_kernels=_groups(values),
         aligns_experts_on=_words(values, "aligns_experts_on"),
+        pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
     )
@@ -91,6 +95,15 @@ def _gpu_defaults(values: Fields) -> tuple[GpuDefaults, ...]:
                 max_num_seqs=each.whole("max_num_seqs"),
             )
         )
+    return tuple(found)
+
+
+def _padding(values: Fields) -> tuple[Mxfp4Padding, ...]:
+    """The sizes that experts in mxfp4 are padded to, by GPU."""
+    found = []
+    for each in values.mappings(_PADDING):
+        each.only(Mxfp4Padding._fields)
+        found.append(Mxfp4Padding(_words(each, "gpus"), each.whole("hidden"), each.whole("width")))
     return tuple(found)
 
 

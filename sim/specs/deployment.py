@@ -244,11 +244,13 @@ class Deployment:
         return own if self.drafter is None else own + self.drafter.weight_bytes()
 
     def _padding_bytes(self) -> float:
-        """Bytes by which the experts on one GPU are larger than in the checkpoint: Marlin's, in
-        mxfp4, whose sizes are padded before they are stored."""
-        if not (self.engine.marlin and self.formats["experts"] == "mxfp4"):
+        """Bytes by which the experts on one GPU are larger than in the checkpoint: those in mxfp4,
+        whose sizes are padded before they are stored."""
+        if self.formats["experts"] != "mxfp4":
             return 0.0
-        hidden, gpus, (into, across) = self.model.hidden_size, self.layout.expert_width, PADDED
+        hidden, gpus = self.model.hidden_size, self.layout.expert_width
+        marlin = self.engine.marlin
+        into, across = PADDED if marlin else self.engine.padding_of_mxfp4(self.gpu.title)
         padding = 0.0
         for group in self.model.layers:
             if isinstance(mlp := group.mlp, MixtureOfExperts):

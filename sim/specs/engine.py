@@ -30,6 +30,15 @@ class GpuDefaults(NamedTuple):
     max_num_seqs: int
 
 
+class Mxfp4Padding(NamedTuple):
+    """What an engine pads experts in mxfp4 to multiples of in memory, on ``gpus`` (words of their
+    titles): the hidden size, and the width of an expert on one GPU."""
+
+    gpus: tuple[str, ...]
+    hidden: int
+    width: int
+
+
 @dataclass(frozen=True, slots=True)
 class Factors:
     """What the times of kernels are multiplied by.
@@ -99,6 +108,7 @@ class EngineSpec:
                          another one for them
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
+    ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
     ``cascade``          attention reads the prefix that all sequences of a batch share once for all
                          of them, where that pays (``sim.cost.cascade``)
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
@@ -138,6 +148,7 @@ class EngineSpec:
     marlin: bool = False
     cascade: bool = False
     aligns_experts_on: tuple[str, ...] = ()
+    pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
     policy: str = ""
     plans_ahead: bool = False
     factors: Factors = NO_FACTORS
@@ -160,6 +171,18 @@ class EngineSpec:
         """Whether rows of experts are padded on the GPU of that name, by DeepGEMM."""
         ours = any(word in title.split() for word in self.aligns_experts_on)
         return ours and weights == "fp8-block" and tensor_ranks != UNALIGNED_RANKS
+
+    def padding_of_mxfp4(self, title: str) -> tuple[int, int]:
+        """Multiples of the hidden size and of an expert's width on the GPU of that name."""
+        words = title.split()
+        return next(
+            (
+                (each.hidden, each.width)
+                for each in self.pads_mxfp4
+                if any(word in words for word in each.gpus)
+            ),
+            (1, 1),
+        )
 
     def scaled(self, factor: float) -> EngineSpec:
         """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""
