@@ -122,10 +122,14 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
         np.flatnonzero((rows["replica"] >= numbers.start) & (rows["replica"] < numbers.stop))
         for rows in (run.plans, run.requests)
     )
+    own = run.requests[requests]
     if pool.settings.role == "prefill" and run.handed is not None:
         source = run.handed["source"]
-        mine = (source >= numbers.start) & (source < numbers.stop)
-        requests = np.searchsorted(run.requests["id"], np.sort(run.handed["request"][mine]))
+        handed = run.handed[(source >= numbers.start) & (source < numbers.stop)]
+        handed = handed[np.argsort(handed["request"], kind="stable")]
+        requests = np.searchsorted(run.requests["id"], handed["request"])
+        own = run.requests[requests]
+        own["replica"] = handed["source"]  # of all requests it is the one that decoded them
     trail = None
     if run.trail is not None:
         chunks, absences = run.trail
@@ -140,7 +144,7 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
     return PoolRun(
         pool,
         run.plans[plans],
-        run.requests[requests],
+        own,
         requests,
         trail,
         run.duration,

@@ -290,3 +290,24 @@ def test_pools_that_are_alike_are_prepared_once() -> None:
     assert (one.replicas, two.replicas) == (1, 2)
     assert three.capacity is not one.capacity
     assert three.limits.max_num_seqs == 7
+
+
+def test_each_replica_that_prefills_has_the_requests_that_it_prefilled() -> None:
+    scenario = {
+        "model": "llama-3.1-8b",
+        "fleet": [
+            {"name": "prompts", "role": "prefill", "gpu": "h100-sxm", "replicas": 2},
+            {"name": "answers", "role": "decode", "gpu": "h100-sxm"},
+        ],
+        "transfer": {"bandwidth": "100GB/s"},
+        "router": "round-robin",
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 10},
+            "prompt_tokens": {"kind": "fixed", "value": 500},
+            "output_tokens": {"kind": "fixed", "value": 20},
+        },
+        "run": {"requests": 40},
+    }
+    dealt = simulate(scenario).summary["infersim"]["routing"]
+    assert [each["requests"] for each in dealt["replicas"]] == [20, 20, 40]
+    assert dealt["requests_over_mean"] == 1.0
