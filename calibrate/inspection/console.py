@@ -32,8 +32,9 @@ def _profile_parts(document: Mapping[str, Any], parameters: bool) -> Iterator[Re
     if facts:
         yield Text(shorten(facts, FACTS_SHOWN, placeholder=" ..."), style="dim")
     measurements = document["measurements"]
-    yield _errors(document["errors"], measured=measurements is not None)
-    if measurements is not None:
+    whole = measurements is not None and not measurements["sampled"]
+    yield _errors(document["errors"], measured=whole)
+    if whole:
         yield Text(
             "fits: median over all measurements, which the final fit has seen; noise: between two "
             "looks at one point",
@@ -41,7 +42,7 @@ def _profile_parts(document: Mapping[str, Any], parameters: bool) -> Iterator[Re
         )
     yield Text("table: a residual table corrects the form", style="dim")
     yield _ranges(document["errors"])
-    if measurements is not None:
+    if whole:
         counts = ", ".join(f"{n:,} {status}" for status, n in measurements["statuses"].items())
         yield Text(f"Measurements: {measurements['file']}: {counts or 'none'}")
     if parameters:

@@ -35,12 +35,22 @@ NO_MEASUREMENTS = (
 )
 
 
+SAMPLE = (
+    "The points drawn are a sample of the timings that were fitted: of each operator of nearly "
+    "every model, some evenly spaced in the order of their times (aiconfigurator-core, NVIDIA, "
+    "Apache-2.0). The errors in the tables are of all timings, each predicted by a fit that had "
+    "not seen its shape."
+)
+
+
 def document(found: FoundProfile, measured: Measured | None) -> dict[str, Any]:
     """Everything that a page shows of a profile except the single points."""
     listed = kernels(found, measured)
     unknown = [f"{k.operator} {k.precision}" for k in listed if k.choice is None]
     notes = list(measured.notes) if measured is not None else [NO_MEASUREMENTS]
-    if measured is not None:
+    if measured is not None and found.holds_sample(measured.path):
+        notes += [SAMPLE]
+    elif measured is not None:
         notes += _without_fit(listed, measured)
     if unknown:
         notes.append(
@@ -59,7 +69,7 @@ def document(found: FoundProfile, measured: Measured | None) -> dict[str, Any]:
         "parameters": parameters(listed),
         "curves": [entry for kernel in listed for entry in _curves(found.gpu, kernel)],
         "roofline": _roofline(found.gpu, listed),
-        "measurements": None if measured is None else _measurements(measured),
+        "measurements": None if measured is None else _measurements(measured, found),
         "notes": notes,
     }
 
@@ -214,9 +224,10 @@ def _roofline(gpu: GpuSpec, listed: list[Kernel]) -> dict[str, Any]:
     return {**rates, "peaks": _peaks(gpu, listed), "reached": reached}
 
 
-def _measurements(measured: Measured) -> dict[str, Any]:
+def _measurements(measured: Measured, found: FoundProfile) -> dict[str, Any]:
     return {
         "file": measured.path.name,
+        "sampled": found.holds_sample(measured.path),
         "statuses": dict(measured.statuses),
         "layers": [list(layer) for layer in measured.layers],
     }

@@ -10,14 +10,23 @@ from sim.errors import UsageError, did_you_mean
 from sim.specs.gpu import GpuSpec
 from sim.specs.profile import Profile
 
+SAMPLES = Path(__file__).with_name("samples")
+"""A sample of what each profile of the catalogue was fitted to: ``GPU.FRAMEWORK.csv.gz``."""
+
 
 class FoundProfile(NamedTuple):
-    """A profile, the GPU it belongs to, and the table it was fitted to (None: not there)."""
+    """A profile, the GPU it belongs to, and the table it was fitted to (None: not there), or a
+    sample of that (``sampled``)."""
 
     name: str
     gpu: GpuSpec
     profile: Profile
     measurements: Path | None
+    sampled: bool = False
+
+    def holds_sample(self, path: Path) -> bool:
+        """Whether the table at ``path`` is the sample that it came with."""
+        return self.sampled and path == self.measurements
 
 
 def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> FoundProfile:
@@ -48,7 +57,11 @@ def _of_catalogue(name: str, framework: str) -> FoundProfile:
         raise UsageError(f"{name}: no profile of {framework!r}{hint}; {has}{others}")
     gpu = catalog.gpu(name, kernels=framework)
     assert gpu.profile is not None
-    return FoundProfile(f"{name}.{framework}", gpu, gpu.profile, None)
+    sample = SAMPLES / f"{name}.{framework}.csv.gz"
+    there = sample.is_file()
+    return FoundProfile(
+        f"{name}.{framework}", gpu, gpu.profile, sample if there else None, sampled=there
+    )
 
 
 def _profiled() -> list[str]:

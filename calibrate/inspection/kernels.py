@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,10 +32,11 @@ class Kernel(NamedTuple):
 
     @property
     def predicted(self) -> Floats | None:
-        """Seconds of each measured point by the final fit."""
+        """Seconds of each measured point by the final fit, under the conditions of the timing."""
         if self.choice is None or self.points is None:
             return None
-        return self.choice.form.predict(self.fit, self.points.shape, self.choice.ceilings)
+        ceilings = replace(self.choice.ceilings, cache=self.points.warm)
+        return self.choice.form.predict(self.fit, self.points.shape, ceilings)
 
 
 def kernels(found: FoundProfile, measured: Measured | None) -> list[Kernel]:

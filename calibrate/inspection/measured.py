@@ -7,12 +7,14 @@ so that a profile can be examined where nothing can be measured.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,9 @@ VARIABLES = SHAPE
 NEEDED = ("operator", "precision", "kernel", *EARLIER, "seconds", "low", "high", "status")
 USABLE = ("ok", "noisy")
 
+WARM = "warm_cache"
+"""Column of published timings whose buffers were not rotated."""
+
 ABSENT_CELLS = dict.fromkeys(VARIABLES, "")
 ABSENT = {"skew": 1.0, "context": 0.0}
 """What a variable means where a measurement does not name it."""
@@ -38,7 +43,8 @@ MOST_ROWS = 200_000
 class Points:
     """Usable timings of one operator in one precision.
 
-    ``kernel`` and ``noisy`` are by point, ``low`` and ``high`` the quartiles (NaN if unknown).
+    ``kernel`` and ``noisy`` are by point, ``low`` and ``high`` the quartiles (NaN if unknown);
+    ``warm`` bytes of the last-level cache kept what they read from one repetition to the next.
     """
 
     shape: Mapping[str, Floats]
@@ -47,6 +53,7 @@ class Points:
     high: Floats
     kernel: Sequence[str]
     noisy: Sequence[bool]
+    warm: float = 0.0
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -60,6 +67,7 @@ class Points:
             self.high[chosen],
             [name for name, wanted in zip(self.kernel, chosen, strict=True) if wanted],
             [noisy for noisy, wanted in zip(self.noisy, chosen, strict=True) if wanted],
+            self.warm,
         )
 
 
@@ -107,7 +115,7 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], int]:
     rows: list[dict[str, str]] = []
     broken = 0
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        with _opened(path) as file:
             table = csv.DictReader(file)
             missing = sorted(set(NEEDED) - set(table.fieldnames or ()))
             if missing:
@@ -124,6 +132,12 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], int]:
     except csv.Error as error:
         raise UsageError(f"{path}: not a table of measurements ({error})") from None
     return rows, broken
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="")
+    return path.open(encoding="utf-8", errors="replace", newline="")
 
 
 def _sensible(row: Mapping[str, str]) -> bool:
@@ -158,6 +172,7 @@ def _points(rows: Sequence[Mapping[str, str]]) -> Points:
         column("high"),
         [row["kernel"] for row in rows],
         [row["status"] == "noisy" for row in rows],
+        float(np.nan_to_num(_number(rows[0].get(WARM, "")))),
     )
 
 

@@ -94,10 +94,7 @@ def fit_system(
     context = tables.read(system, "attention", framework, "context_attention_perf", version)
     found: dict[str, dict[str, KernelFit]] = {"decode_attention": {}, "prefill_attention": {}}
     for precision in PRECISIONS:
-        table, rows = generation, decode_rows(generation, precision)
-        if framework != STAND_IN and impossible(table, rows) > MOST_IMPOSSIBLE:
-            table = tables.read(system, "attention", STAND_IN, "generation_attention_perf")
-            rows = decode_rows(table, precision)
+        table, rows = decode_source(tables, generation, precision)
         if len(rows):
             found["decode_attention"][precision] = _fitted(
                 decode_attention.form(precision), decode_data(rows), table, rows, DECODE_AXES
@@ -110,6 +107,18 @@ def fit_system(
     if not any(found.values()):
         raise InfersimError(f"{framework} on {system}: no attention in a known precision")
     return found
+
+
+def decode_source(
+    tables: Tables, generation: KernelTable, precision: str
+) -> tuple[KernelTable, pd.DataFrame]:
+    """The table that decode is fitted to and its rows: that of another framework where this one's
+    timings cannot be."""
+    rows = decode_rows(generation, precision)
+    if generation.framework == STAND_IN or impossible(generation, rows) <= MOST_IMPOSSIBLE:
+        return generation, rows
+    table = tables.read(generation.system, "attention", STAND_IN, "generation_attention_perf")
+    return table, decode_rows(table, precision)
 
 
 def _fitted(

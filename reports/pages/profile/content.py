@@ -9,11 +9,15 @@ from reports.figures import kernel_curves, kernel_predicted, kernel_residuals, k
 from reports.figures.kernel_names import Own, by_operator, title
 from reports.frame.content import Card, Headline, Plot, to_json
 from reports.frame.formats import phrase
+from reports.pages.profile.tables import is_sample
 
 GOOD, FAIR = 0.10, 0.25
 """Worst median error up to which a profile is called good, and up to which fair."""
 
 MOST_CARDS = 6
+
+USUAL = ("gemm", "decode_attention", "prefill_attention", "all_reduce")
+"""Operators of nearly every model: their curves are shown, those of others are folded away."""
 
 
 def headline(document: Mapping[str, Any]) -> Headline:
@@ -90,6 +94,8 @@ def _count(own: Own) -> str:
 def _rooflines(document: Mapping[str, Any], owns: Sequence[Own]) -> list[Plot]:
     roofs, lines = document["roofline"], document["curves"]
     what = "Every measured point" if owns else "Lines: the fitted forms at usual shapes"
+    what = "Measured points" if is_sample(document) else what
+    lines = [line for line in lines if line["operator"] in USUAL] or lines
     found = []
     drawn = kernel_roofline.arithmetic(roofs, owns, lines)
     if drawn is not None:
@@ -121,5 +127,5 @@ def _curves(lines: Sequence[Mapping[str, Any]]) -> list[Plot]:
         if common := kernel_curves.shared(own):
             caption = f"{common[0].upper()}{common[1:]}. {caption}"
         drawn = to_json(kernel_curves.figure(own))
-        found.append(Plot(name, heading, None, caption, drawn))
+        found.append(Plot(name, heading, None, caption, drawn, kind=operator))
     return found

@@ -12,16 +12,26 @@ from reports.pages.profile.definitions import DEFINITIONS
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
-    "provenance": "Provenance",
-    "errors": "Errors",
     "predicted": "Predicted against measured",
+    "errors": "Errors",
     "residuals": "Residuals by regime",
     "roofline": "Roofline",
     "curves": "Curves",
     "parameters": "Parameters",
+    "provenance": "Provenance",
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page; those without content are left out."""
+
+
+def _shown_as(document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]) -> str:
+    """What the head of the page says of the measurements."""
+    measured = document["measurements"]
+    if measured is None:
+        return "not shipped with the profile"
+    if tables.is_sample(document):
+        return f"a sample of {len(points['operator']):,} timings"
+    return str(measured["file"])
 
 
 def render(document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]) -> str:
@@ -53,6 +63,8 @@ def render(document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]) -> 
             tables.parameters(entry, index) for index, entry in enumerate(document["parameters"])
         ],
         measurements=document["measurements"],
+        shown_as=_shown_as(document, points),
+        usual=content.USUAL,
         facts=document["facts"],
         notes=document["notes"],
         provenance=foot(document["version"], document),

@@ -15,7 +15,7 @@ _STATES = {"given": "given", "open": "not determined"}
 
 def errors(document: Mapping[str, Any]) -> PageTable:
     """One row for each operator and precision."""
-    measured = document["measurements"] is not None
+    measured = document["measurements"] is not None and not is_sample(document)
     columns = [PageColumn("Operator", False), PageColumn("Precision", False), *_SCORE]
     if measured:
         columns += [
@@ -35,6 +35,12 @@ def errors(document: Mapping[str, Any]) -> PageTable:
         used = "used" if error["residual"] else "not used"
         rows.append((*cells, Cell(used, used), Cell(error["kernel"], error["kernel"])))
     return PageTable("errors", "Error on held-out shapes", tuple(columns), tuple(rows))
+
+
+def is_sample(document: Mapping[str, Any]) -> bool:
+    """Whether only some of the measurements are at hand, which say nothing of all of them."""
+    measured = document["measurements"]
+    return measured is not None and bool(measured.get("sampled"))
 
 
 _SCORE = (
