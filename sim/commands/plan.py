@@ -110,7 +110,10 @@ def plan(
                 raise UsageError("--disaggregate: leave out --constraint and --survive")
             asked = _apart(loaded, choices, rate, headroom, top, scale)
             directory = free_directory(output, f"{loaded.name}-plan")
-            with explained(loaded, directory if report else None), telling("plan") as told:
+            with (
+                explained(loaded, directory if report else None, own_load=False),
+                telling("plan") as told,
+            ):
                 split = choose_split(loaded, asked, jobs=jobs, tell=told.say, progress=told.count)
             answer = split_document(split, file=str(scenario), given=overrides)
             deliver(answer, directory, split_view, page="split", report=report, as_json=as_json)
@@ -126,7 +129,10 @@ def plan(
             survive,
         )
         directory = free_directory(output, f"{loaded.name}-plan")
-        with explained(loaded, directory if report else None), telling("plan") as told:
+        with (
+            explained(loaded, directory if report else None, own_load=False),
+            telling("plan") as told,
+        ):
             plan = choose(loaded, question, jobs=jobs, tell=told.say, progress=told.count)
         found = document(plan, file=str(scenario), given=overrides)
         deliver(found, directory, plan_view, page="plan", report=report, as_json=as_json)

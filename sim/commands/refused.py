@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def explained(scenario: Scenario, directory: Path | None) -> Iterator[None]:
+def explained(
+    scenario: Scenario, directory: Path | None, *, own_load: bool = True
+) -> Iterator[None]:
     """Where the block finds that nothing can be served, a page in ``directory`` (None: no page)
-    says why, and the error goes on."""
+    says why, and the error goes on; ``own_load``: it was asked of the scenario's own load."""
     try:
         yield
     except InfeasibleError as error:
         if directory is not None:
-            _write(scenario, directory, error)
+            _write(scenario, directory, error, own_load)
         raise
 
 
-def _write(scenario: Scenario, directory: Path, error: InfeasibleError) -> None:
+def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load: bool) -> None:
     """Write the page; a failure costs the page only, with a warning."""
     try:
         from reports.pages.planning.refused import write_refusal
@@ -42,7 +44,7 @@ def _write(scenario: Scenario, directory: Path, error: InfeasibleError) -> None:
         document = {
             "infersim": version(),
             "scenario": scenario.name,
-            "asked": asked(scenario) | changed(scenario),
+            "asked": asked(scenario) | changed(scenario) | ({} if own_load else {"traffic": ""}),
             "reason": str(error),
             "parts": error.parts,
             "made": made(),

@@ -43,3 +43,12 @@ def test_each_layout_has_its_reason() -> None:
     assert "No fleet holds 6 requests/s" in html
     assert "does not fit: &lt;b&gt;" in html
     assert html.index("1 x l40s") < html.index("2 x l40s")
+
+
+def test_a_load_that_was_not_asked_about_is_not_on_the_page(tmp_path: Path) -> None:
+    scenario = sim.load_scenario("scenarios/chat.yaml")
+    with pytest.raises(InfeasibleError), explained(scenario, tmp_path, own_load=False):
+        raise InfeasibleError("no fleet holds 60 requests/s")
+    html = (tmp_path / REFUSAL).read_text(encoding="utf-8")
+    assert "6 requests/s, Poisson" not in html
+    assert "prompts 800" in html
