@@ -13,6 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.frame import theme
+from reports.frame.scale import run_axis, run_scale
 
 HEIGHT = 300
 """Of the figure (px)."""
@@ -35,6 +36,8 @@ def figure(
     ones."""
     times = [float(time) for time in course["time_s"]]
     width = times[1] - times[0] if len(times) > 1 else 1.0
+    end = times[-1] + width
+    shown = run_scale(end)
     traces = []
     for key, (name, metric, dash) in SERIES.items():
         values = [float(value) for value in course[key]]
@@ -44,33 +47,31 @@ def figure(
                 "type": "scatter",
                 "mode": "lines",
                 "name": answers if key == "good" else name,
-                "x": [*times, times[-1] + width],
+                "x": [time * shown.factor for time in (*times, end)],
                 "y": [*values, values[-1]],
                 "line": line,
                 "hovertemplate": "%{y:,.3~g}/s",
             }
         )
-    end = times[-1] + width
     layout = theme.layout() | {
         "height": HEIGHT,
         "hovermode": "x unified",
         "showlegend": True,
-        "xaxis": theme.axis("time since the start")
-        | {"range": [times[0], end], "ticksuffix": " s", "hoverformat": ",.4~g"},
+        "xaxis": run_axis(shown) | {"range": [times[0] * shown.factor, end * shown.factor]},
         "yaxis": theme.axis("per second") | {"rangemode": "tozero", "fixedrange": True},
-        "shapes": [_outage(each, end) for each in outages],
+        "shapes": [_outage(each, end, shown.factor) for each in outages],
     }
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
     layout["margin"] = layout["margin"] | {"t": 32}
     return go.Figure(data=traces, layout=layout)
 
 
-def _outage(outage: Mapping[str, Any], end: float) -> dict[str, Any]:
+def _outage(outage: Mapping[str, Any], end: float, factor: float) -> dict[str, Any]:
     until = end if outage["until_s"] is None else min(outage["until_s"], end)
     return {
         "type": "rect",
-        "x0": outage["since_s"],
-        "x1": until,
+        "x0": outage["since_s"] * factor,
+        "x1": until * factor,
         "y0": 0,
         "y1": 1,
         "yref": "y domain",

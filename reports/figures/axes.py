@@ -27,6 +27,26 @@ def logarithmic(title: str | None, values: Iterable[float], unit: str = "") -> d
     return axis | {"tickvals": ticks, "ticktext": [prefixed(tick, unit) for tick in ticks]}
 
 
+def labelled(low: float, high: float) -> dict[str, Any]:
+    """What a logarithmic axis from ``low`` to ``high``, both above 0, adds to a linear one: its
+    range and plain labels at 1, 2 and 5 of each decade, or at 1 where there are many.
+
+    >>> labelled(8.0, 120.0)["ticktext"], labelled(0.5, 2e4)["ticktext"]
+    (['10', '20', '50', '100'], ['1', '10', '100', '1,000', '10,000'])
+    """
+    ends = log10(low), log10(max(high, 1.01 * low))
+    steps = (1, 2, 5) if ends[1] - ends[0] < MANY_DECADES else (1,)
+    decades = range(floor(ends[0]), ceil(ends[1]) + 1)
+    ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    shown = [tick for tick in ticks if ends[0] <= log10(tick) <= ends[1]]
+    texts = [f"{tick:,.12g}" for tick in shown]
+    return {"type": "log", "range": list(ends), "tickvals": shown, "ticktext": texts}
+
+
+MANY_DECADES = 2.5
+"""From so many decades on only each of them has a label."""
+
+
 def prefixed(value: float, unit: str) -> str:
     """A value above 0 with its unit.
 

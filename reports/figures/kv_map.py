@@ -17,6 +17,7 @@ from reports.figures.axes import legend
 from reports.figures.steps import CACHED, Steps, fleet_steps
 from reports.frame import theme
 from reports.frame.decimate import Floats
+from reports.frame.scale import run_axis, run_scale
 
 BUCKETS = 480
 """Columns of the screen that a long run is drawn in."""
@@ -79,17 +80,18 @@ def figure(
         for trace in traces:
             if trace["name"] == PARTS["kv_used"]:
                 trace["name"] = BY_ONE
+    shown = run_scale(float(steps.time[-1]) if steps.time.size else 0.0)
+    traces = [trace | {"x": np.asarray(trace["x"]) * shown.factor} for trace in traces]
     layout = theme.layout() | {
         "hovermode": "x unified",
         "showlegend": True,
         "legend": legend() | {"traceorder": "normal"},
-        "xaxis": theme.axis("time since the start")
-        | {"hoverformat": ",.4~g", "ticksuffix": " s", "showgrid": False},
+        "xaxis": run_axis(shown) | {"showgrid": False},
         "yaxis": theme.axis("share of the KV cache")
         | {"range": [0, 1], "tickformat": ".0%", "fixedrange": True},
     }
     if steps.time.size:
-        layout["xaxis"]["range"] = [0, float(steps.time[-1])]
+        layout["xaxis"]["range"] = [0, float(steps.time[-1]) * shown.factor]
     return go.Figure(data=traces, layout=layout)
 
 

@@ -7,6 +7,7 @@ one. The figure takes seconds and shows milliseconds, or seconds where the value
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
+from reports.figures.axes import labelled
 from reports.frame import theme
 from reports.frame.decimate import ranks
 from reports.frame.scale import Scale, time_axis, time_scale
-from sim.units import show_number
+from sim.units import show_time
 
 TITLES: Mapping[str, str] = {
     "ttft": "TTFT",
@@ -28,6 +30,13 @@ TITLES: Mapping[str, str] = {
 """The latencies that a request has; ``<name>_s`` is the column."""
 
 MARKS = (50, 90, 99)
+
+CLOSE = 7
+"""Percentiles that are closer have labels that touch."""
+
+BELOW = 30.0
+"""How far below the median a logarithmic axis begins, as a ratio."""
+
 POINTS = 800
 
 Floats = npt.NDArray[np.float64]
@@ -111,18 +120,23 @@ def distribution(
         | {"range": [0, 1.04], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
         "hovermode": "closest",
     }
+    if longest > 0:
+        layout["meta"] = {"log": _logarithmic(curve, float(marks[0]), longest, scale)}
     layout["xaxis"] |= (
-        {"type": "log"} if wide else {"range": [0, longest * scale.factor * 1.05 or 1]}
+        layout["meta"]["log"] if wide else {"range": [0, longest * scale.factor * 1.05 or 1]}
     )
     at = marks * scale.factor
     traces = [_line(shown, metric, scale)]
     if limit is not None:
         place = float(_place(np.array([limit]), shown.x, limit, wide)[0])
         traces.append(_limit(limit, scale, place, _label_height(shown, limit, place, target, wide)))
+    places = _place(at, shown.x, limit, wide)
     if target is not None and target < 1:
         layout["shapes"] = [_wanted(target)]
-        layout["annotations"] = [_wanted_label(target)]
-    traces.append(_marks(at, marked(target), _place(at, shown.x, limit, wide), metric, scale))
+        along = _place(shown.x, shown.x, limit, wide)
+        stands = None if limit is None else place
+        layout["annotations"] = [_wanted_label(target, _free_start(along, shown.y, places, stands))]
+    traces.append(_marks(at, marked(target), places, metric, scale))
     return go.Figure(data=traces, layout=layout)
 
 
@@ -139,6 +153,16 @@ def empty(title: str) -> go.Figure:
 def _is_wide(median: float, longest: float) -> bool:
     """Whether a linear axis would squeeze most of them against its left edge."""
     return median > 0 and longest > 25 * median
+
+
+def _logarithmic(
+    curve: LatencyCurve, median: float, longest: float, scale: Scale
+) -> dict[str, Any]:
+    """The axis as it is when it is logarithmic: from the fastest on, unless that is so much faster
+    than most that it would say nothing (s)."""
+    fastest = float(curve.x[curve.x > 0][0]) if (curve.x > 0).any() else longest
+    start = max(fastest / 1.2, median / BELOW)
+    return labelled(start * scale.factor, longest * 1.15 * scale.factor)
 
 
 def _line(shown: LatencyCurve, metric: str, scale: Scale) -> dict[str, Any]:
@@ -178,10 +202,41 @@ def _wanted(target: float) -> dict[str, Any]:
     }
 
 
-def _wanted_label(target: float) -> dict[str, Any]:
+STARTS = (0.0, 0.78, 0.64, 0.42, 0.24)
+"""Where the label of the target may begin, as shares of the width."""
+
+
+def _free_start(along: Floats, shares: Floats, marks: Floats, limit: float | None) -> float:
+    """Where the label below the line of the target, as wide as ``LABEL``, meets neither the curve
+    (``shares`` at the places ``along``), nor the labels of the percentiles, nor the limit's line;
+    the left edge where that cannot be. Places are shares of the width."""
+    width, _ = LABEL
+    for start in STARTS:
+        end = start + width
+        low, high = np.interp((start, end), along, shares, left=0.0, right=1.0)
+        crossed = low < 1 and high > HIGH  # it rises through the label
+        labels = [(at - MARKED, at) if at > TO_THE_LEFT else (at, at + MARKED) for at in marks[1:]]
+        struck = any(start < right and left < end for left, right in labels)
+        struck |= limit is not None and start - 0.02 < limit < end + 0.02
+        if not struck and not (crossed and low < TOP):
+            return start
+    return 0.0
+
+
+MARKED = 0.34
+"""Width of the label of a percentile, with its distance, as a share of a plot of that size."""
+
+HIGH, TOP = 0.8, 0.999
+"""Shares of requests between which the label of the target stands, whatever the target is."""
+
+TO_THE_LEFT = 0.6
+"""From this share of the width on the label of a percentile stands left of its mark."""
+
+
+def _wanted_label(target: float, start: float) -> dict[str, Any]:
     return {
         "xref": "paper",
-        "x": 0,
+        "x": start,
         "y": target,
         "text": f"{100 * target:.6g} % wanted",
         "showarrow": False,
@@ -194,14 +249,20 @@ def _wanted_label(target: float) -> dict[str, Any]:
 def _marks(
     x: Floats, ranks: tuple[float, ...], place: Floats, metric: str, scale: Scale
 ) -> dict[str, Any]:
-    """The percentiles; each label is next to the curve where there is room."""
+    """The percentiles; each label is next to the curve where there is room: of two that would lie
+    on each other the higher is left out."""
+    texts = [f" p{p:g}  {show_time(v / scale.factor)} " for p, v in zip(ranks, x, strict=True)]
+    for lower, upper in pairwise(range(len(ranks))):
+        beside = abs(place[upper] - place[lower]) > LABEL[0] + 0.05
+        if ranks[upper] - ranks[lower] < CLOSE and not beside:
+            texts[upper] = ""
     return {
         "type": "scatter",
         "mode": "markers+text",
         "x": x,
         "y": np.asarray(ranks) / 100,
-        "text": [f" p{p:g}  {show_number(v)} {scale.unit} " for p, v in zip(ranks, x, strict=True)],
-        "textposition": ["top left" if p > 0.6 else "bottom right" for p in place],
+        "text": texts,
+        "textposition": ["top left" if p > TO_THE_LEFT else "bottom right" for p in place],
         "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
         "cliponaxis": False,
         "marker": {
@@ -253,7 +314,7 @@ def _limit(limit: float, scale: Scale, place: float, height: float) -> dict[str,
         "mode": "lines+text",
         "x": [limit, limit, limit],
         "y": [0, height, 1.04],
-        "text": ["", f" limit {show_number(limit)} {scale.unit} ", ""],
+        "text": ["", f" limit {show_time(limit / scale.factor)} ", ""],
         "textposition": "middle right" if _label_is_right(place) else "middle left",
         "textfont": {"color": theme.PAGE["muted"].light, "size": 12},
         "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},

@@ -15,7 +15,8 @@ import plotly.graph_objects as go
 from reports.figures.axes import legend
 from reports.figures.latency_cdf import TITLES, Floats
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
+from reports.frame.scale import run_axis, run_scale, time_axis, time_scale
+from sim.units import show_time
 
 FEWEST = 40
 """Requests of a stretch, so that a percentile of it means something."""
@@ -56,18 +57,19 @@ def figure(
 ) -> go.Figure:
     """The course of ``metric`` with its limit, if there is one."""
     shown = time_scale(float(found.high.max()))
+    arrived = run_scale(float(found.at[-1]))
+    at = found.at * arrived.factor
     tone = theme.METRICS[metric]
     layout = theme.layout() | {
         "showlegend": True,
         "legend": legend(),
         "hovermode": "x unified",
-        "xaxis": theme.axis("arrival (s)"),
+        "xaxis": run_axis(arrived, "arrival"),
         "yaxis": time_axis(TITLES[metric], shown) | {"rangemode": "tozero"},
     }
     traces = [
-        _line(f"p{percentile:.6g}", found.at, found.high * shown.factor, tone, shown.unit, 1.8),
-        _line("p50", found.at, found.median * shown.factor, tone, shown.unit, 1.8)
-        | {"opacity": 0.45},
+        _line(f"p{percentile:.6g}", at, found.high * shown.factor, tone, shown.unit, 1.8),
+        _line("p50", at, found.median * shown.factor, tone, shown.unit, 1.8) | {"opacity": 0.45},
     ]
     drawn = go.Figure(data=traces, layout=layout)
     if limit_s is not None:
@@ -76,12 +78,19 @@ def figure(
             y=limit_s * shown.factor,
             line={"color": ink, "width": 1, "dash": "dash"},
             annotation={
-                "text": f"limit {limit_s * shown.factor:,.4g} {shown.unit}",
+                "text": f"limit {show_time(limit_s)}",
                 "font": {"size": 11, "color": ink},
             },
-            annotation_position="top left",
+            annotation_position=f"top {_freer_side(found.high, limit_s)}",
         )
     return drawn
+
+
+def _freer_side(high: Floats, limit_s: float) -> str:
+    """The side on which the line is further from the limit, so that its label is not struck."""
+    edge = max(1, len(high) // 5)
+    left, right = (np.abs(part - limit_s).min() for part in (high[:edge], high[-edge:]))
+    return "left" if left >= right else "right"
 
 
 def _line(

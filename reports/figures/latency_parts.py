@@ -9,8 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
-from reports.figures.latency_bands import TITLES, Bands, Of
+from reports.figures.latency_bands import TITLES, Bands, Floats, Of
 from reports.frame import theme
 from reports.frame.scale import Scale, time_axis, time_scale
 
@@ -24,18 +23,38 @@ def figure(found: Bands | None, of: Of) -> go.Figure:
     longest = float(found.whole.max())
     shown = time_scale(longest)
     traces = [_bars(name, found, shown) for name in found.parts if (found.parts[name] > 0).any()]
+    top = _top(found.whole, len(traces)) * shown.factor
     layout = theme.layout() | {
         "barmode": "stack",
         "bargap": 0.25,
         "showlegend": True,
-        "legend": legend() | {"traceorder": "normal"},
+        "legend": _legend(),
         "hovermode": "closest",
         "xaxis": theme.axis(f"percentiles of {NAMES[of]}, fast to slow")
         | {"type": "category", "showgrid": False, "fixedrange": True},
-        "yaxis": time_axis(f"mean {NAMES[of]}", shown)
-        | {"rangemode": "tozero", "fixedrange": True},
+        "yaxis": time_axis(f"mean {NAMES[of]}", shown) | {"range": [0, top], "fixedrange": True},
     }
     return go.Figure(data=traces, layout=layout)
+
+
+LINE, PLOT = 19, 235
+"""Height (px) of a line of the legend, and of the plot that it stands in."""
+
+UNDER = 4
+"""Bars, from the left, that end below the legend."""
+
+
+def _legend() -> dict[str, Any]:
+    """The parts as they lie on each other, over the lowest bars: latencies grow to the right."""
+    place = {"x": 0.01, "y": 1.0, "xanchor": "left", "yanchor": "top"}
+    font = {"size": 11, "color": theme.PAGE["ink"].light}
+    return {**place, "traceorder": "reversed", "bgcolor": "rgba(0, 0, 0, 0)", "font": font}
+
+
+def _top(whole: Floats, names: int) -> float:
+    """The end of the axis, so that the legend of ``names`` lines is above the bars ``UNDER`` it."""
+    free = max(0.25, 1 - LINE * (names + 0.5) / PLOT)
+    return float(max(1.05 * whole.max(), whole[:UNDER].max() / free)) or 1.0
 
 
 def _bars(name: str, found: Bands, shown: Scale) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 from textwrap import wrap
@@ -16,13 +17,39 @@ LINE = 28
 """Characters of a line of a label next to an axis."""
 
 
+SETTING = re.compile(r"(?<![\w.])([a-z][a-z_0-9]*)=([^\s,:;]+)")
+"""A setting as it is written in commands."""
+
+MEASURED: Mapping[str, str] = {"rate": "requests/s", "concurrency": "clients"}
+"""Setting -> what its value counts."""
+
+SPEAKING = ("gpu", "model", "engine", "batching", "router", "order", "precision")
+"""Settings whose values say by themselves what they are."""
+
+
+def spoken(text: str) -> str:
+    """``text`` with its settings as people say them.
+
+    >>> spoken("rate=18, gpu=h100-sxm: SLO met"), spoken("max_num_seqs=8")
+    ('18 requests/s, h100-sxm: SLO met', 'max_num_seqs 8')
+    """
+
+    def said(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name in MEASURED:
+            return f"{value} {MEASURED[name]}"
+        return value if name in SPEAKING else f"{name} {value}"
+
+    return SETTING.sub(said, text)
+
+
 def plain(text: str) -> str:
     """``text`` on one line, its middle left out if it is long, so that Plotly shows it as it is.
 
     >>> plain("a<b>c & d"), plain("one\\n two")
     ('a&lt;b&gt;c &amp; d', 'one two')
     """
-    return escape(shorten(" ".join(text.split())), quote=False)
+    return escape(shorten(" ".join(spoken(text).split())), quote=False)
 
 
 def label(text: str) -> str:
@@ -31,5 +58,5 @@ def label(text: str) -> str:
     >>> label("at most 1,024 tokens of one prompt"), label("a" * 30) == "a" * 30
     ('at most 1,024 tokens of one<br>prompt', True)
     """
-    lines = wrap(shorten(" ".join(text.split())), LINE, break_long_words=False)
+    lines = wrap(shorten(" ".join(spoken(text).split())), LINE, break_long_words=False)
     return "<br>".join(escape(line, quote=False) for line in lines)

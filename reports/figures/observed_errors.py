@@ -16,7 +16,8 @@ LEAST = 0.06
 def figure(rows: Sequence[tuple[str, Mapping[str, Any]]], band: float | None) -> go.Figure:
     """``rows`` are metrics by name, with ``error`` and ``within_band``; ``band`` is shaded."""
     errors = [row["error"] for _, row in rows]
-    reach = 1.1 * max(LEAST, band or 0.0, *(abs(error) for error in errors))
+    far = 0.0 if band is None else 1 / (1 - min(band, 0.9)) - 1  # the wider side of the band
+    reach = 1.1 * max(LEAST, far, *(abs(error) for error in errors))
     traces = []
     for name, inside, symbol in (
         ("within the band", True, "circle"),
@@ -64,5 +65,5 @@ def _band(band: float | None) -> list[dict[str, Any]]:
         return [zero]
     fill = {"line": {"width": 0}, "fillcolor": theme.PAGE["neutral-soft"].light}
     # the band is around the predicted value, an error is relative to the observed one
-    low, high = 1 / (1 + band) - 1, 1 / (1 - band) - 1
+    low, high = 1 / (1 + band) - 1, 1 / (1 - min(band, 0.9)) - 1
     return [{**upright, "x0": low, "x1": high, **fill}, zero]

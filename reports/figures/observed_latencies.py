@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
+from reports.figures.axes import labelled, legend
 from reports.figures.latency_cdf import POINTS
 from reports.frame import theme
 from reports.frame.decimate import ranks
@@ -46,9 +46,12 @@ def figure(title: str, observed: LatencySample, predicted: LatencySample) -> go.
     longest = max((float(sample.values[-1]) for sample in known.values()), default=0.0)
     shown = time_scale(longest)
     wide = any(longest > WIDE * sample.median() > 0 for sample in known.values())
+    above = [float(each) for s in known.values() for each in s.values[s.values > 0][:1]]
+    log = labelled(min(above, default=1.0) * shown.factor, (longest or 1.0) * 1.15 * shown.factor)
     layout = theme.layout() | {
+        "meta": {"log": log},
         "xaxis": time_axis(title, shown)
-        | ({"type": "log"} if wide else {"range": [0, longest * shown.factor * 1.05 or 1]}),
+        | (log if wide else {"range": [0, longest * shown.factor * 1.05 or 1]}),
         "yaxis": theme.axis("share")
         | {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
         "hovermode": "closest",

@@ -18,6 +18,7 @@ from reports.figures.timeline import BINS, BUCKETS
 from reports.frame import theme
 from reports.frame.decimate import Floats, extremes
 from reports.frame.run_directory import Frames
+from reports.frame.scale import run_axis, run_scale
 
 GAP, FOOT = 0.07, 0.04
 """Between panels, and below the last one, as shares of the plot's height."""
@@ -45,8 +46,10 @@ def figure(observed: Frames, predicted: Frames, kv_tokens: Mapping[str, float | 
             traces.append(_steps(name, steps.time, kv, 3, told))
         output = np.append(rates.output, rates.output[-1:])
         traces.append(_steps(name, rates.edges, output, 4 if memory else 3, "%{y:,.0f}/s"))
-    share = "share of KV cache" if is_share else "KV tokens"
+    share = "KV cache" if is_share else "KV tokens"
     titles = ["running", "waiting", *([share] if memory else []), "tokens/s"]
+    factor = np.float32(run_scale(longest).factor)
+    traces = [trace | {"x": trace["x"] * factor} for trace in traces]
     return go.Figure(data=traces, layout=_layout(longest, titles, is_share=memory and is_share))
 
 
@@ -69,11 +72,10 @@ def _steps(name: str, time: Floats, level: Floats, panel: int, hover: str) -> di
 def _layout(duration: float, titles: Sequence[str], *, is_share: bool) -> dict[str, Any]:
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
     layout |= {"showlegend": True, "legend": legend()}
-    layout["xaxis"] = theme.axis("time since the start") | {
+    shown = run_scale(duration)
+    layout["xaxis"] = run_axis(shown) | {
         "anchor": f"y{len(titles)}",
-        "range": [0, duration],
-        "hoverformat": ",.4~g",
-        "ticksuffix": " s",
+        "range": [0, duration * shown.factor],
     }
     height = (1 - FOOT - 0.03 - GAP * (len(titles) - 1)) / len(titles)
     for panel, title in enumerate(titles, start=1):

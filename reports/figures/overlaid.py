@@ -20,6 +20,7 @@ from reports.figures.series import Style
 from reports.figures.steps import fleet_steps
 from reports.frame import theme
 from reports.frame.decimate import ranks
+from reports.frame.scale import Scale, run_axis, run_scale
 from sim.results.trail_files import Trail
 
 POINTS = 400
@@ -44,19 +45,20 @@ class DrawnVariant(NamedTuple):
 def held(variants: Sequence[DrawnVariant]) -> go.Figure | None:
     """Replicas held over time, all pools together; None unless a variant's number changes."""
     traces, end, changes = [], max((_end(each) for each in variants), default=0.0), False
+    shown = run_scale(end)
     for each in variants:
         edges, values = [0.0, _end(each)], [each.replicas]
         if each.fleet is not None:
             edges = [float(edge) for edge in each.fleet["edges"]]
             values = np.sum([pool["held"] for pool in each.fleet["pools"]], axis=0).tolist()
         changes |= len(set(values)) > 1
-        hover = f"{plain(each.label)}: %{{y:,.3~g}} replicas at %{{x:.4~g}} s<extra></extra>"
-        traces.append(_line(each) | {"x": edges, "y": [*values, values[-1]]})
+        hover = f"{plain(each.label)}: %{{y:,.3~g}} replicas at {_at(shown)}"
+        traces.append(_line(each) | {"x": _in(shown, edges), "y": [*values, values[-1]]})
         traces[-1]["hovertemplate"] = hover
     if not changes:
         return None
     layout = _layout() | {
-        "xaxis": theme.axis("time since the start (s)") | {"range": [0, end]},
+        "xaxis": run_axis(shown) | {"range": [0, end * shown.factor]},
         "yaxis": theme.axis("replicas held") | {"rangemode": "tozero"},
     }
     return go.Figure(data=traces, layout=layout)
@@ -100,17 +102,18 @@ def levels(variants: Sequence[DrawnVariant], name: str) -> go.Figure | None:
     """How many requests are ``running`` or ``waiting`` in the whole fleet over time; None where
     nothing ran."""
     traces, end = [], max((_end(each) for each in variants), default=0.0)
+    shown = run_scale(end)
     for each in variants:
         found = fleet_steps(each.timeseries, each.requests)
         if not found.time.size:
             continue
         at = np.linspace(0.0, _end(each), POINTS)
         place = np.maximum(np.searchsorted(found.time, at, side="right") - 1, 0)
-        hover = f"{plain(each.label)}: %{{y:,}} {name} at %{{x:.4~g}} s<extra></extra>"
+        hover = f"{plain(each.label)}: %{{y:,}} {name} at {_at(shown)}"
         traces.append(
             _line(each)
             | {
-                "x": at.tolist(),
+                "x": _in(shown, at.tolist()),
                 "y": found.levels[name][place].tolist(),
                 "hovertemplate": hover,
             }
@@ -118,10 +121,19 @@ def levels(variants: Sequence[DrawnVariant], name: str) -> go.Figure | None:
     if not traces:
         return None
     layout = _layout() | {
-        "xaxis": theme.axis("time since the start (s)") | {"range": [0, end]},
+        "xaxis": run_axis(shown) | {"range": [0, end * shown.factor]},
         "yaxis": theme.axis(f"requests {name}") | {"rangemode": "tozero", "tickformat": ",d"},
     }
     return go.Figure(data=traces, layout=layout)
+
+
+def _in(shown: Scale, seconds: Sequence[float]) -> list[float]:
+    return [second * shown.factor for second in seconds]
+
+
+def _at(shown: Scale) -> str:
+    """The end of a hover: when."""
+    return f"%{{x:,.4~g}} {shown.unit}<extra></extra>"
 
 
 def _end(each: DrawnVariant) -> float:

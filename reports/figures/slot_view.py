@@ -80,6 +80,7 @@ class SlotView:
     is_cut: bool  # whether the stretch is not the whole run
     queue: QueueView | None  # in place of lanes, where many wait
     decoding: float | None  # share of the slots' time that is decoded, where batches are whole
+    about: Mapping[int, str]  # of each request drawn: its lengths, its wait and its TTFT
 
 
 def slot_view(
@@ -159,7 +160,21 @@ def slot_view(
         is_cut=half < whole if window is None else start > first or end < duration,
         queue=_waiting(rows, replica, start, end) if crowded else None,
         decoding=_decoding(kept, start, end) if after else None,
+        about=_about(rows, sorted({stay.row for stay in kept})),
     )
+
+
+def _about(rows: Mapping[str, NDArray[Any]], chosen: Sequence[int]) -> dict[int, str]:
+    """Lengths, wait and TTFT of the requests in these rows; what is not known is left out."""
+    found = {}
+    for row in chosen:
+        told = [f"{rows['prompt_tokens'][row]:,} in, {rows['output_tokens'][row]:,} out"]
+        for name, title in (("queue_s", "waited"), ("ttft_s", "TTFT")):
+            seconds = float(rows[name][row]) if name in rows else np.nan
+            if np.isfinite(seconds):
+                told.append(f"{title} {show_time(seconds)}")
+        found[int(rows["request_id"][row])] = ", ".join(told)
+    return found
 
 
 def _courses(trail: Trail, plans: dict[str, NDArray[Any]]) -> Courses:

@@ -14,8 +14,10 @@ import plotly.graph_objects as go
 
 from reports.figures.slot_view import QueueView, SlotView, slot_view
 from reports.frame import theme
+from reports.frame.scale import SECONDS, Scale
 from sim.results.trail_files import Trail
 from sim.trails.slots import Phase, SlotPart
+from sim.units import show_time
 
 LABELS: dict[Phase, str] = {
     "queue": "waits in the queue",
@@ -25,7 +27,7 @@ LABELS: dict[Phase, str] = {
     "padding": "done, still computed (padding)",
     "held": "done, slot held",
     "preempted": "preempted",
-    "unknown": "not recorded apart",
+    "unknown": "waits or is prefilled (not recorded which)",
 }
 """Phase -> what the legend calls it, in the order of a request's life."""
 
@@ -65,9 +67,11 @@ def figure(
     timeseries: pd.DataFrame,
     batching: str = "continuous",
     trail: Trail | None = None,
+    window: tuple[float, float] | None = None,
 ) -> go.Figure:
-    """The slot chart of a run; without a request that ran it is empty and says so."""
-    view = slot_view(requests, timeseries, batching, trail)
+    """The slot chart of a run; without a request that ran it is empty and says so. Charts to be
+    compared have the same ``window`` (s)."""
+    view = slot_view(requests, timeseries, batching, trail, window)
     return _empty() if view is None else draw(view)
 
 
@@ -87,24 +91,34 @@ def draw(view: SlotView) -> go.Figure:
         if any(bar.part.phase == phase for bar in bars)
     ]
     if view.queue is not None:
-        traces.append(_queue(view.queue))
+        traces.append(_queue(view.queue, _unit(view)))
     return go.Figure(data=traces, layout=_layout(view, pitch))
 
 
-def _queue(queue: QueueView) -> dict[str, Any]:
+def _queue(queue: QueueView, shown: Scale) -> dict[str, Any]:
     """How many wait, as an area."""
     return {
         "type": "scatter",
         "mode": "lines",
         "name": LABELS["queue"],
-        "x": queue.times.tolist(),
+        "x": (queue.times * shown.factor).tolist(),
         "y": queue.number.tolist(),
         "yaxis": "y2",
         "line": {"shape": "hv", "width": 1, "color": theme.PAGE["neutral"].light},
         "fill": "tozeroy",
         "fillcolor": theme.PHASES["queue"].light,
-        "hovertemplate": "%{y:,} wait at %{x:.4~g} s<extra></extra>",
+        "hovertemplate": f"%{{y:,}} wait at %{{x:,.4~g}} {shown.unit}<extra></extra>",
     }
+
+
+SHORT = 1.0
+"""Seconds below which a stretch is drawn in milliseconds."""
+
+
+def _unit(view: SlotView) -> Scale:
+    """Of the time axis."""
+    short = view.end - view.start < SHORT and view.end < 10 * SHORT
+    return Scale("ms", 1e3) if short else SECONDS
 
 
 def _pitch(rows: int) -> int:
@@ -115,7 +129,7 @@ def _pitch(rows: int) -> int:
 
 def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> dict[str, Any]:
     """All bars of one phase; it stands in one panel only."""
-    in_slot = bars[0].in_slot
+    in_slot, factor = bars[0].in_slot, _unit(view).factor
     span = view.end - view.start
     starts = [max(bar.part.start, view.start) for bar in bars]
     ends = [min(bar.part.end, view.end) for bar in bars]
@@ -131,14 +145,15 @@ def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> di
         "type": "bar",
         "orientation": "h",
         "name": LABELS[phase],
-        "x": [end - start for start, end in zip(starts, ends, strict=True)],
-        "base": starts,
+        "x": [factor * (end - start) for start, end in zip(starts, ends, strict=True)],
+        "base": [factor * start for start in starts],
         "y": [bar.lane + 1 for bar in bars],
         "yaxis": "y" if in_slot else "y2",
         "width": 0.82,
         "text": texts,
         "textposition": "inside",
         "insidetextanchor": "start",
+        "constraintext": "none",
         "textangle": 0,
         "textfont": {"size": 10, "color": _text(phase)},
         "marker": {
@@ -147,12 +162,15 @@ def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> di
             "line": {"color": theme.PAGE["surface"].light, "width": _border(phase, bars, span)},
         },
         "customdata": [
-            [bar.request, bar.part.start, bar.part.end, (bar.part.end - bar.part.start) * 1e3]
+            [
+                *(bar.request, bar.part.start, bar.part.end),
+                *(show_time(bar.part.end - bar.part.start), view.about.get(bar.request, "")),
+            ]
             for bar in bars
         ],
         "hovertemplate": (
             f"request %{{customdata[0]}}: {LABELS[phase]}<br>%{{customdata[1]:.4f}} to "
-            "%{customdata[2]:.4f} s (%{customdata[3]:,.4~g} ms)<extra></extra>"
+            "%{customdata[2]:.4f} s (%{customdata[3]})<br>%{customdata[4]}<extra></extra>"
         ),
     }
 
@@ -206,8 +224,9 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
         "itemsizing": "constant",
         "traceorder": "normal",
     }
-    layout["xaxis"] = theme.axis("time since the start (s)") | {
-        "range": [view.start, view.end],
+    shown = _unit(view)
+    layout["xaxis"] = theme.axis(f"time since the start ({shown.unit})") | {
+        "range": [view.start * shown.factor, view.end * shown.factor],
         "anchor": "y2" if below else "y",
     }
     cut = below / plot
@@ -239,8 +258,8 @@ def _heading(text: str, top: float) -> dict[str, Any]:
 
 def _rows(count: int) -> dict[str, Any]:
     """An axis of ``count`` rows, the first on top."""
-    step = next(step for step in (1, 2, 5, 10, 20) if count / step <= 12)
-    ticks = [*([1] if step > 2 else []), *range(step, count + 1, step)]
+    step = next(step for step in (1, 5, 10, 20) if count / step <= FEW_ROWS)
+    ticks = [*([1] if step > 1 else []), *range(step, count + 1, step)]
     return theme.axis(None) | {
         "range": [count + 0.5, 0.5],
         "fixedrange": True,

@@ -19,6 +19,7 @@ from reports.figures.bins import PerIteration, per_iteration, preempted, rate
 from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
 from reports.frame import theme
 from reports.frame.decimate import Floats, extremes
+from reports.frame.scale import run_axis, run_scale
 
 BUCKETS = 600
 """Columns of the screen that a series is drawn for."""
@@ -28,8 +29,6 @@ BINS = 240
 
 PANEL, HEAD, FOOT = 104, 34, 52
 """Height (px) of a panel, of the legend above it, and of the time axis."""
-
-COMMAS = {"separatethousands": True}
 
 Trace = dict[str, Any]
 
@@ -76,15 +75,19 @@ def figure(
 def stacked(
     panels: Sequence[Panel], duration: float, shapes: Sequence[dict[str, Any]] = ()
 ) -> go.Figure:
-    """The panels below each other, on one time axis."""
+    """The panels below each other, on one time axis in the unit that suits ``duration`` (s)."""
     traces = []
+    factor = run_scale(duration).factor
     for number, panel in enumerate(panels, start=1):
         suffix = str(number) if number > 1 else ""
         traces += [
-            trace | {"yaxis": f"y{suffix}", "legend": f"legend{suffix}"} for trace in panel.traces
+            trace
+            | {"yaxis": f"y{suffix}", "legend": f"legend{suffix}"}
+            | {"x": np.asarray(trace["x"] * np.float32(factor))}
+            for trace in panel.traces
         ]
     layout = _layout(panels, duration)
-    layout["shapes"] = list(shapes)
+    layout["shapes"] = [each | {end: factor * each[end] for end in ("x0", "x1")} for each in shapes]
     return go.Figure(data=traces, layout=layout)
 
 
@@ -124,7 +127,7 @@ def _states(
     if (used == reserved).all():  # the blocks in use are known, not how full they are
         traces = [_steps(steps.time, used, "KV blocks in use", "kv_used", told)]
     cache = Panel(
-        "share of KV cache" if capacity else "KV cache (tokens)",
+        "KV cache" if capacity else "KV cache (tokens)",
         {"tickformat": ".0%", "range": [0, 1.02]} if capacity else {},
         traces,
     )
@@ -156,7 +159,7 @@ def _iterations(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
     return [
         Panel(
             "tokens/iteration",
-            COMMAS,
+            {},
             _mean_and_most(per_iteration(timeseries, column, edges), edges, *names),
         )
         for column, names in PER_ITERATION.items()
@@ -200,7 +203,7 @@ def _throughput(rates: StepRates) -> Panel:
     told = "%{y:,.0f}/s"
     prompt = _bins(rates.edges, rates.prompt, "prompt tokens/s", "prompt_tokens", told)
     output = _bins(rates.edges, rates.output, "output tokens/s", "output_tokens", told)
-    return Panel("tokens/s", COMMAS, [prompt, output])
+    return Panel("tokens/s", {}, [prompt, output])
 
 
 def _power(power: Mapping[str, Sequence[float]] | None) -> list[Panel]:
@@ -251,11 +254,10 @@ def _layout(panels: Sequence[Panel], duration: float) -> dict[str, Any]:
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
     layout |= {"showlegend": True, "height": plot + FOOT}
     layout["margin"] = layout["margin"] | {"t": 0, "b": FOOT}
-    layout["xaxis"] = theme.axis("time since the start") | {
+    shown = run_scale(duration)
+    layout["xaxis"] = run_axis(shown) | {
         "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
-        "range": [0, duration],
-        "hoverformat": ",.4~g",
-        "ticksuffix": " s",
+        "range": [0, duration * shown.factor],
     }
     for number, panel in enumerate(panels, start=1):
         suffix = str(number) if number > 1 else ""

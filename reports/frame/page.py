@@ -22,6 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.frame import theme
+from reports.frame.formats import NARROW_SPACE
 from sim.metrics.metric import Definition
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -72,9 +73,38 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=typeset,
     )
     environment.filters["coded"] = coded
+    environment.filters["verbatim"] = escape
     return environment
+
+
+def typeset(value: object) -> object:
+    """A text with percent signs and microseconds as pages write them; everything else as it is.
+
+    Texts come from the terminal too, which writes ``88%``; what is to be copied is ``verbatim``.
+
+    >>> str(typeset("88% of 3536%, 95 % asked")).replace(NARROW_SPACE, " ")
+    '88 % of 3,536 %, 95 % asked'
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    value = MICROSECONDS.sub("\u00b5s", value)
+    return PERCENT.sub(lambda found: f"{_grouped(found[1])}{NARROW_SPACE}%", value)
+
+
+PERCENT = re.compile(r"(?<![\w.,])([+-]?\d[\d,.]*) ?%")
+"""A number of percent, whether or not a space is before its sign."""
+
+
+MICROSECONDS = re.compile(r"(?<=\d )us\b")
+"""Their unit as terminals write it."""
+
+
+def _grouped(digits: str) -> str:
+    """Whole thousands with a comma."""
+    return f"{int(digits):,}" if digits.isdigit() and len(digits) > 3 else digits
 
 
 def coded(text: object) -> Markup:
@@ -83,7 +113,11 @@ def coded(text: object) -> Markup:
     >>> print(coded("see `infersim find` < now"))
     see <code>infersim find</code> &lt; now
     """
-    return Markup(re.sub("`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
+    parts = re.split("`([^`\n]+)`", str(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(typeset(part))
+        for place, part in enumerate(parts)
+    )
 
 
 def _frame() -> dict[str, Any]:

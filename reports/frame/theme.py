@@ -249,7 +249,8 @@ def layout() -> dict[str, Any]:
 
 
 def axis(title: str | None) -> dict[str, Any]:
-    """A quiet axis: light grid, no frame, its title with the unit; a new dict each time."""
+    """A quiet axis: light grid, no frame, its title with the unit, labels like 15,000 rather than
+    15k; a new dict each time."""
     shared: dict[str, Any] = {
         "automargin": True,
         "showgrid": True,
@@ -261,6 +262,8 @@ def axis(title: str | None) -> dict[str, Any]:
         "ticks": "",
         "ticklabelstandoff": 4,
         "tickfont": {"color": PAGE["muted"].light, "size": 11},
+        "exponentformat": "none",
+        "separatethousands": True,
     }
     if title is not None:
         font = {"color": PAGE["muted"].light, "size": 12}

@@ -45,9 +45,15 @@ _BARE = """(() => {
     run.textContent = document.documentElement.dataset.run || "";
     each.after(run);
   });
-  return document.fonts.ready.then(() => true);
+  const plots = [...document.querySelectorAll(".plot")];
+  return new Promise((done) => {
+    const drawn = () => plots.every((plot) => plot.dataset.drawn);
+    const look = () => (drawn() ? done(true) : setTimeout(look, 20));
+    look();
+  }).then(() => document.fonts.ready).then(() => true);
 })()"""
-"""Takes away what only a reader at a screen needs; says with each figure what was run."""
+"""Takes away what only a reader at a screen needs, unfolds the rest and waits until it is drawn;
+says with each figure what was run."""
 
 _FIGURES = """[...document.querySelectorAll("figure")].flatMap((figure) => {
   const plot = figure.querySelector(".plot");

@@ -62,14 +62,14 @@ def test_the_parts_of_a_long_latency_are_in_seconds() -> None:
     assert ">45 s<" in table.partition("</table>")[0]
 
 
-def test_a_heat_map_of_long_latencies_is_in_seconds() -> None:
+def test_a_heat_map_of_long_latencies_is_in_minutes() -> None:
     grid = made_up.grid_sweep()
     for row in grid["results"]:
         row["summary"]["p99_ttft_ms"] *= 1000
     heated = heat.shown(grid, "ttft")
-    assert heated.title == "TTFT p99 (s)"
+    assert heated.title == "TTFT p99 (min)"
     assert heated.values == pytest.approx(
-        [row["summary"]["p99_ttft_ms"] / 1e3 for row in grid["results"]]
+        [row["summary"]["p99_ttft_ms"] / 60e3 for row in grid["results"]]
     )
 
 

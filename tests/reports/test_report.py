@@ -417,12 +417,28 @@ def test_headroom_is_not_said_to_keep_the_limits(met: bool | None) -> None:
 
 
 def test_latencies_of_the_table_are_those_of_the_summary(run: SavedRun) -> None:
-    table = tables.latencies(run.summary)
-    rows = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}
-    assert rows["TTFT"][5] == run.summary["p99_ttft_ms"]
-    assert rows["TTFT"][6] == 500.0
-    assert rows["ITL"][6] is None
-    assert rows["Queue time"][0] == run.summary["infersim"]["queue_ms"]["mean"]
+    table = tables.latencies(run.summary, run.requests, run.charts)
+    titles = [column.title for column in table.columns]
+    rows = {row[0].text: dict(zip(titles, row, strict=True)) for row in table.rows}
+    assert rows["TTFT"]["p99"].value == run.summary["p99_ttft_ms"]
+    assert rows["TTFT"]["Limit"].value == 500.0
+    assert rows["ITL"]["Limit"].value is None
+    assert rows["Queue time"]["mean"].value == run.summary["infersim"]["queue_ms"]["mean"]
+    ranked = ("min", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+    assert [title for title in titles if title in ranked] == list(ranked)
+    for name in ("TTFT", "TPOT", "E2EL"):
+        values = [rows[name][title].value for title in ranked]
+        assert values == sorted(values), name
+    drawn = latency_cdf.sample(run.requests, "ttft")
+    assert rows["TTFT"]["max"].value == pytest.approx(1e3 * drawn[-1])
+    assert rows["ITL"]["max"].value == run.charts["itl"]["ms"][-1]
+
+
+def test_of_several_repetitions_the_ends_of_a_distribution_are_not_stated() -> None:
+    run = make_run(60)
+    run.summary["infersim"]["repetitions"] = {"count": 3, "intervals": {}}
+    columns = tables.latencies(run.summary, run.requests, run.charts).columns
+    assert {"max", "min", "p75"}.isdisjoint(column.title for column in columns)
 
 
 def test_the_largest_operator_comes_first(run: SavedRun) -> None:

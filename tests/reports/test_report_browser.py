@@ -100,18 +100,22 @@ def test_buttons_do_what_they_say(drive: Drive) -> None:
         const axis = () => plot._fullLayout.xaxis.type;
         tools[0].click();
         await until(() => axis() === "log");
-        return { before, up, down, copied, light, dark, axis: axis(), label: tools[0].textContent,
-                 theme: document.documentElement.dataset.theme };
+        const ticks = [...plot._fullLayout.xaxis.ticktext];
+        return { before, up, down, copied, light, dark, ticks, axis: axis(),
+                 label: tools[0].textContent, theme: document.documentElement.dataset.theme };
         """,
     )
     assert result["before"] == result["down"] == "gate and up projection"
     assert result["up"] == "attention (prefill)"
     lines = result["copied"].splitlines()
-    assert lines[0].startswith("Latency,mean (ms),std (ms),p50 (ms)")
+    assert lines[0].startswith("Latency,mean (ms),std (ms),min (ms),p50 (ms)")
     assert len(lines) == 6
     assert result["theme"] == "dark"
     assert result["light"] != result["dark"]
     assert (result["axis"], result["label"]) == ("log", "linear axis")
+    ticks = [float(text.replace(",", "")) for text in result["ticks"]]
+    assert ticks == sorted(ticks), "whole numbers, not 2 5 10 2 5"
+    assert len(ticks) > 2
 
 
 def test_headings_sort_by_number_and_by_name(drive: Drive) -> None:

@@ -18,7 +18,7 @@ def test_rows_are_counted_in_their_bands() -> None:
 
 def test_the_page_names_shares_and_what_was_outside() -> None:
     page = render_trust(scores())
-    assert "88% of the measurements lay in their 90 % band" in page
+    assert "88\u202f% of the measurements lay in their 90\u202f% band" in page
     assert "made_up.csv:9" in page  # number 7
     table = page[page.index('id="table-worst"') :]
     assert table.count("made_up.csv:") == 5

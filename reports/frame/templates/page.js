@@ -41,7 +41,7 @@
     const figure = JSON.parse(text, (key, value) =>
       dark && typeof value === "string" && darkTwins.has(value) ? darkTwins.get(value) : value,
     );
-    if (plot.dataset.axis) figure.layout.xaxis.type = plot.dataset.axis;
+    if (plot.dataset.axis) Object.assign(figure.layout.xaxis, axisOf(plot, figure.layout));
     if (plot.dataset.shares === "on") asShares(figure);
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) {
@@ -49,6 +49,16 @@
       if (figure.layout.height) figure.layout.height = Math.min(figure.layout.height, 860);
     }
     return figure;
+  }
+
+  // A logarithmic axis comes with labels of its own; without them Plotly writes "2 5 10 2 5".
+  function axisOf(plot, layout) {
+    const log = layout.meta?.log ?? { type: "log", autorange: true };
+    const { type, range } = layout.xaxis;
+    const linear = type === "log" || !range ? { autorange: true } : { range };
+    return plot.dataset.axis === "log"
+      ? { ...log, tickmode: "array" }
+      : { type: "linear", tickmode: "auto", tickvals: null, ticktext: null, ...linear };
   }
 
   function widthOnPaper(plot) {
@@ -90,9 +100,14 @@
     return Math.max(0, top - innerHeight, -bottom);
   }
 
+  // A figure that is folded away has no width yet: it is drawn when it is opened.
+  function folded(plot) {
+    return plot.closest("details:not([open])") !== null;
+  }
+
   // The figure nearest to what is read comes next; the page paints and scrolls between any two.
   async function drawAll() {
-    const waiting = new Set(plots);
+    const waiting = new Set(plots.filter((plot) => !folded(plot)));
     while (waiting.size) {
       let next = null;
       for (const plot of waiting) if (!next || fromView(plot) < fromView(next)) next = plot;
@@ -119,7 +134,9 @@
       addTool(figure, `${other()} axis`, async (button) => {
         plot.dataset.axis = other();
         button.textContent = `${other()} axis`;
-        await Plotly.relayout(plot, { "xaxis.type": plot.dataset.axis, "xaxis.autorange": true });
+        const { layout } = JSON.parse(document.getElementById(plot.dataset.spec).textContent);
+        const axis = Object.entries(axisOf(plot, layout));
+        await Plotly.relayout(plot, Object.fromEntries(axis.map(([key, value]) => [`xaxis.${key}`, value])));
       });
     }
     if (plot.dataset.shares) {
@@ -184,6 +201,12 @@
       return;
     }
     plots.forEach(addFigureTools);
+    document.querySelectorAll("details").forEach((each) => {
+      each.addEventListener("toggle", () => {
+        if (!each.open) return;
+        plots.filter((plot) => each.contains(plot) && !plot.dataset.drawn && !folded(plot)).forEach(draw);
+      });
+    });
     await drawAll();
   }
 
@@ -193,7 +216,7 @@
 
   function restyle() {
     toggle.setAttribute("aria-pressed", String(isDark()));
-    if (typeof Plotly !== "undefined") plots.forEach(draw);
+    if (typeof Plotly !== "undefined") plots.filter((plot) => !folded(plot)).forEach(draw);
   }
 
   toggle.addEventListener("click", () => {
@@ -319,7 +342,14 @@
     makeSortable(table);
   });
   document.querySelectorAll(".command").forEach((place) => {
-    addCopy(place, "copy", () => place.querySelector("code").textContent);
+    const code = place.querySelector("code");
+    const words = code.textContent.split(" ").flatMap((word, i) => {
+      const whole = document.createElement("span"); // a line does not break inside of an option
+      whole.textContent = word;
+      return i ? [" ", whole] : [whole];
+    });
+    code.replaceChildren(...words);
+    addCopy(place, "copy", () => code.textContent);
   });
   start();
 })();

@@ -212,7 +212,7 @@ def running_costs(document: Mapping[str, Any]) -> PageTable:
     rows = [
         (
             *_named(fleet),
-            *(Cell(*show(fleet[f"usd_per_{span}"], "usd")) for span in ("month", "year")),
+            *(Cell(*show(fleet[f"usd_per_{span}"], "count")) for span in ("month", "year")),
             Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
             Cell(*show(fleet["usd_per_million_tokens"], "usd")),
             Cell(*show(fleet["joules_per_output_token"], "number")),
@@ -227,7 +227,7 @@ def running_costs(document: Mapping[str, Any]) -> PageTable:
 
 def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:
     """Its place, and what it is."""
-    name = f"{fleet['replicas']} of {fleet['layout']}"
+    name = f"{fleet['replicas']} x ({fleet['layout']})"
     return Cell(str(fleet["rank"]), fleet["rank"]), Cell(name, name)
 
 

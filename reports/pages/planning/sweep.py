@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.figures import heat, knee, pareto
+from reports.figures.naming import spoken
 from reports.figures.pareto import Kind
 from reports.figures.series import MOST_LINES, lines, written
 from reports.frame.asked import on_gpus, provenance, question
@@ -90,7 +91,11 @@ def render(document: Mapping[str, Any]) -> str:
             ],
         },
         headline=headline(document),
-        answers=[*(answer["text"] for answer in document["answers"]), *_notes(document)],
+        answers=[
+            *(spoken(answer["text"]) for answer in document["answers"]),
+            *map(spoken, _notes(document)),
+            *_one_point(document),
+        ],
         plots=plots(document),
         points=_points(document),
         failures=_failures(document) if failed else None,
@@ -103,11 +108,23 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
     return [*document.get("run_notes", ()), *document["notes"]]
 
 
+def _one_point(document: Mapping[str, Any]) -> list[str]:
+    """How to see one point in full, where the scenario's file is known."""
+    command = document.get("made", {}).get("command", "")
+    words = command.split(" --sweep ")[0].split()
+    first = next((row for row in document["results"] if row["summary"] is not None), None)
+    if words[:2] != ["infersim", "sweep"] or first is None or "'" in command or '"' in command:
+        return []
+    words[1] = "run"
+    words += [f"--set {key}={written(value)}" for key, value in first["settings"].items()]
+    return [f"One point in full, with its own page: `{' '.join(words)}`"]
+
+
 def headline(document: Mapping[str, Any]) -> Headline:
     """The one answer of the sweep; else which point serves most within the SLO, if there is one."""
     answers = document["answers"]
     if len(answers) == 1:
-        return Headline("neutral", answers[0]["text"])
+        return Headline("neutral", spoken(answers[0]["text"]))
     rows = [row for row in document["results"] if row["summary"] is not None]
     if not rows:
         return Headline("bad", f"None of the {document['points']:,} points has figures")
@@ -120,7 +137,9 @@ def headline(document: Mapping[str, Any]) -> Headline:
     rate = phrase(best["summary"]["output_throughput"], "number", "tokens/s")
     verb = "meets" if len(good) == 1 else "meet"
     share = f"{len(good):,} of {phrase(len(rows), 'count', 'points')} {verb} the SLO."
-    return Headline("neutral", f"{what}: {best['label']}, {rate}", share if limited else "")
+    return Headline(
+        "neutral", f"{what}: {rate}, with {spoken(best['label'])}", share if limited else ""
+    )
 
 
 def _verdict(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,7 +208,7 @@ def _pareto(document: Mapping[str, Any], kind: Kind) -> Plot:
     best = len(pareto.front(points, kind))
     note = f"{phrase(len(points), 'count', 'points')}; on the front: {best:,}. Hover for a name."
     if len(points) == 1:
-        note = f"One point: {points[0].row['label']}."
+        note = f"One point: {spoken(points[0].row['label'])}."
     left = sum(row["summary"] is not None for row in document["results"]) - len(points)
     if left:
         note += f" Left out: {left:,} overloaded or beyond the SLO."
@@ -277,7 +296,7 @@ def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
 
 def _failures(document: Mapping[str, Any]) -> PageTable:
     rows = [
-        (Cell(row["label"], row["label"]), Cell(row["error"], row["error"]))
+        (Cell(spoken(row["label"]), row["label"]), Cell(row["error"], row["error"]))
         for row in document["results"]
         if row["error"] is not None
     ]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from reports.frame import theme
 from reports.frame.asked import question
 from reports.frame.content import Card, Share
@@ -16,10 +19,10 @@ from reports.pages.run.repetitions import count as repetition_count
 from reports.pages.run.repetitions import explanation, plus_minus
 from sim.metrics.bound_words import bound_name
 from sim.metrics.fleet_words import fleet_text
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_number
 
 
-def header(summary: Mapping[str, Any]) -> dict[str, Any]:
+def header(summary: Mapping[str, Any], requests: pd.DataFrame) -> dict[str, Any]:
     """Name, description and set-up of the run, for the head of the page."""
     gpus = fleet_text(pick(summary, "infersim")).replace(" x ", " \u00d7 ")
     batching = str(pick(summary, "infersim.batching"))
@@ -28,7 +31,7 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
         **question(
             str(pick(summary, "infersim.scenario") or "unnamed run"),
             "observed run" if is_observed(summary) else "predicted run",
-            known(summary, "infersim.asked"),
+            _asked(summary, requests),
             str(pick(summary, "infersim.description") or ""),
             on=gpus,
         ),
@@ -45,6 +48,22 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
             ("Batching", batching),
             _when(summary),
         ],
+    }
+
+
+def _asked(summary: Mapping[str, Any], requests: pd.DataFrame) -> Mapping[str, Any] | None:
+    """What was asked of the fleet; of a record, which names a trace, what came in it."""
+    asked: Mapping[str, Any] | None = known(summary, "infersim.asked")
+    arrivals = requests["arrival_s"].to_numpy(float)
+    arrivals = arrivals[np.isfinite(arrivals)]
+    if asked is None or not is_observed(summary) or not arrivals.size:
+        return asked
+    means = [requests[name].mean() for name in ("prompt_tokens", "output_tokens")]
+    span = float(arrivals.max() - arrivals.min())
+    rate = f" at {show_number((arrivals.size - 1) / span)} requests/s" if span > 0 else " at once"
+    return asked | {
+        "traffic": f"{phrase(arrivals.size, 'count')} requests{rate}",
+        "lengths": f"prompts {means[0]:,.0f}, answers {means[1]:,.0f} tokens (mean)",
     }
 
 
@@ -147,6 +166,8 @@ def _median(milliseconds: float | None) -> str:
 def band(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:
     """Between which values nine of ten real runs lie; of a run that states no bands, the metric
     ``at_ends``."""
+    if is_measured(summary):
+        return ""  # how far predictions are off says nothing of a measurement
     found = (known(summary, "infersim.bands.figures") or {}).get(key)
     if found is None:
         return at_ends(summary, key, kind) if key in summary else ""

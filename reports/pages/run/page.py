@@ -64,7 +64,7 @@ def render(
     parts, part_tables = latency.parts(summary, requests)
     gpu, gpu_table = memory.whole_gpu(summary, timeseries)
     listed = [
-        *_tables(summary),
+        *_tables(summary, requests, charts),
         pools.table(summary, DEFINITIONS),
         limits.table(summary, requests),
         failures.facts(summary),
@@ -100,7 +100,7 @@ def render(
         "report.html.j2",
         sections,
         DEFINITIONS,
-        header=head.header(summary),
+        header=head.header(summary, requests),
         verdict=verdict(summary),
         cards=head.cards(summary),
         plainly_met=limits.plainly_met(summary),
@@ -121,10 +121,12 @@ def render(
     )
 
 
-def _tables(summary: Mapping[str, Any]) -> list[PageTable]:
+def _tables(
+    summary: Mapping[str, Any], requests: pd.DataFrame, charts: Mapping[str, Any]
+) -> list[PageTable]:
     """The tables of figures; some may be empty."""
     made = [
-        tables.latencies(summary),
+        tables.latencies(summary, requests, charts),
         tables.facts(summary, "throughput", "Throughput", tables.lines("throughput")),
         tables.facts(summary, "requests", "Requests and tokens", tables.requests(summary)),
         tables.rejections(summary),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from reports.figures.latency_cdf import sample
 from reports.frame.formats import Kind, ShownValue, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed
-from reports.pages.run.repetitions import plus_minus
+from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import SloLimit, digits, limits, shown_limit
 from sim.metrics.definitions import DEFINITIONS, METRICS, path_of
 from sim.metrics.metric import Metric
@@ -37,10 +41,11 @@ def facts(
     rows = []
     for metric in metrics:
         detail, path = metric.detail, path_of(metric.key)
-        if metric.optional and known(summary, path) is None:
+        value = known(summary, path) if metric.optional else pick(summary, path)
+        if value is None and (metric.optional or is_observed(summary)):
             continue
         title = DEFINITIONS[metric.definition].title + (f", {detail}" if detail else "")
-        shown = _beside(show(pick(summary, path), metric.kind), summary, path, metric.kind)
+        shown = _beside(show(value, metric.kind), summary, path, metric.kind)
         unit = "" if metric.kind in ("ms", "s") else metric.unit
         if metric.kind == "share":
             unit = "%"
@@ -98,21 +103,62 @@ def _fact(definition: str, detail: str, shown: ShownValue, unit: str) -> tuple[C
     return (Cell(title, title, definition), Cell(*shown), Cell(unit, unit))
 
 
-def latencies(summary: Mapping[str, Any]) -> PageTable:
-    """Mean, deviation and percentiles of every latency, with its limit."""
-    rows = []
-    for name in ("ttft", "tpot", "itl", "e2el"):
-        paths = [f"{statistic}_{name}_ms" for statistic in _STATISTICS]
-        rows.append(_latency_row(summary, name, paths, shown_limit(summary, name)))
+def latencies(
+    summary: Mapping[str, Any], requests: pd.DataFrame, charts: Mapping[str, Any]
+) -> PageTable:
+    """Mean, deviation and percentiles of every latency, with its limit.
+
+    The ends of a distribution are those of the requests, which a page of several repetitions does
+    not have together. An observed run has no row of what was not recorded.
+    """
+    further = count(summary) == 1
+    stated = {
+        name: [f"{statistic}_{name}_ms" for statistic in _STATISTICS]
+        for name in ("ttft", "tpot", "itl", "e2el")
+    }
     of_queue = [f"infersim.queue_ms.{p}" for p in ("mean", "p50", "p90", "p95", "p99")]
-    rows.append(_latency_row(summary, "queue", [of_queue[0], None, *of_queue[1:]], None))
+    rows = []
+    for name, paths in (stated | {"queue": [of_queue[0], None, *of_queue[1:]]}).items():
+        if is_observed(summary) and all(p is None or pick(summary, p) is None for p in paths):
+            continue
+        limit = None if name == "queue" else shown_limit(summary, name)
+        title, *cells = _latency_row(summary, name, paths, limit)
+        if further:
+            ends = _ends(name, requests, charts)
+            for place, value in zip(_PLACES, ends, strict=True):
+                cells.insert(place, Cell(*show(value, "ms")))
+        rows.append((title, *cells))
+    titles = list(_STATISTICS.values())
+    for place, title in zip(_PLACES, _ENDS, strict=True) if further else ():
+        titles.insert(place, title)
     columns = (
         PageColumn("Latency", numeric=False),
-        *(PageColumn(title, definition="percentile", unit="ms") for title in _STATISTICS.values()),
+        *(PageColumn(title, definition="percentile", unit="ms") for title in titles),
         PageColumn("Limit", definition="slo", unit="ms"),
         PageColumn("Within limit (%)", definition="attainment"),
     )
     return PageTable("latency", "Latency of completed requests", columns, tuple(rows))
+
+
+_ENDS = {"min": 0.0, "p75": 75.0, "p99.9": 99.9, "max": 100.0}
+"""What the summary does not state of a distribution -> its percentile."""
+
+_PLACES = (2, 4, 8, 9)
+"""Where each of them stands among the others."""
+
+
+def _ends(name: str, requests: pd.DataFrame, charts: Mapping[str, Any]) -> list[float | None]:
+    """The percentiles of ``_ENDS`` (ms), of gaps between the points that are drawn of them."""
+    if name == "itl":
+        curve = charts.get("itl")
+        if not curve or not curve["ms"]:
+            return [None] * len(_ENDS)
+        found = np.interp([rank / 100 for rank in _ENDS.values()], curve["share"], curve["ms"])
+        return [float(each) for each in found]
+    values = sample(requests, name)
+    if not values.size:
+        return [None] * len(_ENDS)
+    return [1e3 * float(each) for each in np.percentile(values, list(_ENDS.values()))]
 
 
 def requests(summary: Mapping[str, Any]) -> Sequence[Metric]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
-from reports.pages.run.missing import is_observed
+from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
 from sim.metrics.slo_text import deciding, headroom_text, is_apart, limit_title
@@ -227,7 +227,7 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     if error:
         detail += f", ±{phrase(round(2 * error, 3), 'share')} by chance in the lengths (95 %)"
     tone: Tone = "bad" if used >= 1 else "neutral"
-    told = f"{detail}. {rest.replace('`', '')}".strip()
+    told = f"{detail}. {rest}".strip()
     return RowAnswer("headroom", question, tone, page_text(short), page_text(told))
 
 
@@ -287,6 +287,7 @@ def _sure(summary: Mapping[str, Any]) -> RowAnswer:
     error, ends = band["throughput"], known(summary, "infersim.ends")
     told = [known(summary, "infersim.bands.text"), None if ends is None else ends["text"]]
     told += [band.get("text"), known(summary, "infersim.whole_runs.text")]
+    told = [band.get("text")] if is_measured(summary) else told
     half = plus_minus(summary, "p99_ttft_ms", "ms")
     if half:
         runs = phrase(count(summary), "count", "repetitions")

@@ -66,8 +66,10 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
         if row["figure"] not in JUDGED:
             continue
         details = [
-            f"observed {phrase(row['observed'], 'number', row['unit'])}",
-            f"predicted {phrase(row['predicted'], 'number', row['unit'])}",
+            f"{side} {phrase(row[side], 'ms')}"
+            if row["unit"] == "ms"
+            else f"{side} {phrase(row[side], 'number', row['unit'])}"
+            for side in ("observed", "predicted")
         ]
         if row["within_band"] is not None:
             details.append(f"{'within' if row['within_band'] else 'outside'} the error band")
@@ -124,7 +126,8 @@ def _errors(document: Mapping[str, Any]) -> list[Plot]:
         (tables.figure_title(row["figure"])[0].partition(" (")[0], row)
         for row in document["figures"]
     ]
-    note = "Above 0 % the prediction is too large; shaded: the predicted error band."
+    note = "Above 0 % the prediction is too large; shaded: where the error lies while the observed "
+    note += "value is within the band around the predicted one."
     drawn = to_json(observed_errors.figure(rows, document["band"]["throughput"]))
     return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
 

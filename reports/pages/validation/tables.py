@@ -21,8 +21,10 @@ def figures(document: Mapping[str, Any]) -> PageTable:
         rows.append(
             (
                 Cell(name, name, definition),
-                Cell(*show(row["observed"], "number")),
-                Cell(*show(row["predicted"], "number")),
+                *(
+                    Cell(*show(row[side], _kind(row["figure"])))
+                    for side in ("observed", "predicted")
+                ),
                 percent(row["error"], signed=True),
                 *((percent(row["noise"]),) if noise else ()),
                 Cell(_BAND[row["within_band"]], _BAND[row["within_band"]]),
@@ -40,16 +42,24 @@ def figures(document: Mapping[str, Any]) -> PageTable:
 
 
 def figure_title(key: str) -> tuple[str, str | None]:
-    """A figure's name with its unit, and its definition.
+    """A figure's name with its unit, where the values do not have it, and its definition.
 
-    >>> figure_title("p99_itl_ms"), figure_title("duration")
-    (('ITL p99 (ms)', 'itl'), ('Duration (s)', None))
+    >>> figure_title("p99_itl_ms"), figure_title("duration"), figure_title("output_throughput")
+    (('ITL p99', 'itl'), ('Duration', None), ('Output tokens per second', None))
     """
     known = METRIC[key]
     if known.kind == "ms":
-        return f"{known.title} ({known.unit})", known.definition
+        return known.title, known.definition
+    if _kind(key) == "s":
+        return known.title, None
     each = known.unit.endswith("/s")
     return f"{known.title} per second" if each else f"{known.title} ({known.unit})", None
+
+
+def _kind(key: str) -> Kind:
+    """How a metric is written: latencies and durations with their unit."""
+    known = METRIC[key]
+    return "ms" if known.kind == "ms" else "s" if known.unit == "s" else "number"
 
 
 def regimes(document: Mapping[str, Any]) -> PageTable | None:
