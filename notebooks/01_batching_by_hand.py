@@ -63,10 +63,14 @@ def serve(**changes: object) -> sim.Result:
         return sim.simulate(scenario.override(overrides), leap=False)
 
 
+AXIS = (0.0, 0.2)  # seconds
+
+
 def chart(result: sim.Result) -> object:
-    """Which request had which slot of the batch, and what was computed for it."""
+    """Which request had which slot of the batch, and what was computed for it; on one time
+    axis for all, so that their lengths compare."""
     batching = result.scenario.scheduler.batching
-    return slots.figure(result.requests, result.timeseries, batching)
+    return slots.figure(result.requests, result.timeseries, batching, window=AXIS)
 
 
 def last_ms(result: sim.Result) -> float:
