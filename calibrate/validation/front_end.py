@@ -36,8 +36,8 @@ def without_front_end(setup: Setup) -> tuple[Setup, str]:
     if not engine.front_end:
         return setup, ""
     told = (
-        f"Nothing stood in front of the engine, so that the {show_time(engine.front_end)} of "
-        f"front_end in {engine.name} are left out."
+        f"Measured inside the engine: the {show_time(engine.front_end)} of the HTTP front end "
+        f"({engine.name}) are excluded from the prediction."
     )
     sources = {**engine.sources, "front_end": "Nothing stood in front of the observed engine."}
     bare = replace(engine, front_end=0.0, sources=sources)

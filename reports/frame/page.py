@@ -22,6 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.frame import theme
+from reports.frame.asked import ARROW
 from reports.frame.formats import NARROW_SPACE
 from sim.metrics.metric import Definition
 
@@ -81,7 +82,7 @@ def _environment() -> Environment:
 
 
 def typeset(value: object) -> object:
-    """A text with percent signs and microseconds as pages write them; everything else as it is.
+    """A text with percent signs, microseconds and arrows as pages write them; everything else as it is.
 
     Texts come from the terminal too, which writes ``88%``; what is to be copied is ``verbatim``.
 
@@ -90,7 +91,7 @@ def typeset(value: object) -> object:
     """
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    value = MICROSECONDS.sub("\u00b5s", value)
+    value = MICROSECONDS.sub("\u00b5s", value).replace(" -> ", f" {ARROW} ")
     return PERCENT.sub(lambda found: f"{_grouped(found[1])}{NARROW_SPACE}%", value)
 
 

@@ -337,6 +337,7 @@
   unfold();
 
   root.dataset.run = whatRan();
+  start(); // the library is inflated while the tables are prepared
   document.querySelectorAll(".table table").forEach((table) => {
     addCopy(table.closest(".table"), "copy as CSV", () => csv(table));
     makeSortable(table);
@@ -351,5 +352,4 @@
     code.replaceChildren(...words);
     addCopy(place, "copy", () => code.textContent);
   });
-  start();
 })();

@@ -25,7 +25,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "capacity": Definition(
         "Capacity",
         "What full batches could serve, in multiples of the traffic: 2 means that twice as many "
-        "requests per second could be served. It has none where requests do not come by a clock.",
+        "requests per second could be served. Not defined for closed-loop traffic.",
     ),
 }
 

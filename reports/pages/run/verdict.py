@@ -164,7 +164,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
     state = found["slo_state"]
     if state is None:
         short = "There was nothing to judge." if given else "There is no SLO."
-        detail = "Give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...) to have it judged."
+        detail = "Add `slo:` with a limit of TTFT, TPOT or E2EL to the scenario to get a verdict."
         return RowAnswer("slo", question, "neutral", short, "" if given else detail)
     word = {"met": "Yes", "missed": "No"}.get(state, "Too close to call")
     tones: Mapping[str, Tone] = {"met": "good", "missed": "bad"}

@@ -167,7 +167,7 @@ def _baseline(found: Ablation) -> str:
 def _orders(found: Ablation) -> str:
     if found.exact:
         ran = len(found.outcomes)
-        return f"Means over every order of the techniques that runs throughout ({ran} runs)."
+        return f"Averaged over all orders in which every step is valid ({ran} runs)."
     return (
         f"More than {MOST_EXACT} techniques: means over a sample of {SAMPLED_ORDERS} orders, each "
         f"with its reverse ({len(found.outcomes)} runs); the parts add up all the same."

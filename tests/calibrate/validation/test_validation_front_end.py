@@ -53,7 +53,7 @@ def test_a_run_in_process_is_predicted_without_the_presets_server(observed):
     seen, predicted, notes = ttft(observed)
     assert predicted == pytest.approx(seen, abs=1e-6)
     (note,) = [note for note in notes if "stood in front" in note]
-    assert "12 ms of front_end in vllm" in note
+    assert "12 ms of the HTTP front end (vllm) are excluded" in note
 
 
 @pytest.mark.parametrize("front_end", ["server", None, "something"])
