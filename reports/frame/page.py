@@ -82,7 +82,7 @@ def _environment() -> Environment:
 
 
 def typeset(value: object) -> object:
-    """A text with percent signs, microseconds and arrows as pages write them; everything else as it is.
+    """A text with percent signs, µs and arrows as pages write them; everything else as it is.
 
     Texts come from the terminal too, which writes ``88%``; what is to be copied is ``verbatim``.
 

@@ -55,11 +55,11 @@ DEFINITIONS: Mapping[str, Definition] = {
     "difference": Definition(
         "Difference",
         "The mean of the variant over that of the base: less one, in percent, or from twice on as "
-        "a multiple (9.9x). The interval comes "
-        "of pairs that met the same traffic, for each figure by itself: about 1 in 20 intervals "
-        "misses the true value. The word is how sure the difference is, given the errors of predicted "
-        "times, in which variants on the same kernels and engine share much: throughout the 90 % "
-        "band of the ratio (sure), the 50 % band (likely), or not even there (a guess).",
+        "a multiple (9.9x). The interval comes of pairs that met the same traffic, for each figure "
+        "by itself: about 1 in 20 intervals misses the true value. The word is how sure the "
+        "difference is, given the errors of predicted times, in which variants on the same kernels "
+        "and engine share much: throughout the 90 % band of the ratio (sure), the 50 % band "
+        "(likely), or not even there (a guess).",
     ),
     "tied": Definition(
         "Best and tied",
