@@ -13,13 +13,10 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.figures.layout import known, limit_line, times, within
-from reports.figures.naming import plain
+from reports.figures.naming import MEASURED, plain
 from reports.figures.series import MOST_LINES, Line, Style, limits, lines, styles
 from reports.frame import theme
 from sim.planning.points.wording import OPEN, latency_ms, rank, slo_percentile, state_word
-
-UNITS = {"rate": "requests/s", "concurrency": "users"}
-"""What a load is counted in, by the last step of its key."""
 
 
 def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
@@ -38,7 +35,7 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
     bottom = 10 ** axis["range"][0]
     shapes = [limit_line(limit / 1e3) for limit in allowed]
     layout = theme.layout() | {
-        "xaxis": theme.axis(f"load ({UNITS[key.rpartition('.')[2]]})") | {"rangemode": "tozero"},
+        "xaxis": theme.axis(f"load ({MEASURED[key.rpartition('.')[2]]})") | {"rangemode": "tozero"},
         "yaxis": axis,
         "hovermode": "closest",
         "showlegend": len(traces) > 1,

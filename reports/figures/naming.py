@@ -20,7 +20,7 @@ LINE = 28
 SETTING = re.compile(r"(?<![\w.])([a-z][a-z_0-9]*)=([^\s,:;]+)")
 """A setting as it is written in commands."""
 
-MEASURED: Mapping[str, str] = {"rate": "requests/s", "concurrency": "clients"}
+MEASURED: Mapping[str, str] = {"rate": "requests/s", "concurrency": "users"}
 """Setting -> what its value counts."""
 
 SPEAKING = ("gpu", "model", "engine", "batching", "router", "order", "precision")

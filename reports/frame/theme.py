@@ -148,6 +148,18 @@ REGIMES = (SKY, BLUE, PURPLE, GREEN, GREY, GREEN, VERMILLION, ORANGE)
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE)
 """Colours of lines that have no colour of their own."""
 
+RAMP = (
+    Tone("#9ccdec", "#2f5674"),
+    Tone("#6fb3db", "#3b7196"),
+    Tone("#4399cb", "#488cb9"),
+    Tone("#167fba", "#54a7db"),
+    Tone("#0068a4", "#6cbcee"),
+    Tone("#005589", "#8fcdf3"),
+    Tone("#00426d", "#b3ddf8"),
+    Tone("#002f52", "#d6eefd"),
+)
+"""Colours of lines whose values have an order, from the least to the most."""
+
 PAGE: Mapping[str, Tone] = {
     "surface": Tone("#ffffff", "#14171b"),
     "panel": Tone("#f6f7f9", "#1c2026"),
@@ -217,6 +229,7 @@ def dark_twins() -> dict[str, str]:
         *PAGE.values(),
         SKY,
         DECODE_NEXT,
+        *RAMP,
     ]
     tones += [*PHASES.values(), *LATENCY_PARTS.values(), *MEMORY.values(), *ITERATIONS.values()]
     tones += [faint(tone) for tone in tones]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.figures import cost_attained, differences, variants
+from reports.figures.naming import spoken
 from reports.frame.asked import on_gpus, provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, Kind, show
@@ -91,7 +92,8 @@ def render(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
         document = {**document, "figures": kept}
     found, base = document["variants"], document["base"]
     failed = reasons([(v["label"], v["error"]) for v in found if v["error"] is not None])
-    (first, told), gpus = main_headline(document), on_gpus(document)
+    first, told = main_headline(document)
+    gpus = on_gpus(document)
     errors = shared_errors(document)
     shown = drawn_variants(document, runs)
     sections = {"summary": SECTIONS["summary"], **(OF_RUN if runs else {}), **SECTIONS}
@@ -107,12 +109,12 @@ def render(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
                 *([("Model", document["model"])] if "model" in document else []),
                 *([("GPUs", gpus)] if gpus else []),
                 ("Compared", f"{len(found)}"),
-                ("Base", MISSING if base is None else found[base]["label"]),
+                ("Base", MISSING if base is None else spoken(found[base]["label"])),
                 ("Traffic", "the same" if document["same_traffic"] else "not the same"),
             ],
         },
-        headline=Headline("neutral", first) if first else None,
-        told=told,
+        headline=Headline("neutral", spoken(first)) if first else None,
+        told=[spoken(line) for line in told],
         pairing=document["pairing"],
         notes=[*([f"{TRUST_WORDS} {errors}"] if errors else []), *document["notes"]],
         failures=failed,

@@ -61,7 +61,8 @@ def _asked(summary: Mapping[str, Any], requests: pd.DataFrame) -> Mapping[str, A
     means = [requests[name].mean() for name in ("prompt_tokens", "output_tokens")]
     span = float(arrivals.max() - arrivals.min())
     rate = f" at {show_number((arrivals.size - 1) / span)} requests/s" if span > 0 else " at once"
-    return asked | {
+    return {
+        **asked,
         "traffic": f"{phrase(arrivals.size, 'count')} requests{rate}",
         "lengths": f"prompts {means[0]:,.0f}, answers {means[1]:,.0f} tokens (mean)",
     }

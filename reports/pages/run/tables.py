@@ -129,8 +129,8 @@ def latencies(
                 cells.insert(place, Cell(*show(value, "ms")))
         rows.append((title, *cells))
     titles = list(_STATISTICS.values())
-    for place, title in zip(_PLACES, _ENDS, strict=True) if further else ():
-        titles.insert(place, title)
+    for place, end in zip(_PLACES, _ENDS, strict=True) if further else ():
+        titles.insert(place, end)
     columns = (
         PageColumn("Latency", numeric=False),
         *(PageColumn(title, definition="percentile", unit="ms") for title in titles),
