@@ -81,9 +81,8 @@ def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
     if len(varied) != 1:
         return None
     values = [each.get(varied[0]) for each in variants]
-    if not all(isinstance(value, int | float) for value in values) or len(set(values)) < len(
-        values
-    ):
+    numbers = all(isinstance(value, int | float) for value in values)
+    if not numbers or len(set(values)) < len(values):
         return None
     return [sorted(values).index(value) for value in values]
 
