@@ -80,7 +80,7 @@ def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
     varied = [key for key in keys if len({str(each.get(key)) for each in variants}) > 1]
     if len(varied) != 1:
         return None
-    values = [each.get(varied[0]) for each in variants]
+    values: list[Any] = [each[varied[0]] for each in variants]
     numbers = all(isinstance(value, int | float) for value in values)
     if not numbers or len(set(values)) < len(values):
         return None

@@ -16,6 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.figures.bins import PerIteration, per_iteration, preempted, rate
+from reports.figures.kv_map import means
 from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
 from reports.frame import theme
 from reports.frame.decimate import Floats, extremes
@@ -113,7 +114,7 @@ def _states(
     counts = Panel(
         "requests",
         {"dtick": 1} if max(levels["running"].max(), levels["waiting"].max()) <= 5 else {},
-        [_steps(steps.time, levels[name], name, name, "%{y:,.0f}") for name in COUNTED],
+        [trace for name in COUNTED for trace in _level(steps.time, levels[name], name)],
     )
     share = capacity or 1.0
     told = "%{y:.1%}" if capacity else "%{y:,.0f} tokens"
@@ -135,6 +136,20 @@ def _states(
 
 
 COUNTED = ("running", "waiting")
+
+MANY = 4 * BUCKETS
+"""Changes from which on a level is drawn by its mean and its most: single steps would fill the
+panel."""
+
+
+def _level(time: Floats, level: Floats, name: str) -> list[Trace]:
+    """Each change of a level, or of a long run the mean and the most of equal stretches."""
+    if time.size <= MANY:
+        return [_steps(time, level, name, name, "%{y:,.0f}")]
+    edges = np.linspace(time[0], time[-1], BINS + 1)
+    starts = np.searchsorted(time, edges[:-1], side="right") - 1
+    most = np.maximum(np.maximum.reduceat(level, starts), level[starts])
+    return _mean_and_most(PerIteration(means(time, level, edges), most), edges, name, name)
 
 
 def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:

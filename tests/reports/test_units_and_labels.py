@@ -9,12 +9,21 @@ import numpy as np
 import pytest
 
 import sim
-from reports.figures import fleet, kv_map, latency_cdf, latency_over_time, latency_parts, slots
+from reports.figures import (
+    fleet,
+    kv_map,
+    latency_cdf,
+    latency_over_time,
+    latency_parts,
+    slots,
+    timeline,
+)
 from reports.figures.axes import labelled
 from reports.figures.latency_bands import Bands
 from reports.figures.latency_cdf import LABEL, LatencyCurve, distribution
 from reports.figures.naming import spoken
 from reports.figures.slot_view import slot_view
+from reports.figures.steps import fleet_steps
 from reports.frame.formats import NARROW_SPACE
 from reports.pages.planning import sweep
 from reports.pages.run import head
@@ -251,3 +260,18 @@ def test_a_figure_that_is_folded_away_is_drawn_when_it_is_opened(drive: Drive) -
     assert result["before"] is None
     assert result["after"] == "yes"
     assert math.isclose(result["width"], 400, abs_tol=2)
+
+
+def test_of_a_long_run_the_mean_and_the_most_that_ran_are_drawn() -> None:
+    run = make_run(3000)
+    level = fleet_steps(run.timeseries, run.requests)
+    assert level.time.size > timeline.MANY
+    drawn = timeline.figure(run.timeseries, run.requests, kv_tokens=1e6)
+    named = {trace.name: np.asarray(trace.y, float) for trace in drawn.data}
+    mean, most = named["running, mean"], named["running, most"]
+    assert (mean <= most + 1e-6).all()
+    assert most.max() == level.levels["running"].max()
+    assert len(mean) == timeline.BINS + 1
+    short = make_run(40)
+    few = timeline.figure(short.timeseries, short.requests, kv_tokens=1e6)
+    assert "running" in [trace.name for trace in few.data]
