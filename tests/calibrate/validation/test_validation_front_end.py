@@ -52,15 +52,15 @@ def test_a_run_in_process_is_predicted_without_the_presets_server(observed):
     assert json.loads((observed / "manifest.json").read_text())["front_end"] == "none"
     seen, predicted, notes = ttft(observed)
     assert predicted == pytest.approx(seen, abs=1e-6)
-    (note,) = [note for note in notes if "stood in front" in note]
-    assert "12 ms of the HTTP front end (vllm) are excluded" in note
+    (note,) = [note for note in notes if "HTTP front end" in note]
+    assert "the 12 ms of the HTTP front end (vllm) are excluded" in note
 
 
 @pytest.mark.parametrize("front_end", ["server", None, "something"])
 def test_a_server_and_an_old_manifest_keep_it(observed, front_end):
     seen, predicted, notes = ttft(told(observed, front_end))
     assert predicted - seen == pytest.approx(engine("vllm").front_end, rel=0.05)
-    assert not [note for note in notes if "stood in front" in note]
+    assert not [note for note in notes if "HTTP front end" in note]
 
 
 def test_nothing_is_said_where_the_engine_has_none(tmp_path):
