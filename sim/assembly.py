@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 
+from sim.errors import UsageError
 from sim.iteration import Batch, Part
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.clients import PATIENT, ClientPipeline, ClientRank, ClientReplica, Clients
-from sim.loop.fleet import Engine, Fleet
+from sim.loop.fleet import Endpoint, Engine, Fleet
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
@@ -29,9 +30,23 @@ from sim.pools import PreparedPool, cold_start_of, make_replica_scheduler
 from sim.request import Request
 from sim.rng import numbered
 from sim.routers import Router, make_router
-from sim.scaling import DOWN, UP, ByRate, Hpa, Keda, Kpa, Rule, SaturationRule, Stabiliser, Step
+from sim.scaling import (
+    DOWN,
+    UP,
+    Activation,
+    Apa,
+    ByRate,
+    Hpa,
+    Keda,
+    Kpa,
+    Rule,
+    SaturationRule,
+    Stabiliser,
+    Step,
+)
 from sim.scenario import Scenario
 from sim.scenario.autoscaling import Autoscaling, Replicas, ScalingStep
+from sim.scenario.models import endpoints_of
 from sim.scenario.pools import weighted
 from sim.scenario.transfer import Transfer
 from sim.schedulers import PipelinedPrefill
@@ -102,8 +117,18 @@ def make_autoscaler(
         if scales is None:
             pools.append(ScaledPool(own, None, pool.replicas, 0.0))
             continue
-        start = cold_start_of(pool, asked)
-        pools.append(ScaledPool(own, make_rule(asked, scales), scales.first, start))
+        start, activation = cold_start_of(pool, asked), None
+        if not scales.min:
+            if fleet.clients is not None:
+                raise UsageError(
+                    "fleet.replicas.min: 0: clients that go away, steering and live sessions are "
+                    "not modelled where no replica may serve; give min: 1"
+                )
+            fleet.holds = True
+            if asked.policy == "keda":
+                activation = Activation(asked.polling, asked.cooldown)
+        rule = make_rule(asked, scales)
+        pools.append(ScaledPool(own, rule, scales.first, start, activation))
     return Autoscaler(
         env,
         fleet,
@@ -145,11 +170,12 @@ def make_steerer(
         takes = None if steering is None else steering.cold_start
         start = cold_start_of(pool, autoscaling) if takes is None else takes
         keeps = pool.settings.role != "both" or pool.deployment.layout.pipeline > 1
+        numbers = pool.deployment.layout.batches
         scaled = None
         if scaler is not None and pool.settings.scales is not None:
             scaled = scaler.pools[number]
         replicas += [
-            SteeredReplica(start, keeps, None if scaled is None else (scaled, at))
+            SteeredReplica(start, keeps, numbers, None if scaled is None else (scaled, at))
             for at in range(pool.replicas)
         ]
     found = Steerer(env, fleet, clients, scaler, replicas)
@@ -162,7 +188,7 @@ def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
     """The rule that scales a pool."""
     low, high = scales.min, scales.max
     up, down = steps_of(asked.scale_up) or UP, steps_of(asked.scale_down) or DOWN
-    stabiliser = Stabiliser(asked.stabilisation, low, high, up=up, down=down)
+    stabiliser = Stabiliser(asked.stabilisation, max(low, 1), high, up=up, down=down)
     match asked.policy:
         case "hpa":
             return Hpa(asked.metric, asked.target, stabiliser)
@@ -170,6 +196,8 @@ def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
             return Keda(asked.metric, asked.target, stabiliser)
         case "kpa":
             return Kpa(asked.metric, asked.target, low, high, asked.stabilisation)
+        case "apa":
+            return Apa(asked.metric, asked.target, low, high, asked.stabilisation)
         case "slo":
             return ByRate(asked.target, stabiliser)
         case "saturation":
@@ -186,6 +214,19 @@ def router_of(scenario: Scenario, purpose: str = "routing") -> Router:
     seed, folders = scenario.seed, scenario.folders
     heeds = weighted(scenario.pools)
     return make_router(scenario.router, seed, folders, purpose, weighted=heeds)
+
+
+def make_endpoints(setup: Setup, fleet: Fleet) -> dict[int, Endpoint]:
+    """The replicas of ``fleet`` that serve the requests of each class, by its number; empty where
+    all serve the same model."""
+    engines = iter(fleet.replicas)
+    own = [[next(engines) for _ in range(pool.replicas)] for pool in setup.pools]
+    found: dict[int, Endpoint] = {}
+    for model, classes, pools in endpoints_of(setup.scenario):
+        router = router_of(setup.scenario, f"routing/{model}")
+        endpoint = Endpoint([each for pool in pools for each in own[pool]], router)
+        found |= dict.fromkeys(classes, endpoint)
+    return found
 
 
 def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:

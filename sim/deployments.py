@@ -25,7 +25,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     engine = catalog.engine(pool.engine, base)
     try:
         deployment = Deployment(
-            model=scenario.model.spec(base),
+            model=pool.model.spec(base),
             gpu=_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool).scaled(
                 assume.memory, assume.bandwidth, assume.compute, assume.link
             ),

@@ -30,7 +30,9 @@ to spare on average."""
 STABLE_OVER, PANIC_OVER, PANIC_AT = 180.0, 60.0, 2.0
 UP_RATE = DOWN_RATE = 2.0
 """AIBrix's KPA, after Knative's: windows of its averages (s), how many times the replicas that
-are ready must be wanted to panic, and by which factor a decision changes their number at most."""
+are ready must be wanted to panic, and by which factor a decision changes their number at most.
+Its APA averages over the shorter window and has the same factors, and HPA's tolerance
+(``podautoscaler/context`` and ``podautoscaler/algorithm`` of vllm-project/aibrix)."""
 
 ENGINE_START = 34.0
 WARM_COMPILE = 5.0
@@ -52,9 +54,12 @@ class Rule(ABC):
     """Says how many replicas there should be."""
 
     @abstractmethod
-    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
         """Of ``current`` replicas, those that start included, ``ready`` have metrics; ``rate``
-        requests/s arrived in the last minute."""
+        requests/s arrived in the last minute, and ``held`` wait at the gateway, since no replica
+        serves."""
 
 
 class Step(NamedTuple):
@@ -148,7 +153,9 @@ class Hpa(Rule):
     def __init__(self, metric: str, target: float, stabiliser: Stabiliser) -> None:
         self._metric, self._target, self._stabiliser = metric, target, stabiliser
 
-    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
         """As ``Rule``."""
         return self._stabiliser.settle(now, current, self._wanted(current, ready))
 
@@ -168,51 +175,100 @@ class Hpa(Rule):
 
 class Keda(Rule):
     """KEDA's rule, which gives Kubernetes the sum of the metric as an external one, with a target
-    for each replica: ceil(sum / target), however many replicas have no metrics yet."""
+    for each replica: ceil(sum / target), however many replicas have no metrics yet. Kubernetes
+    leaves a fleet of no replicas alone; ``Activation`` brings it back."""
 
     def __init__(self, metric: str, target: float, stabiliser: Stabiliser) -> None:
         self._metric, self._target, self._stabiliser = metric, target, stabiliser
 
-    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
         """As ``Rule``."""
-        wanted = sum(getattr(sample, self._metric) for sample in ready) / self._target
+        if not current:
+            return 0
+        wanted = _total(self._metric, ready, held) / self._target
         if abs(wanted / current - 1) <= TOLERANCE:
             wanted = current
         return self._stabiliser.settle(now, current, math.ceil(wanted - ROUNDING))
 
 
-class Kpa(Rule):
-    """AIBrix's KPA, after Knative's: ceil(sum / target) of the average over a long window, and over
-    a short one while that wants twice as many replicas as are ready; nothing is stopped in such a
-    panic, nor what was wanted within ``cooldown`` s."""
+class Activation:
+    """KEDA's way to no replicas and back: every ``polling`` s it looks whether there is anything to
+    do. If so, one replica is started where there is none; after more than ``cooldown`` s without,
+    all are stopped (``scale_scaledobjects.go`` of kedacore/keda)."""
 
-    def __init__(self, metric: str, target: float, low: int, high: int, cooldown: float) -> None:
-        self._metric, self._target, self._low, self._high = metric, target, low, high
-        self._cooldown = cooldown
-        self._sums: deque[tuple[float, float]] = deque()
+    def __init__(self, polling: float, cooldown: float) -> None:
+        self.polling, self._cooldown = polling, cooldown
+        self._active = 0.0  # when there last was something to do
+
+    def desired(self, now: float, current: int, *, active: bool) -> int:
+        """Replicas to have, of ``current`` ones.
+
+        >>> rule = Activation(30.0, 300.0)
+        >>> [rule.desired(at, 1, active=at < 30) for at in (0.0, 30.0, 300.0, 330.0)]
+        [1, 1, 1, 0]
+        >>> rule.desired(360.0, 0, active=True)
+        1
+        """
+        if active:
+            self._active = now
+            return max(current, 1)
+        return 0 if now > self._active + self._cooldown else current
+
+
+def _total(metric: str, ready: Sequence[Reading], held: int) -> float:
+    """The sum of ``metric`` over replicas, and what is ``held`` before them; nothing of that has KV
+    memory."""
+    found: float = sum(getattr(sample, metric) for sample in ready)
+    return found if metric == "kv" else found + held
+
+
+class Cooled:
+    """The most replicas that were wanted within ``cooldown`` s, from ``low`` to ``high``."""
+
+    def __init__(self, low: int, high: int, cooldown: float) -> None:
+        self._low, self._high, self._cooldown = low, high, cooldown
         self._wanted: deque[tuple[float, int]] = deque()
-        self._panicked = -math.inf  # when it last had reason to
-        self._most = 0  # wanted since the panic began
 
-    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
-        """As ``Rule``."""
-        sums, serving = self._sums, max(len(ready), 1)
-        sums.append((now, sum(getattr(sample, self._metric) for sample in ready)))
-        while sums[0][0] <= now - STABLE_OVER:
-            sums.popleft()
-        stable, panic = self._needed(now, STABLE_OVER), self._needed(now, PANIC_OVER)
-        if panic / serving >= PANIC_AT:
-            self._panicked = now
-        elif now > self._panicked + STABLE_OVER:
-            self._most = 0
-        wanted = self._bounded(stable, serving)
-        if now <= self._panicked + STABLE_OVER:
-            wanted = self._most = max(self._most, self._bounded(panic, serving))
+    def settle(self, now: float, wanted: int) -> int:
+        """The number to have, of the number that is ``wanted``."""
         recent = self._wanted
         recent.append((now, min(max(wanted, self._low), self._high)))
         while recent[0][0] < now - self._cooldown:
             recent.popleft()
         return max(count for _, count in recent)
+
+
+class Kpa(Rule):
+    """AIBrix's KPA, after Knative's: ceil(sum / target) of the average over a long window, and over
+    a short one if that is more, while it wants twice as many replicas as are ready; nothing is
+    stopped in such a panic, nor what was wanted within ``cooldown`` s."""
+
+    def __init__(self, metric: str, target: float, low: int, high: int, cooldown: float) -> None:
+        self._metric, self._target = metric, target
+        self._cooled = Cooled(low, high, cooldown)
+        self._sums: deque[tuple[float, float]] = deque()
+        self._panicked = -math.inf  # when it last had reason to
+        self._most = 0  # wanted since the panic began
+
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
+        """As ``Rule``."""
+        sums, serving = self._sums, len(ready)
+        sums.append((now, _total(self._metric, ready, held)))
+        while sums[0][0] <= now - STABLE_OVER:
+            sums.popleft()
+        stable, panic = self._needed(now, STABLE_OVER), self._needed(now, PANIC_OVER)
+        if panic / max(serving, 1) >= PANIC_AT:
+            self._panicked = now
+        elif now > self._panicked + STABLE_OVER:
+            self._most = 0
+        wanted = self._bounded(stable, serving)
+        if now <= self._panicked + STABLE_OVER:
+            wanted = self._most = max(self._most, wanted, self._bounded(panic, serving))
+        return self._cooled.settle(now, wanted)
 
     def _needed(self, now: float, window: float) -> int:
         """Replicas for the average over ``window`` s."""
@@ -221,8 +277,47 @@ class Kpa(Rule):
 
     @staticmethod
     def _bounded(wanted: int, serving: int) -> int:
-        most, fewest = math.ceil(UP_RATE * serving), math.floor(serving / DOWN_RATE)
+        most, fewest = max(1, math.ceil(UP_RATE * serving)), math.floor(serving / DOWN_RATE)
         return min(max(wanted, fewest), most)
+
+
+class Apa(Rule):
+    """AIBrix's APA: ceil(replicas x average / target), the average of replicas and of a minute,
+    where it is more than the tolerance off the target. While some start, they count as idle where
+    more is wanted and as on target where less is, and never turn the direction; nothing is stopped
+    that was wanted within ``cooldown`` s."""
+
+    def __init__(self, metric: str, target: float, low: int, high: int, cooldown: float) -> None:
+        self._metric, self._target = metric, target
+        self._cooled = Cooled(low, high, cooldown)
+        self._means: deque[tuple[float, float]] = deque()
+
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
+        """As ``Rule``."""
+        means = self._means
+        if ready:
+            means.append((now, _total(self._metric, ready, held) / len(ready)))
+        while means and means[0][0] <= now - PANIC_OVER:
+            means.popleft()
+        if not means:
+            return current
+        ratio = sum(mean for _, mean in means) / len(means) / self._target
+        return self._cooled.settle(now, self._wanted(current, len(ready), ratio))
+
+    @staticmethod
+    def _wanted(current: int, serving: int, ratio: float) -> int:
+        plain, missing = math.ceil(current * ratio - ROUNDING), current - serving
+        if ratio > 1 + TOLERANCE:
+            idle = math.ceil(serving * ratio - ROUNDING)
+            most = math.ceil(UP_RATE * current)
+            return min(plain, most, max(current, idle)) if missing else min(plain, most)
+        if ratio < 1 - TOLERANCE:
+            fewest = math.floor(current / DOWN_RATE)
+            on_target = math.ceil(serving * ratio + missing - ROUNDING)
+            return max(plain, fewest, min(current, on_target) if missing else 0)
+        return current
 
 
 class ByRate(Rule):
@@ -231,7 +326,9 @@ class ByRate(Rule):
     def __init__(self, held: float, stabiliser: Stabiliser) -> None:
         self._held, self._stabiliser = held, stabiliser
 
-    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
         """As ``Rule``."""
         return self._stabiliser.settle(now, current, math.ceil(rate / self._held - ROUNDING))
 
@@ -244,7 +341,9 @@ class SaturationRule(Rule):
         self._low, self._high = low, high
         self._seen: deque[tuple[float, Sequence[Reading]]] = deque()
 
-    def desired(self, now: float, current: int, ready: Sequence[Reading], rate: float) -> int:
+    def desired(
+        self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
+    ) -> int:
         """As ``Rule``."""
         seen = self._seen
         if seen and len(seen[-1][1]) != len(ready):

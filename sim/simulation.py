@@ -8,7 +8,7 @@ scenario.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from sim.assembly import (
     make_admission,
     make_autoscaler,
     make_clients,
+    make_endpoints,
     make_engine,
     make_handovers,
     make_recorder,
@@ -52,6 +53,7 @@ from sim.scenario import AnyScenario, Scenario, as_scenario
 from sim.scenario.pools import only, weighted
 from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
+from sim.undisturbed import check_undisturbed
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
 
 if TYPE_CHECKING:
@@ -96,16 +98,6 @@ class Setup:
         return replace(self, pools=tuple(change(pool) for pool in self.pools))
 
 
-def check_undisturbed(scenario: Scenario) -> None:
-    """Raise the UsageError of a scenario whose replicas fail or are steered, or whose clients do
-    not wait: what a fleet holds depends on when that happens."""
-    if scenario.disturbed:
-        raise UsageError(
-            "failures, steering and scheduler.client_timeout are simulated by `run`, `compare` "
-            "and `sweep`; leave them out here"
-        )
-
-
 def prepare(scenario: Scenario) -> Setup:
     """Look everything up and do the memory arithmetic.
 
@@ -126,7 +118,23 @@ def prepare(scenario: Scenario) -> Setup:
             found.append(prepare_pool(scenario, pool))
         else:
             found.append(replace(alike, settings=pool))
+    _check_models(found)
     return Setup(scenario, tuple(found))
+
+
+def _check_models(pools: Sequence[PreparedPool]) -> None:
+    """Raise UsageError for models of one fleet that see different amounts of their context."""
+    models = {pool.deployment.model.name: pool for pool in pools}
+    kept = {
+        name: p.deployment.model.windows or p.capacity.state_blocks for name, p in models.items()
+    }
+    odd = [name for name, windowed in kept.items() if windowed]
+    if odd and len(models) > 1:
+        raise UsageError(
+            f"fleet: models with windows or a state ({', '.join(odd)}) are not modelled next to "
+            f"others ({', '.join(name for name in models if name not in odd) or 'another'}) yet; "
+            "give each a scenario of its own"
+        )
 
 
 def _check_own_parts(scenario: Scenario) -> None:
@@ -281,21 +289,25 @@ def _played(
     )
     fleet.handovers, fleet.clients = handovers, clients
     fleet.admission = make_admission(env, setup)
+    fleet.endpoints = make_endpoints(setup, fleet)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
     # a run that ends at a time goes on until then, whatever is left to do
     total = traffic.total if horizon == math.inf else math.inf
     if clients is not None:
         clients.start(fleet, lambda place: make_replica(place, None), total)
     scaler = make_autoscaler(env, setup, fleet, recorder, total)
+    steerer = None
     if scenario.steering is not None:
         assert clients is not None
-        make_steerer(env, setup, fleet, clients, scaler)
+        steerer = make_steerer(env, setup, fleet, clients, scaler)
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
     if clients is not None and horizon == math.inf and not interrupted:
         end = clients.ended
     if scaler is not None:
         scaler.finish(end)
+    if steerer is not None:
+        steerer.finish(end, recorder)
     end_run(fleet, recorder, end)
     record = recorded(
         setup,
@@ -320,6 +332,8 @@ def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:
     leave = recorder.leave_unfinished if clients is None else clients.unfinished
     for number, request, generated in handovers.unfinished() if handovers else ():
         leave(request, number, generated)
+    for request in fleet.held:
+        leave(request, -1, 0)
     for replica in fleet.replicas:
         for number, request, generated in replica.stop(end):
             leave(request, number, generated)

@@ -194,6 +194,16 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             {"name": "other", "gpu": "l40s", "kv_cache": {"block_size": 8}},
         ]
     },
+    "two-models": {
+        "fleet": [
+            {"name": "one", "gpu": "a10g"},
+            {"name": "other", "gpu": "l40s", "model": "qwen3-0.6b", "replicas": 2},
+        ],
+        "workload.classes": [
+            {"name": "hard", "share": 0.4},
+            {"name": "easy", "share": 0.6, "model": "qwen3-0.6b", "priority": 1},
+        ],
+    },
     "weighted-pools": {
         "router": "least-outstanding",
         "fleet": [
@@ -243,6 +253,19 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             "cold_start": "10ms",
             "stabilisation": "40ms",
             "scale_up": [{"pods": 1, "period": "40ms"}],
+        },
+    },
+    "autoscaled-to-none": {
+        "fleet.replicas": {"min": 0, "max": 3},
+        "autoscaling": {
+            "policy": "keda",
+            "metric": "running",
+            "target": 2,
+            "interval": "20ms",
+            "polling": "32ms",
+            "cooldown": "40ms",
+            "cold_start": "10ms",
+            "stabilisation": "40ms",
         },
     },
     # failures
@@ -476,7 +499,7 @@ ONE_PHASE = {
 """What is not modelled where pools prefill and decode apart, and why."""
 
 
-SCALED = ("autoscaled", "autoscaled-late")
+SCALED = ("autoscaled", "autoscaled-late", "autoscaled-to-none")
 FAILING = ("failing", "lost")
 IMPATIENT = ("impatient", "insistent")
 UNFAILING: Mapping[str, str] = {
@@ -488,6 +511,12 @@ UNFAILING: Mapping[str, str] = {
     "pipeline": "not modelled for several batches in flight",
 }
 """What neither loses nor drops requests, and why."""
+
+ONE_MODEL: Mapping[str, str] = {
+    **dict.fromkeys(DRAFTS, "are not modelled with drafts"),
+    **dict.fromkeys(("windows", "chunks", "linear", "mamba"), "with windows or a state"),
+}
+"""What is not modelled where a fleet serves several models, and why."""
 
 UNSHED: Mapping[str, str] = {
     **dict.fromkeys(("static", "request"), "admission is not modelled for"),
@@ -514,6 +543,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
         for batching in ("static", "request")
         for scaled in SCALED
     },
+    **{pair: why for name, why in ONE_MODEL.items() for pair in both("two-models", name)},
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
     **dict.fromkeys(
         ((name, "cadence") for name in ("static", "request", "prefill-first", "priority", "edf")),
@@ -593,6 +623,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ),
     **dict.fromkeys(product(PHASES, IMPATIENT), "not modelled for pools of one phase"),
     **dict.fromkeys(product(SCALED, IMPATIENT), "not modelled for pools that are scaled"),
+    ("autoscaled-to-none", "cancelled-trace"): "where no replica may serve",
     **dict.fromkeys(
         [
             *product(("least-kv", "data-parallel-score", "prefix-affinity"), ("lost", "steered")),

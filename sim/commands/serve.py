@@ -46,7 +46,12 @@ def serve(
         ),
     ] = None,
     control: Annotated[
-        bool, typer.Option("--control", help="Let clients scale, drain and fail replicas.")
+        bool,
+        typer.Option(
+            "--control",
+            help="Let clients scale, drain, fail and start replicas: GET /control/replicas, POST "
+            '/control/scale {"replicas": 2}, POST /control/replicas/0/drain, /fail, /start.',
+        ),
     ] = False,
     tokenizer: Annotated[
         str | None,

@@ -3,8 +3,9 @@
 All replicas that a pool may have exist from the start, but only those that are ready get requests.
 One that is started is held, and paid for, from that moment, and ready after its cold start. One
 that is stopped gets no more requests, and is held until the first decision at which it has none
-left. Decisions come at a fixed interval, after everything else of that instant but scheduling. They
-see what was true when the metrics were last read, at an interval of its own, some time ago.
+left. Where there are none, requests wait at the gateway. Decisions come at a fixed interval, after
+everything else of that instant but scheduling. They see what was true when the metrics were last
+read, at an interval of its own, some time ago.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import simpy
 from sim.loop.clock import HANDOVER, Alarm, Process
 from sim.loop.fleet import Engine, Fleet
 from sim.loop.recorder import Recorder
-from sim.scaling import Reading, Rule
+from sim.scaling import Activation, Reading, Rule
 
 RATE_OVER = 60.0
 """Seconds over which arrivals are counted."""
@@ -28,23 +29,32 @@ RATE_OVER = 60.0
 @dataclass(slots=True)
 class ScaledPool:
     """The replicas of one pool, by number, and the rule that scales them; ``first`` of them are
-    there at the start, and ``cold_start`` is how long others take (s)."""
+    there at the start, and ``cold_start`` is how long others take (s). ``activation`` stops the
+    last one, and starts the first."""
 
     engines: list[Engine]
     rule: Rule | None
     first: int
     cold_start: float
+    activation: Activation | None = None
     since: dict[int, float] = field(default_factory=dict)  # held, by place
     ready: list[int] = field(default_factory=list)
     starting: list[tuple[float, int]] = field(default_factory=list)
     stopping: list[int] = field(default_factory=list)
 
+    @property
+    def current(self) -> int:
+        """Replicas that serve or start."""
+        return len(self.ready) + len(self.starting)
+
 
 class _Seen(NamedTuple):
-    """The metrics at one time: requests so far, and of each pool what each of its replicas did."""
+    """The metrics at one time: requests so far, those that waited at the gateway, and of each pool
+    what each of its replicas did."""
 
     at: float
     issued: int
+    held: int
     pools: list[dict[int, Reading]]
 
 
@@ -69,8 +79,12 @@ class Autoscaler:
         self.pools = pools
         self._interval, self._total = interval, total
         self._scrape, self._delay = interval if scrape is None else scrape, delay
+        self._always = scrape is None  # read whenever somebody looks
+        self._polling = [
+            math.inf if pool.activation is None else pool.activation.polling for pool in pools
+        ]
         self._arrived: deque[tuple[float, int]] = deque([(0.0, 0)])
-        self._seen: deque[_Seen] = deque([_Seen(0.0, 0, [{} for _ in pools])])
+        self._seen: deque[_Seen] = deque([_Seen(0.0, 0, 0, [{} for _ in pools])])
         for pool in pools:
             pool.ready = list(range(pool.first))
             pool.since = dict.fromkeys(pool.ready, 0.0)
@@ -110,34 +124,53 @@ class Autoscaler:
         self._fleet.without("stopped", stopped)
 
     def _process(self, alarm: Alarm) -> Process:
-        env, fleet = self._env, self._fleet
-        decision, reading = self._interval, self._scrape
+        env, fleet, always = self._env, self._fleet, self._always
+        decision, reading, polls = self._interval, self._scrape, list(self._polling)
         while fleet.issued < self._total or fleet.outstanding:
             starts = [due for pool in self.pools for due, _ in pool.starting]
-            self._wakes = min([decision, reading, *starts])
+            self._wakes = min([decision, reading, *polls, *starts])
             yield alarm.at(self._wakes, HANDOVER)
             now = env._now
             for pool in self.pools:
                 self._begin(pool, now)
-            if now >= reading:
-                reading += self._scrape
+            due = [at for at, when in enumerate(polls) if when <= now]
+            if now >= reading or (always and due):
+                reading += self._scrape if now >= reading else 0.0
                 self._read(now)
+            for at in due:
+                polls[at] += self._polling[at]
+                self._poll(at, now)
             if now >= decision:
                 decision += self._interval
-                seen = self._known(now)
-                rate = self._rate(seen)
-                for pool, metrics in zip(self.pools, seen.pools, strict=True):
-                    self._release(pool, now)
-                    samples = [metrics[at] for at in pool.ready if at in metrics]
-                    if pool.rule is not None and samples:
-                        self._decide(pool, pool.rule, now, samples, rate)
+                self._decide(now)
             self._retarget()
         yield alarm.at(math.inf, HANDOVER)
+
+    def _poll(self, at: int, now: float) -> None:
+        """Stop the last replicas of a pool that has nothing to do, or start one for what waits."""
+        pool, seen = self.pools[at], self._known(now)
+        assert pool.activation is not None
+        active = seen.held > 0 or any(
+            sample.queue or sample.running for sample in seen.pools[at].values()
+        )
+        wanted = pool.activation.desired(now, pool.current, active=active)
+        if (wanted == 0) != (pool.current == 0):
+            self._change(pool, now, wanted)
+
+    def _decide(self, now: float) -> None:
+        seen = self._known(now)
+        rate = self._rate(seen)
+        for pool, metrics in zip(self.pools, seen.pools, strict=True):
+            self._release(pool, now)
+            samples = [metrics[at] for at in pool.ready if at in metrics]
+            current = pool.current
+            if pool.rule is not None and (samples or seen.held or not current):
+                self._change(pool, now, pool.rule.desired(now, current, samples, rate, seen.held))
 
     def _read(self, now: float) -> None:
         """Note the metrics of replicas that serve."""
         pools = [{at: _sample(pool.engines[at]) for at in pool.ready} for pool in self.pools]
-        self._seen.append(_Seen(now, self._fleet.issued, pools))
+        self._seen.append(_Seen(now, self._fleet.issued, len(self._fleet.held), pools))
 
     def _known(self, now: float) -> _Seen:
         """The last metrics that a decision knows of."""
@@ -170,13 +203,10 @@ class Autoscaler:
             pool.stopping.remove(place)
             self._recorder.held(pool.engines[place].index, pool.since.pop(place), now)
 
-    def _decide(
-        self, pool: ScaledPool, rule: Rule, now: float, samples: list[Reading], rate: float
-    ) -> None:
-        """Start or stop as the rule wants: of those that start the last first, then the ones with
+    def _change(self, pool: ScaledPool, now: float, wanted: int) -> None:
+        """Start or stop as it is wanted: of those that start the last first, then the ones with
         the highest numbers."""
-        current = len(pool.ready) + len(pool.starting)
-        wanted = rule.desired(now, current, samples, rate)
+        current = pool.current
         free = [at for at in range(len(pool.engines)) if at not in pool.since]
         for place in free[: max(0, wanted - current)]:
             pool.since[place] = now

@@ -6,10 +6,11 @@ Requests become objects only when they arrive and are forgotten when they finish
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import simpy
@@ -38,6 +39,13 @@ Progress = Callable[[int, int], None]
 """Called now and then with (requests that have arrived, requests in all)."""
 
 
+class Endpoint(NamedTuple):
+    """The replicas that serve one model, and the router before them."""
+
+    replicas: list[Engine]
+    router: Router
+
+
 class Fleet:
     """Identical replicas behind one router. ``front_end`` is the time (s) that a request spends
     outside the engine: HTTP, tokeniser, hand-over; its first token is that much later."""
@@ -58,8 +66,11 @@ class Fleet:
         self.handovers: HandOvers | None = None  # where pools prefill and decode apart
         self.clients: Clients | None = None  # where they may give up, or replicas fail
         self.admission: DeadlineAdmission | None = None  # where late requests are refused
+        self.endpoints: Mapping[int, Endpoint] = {}  # by class, where there are several models
+        self.holds = False  # whether requests wait at the gateway while no replica serves
         self.front_end = front_end
         self.issued = 0
+        self._held: deque[Request] = deque()
         self._env = env
         self._router = router
         self._recorder = recorder
@@ -82,6 +93,9 @@ class Fleet:
         request.queued = self._env._now
         if self.clients is not None:
             return self.clients.send(request)
+        if self.holds and self.closed:
+            self._held.append(request)
+            return True
         return self.place(request) is not None
 
     def place(self, request: Request) -> Engine | HandOvers | None:
@@ -92,8 +106,10 @@ class Fleet:
                 return handovers
             self._recorder.reject(request, reason)
             return None
-        replicas = self.targets or self.replicas
-        index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
+        replicas, router = self.targets or self.replicas, self._router
+        if self.endpoints:
+            replicas, router = self.endpoints[request.traffic_class.index]
+        index = router.choose(request, replicas) if len(replicas) > 1 else 0
         replica = replicas[index]
         reason = replica.scheduler.refusal(request)
         if reason is None and self.admission is not None:
@@ -114,6 +130,15 @@ class Fleet:
         self.closed = not self.targets
         if self.handovers is not None:
             self.closed = not self.handovers.left_with(self.targets)
+        while self._held and not self.closed:
+            request = self._held.popleft()
+            if self.place(request) is None:
+                self.gave_up(request)
+
+    @property
+    def held(self) -> Sequence[Request]:
+        """Requests that wait at the gateway until a replica serves."""
+        return self._held
 
     def answer(self, request: Request) -> None:
         """The client has its answer to ``request``."""
@@ -130,7 +155,7 @@ class Fleet:
     @property
     def outstanding(self) -> int:
         """Requests that have arrived and are neither finished nor rejected."""
-        return sum(replica.outstanding for replica in self.replicas)
+        return sum(replica.outstanding for replica in self.replicas) + len(self._held)
 
     def flush(self) -> None:
         """Nothing more arrives before something finishes: batches that wait for company must go."""

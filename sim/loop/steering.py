@@ -4,8 +4,10 @@ A replica that is drained takes no new requests and serves those it has. One tha
 and its memory. One that is started takes requests again: at once if it still serves some, else it
 starts anew, empty, and is ready after its cold start; at time 0 there is none. In a pool that
 scales itself replicas can only fail, and another is started at once. None fails any more when all
-requests of the traffic are over. At one instant this comes with the failures of a scenario, before
-clients give up. Times in seconds.
+requests of the traffic are over. A replica is held, and paid
+for, until it is drained and has nothing left, and again from the order to start; one that
+failed stays held. At one instant this comes with the failures of a scenario, before clients give
+up. Times in seconds.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Literal, NamedTuple
 
+import numpy as np
 import simpy
 
 from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.clients import Clients
 from sim.loop.clock import FAILURE, Alarm, Process
 from sim.loop.fleet import Fleet
+from sim.loop.recorder import Recorder
 
 Action = Literal["drain", "start", "fail"]
 
@@ -36,10 +40,12 @@ class Command(NamedTuple):
 
 class SteeredReplica(NamedTuple):
     """How long it takes to start (``cold_start``, s), whether it ``keeps`` what its caches hold
-    when it does, and its pool and place in it where that is ``scaled``."""
+    when it does, how many ``numbers`` it has, and its pool and place in it where that is
+    ``scaled``."""
 
     cold_start: float
     keeps: bool
+    numbers: int
     scaled: tuple[ScaledPool, int] | None
 
 
@@ -62,9 +68,38 @@ class Steerer:
         self._coming: list[tuple[float, int, Command]] = []
         self._numbers = count()
         self._starting: list[tuple[float, int]] = []  # a heap: when they are ready
+        self._drained_at: dict[int, float] = {}
+        self._given_back: list[tuple[int, float, float]] = []  # place, drained, started again
         self._wakes = -math.inf
         self._alarm = Alarm(env)
         self._alarm.start(self._process())
+
+    def finish(self, end: float, recorder: Recorder) -> None:
+        """The run is over: note how long each replica was held, where one was not all the time."""
+        for place in list(self._drained_at):
+            self._take_back(place, end)
+        if not self._given_back:
+            return
+        plans, handed = recorder.plan_rows(), recorder.handed_rows()
+        for place, engine in enumerate(self._fleet.replicas):
+            if self._replicas[place].scaled is not None:
+                continue
+            numbers = range(engine.index, engine.index + self._replicas[place].numbers)
+            own = plans["end"][np.isin(plans["replica"], numbers)]
+            sent = handed["arrived"][np.isin(handed["source"], numbers)]
+            since = 0.0
+            for _, drained, started in (each for each in self._given_back if each[0] == place):
+                worked = [float(ends[ends <= started].max(initial=0.0)) for ends in (own, sent)]
+                recorder.held(engine.index, since, min(max(drained, *worked), end))
+                since = started
+            if since < end:
+                recorder.held(engine.index, since, end)
+
+    def _take_back(self, place: int, now: float) -> None:
+        """A replica that was drained is wanted again, or the run is over."""
+        drained = self._drained_at.pop(place, None)
+        if drained is not None and not self._fleet.replicas[place].outstanding:
+            self._given_back.append((place, drained, now))
 
     @property
     def starting(self) -> set[int]:
@@ -96,11 +131,13 @@ class Steerer:
         self._stay(place)
         if place not in self.failed:
             self.drained.add(place)
+            self._drained_at.setdefault(place, self._env._now)
 
     def _start(self, place: int) -> None:
         failed = place in self.failed
         if place in self.starting or not (failed or place in self.drained):
             return
+        self._take_back(place, self._env._now)
         if not failed and self._fleet.replicas[place].outstanding:
             self.drained.discard(place)
             return
@@ -128,6 +165,8 @@ class Steerer:
         self._stay(place)
         if place not in self.failed:
             self.failed.add(place)
+            if place in self._drained_at and self._fleet.replicas[place].outstanding:
+                self._drained_at[place] = self._env._now
             self._clients.fail(place)
 
     def _lose(self, place: int, pool: ScaledPool, at: int) -> None:

@@ -50,6 +50,7 @@ def _entry(run: RunRecord, part: PoolRun, taken: Taken, load: float | None) -> d
     return {
         "name": pool.settings.name,
         "role": pool.settings.role,
+        "model": deployment.model.name,
         "gpu": deployment.gpu.name,
         "replicas": pool.replicas,
         "gpus": pool.gpus,

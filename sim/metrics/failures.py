@@ -34,7 +34,11 @@ BINS = 60
 
 
 def failures(run: RunRecord) -> dict[str, Any]:
-    """The entry ``failures`` of a summary; nothing where clients wait and replicas do not fail."""
+    """The entry ``failures`` of a summary; nothing where clients wait and replicas do not fail.
+
+    ``availability`` is the share of the time of all replicas that lies in no outage; a replica that
+    is drained, or starts for another reason than a failure, has none.
+    """
     rows = run.attempts
     if rows is None:
         return {}
@@ -102,7 +106,7 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
         )
     if outages:
         times = "1 outage" if len(outages) == 1 else f"{len(outages):,} outages"
-        told = f"{times}, {show_share(found['availability'])} of all replica time available;"
+        told = f"{times}, {show_share(found['availability'])} of all replica time without one;"
         if open_ := [each for each in outages if each["recovered_after_s"] is None]:
             told += _not_recovered(run, open_, alone=len(outages) == 1)
         elif recovery:

@@ -156,11 +156,13 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
 
 def _held(run: RunRecord, pool: PreparedPool) -> float | None:
     """Seconds for which replicas of ``pool`` were held while the run lasted; None where their
-    number is fixed."""
-    if pool.settings.scales is None or run.held is None or not len(run.requests):
+    number is fixed, and operators gave none back."""
+    if run.held is None or not len(run.requests):
+        return None
+    mine = run.held[np.isin(run.held["replica"], pool.settings.numbers)]
+    if pool.settings.scales is None and not len(mine):
         return None
     first = float(run.requests["arrival"].min())
-    mine = run.held[np.isin(run.held["replica"], pool.settings.numbers)]
     since, until = (np.clip(mine[key], first, first + run.duration) for key in ("since", "until"))
     return float((until - since).sum())
 

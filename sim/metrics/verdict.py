@@ -204,9 +204,10 @@ def _grows_at_its_end(found: Load) -> bool:
 
 def _most_of_a_pool(run: RunRecord, by_pool: Sequence[float] | None) -> float:
     """The largest share of its own capacity that a pool's requests take, where the router shares
-    them out whatever there is to do; else 0."""
+    them out whatever there is to do, or pools serve different models; else 0."""
     scenario = run.scenario
-    blind = by_pool and router_class(scenario.router, scenario.folders).blind
+    apart = len({pool.settings.model for pool in run.pools}) > 1  # requests have no choice
+    blind = by_pool and (apart or router_class(scenario.router, scenario.folders).blind)
     return max(by_pool) if by_pool and blind else 0.0
 
 

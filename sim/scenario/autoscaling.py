@@ -6,18 +6,35 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from sim.scenario.fields import Bandwidth, Count, Duration, Positive, Wait, at_most, trouble
+from sim.scenario.fields import (
+    Bandwidth,
+    Count,
+    Duration,
+    FromNone,
+    Positive,
+    Wait,
+    at_most,
+    trouble,
+)
 from sim.scenario.support import Section
+
+TO_NONE = ("keda", "kpa")
+"""The policies that stop the last replica: KEDA's own, and AIBrix's and Knative's KPA."""
 
 
 class Replicas(Section):
     """Between which numbers of replicas a pool is scaled."""
 
-    min: Count = Field(default=1, description="Minimum number of replicas, at least 1.")
+    min: FromNone = Field(
+        default=1,
+        description="Minimum number of replicas. 0 with `autoscaling: {policy: keda}` or kpa: the "
+        "last one is stopped, too, when nothing is left to do; what comes then waits at the "
+        "gateway for a cold start.",
+    )
     max: Annotated[Count, at_most(10_000)] = Field(
         description="Maximum number of replicas.", examples=[8]
     )
-    start: Count | None = Field(
+    start: FromNone | None = Field(
         default=None, description="Replicas at the start. null: the minimum."
     )
 
@@ -56,8 +73,12 @@ class ScalingStep(Section):
 
 HEEDED = {
     "hpa": ("metric", "target", "stabilisation", "scale_up", "scale_down"),
-    "keda": ("metric", "target", "stabilisation", "scale_up", "scale_down"),
+    "keda": (
+        *("metric", "target", "stabilisation", "scale_up", "scale_down"),
+        *("polling", "cooldown"),
+    ),
     "kpa": ("metric", "target", "stabilisation"),
+    "apa": ("metric", "target", "stabilisation"),
     "slo": ("target", "stabilisation", "scale_up", "scale_down"),
     "saturation": (),
 }
@@ -67,25 +88,26 @@ HEEDED = {
 class Autoscaling(Section):
     """When replicas are started and stopped."""
 
-    policy: Literal["hpa", "keda", "kpa", "saturation", "slo"] = Field(
+    policy: Literal["hpa", "keda", "kpa", "apa", "saturation", "slo"] = Field(
         default="hpa",
         description="hpa: as Kubernetes' HorizontalPodAutoscaler scales a metric of replicas to a "
         "target. keda: the same of the sum over replicas, as KEDA's scalers have it. kpa: averages "
-        "of minutes, and quickly up in a panic, as AIBrix and Knative. saturation: one more where "
-        "KV memory or queues have little to spare, one less where they would still have enough, as "
-        "llm-d's variant autoscaler. slo: as many as the requests of the last minute need, each of "
-        "which holds `target` requests/s within the SLO.",
+        "of minutes, and quickly up in a panic, as AIBrix and Knative. apa: the average of a "
+        "minute, at most twice and at least half of the replicas at a time, as AIBrix. saturation: "
+        "one more where KV memory or queues have little to spare, one less where they would still "
+        "have enough, as llm-d's variant autoscaler. slo: as many as the requests of the last "
+        "minute need, each of which holds `target` requests/s within the SLO.",
     )
     metric: Literal["queue", "running", "kv"] = Field(
         default="queue",
-        description="What hpa, keda and kpa look at: requests that wait, requests in the batch, or "
-        "the share of the KV cache that is taken; each of one replica.",
+        description="What hpa, keda, kpa and apa look at: requests that wait, requests in the "
+        "batch, or the share of the KV cache that is taken; each of one replica.",
     )
     target: Positive = Field(
         default=3.0,
-        description="hpa, keda, kpa: of the metric, on average over replicas; 3 waiting requests "
-        "are what llm-d's benchmarks give to HPA. slo: requests/s of one replica, as `infersim "
-        "find` has them.",
+        description="hpa, keda, kpa, apa: of the metric, on average over replicas; 3 waiting "
+        "requests are what llm-d's benchmarks give to HPA. slo: requests/s of one replica, as "
+        "`infersim find` has them.",
     )
     interval: Duration = Field(
         default=15.0, description="From one decision to the next, s; Kubernetes' sync period."
@@ -118,6 +140,16 @@ class Autoscaling(Section):
         min_length=1,
         description="The same for stopping replicas. null: all of them within 15 s.",
         examples=["[{percent: 10, period: 60s}]"],
+    )
+    polling: Duration = Field(
+        default=30.0,
+        description="keda, with `min: 0`: from one look at whether there is anything to do to the "
+        "next, s; KEDA's pollingInterval. One replica is started where there is none.",
+    )
+    cooldown: Wait = Field(
+        default=300.0,
+        description="keda, with `min: 0`: all replicas are stopped after more than so long without "
+        "anything to do, s; KEDA's cooldownPeriod.",
     )
     cold_start: Wait | None = Field(
         default=None,

@@ -32,6 +32,12 @@ class TrafficClassSettings(Section):
         "the trace's own column `priority` says which request is of which class.",
         examples=[0.8],
     )
+    model: Line | None = Field(
+        default=None,
+        description="The model that its requests ask for, as a pool names it, in a fleet that "
+        "serves several. null: the scenario's.",
+        examples=["llama-3.2-1b"],
+    )
     priority: Priority = Field(
         default=0,
         description="For scheduler.order: priority, which serves lower values first. 0, as for "

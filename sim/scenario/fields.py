@@ -301,6 +301,8 @@ def _missing(value: str, info: ValidationInfo) -> str:
 
 Count = Annotated[int, _whole(1)]
 """A whole number from 1: sequences, blocks, GPUs."""
+FromNone = Annotated[int, _whole(0)]
+"""A whole number from 0."""
 Tokens = Annotated[int, _whole(1)]
 """A length in tokens, from 1."""
 Seed = Annotated[int, _whole(0, 2**63 - 1)]

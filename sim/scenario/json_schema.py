@@ -112,6 +112,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("tokens", fields.Tokens, count),
         ("seed", fields.Seed, {**count, "minimum": 0, "maximum": 2**63 - 1}),
         ("priority", fields.Priority, {**count, "minimum": 0}),
+        ("fromNone", fields.FromNone, {**count, "minimum": 0}),
         ("place", fields.Place, {**count, "minimum": 0}),
         ("version", fields.Version, {"const": 1}),
         ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),

@@ -14,6 +14,7 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
     ("model",): "models",
     ("model", "path"): "models",
     ("engine",): "engines",
+    ("fleet", "model"): "models",
     ("fleet", "gpu"): "gpus",
     ("fleet", "engine"): "engines",
     ("speculative", "draft_model"): "models",
@@ -21,6 +22,7 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
     ("workload", "output_tokens", "path"): None,
     ("workload", "lengths", "path"): None,
     ("workload", "trace", "path"): None,
+    ("workload", "classes", "model"): "models",
 }
 """The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
 

@@ -17,6 +17,7 @@ from sim.scenario.fields import (
     EngineName,
     GpuName,
     Line,
+    ModelName,
     Positive,
     Power,
     Price,
@@ -49,6 +50,12 @@ class Pool(LimitedSection):
         description="Phases that it serves. both: one engine does all, as vLLM by itself. prefill, "
         "decode: prompts are computed in pools of the one role, and their KV is handed over to "
         "pools of the other (transfer).",
+    )
+    model: ModelName | None = Field(
+        default=None,
+        description="Catalogue name, or the path of a config.json, of a fleet that serves several "
+        "models; workload.classes say which requests ask for it. null: the scenario's.",
+        examples=["llama-3.2-1b"],
     )
     gpu: GpuName = Field(
         description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]

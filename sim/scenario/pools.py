@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sim.errors import UsageError
+from sim.scenario.model import ModelChoice
 from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class PoolSettings:
     first: int
     name: str
     role: str
+    model: ModelChoice
     gpu: str
     replicas: int
     weight: float
@@ -112,6 +114,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 first=sum(before.ranks for before in found),
                 name=pool.name,
                 role=pool.role,
+                model=scenario.model if pool.model is None else _model(pool.model),
                 gpu=pool.gpu,
                 replicas=pool.most_replicas,
                 weight=pool.weight,
@@ -131,6 +134,11 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
             )
         )
     return tuple(found)
+
+
+def _model(path: str) -> ModelChoice:
+    """The model of a pool, which was found when the pool was read."""
+    return ModelChoice.model_construct(path=path, expert_skew=0.0)
 
 
 def weighted(pools: Sequence[PoolSettings]) -> bool:

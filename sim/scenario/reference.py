@@ -36,6 +36,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "nonnegative": ("a number, 0 or more", None),
     "router": (f"{', '.join(ROUTERS)}, {OWN}", None),
     "order": (f"{', '.join(ORDERS)}, {OWN}", None),
+    "fromNone": ("a whole number from 0", None),
     "place": ("a whole number, 0 or more", None),
     "positive": ("a number above 0", None),
     "power": ("a power such as 300W", "W"),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from sim.memory import ALLOCATORS
 from sim.routers import WEIGHTED, LeastOutstanding, PowerOfTwo, Random, RoundRobin
+from sim.scenario.autoscaling import TO_NONE, Autoscaling
 from sim.scenario.fields import trouble
 from sim.scenario.pools import PoolSettings, weighted
 from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
 
 if TYPE_CHECKING:
-    from sim.scenario.autoscaling import Autoscaling
     from sim.scenario.transfer import Transfer
 
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"
@@ -138,7 +138,11 @@ def check_scaling(
             f"{', '.join(STATELESS)}",
             ("router",),
         )
+    asked = autoscaling or Autoscaling()
     for pool in scaled:
+        assert pool.scales is not None
+        if not pool.scales.min:
+            _check_none(pool, asked)
         if pool.role != BOTH:
             raise trouble(
                 f"autoscaling is not modelled for pools of one phase ({pool.name!r} has the role "
@@ -150,3 +154,21 @@ def check_scaling(
                 f"autoscaling is not modelled for {pool.scheduler.batching} batching",
                 ("scheduler", "batching"),
             )
+
+
+def _check_none(pool: PoolSettings, autoscaling: Autoscaling) -> None:
+    """Raise the error of a pool that is never without replicas, or that nothing would bring
+    back."""
+    where = ("fleet", pool.index, "replicas", "min"), ("fleet", pool.index, "replicas")
+    if autoscaling.policy not in TO_NONE:
+        raise trouble(
+            f"policy {autoscaling.policy} keeps one replica at least; {' and '.join(TO_NONE)} stop "
+            "the last one, too",
+            *where,
+        )
+    if autoscaling.metric == "kv":
+        raise trouble(
+            "metric: kv is that of replicas, and what waits for one has none: with min: 0 take "
+            "queue or running",
+            *where,
+        )

@@ -43,6 +43,7 @@ from sim.scenario.fields import (
     trouble,
 )
 from sim.scenario.model import ModelChoice
+from sim.scenario.models import check_models
 from sim.scenario.overrides import Overrides, applied, in_full
 from sim.scenario.own_settings import completed
 from sim.scenario.paths import absolute_paths
@@ -209,6 +210,7 @@ class Scenario(LimitedSection):
         check_weights(self.pools, self.router)
         check_clients(self.pools, self.failures, self.router, STATELESS)
         check_steering(self.pools, self.steering, self.failures, self.router, STATELESS)
+        check_models(self)
         return self
 
     @model_validator(mode="after")

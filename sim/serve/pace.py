@@ -105,12 +105,13 @@ class Lateness:
         self._counts[step if 0 <= step < CLASSES else 0 if step < 0 else CLASSES] += 1
 
     def percentile(self, share: float) -> float:
-        """The lateness (s) that this share of the tokens did not exceed, rounded up to a step."""
+        """The lateness (s) that this share of the tokens did not exceed, rounded up to a step, and
+        no more than the worst."""
         wanted, seen = share * self.tokens, 0
         for step, count in enumerate(self._counts):
             seen += count
             if seen >= wanted and seen:
-                return (step + 1) * RESOLUTION
+                return min((step + 1) * RESOLUTION, self.worst) if step < CLASSES else self.worst
         return 0.0
 
     def document(self) -> dict[str, Any]:

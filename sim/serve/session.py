@@ -83,6 +83,8 @@ def check(scenario: Scenario) -> None:
             raise UsageError(f"assume.{name}: the lengths of real requests are what they are")
     if scenario.admission is not None:
         raise UsageError("admission: a server takes every request; leave it out")
+    if len({pool.model.path for pool in scenario.pools}) > 1:
+        raise UsageError("fleet: a server has one model; serve the pools of each on their own")
     if scenario.run.horizon is not None:
         raise UsageError(
             "run.horizon: a server runs until it is stopped; add --set run.horizon=null"
@@ -200,6 +202,7 @@ class LiveSession:
             end = clients.ended
         if self.scaler is not None:
             self.scaler.finish(end)
+        self.steerer.finish(end, self.recorder)
         end_run(fleet, self.recorder, end)
         found = recorded(
             replay,

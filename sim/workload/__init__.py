@@ -271,8 +271,10 @@ def _sessions(scenario: Scenario, seed: int, by: Longer) -> SessionTraffic:
 
 def longest_sequence(scenario: Scenario) -> int:
     """Tokens of prompt and answer together that every pool takes."""
-    made_for = scenario.model.spec(scenario.base).max_position_embeddings
-    return min(pool.max_model_len or made_for for pool in scenario.pools)
+    return min(
+        pool.max_model_len or pool.model.spec(scenario.base).max_position_embeddings
+        for pool in scenario.pools
+    )
 
 
 def _count_law(counts: Counts) -> CountLaw:

@@ -11,7 +11,7 @@ import pytest
 import sim
 from sim.errors import InfersimError
 from sim.pools import cold_start_of
-from sim.scaling import ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
+from sim.scaling import Apa, ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
 from sim.scenario import load_scenario
 from sim.scenario.autoscaling import Autoscaling
 from sim.simulation import prepare
@@ -128,10 +128,64 @@ class TestKpa:
         assert [rule.desired(at, 4, busy(0, 4), 0.0) for at in (130.0, 240.0, 241.0)] == [4, 4, 2]
         assert rule.desired(300.0, 2, busy(0, 2), 0.0) == 1
 
+    def test_a_long_crowd_counts_when_the_last_minute_is_quiet(self) -> None:
+        """Knative: the long average may be more than the short one, and then counts in a panic. 100
+        of 2 replicas for two minutes are a panic, bounded by 4; of the 4 that are there then 7 are
+        wanted on average of three minutes, while nothing came in the last one."""
+        rule = self.rule()
+        crowd = [rule.desired(60.0 * at, 2, busy(50, 2), 0.0) for at in range(2)]
+        assert crowd == [4, 4]
+        assert rule.desired(179.0, 4, busy(0, 4), 0.0) == 7  # (100 + 100 + 0) / 3 / 10
+
+    @pytest.mark.parametrize(
+        ("replicas", "total", "wanted"),
+        [(2, 20, 2), (4, 5, 2), (1, 0, 0), (2, 100, 4), (0, 15, 1), (0, 0, 0)],
+    )
+    def test_published_examples(self, replicas: int, total: float, wanted: int) -> None:
+        """AIBrix' ``kpa_test.go``, at its rates of 2: a target of 10, and how much there is in all.
+        Without replicas it is what waits at the gateway, and one is started."""
+        rule = Kpa("queue", 10.0, 0, 10, 0.0)
+        ready = busy(total / replicas, replicas) if replicas else []
+        held = 0 if replicas else int(total)
+        assert rule.desired(0.0, replicas, ready, 0.0, held) == wanted
+
     def test_nothing_is_stopped_within_the_cooldown(self) -> None:
         rule = self.rule(cooldown=300.0)
         assert rule.desired(0.0, 4, busy(10, 4), 0.0) == 4
         assert [rule.desired(at, 4, busy(0, 4), 0.0) for at in (200.0, 300.0, 301.0)] == [4, 4, 2]
+
+
+class TestApa:
+    """AIBrix's average of a minute: ceil(replicas x average / target), within factors of two."""
+
+    @pytest.mark.parametrize(
+        ("replicas", "metric", "wanted"),
+        [(2, 45, 3), (2, 35, 3), (2, 90, 4), (6, 20, 4), (6, 18, 4), (6, 10, 3), (6, 5, 3),
+         (2, 33, 2), (2, 27, 2)],
+    )  # fmt: skip
+    def test_published_examples(self, replicas: int, metric: float, wanted: int) -> None:
+        """AIBrix' ``apa_test.go``, those at its defaults: a target of 30, tolerances of 10 %."""
+        rule = Apa("queue", 30.0, 1, 20, 0.0)
+        assert rule.desired(0.0, replicas, busy(metric, replicas), 0.0) == wanted
+
+    def test_the_average_of_a_minute(self) -> None:
+        rule = Apa("queue", 30.0, 1, 20, 0.0)
+        asked = [rule.desired(at, 2, busy(q, 2), 0.0) for at, q in ((0, 30), (30, 60), (60, 60))]
+        assert asked == [2, 3, 4]  # 30, 45, 60
+
+    @pytest.mark.parametrize(
+        ("ready", "metric", "wanted"),
+        [
+            (2, 45, 4),  # 4 x 1.5 = 6 are wanted; two idle ones more leave 3, so 4 stay
+            (3, 60, 6),  # 8; 3 x 2 = 6 with the one that starts idle
+            (2, 15, 3),  # 2; 1 + 2 with two on target
+            (3, 20, 3),  # ceil(8 / 3); 2 + 1
+        ],
+    )
+    def test_those_that_start_hold_it_back(self, ready: int, metric: float, wanted: int) -> None:
+        """Of four: idle where more is wanted, on target where less is (``autoscaler.go``)."""
+        rule = Apa("queue", 30.0, 1, 20, 0.0)
+        assert rule.desired(0.0, 4, busy(metric, ready), 0.0) == wanted
 
 
 def test_by_rate() -> None:
@@ -188,6 +242,7 @@ SCENARIO: dict[str, Any] = {
         {},
         {"policy": "keda", "scrape": "3s", "delay": "1s"},
         {"policy": "kpa", "delay": "5s"},
+        {"policy": "apa", "scrape": "3s"},
         {"policy": "saturation"},
         {"policy": "slo", "target": 12},
     ],
@@ -238,6 +293,59 @@ def test_old_metrics_start_replicas_later() -> None:
     assert first_start(scrape="16s") == 16 * -(-first_start() // 16)
 
 
+SPARSE: dict[str, Any] = {
+    **SCENARIO,
+    "fleet": {**SCENARIO["fleet"], "replicas": {"min": 0, "max": 3}},
+    "autoscaling": {"policy": "keda", "metric": "running", "target": 8, "interval": "2s",
+                    "cold_start": "3s", "stabilisation": "10s", "polling": "4s", "cooldown": "20s"},
+    "workload": {**SCENARIO["workload"], "arrivals": {"kind": "constant", "rate": "1/min"}},
+    "run": {"requests": 4, "warmup": 0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("leap", [True, False])
+def test_a_fleet_goes_to_none_and_comes_back(leap: bool) -> None:
+    """A request a minute. Those at 60 s and later wait at the gateway until KEDA looks, every 4 s,
+    and for a start of 3 s. They take a second; more than 20 s after KEDA last saw one it stops the
+    replica, which is given back with the next decision."""
+    record = sim.simulate(SPARSE, leap=leap).record
+    rows, held = record.requests, record.held
+    assert (rows["status"] == 0).all()
+    assert rows["arrival"].tolist() == [0.0, 60.0, 120.0, 180.0]
+    # at 60 s it looks, too, but the request is still in the front end, for some milliseconds
+    looked = [4.0, 64.0, 124.0, 184.0]
+    assert held["since"].tolist() == looked
+    assert rows["scheduled"] == pytest.approx(np.array(looked) + 3)
+    done = rows["finish"]
+    assert np.all(held["until"][:-1] > done[:-1])
+    seen = np.floor(done[:-1] / 4) * 4  # the last look that found it
+    assert held["until"][:-1] == pytest.approx(seen + 24)
+    paid = sim.simulate(SPARSE).summary["infersim"]["scaling"][0]
+    assert paid["min"] == 0
+    assert paid["mean_replicas"] < 0.6
+
+
+def test_kpa_goes_to_none_and_comes_back() -> None:
+    """Once nothing was there for three minutes, of which the last average is made."""
+    asked = {"policy": "kpa", "metric": "running", "target": 8, "interval": "2s",
+             "cold_start": "3s", "stabilisation": 0}  # fmt: skip
+    rare = {"arrivals": {"kind": "constant", "rate": "12/h"}}
+    changed = {**SPARSE, "autoscaling": asked, "workload": {**SPARSE["workload"], **rare},
+               "run": {"requests": 2, "warmup": 0}}  # fmt: skip
+    record = sim.simulate(changed).record
+    first, second = record.held
+    assert first["until"] - record.requests["finish"][0] == pytest.approx(181, abs=1.1)
+    assert 300 < second["since"] <= 302
+    assert record.requests["scheduled"][1] == pytest.approx(second["since"] + 3)
+
+
+def test_what_waits_at_the_gateway_is_unfinished_when_the_run_ends() -> None:
+    ends = {**SPARSE, "run": {"requests": 4, "warmup": 0, "horizon": "66s"}}
+    rows = sim.simulate(ends).record.requests
+    assert rows["arrival"].tolist() == [0.0, 60.0]
+    assert np.isnan(rows["scheduled"]).tolist() == [False, True]
+
+
 def test_replicas_that_never_change_are_those_of_a_number() -> None:
     fixed = {**SCENARIO, "fleet": {**SCENARIO["fleet"], "replicas": 2}, "autoscaling": None}
     held = {**SCENARIO["fleet"], "replicas": {"min": 2, "max": 2}}
@@ -268,6 +376,14 @@ def test_a_cold_start_is_its_parts() -> None:
         ({"autoscaling": {"policy": "slo"}}, "needs the requests/s that a replica holds"),
         ({"autoscaling": {"metric": "kv", "target": 80}}, "target of 80 is never reached"),
         ({"autoscaling": {"metric": "kv"}}, "target of 3 is never reached"),
+        ({"fleet.0.replicas.min": 0}, "policy hpa keeps one replica at least; keda and kpa stop"),
+        (
+            {
+                "fleet.0.replicas.min": 0,
+                "autoscaling": {"policy": "keda", "metric": "kv", "target": 0.5},
+            },
+            "what waits for one has none",
+        ),
         ({"autoscaling.scale_up": [{"pods": 2, "percent": 50}]}, "one of the two"),
         ({"autoscaling.scale_down": []}, "scale_down"),
         ({"router": "session-affinity"}, "not modelled for replicas that come and go"),
@@ -313,6 +429,13 @@ def test_replicas_are_resolved_as_they_are_written() -> None:
     assert scaled.override({"fleet.0.replicas.max": 3}).replicas == 3
     fixed = {"fleet.0.replicas": 3, "autoscaling": None}
     assert scaled.override(fixed).resolved()["fleet"][0]["replicas"] == 3
+
+
+def test_no_replica_is_not_modelled_for_clients_that_go_away() -> None:
+    from sim.errors import UsageError
+
+    with pytest.raises(UsageError, match="give min: 1"):
+        sim.simulate(load_scenario(SPARSE, {"steering": {"steps": []}}))
 
 
 def test_find_wants_a_number() -> None:

@@ -221,6 +221,35 @@ def test_breakdowns_of_m_m_c_are_those_of_theory(slots: int, load: float) -> Non
     assert lost == pytest.approx(up * float((states * present).sum()) / mtbf / rate, rel=0.1)
 
 
+def test_breakdowns_of_several_servers_are_those_of_theory() -> None:
+    """Three servers without queues that fail each on its own. The number that serve is binomial,
+    whatever the law of repairs: a request finds none in (1 - a)^3 of cases, with the availability
+    a of one. One that is served for an exponential time is lost if its server fails before, which
+    it does at the rate 1/mtbf: mu / (mu + 1/mtbf) are answered, after 1 / (mu + 1/mtbf)."""
+    mean, replicas = 100, 3
+    mu = 1 / (mean * TOKEN)
+    mtbf, repair = 8 / mu, 8 / mu
+    outages = [drawn(stream(7, f"failures/{at}"), mtbf, repair) for at in range(replicas)]
+    traffic = generate(20_000, 7, Poisson(4 * mu), PROMPT, Geometric(mean))
+    seen = play(traffic, slots=256, token=TOKEN, outages=outages, replicas=replicas)
+    none = (1 - mtbf / (mtbf + repair)) ** replicas
+    left = mu + 1 / mtbf
+
+    rows, failed = seen.requests, seen.attempts.failed
+    ended = np.where(rows["status"] == COMPLETED, rows["finish"], np.nan)
+    ended[failed["request"]] = failed["ended"]
+    refused = np.zeros(len(rows))
+    refused[failed["request"][failed["outcome"] == UNAVAILABLE]] = 1.0
+    answered = (rows["status"] == COMPLETED).astype(float)
+    for check in (
+        estimate("found none", none, batch_means(refused)),
+        estimate("answered", (1 - none) * mu / left, batch_means(answered)),
+        estimate("time in system", (1 - none) / left, batch_means(ended - rows["arrival"])),
+    ):
+        assert check.ok, check
+        assert check.standard_error < 0.1 * check.theory
+
+
 CHAT: dict[str, Any] = {
     "model": "llama-3.2-1b",
     "fleet": {"gpu": "a10g", "replicas": 2},

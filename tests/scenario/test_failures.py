@@ -97,3 +97,19 @@ def test_clients_wait_equally_long_whichever_pool_serves_them() -> None:
 def test_a_search_for_the_highest_load_refuses_failures() -> None:
     with pytest.raises(UsageError, match="are simulated by `run`"):
         find(load_scenario(with_(failures={"mtbf": "1h"})), "rate")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        # 20 failures of 4 replicas, one of each in 720 h: 3,600 h, at 6 requests/s
+        ({"failures": {"mtbf": "720h"}}, r"every 180 h.*last 3,600 h, 7.78e\+07 requests at 6/s"),
+        ({"failures": [{"at": "5min"}]}, "failures.outages: they come at given times"),
+        ({"scheduler": {"client_timeout": "5s"}}, "clients that give up relieve the fleet"),
+    ],
+)
+def test_a_refusal_says_why_and_what_to_ask_instead(changes: dict[str, Any], why: str) -> None:
+    fleet = {"gpu": "h100-sxm", "replicas": 4}
+    with pytest.raises(UsageError, match=why) as caught:
+        find(load_scenario({**with_(**changes), "fleet": fleet}), "rate")
+    assert ("plan --survive 1" in str(caught.value)) == ("failures" in changes)

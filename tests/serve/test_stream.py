@@ -10,6 +10,7 @@ import pytest
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
 
+from sim.serve.pace import Lateness  # noqa: E402
 from sim.serve.tokens import Filler  # noqa: E402
 from tests.serve_harness import Live, serving  # noqa: E402
 
@@ -91,3 +92,13 @@ def test_who_reads_late_gets_everything_and_the_server_is_not_late(tmp_path: Pat
         assert f"{found.held:,} tokens more waited for clients that read too slowly" in notes[0]
 
     asyncio.run(both())
+
+
+def test_no_percentile_of_the_lateness_is_above_the_worst() -> None:
+    """Steps of 0.1 ms are rounded up, but not beyond the latest token; 5 s are in no step."""
+    few, far = Lateness(), Lateness()
+    for late in (0.00011, 0.00012):
+        few.add(late)
+    far.add(5.0)
+    assert few.percentile(0.99) == few.worst == 0.00012
+    assert far.percentile(0.5) == 5.0

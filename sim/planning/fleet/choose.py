@@ -34,7 +34,7 @@ from sim.planning.points.executors import calls
 from sim.planning.points.trust import trust
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
-from sim.simulation import check_undisturbed
+from sim.undisturbed import check_undisturbed
 
 WAVE = 4
 """Layouts that are sized together before it is asked again which of the others could be cheaper; a

@@ -49,7 +49,7 @@ def document(
         **judged_by(plan.objectives),
         "scaling": LoadAxis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
         "traffic_notes": list(plan.traffic_notes),
-        "notes": further_notes(plan.scenario),
+        "notes": further_notes(plan.scenario, _least(plan)),
         "layout_pairs": len(question.layouts) ** 2,
         "fleets": fleets,
         "unified": unified,
@@ -64,6 +64,12 @@ def document(
             for each in plan.rejected
         ],
     }
+
+
+def _least(plan: SplitPlan) -> int:
+    """Requests of the shortest run that decided, as ``plan`` of one pool has them."""
+    probes = [tried.probe for each in plan.best for tried in each.tried]
+    return min(probe.requests // probe.runs for probe in probes)
 
 
 def _fleet(

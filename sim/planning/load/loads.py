@@ -264,7 +264,7 @@ def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
     """What to know of every load of ``scenario``: what of its model is estimated, that a horizon
     cuts its runs, and that ``run.requests`` is less than the ``played`` requests of its runs."""
     deployments = [deployment_of(scenario, pool) for pool in scenario.pools]
-    layers = scenario.model.spec(scenario.base).layers
+    layers = [group for each in deployments for group in each.model.layers]
     parts = (part for group in layers for part in (group.attention, group.mlp))
     spread = (each.node_note for each in deployments)
     told = [*spread, *map(experts_note, deployments), *(part.left_out for part in parts)]
