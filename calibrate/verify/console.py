@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,9 +36,20 @@ def view(document: Document) -> Group:
     level = sum(abs(row["steady"]) <= row["wanted"] for row in found)
     if level != within:
         judged += f" With the machine's own drift taken out (steady), {level} are."
+    judged += _by_drift(found)
     parts.append(Text(judged if found else NOTHING))
     parts += [Text(line) for line in _left_out(document)]
     return Group(*parts)
+
+
+def _by_drift(found: Sequence[Document]) -> str:
+    """What only the drift of the machine puts outside the wanted error, in a sentence."""
+    names = [
+        f"{row['trace']} {row['batching']} {TITLES[row['metric']]}"
+        for row in found
+        if abs(row["error"]) > row["wanted"] >= abs(row["steady"])
+    ]
+    return f" Drift alone is the reason for: {', '.join(names)}." if names else ""
 
 
 def write_csv(path: Path, document: Document) -> None:
@@ -82,7 +94,13 @@ def _scores(result: Document) -> Table:
 def _notes(result: Document) -> Text:
     """Drift, runs that were disturbed, and how far single iterations are off."""
     anchors = result["anchors_s"]
-    lines = ["Anchor step: " + ", ".join(show_time(seconds) for seconds in anchors)]
+    lines = []
+    if result.get("cut_short"):
+        lines.append(
+            "The calibration after the runs was cut short: predictions rest mostly on the one "
+            "before."
+        )
+    lines += ["Anchor step: " + ", ".join(show_time(seconds) for seconds in anchors)]
     for number, change in enumerate(result["drift"], start=1):
         told = ", ".join(f"{name} {value:+.0%}" for name, value in change.items())
         lines.append(f"Calibration {number} against the one before: {told}")

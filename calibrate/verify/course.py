@@ -2,7 +2,8 @@
 
 What a calibration, the work around it and a run take is measured as they happen; from then on the
 plan uses these times. ``Pace`` says how much time is left: the sum of the steps to come, stretched
-by as much as the steps so far took longer than they should have. Seconds.
+by as much as the steps so far took longer than they should have. Where the time is over in the
+middle of a part, ``heed`` cuts the part short. Seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from calibrate.verify.budget import (
     least_total,
     slower,
 )
-from sim.errors import UsageError
+from sim.errors import InfersimError, UsageError
 from sim.units import show_time
 
 EVERY = 10.0
@@ -45,7 +46,11 @@ class Pace:
         self._planned, self._say, self._clock = planned, say, clock
         self._start = self._told = clock()
         self._done = self._step = 0.0
-        self._text = ""
+        self._text, self._end = "", math.inf
+
+    def ends(self, at: float) -> None:
+        """Whatever is planned, all of it is over ``at`` that reading of the clock."""
+        self._end = at
 
     def begin(self, text: str, planned: float) -> None:
         """A step that should take ``planned`` begins; the one before is over."""
@@ -68,7 +73,8 @@ class Pace:
         """Seconds that are probably left."""
         used = self._clock() - self._start
         stretch = max(1.0, used / self._done) if self._done else 1.0
-        return max(0.0, stretch * self._planned - used)
+        planned = stretch * self._planned - used
+        return max(0.0, min(planned, self._end - self._clock()))
 
     def _tell(self) -> None:
         self._told = self._clock()
@@ -94,13 +100,29 @@ def check(wish: Wish) -> None:
         raise _too_short(wish, fit(0.0, wish, EXPECTED), least, advised=generous, sure=False)
 
 
+FITS = 2
+"""What is left to do once nothing is measured any more, in fits of one calibration: that of two
+calibrations together, and the predictions of the runs."""
+
+LEAST_SHARE = 0.05
+"""Of a processor, that is counted with."""
+
+ALONE = 0.9
+"""Share of a processor from which on a process has it to itself, near enough."""
+
+
+class TimeOverError(InfersimError):
+    """The time that was asked for is over, in the middle of a part."""
+
+
 class VerifyCourse:
     """The plan of a verification, and what is known of its costs.
 
     Calls come in this order: for each trace ``next_trace``; a calibration (``calibration``,
     ``calibrated``) and ``opened``; then for each round its runs (``run``, ``ran``), a calibration
     and ``closed``; at last ``finished``. ``clock`` counts seconds, and time counts from ``started``
-    on by the same clock. Where ``opened`` is None, ``finished`` comes next.
+    on by the same clock. Where ``opened`` is None, ``finished`` comes next. Within a part ``heed``
+    is called often. ``processor`` counts the processor time that this process had.
     """
 
     def __init__(
@@ -109,8 +131,11 @@ class VerifyCourse:
         say: Say = lambda line: None,
         clock: Callable[[], float] = time.monotonic,
         started: float | None = None,
+        processor: Callable[[], float] = time.process_time,
     ) -> None:
         self._wish, self._say, self._clock = wish, say, clock
+        self._processor, self._had, self._from = processor, processor(), clock()
+        self._fits = 0.0
         self._start = self._since = clock() if started is None else started
         self._costs, self._begun, self._version = EXPECTED, Begun(), Version((), (), 0)
         self._doing, self._spent = "", defaultdict[str, float](float)
@@ -118,6 +143,45 @@ class VerifyCourse:
         self._runs: list[float] = []
         self._known, self._said = False, ""
         self.pace = Pace(0.0, say, clock)
+        self.pace.ends(self._start + wish.total)
+
+    def heed(self) -> None:
+        """Part of a step is done; TimeOverError where what is left of the time is needed for the
+        fits and predictions that end a verification."""
+        self.pace.tick()
+        if self._used() > self._wish.total - FITS * self._fits:
+            raise TimeOverError(f"{show_time(self._wish.total)} are over")
+
+    def fitted(self) -> None:
+        """The fit to a calibration, which comes first of all that comes with it, is over."""
+        self._fits = self._clock() - self._since
+
+    def too_late(self) -> UsageError:
+        """Why nothing came of it: the time was over before the first run was."""
+        if self._costs == EXPECTED:  # nothing was measured yet
+            self._costs = slower(EXPECTED, 1 / max(LEAST_SHARE, min(1.0, self._share())))
+        around = max(self._costs.around, self._spent["around"])  # as far as it came
+        version = fit(0.0, self._wish, replace(self._costs, around=around))
+        least = max(self._used() + around, version.seconds) / (1 - RESERVE)
+        advised = (1 + GRACE) * least
+        return _too_short(self._wish, version, least, advised=advised, why=self._shared())
+
+    def cut_short(self, text: str) -> None:
+        """The time was over in the middle of a part: say what becomes of it."""
+        self._switch("around")
+        self._say(f"{text}{self._shared()}")
+
+    def _share(self) -> float:
+        """The share of a processor that this process had so far."""
+        wall = self._clock() - self._from
+        return (self._processor() - self._had) / wall if wall > 0 else 1.0
+
+    def _shared(self) -> str:
+        """That other programs were the reason, where they were; else nothing."""
+        share = self._share()
+        if share >= ALONE:
+            return ""
+        return f"; other programs use the machine: this one had {share:.0%} of a processor"
 
     def next_trace(self) -> str | None:
         """The trace that comes now; None where none is left, or none fits any more."""
@@ -244,7 +308,8 @@ class VerifyCourse:
         """UsageError if the version, the smallest, takes much longer than there is time."""
         if self._over(version):
             least = (self._used() + version.seconds) / (1 - RESERVE)
-            raise _too_short(self._wish, version, least, advised=(1 + GRACE) * least)
+            why = self._shared()
+            raise _too_short(self._wish, version, least, advised=(1 + GRACE) * least, why=why)
 
     def _over(self, version: Version) -> bool:
         return version.seconds > self._left() + GRACE * self._wish.total
@@ -275,9 +340,16 @@ def _dropped(wish: Wish, version: Version) -> str:
 
 
 def _too_short(
-    wish: Wish, version: Version, least: float, *, advised: float, sure: bool = True
+    wish: Wish,
+    version: Version,
+    least: float,
+    *,
+    advised: float,
+    sure: bool = True,
+    why: str = "",
 ) -> UsageError:
-    """Why there is too little time; ``sure`` once this machine has shown what it takes."""
+    """Why there is too little time; ``sure`` once this machine has shown what it takes, and ``why``
+    that is much."""
     took, enough = (STEP * math.ceil(seconds / STEP) for seconds in (least, advised))
     where = "" if sure else " on a fast and idle machine"
     slow = (
@@ -288,5 +360,5 @@ def _too_short(
     return UsageError(
         f"--total-time {wish.total:g}s: too short; one run of {version.batchings[0]} in "
         f"{version.traces[0]} between two calibrations takes about {took:.0f}s in all{where}, the "
-        f"least that is useful; give --total-time {enough:.0f}s or more{slow}"
+        f"least that is useful; give --total-time {enough:.0f}s or more{slow}{why}"
     )

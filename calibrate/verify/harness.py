@@ -5,7 +5,8 @@ calibration again, the engine again, and so on, with a calibration at the end. E
 predicted from the two calibrations around it. An anchor step with each calibration shows how much
 the machine drifted, and one after each run how much it did so within the round (``drift``). A
 trace is finished or not at all: the files of an unfinished one are deleted,
-and finished ones are not run again.
+and finished ones are not run again. Once the time is over nothing is begun any more, and what is
+under way is cut short: a run is left out, a calibration after runs counts as far as it came.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from calibrate.suite import Bench, Progress, Suite
 from calibrate.timing import timer_for
 from calibrate.verify import host, iterations, score, shapes, traffic
 from calibrate.verify.budget import Wish
-from calibrate.verify.course import Pace, VerifyCourse
+from calibrate.verify.course import TimeOverError, VerifyCourse
 from calibrate.verify.disturbance import Watch
 from calibrate.verify.drift import drift_of
 from calibrate.verify.traffic import BATCHINGS, TrafficSetting, VerifyTrace
@@ -102,6 +103,9 @@ def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         result = _trace(plans, name, folder, course)
+        if result is None and not any(_results(plans.folder)):
+            shutil.rmtree(folder)
+            raise course.too_late()
         if result is None:
             shutil.rmtree(folder)
         else:
@@ -127,29 +131,38 @@ def _trace(plans: Plans, name: str, folder: Path, course: VerifyCourse) -> dict[
     """Everything about one trace, and its result as JSON; None if there is no time for it."""
     device, setting = plans.device, plans.setting
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    tables = [_calibrate(plans, name, 0, course)]
-    profile = write_profile(settled(tables[0]), device.facts, folder / PROFILE)
-    terms, anchors = [_host(plans, folder)], [_anchor(plans, folder)]
-    opened = _opened(plans, name, folder, course, anchors[0])
+    try:
+        tables = [_calibrate(plans, name, 0, course)]
+        profile = write_profile(settled(tables[0]), device.facts, folder / PROFILE)
+        course.fitted()
+        terms, anchors = [_host(plans, folder, course)], [_anchor(plans, folder)]
+        opened = _opened(plans, name, folder, course, anchors[0])
+    except TimeOverError:
+        course.cut_short(f"{name}: left out, the time is over before its first run")
+        return None
     if opened is None:
         return None
     trace, batchings = opened
     shutil.copy(folder / PROFILE, folder / "profile-0.yaml")
     told: list[dict[str, Any]] = []
+    whole = True
     for number in range(1, setting.repeats + 1):
         opening = anchors[-1]
         runs = list(_round(plans, trace, batchings, number, folder, course, opening))
-        anchors.append(runs[-1].after if runs else _anchor(plans, folder))
-        tables.append(_calibrate(plans, name, number, course))
-        profile = write_profile(settled(tables[-1]), device.facts, folder / PROFILE)
-        terms.append(_host(plans, folder))
-        host.write_engine(folder / ENGINE, _between(*terms[-2:]), device)
+        if not runs:
+            break
+        anchors.append(runs[-1].after)
+        whole = _closing(plans, name, number, tables, terms, course)
+        if whole:
+            host.write_engine(folder / ENGINE, _between(*terms[-2:]), device)
         profile = write_profile(score.joined(*tables[-2:]), device.facts, folder / PROFILE)
-        around = opening, anchors[-1]
+        around = opening, anchors[-1] if whole else opening
         told += [_told(plans, trace, number, folder, each, around) for each in runs]
         shutil.copy(folder / PROFILE, folder / f"profile-{number}.yaml")
-        if not course.closed():
+        if not whole or not course.closed():
             break
+    if not told:
+        return None
     return {
         "trace": name,
         "arrivals": dict(trace.arrivals),
@@ -158,9 +171,39 @@ def _trace(plans: Plans, name: str, folder: Path, course: VerifyCourse) -> dict[
         "host": [found._asdict() for found in terms],
         "anchors_s": anchors,
         "drift": score.drift(tables),
+        "cut_short": not whole,
         "holdout": score.holdout(profile),
         "runs": told,
     }
+
+
+def _closing(
+    plans: Plans,
+    name: str,
+    number: int,
+    tables: list[MeasurementTable],
+    terms: list[host.Terms],
+    course: VerifyCourse,
+) -> bool:
+    """The calibration after the runs of a round, and the host terms by it, put to the others;
+    whether there was time for all of it. Where there was not, the points that were measured count,
+    and host terms are those from before the runs."""
+    folder = plans.folder / name
+    try:
+        tables.append(_calibrate(plans, name, number, course))
+        write_profile(settled(tables[-1]), plans.device.facts, folder / PROFILE)
+        terms.append(_host(plans, folder, course))
+    except TimeOverError:
+        if len(tables) == number:
+            tables.append(read(_table(plans, name, number)))
+        course.cut_short(f"{name}: the calibration after the runs is cut short, the time is over")
+        return False
+    return True
+
+
+def _table(plans: Plans, name: str, number: int) -> Path:
+    """The file of a calibration."""
+    return plans.folder / name / f"calibration-{number}.csv"
 
 
 def _opened(
@@ -213,7 +256,13 @@ def _round(
         )
         if not course.run(f"{trace.name}: {batching}, run {number}, {trace.requests} requests"):
             return
-        observed, disturbed = _watched(plans, scenario, course.pace)
+        try:
+            observed, disturbed = _watched(plans, scenario, course.heed)
+        except TimeOverError:
+            course.cut_short(
+                f"{trace.name}: {batching}, run {number} is left out, the time is over"
+            )
+            return
         ObservedResult(observed).save(folder / "observed" / f"{batching}-{number}")
         after = _anchor(plans, folder)
         course.ran()
@@ -221,14 +270,16 @@ def _round(
         before = after
 
 
-def _watched(plans: Plans, scenario: Scenario, pace: Pace) -> tuple[Observed, float | None]:
+def _watched(
+    plans: Plans, scenario: Scenario, heed: Callable[[], None]
+) -> tuple[Observed, float | None]:
     """A run, and the share of it that other programs disturbed; None where that is not known, or
     does not count, since the run was timed by processor time."""
     watch, setting = Watch(), plans.setting
 
     def tick(done: int, total: int) -> None:
         watch.tick()
-        pace.tick()
+        heed()
 
     observed = run(scenario, plans.device, sampling="random", clock=setting.clock(), progress=tick)
     watch.done()
@@ -261,9 +312,9 @@ def _told(
     }
 
 
-def _host(plans: Plans, folder: Path) -> host.Terms:
+def _host(plans: Plans, folder: Path, course: VerifyCourse) -> host.Terms:
     """The engine's host terms by the profile that is there, as a file too."""
-    terms = host.measure(plans.device, plans.setting, folder / PROFILE, folder)
+    terms = host.measure(plans.device, plans.setting, folder / PROFILE, folder, course.heed)
     host.write_engine(folder / ENGINE, terms, plans.device)
     return terms
 
@@ -286,7 +337,7 @@ def _anchor(plans: Plans, folder: Path) -> float:
 def _calibrate(plans: Plans, trace: str, number: int, course: VerifyCourse) -> MeasurementTable:
     """Measure the model's shapes; operands take turns as they do in the model."""
     device, setting = plans.device, plans.setting
-    path = plans.folder / trace / f"calibration-{number}.csv"
+    path = _table(plans, trace, number)
     model, kind = catalog.model(setting.model), device.facts.kind
     scope = Scope(kind, device.free_memory(), 1, [model], [setting.precision], str(path.parent))
     found = families(scope)
@@ -306,24 +357,26 @@ def _calibrate(plans: Plans, trace: str, number: int, course: VerifyCourse) -> M
     useful: list[float] = []
 
     def report(progress: Progress) -> None:
-        course.pace.tick()
+        course.heed()
         if not useful and not plan.lacking():
             useful.append(progress.used)
 
-    with MeasurementStore(path, device.facts, {"models": [model.name]}) as store:
-        layer = model.linear_parameters() / model.num_layers
-        timer = timer_for(device, layer / MATRICES * element(setting.precision))
-        Suite(
-            plan,
-            owners,
-            Bench(device, arena),
-            timer,
-            store,
-            report=report,
-            first_pass=FIRST_PASS,
-            anchor_every=ANCHOR_EVERY,
-        ).run()
-    arena.release()
+    layer = model.linear_parameters() / model.num_layers
+    timer = timer_for(device, layer / MATRICES * element(setting.precision))
+    try:
+        with MeasurementStore(path, device.facts, {"models": [model.name]}) as store:
+            Suite(
+                plan,
+                owners,
+                Bench(device, arena),
+                timer,
+                store,
+                report=report,
+                first_pass=FIRST_PASS,
+                anchor_every=ANCHOR_EVERY,
+            ).run()
+    finally:
+        arena.release()
     course.calibrated(trace, useful[0] if useful else budget)
     return read(path)
 

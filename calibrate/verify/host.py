@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -65,9 +65,15 @@ class HostSample:
     predicted: float
 
 
-def measure(device: Device, setting: TrafficSetting, gpu: Path, folder: Path) -> Terms:
+Heed = Callable[[], None]
+"""Called before each burst and when one of its requests is done; what it raises passes."""
+
+
+def measure(
+    device: Device, setting: TrafficSetting, gpu: Path, folder: Path, heed: Heed = lambda: None
+) -> Terms:
     """The terms on ``device``, of which ``gpu`` is a profile; models are written to ``folder``."""
-    return solve(list(_samples(device, setting, gpu, folder)))
+    return solve(list(_samples(device, setting, gpu, folder, heed)))
 
 
 def solve(samples: list[HostSample]) -> Terms:
@@ -104,7 +110,7 @@ def write_engine(path: Path, terms: Terms, device: Device) -> None:
 
 
 def _samples(
-    device: Device, setting: TrafficSetting, gpu: Path, folder: Path
+    device: Device, setting: TrafficSetting, gpu: Path, folder: Path, heed: Heed
 ) -> Iterator[HostSample]:
     whole = catalog.model(setting.model)
     for layers in sorted({max(1, whole.num_layers // FEWER), whole.num_layers}):
@@ -113,11 +119,18 @@ def _samples(
         path.write_text(json.dumps(fewer, indent=2) + "\n", encoding="utf-8")
         sizes = {1, 2, setting.batch // 2, setting.batch} - {0}
         for sequences in sorted(sizes):
-            yield from _burst(device, setting, path, gpu, layers, sequences)
+            heed()
+            yield from _burst(device, setting, path, gpu, layers, sequences, heed)
 
 
 def _burst(
-    device: Device, setting: TrafficSetting, model: Path, gpu: Path, layers: int, sequences: int
+    device: Device,
+    setting: TrafficSetting,
+    model: Path,
+    gpu: Path,
+    layers: int,
+    sequences: int,
+    heed: Heed,
 ) -> Iterator[HostSample]:
     """So many requests at once, and the typical iteration of each kind."""
     trace = VerifyTrace("burst", {"kind": "burst"}, sequences)
@@ -129,7 +142,9 @@ def _burst(
     }
     one = scenario(setting, trace, "continuous", gpu, NO_ENGINE).override(short)
     cost = prepare(one).only.cost
-    observed = run(one, device, sampling="random", clock=setting.clock())
+    observed = run(
+        one, device, sampling="random", clock=setting.clock(), progress=lambda done, total: heed()
+    )
     kinds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
         batch = batch_of(iteration, row)

@@ -76,8 +76,8 @@ def verify(
         bool,
         typer.Option(
             "--cpu-time",
-            help="Time the engine by the CPU time of its single thread, for machines that are also "
-            "busy with other work.",
+            help="Time the engine by the CPU time of its single thread (--threads 1), for machines "
+            "that are also busy with other work.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -116,8 +116,9 @@ def verify(
             cpu_time=cpu_time,
         )
         _check(setting)
-        if cpu_time and (device.strip().lower() != "cpu" or threads != 1):
+        if cpu_time and (device.strip().lower() != "cpu" or threads not in (None, 1)):
             raise UsageError("--cpu-time: times one thread; give --device cpu --threads 1")
+        threads = 1 if cpu_time else threads
         plans = Plans(open_device(device, threads), setting, output, wish, started)
         document = verify(plans, lambda line: typer.echo(line, err=True))
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"

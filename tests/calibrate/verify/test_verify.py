@@ -33,6 +33,7 @@ from calibrate.verify.course import Pace
 from calibrate.verify.disturbance import DisturbanceCounts, Watch
 from sim import catalog
 from sim.commands.calibrate import app
+from sim.errors import UsageError
 from sim.simulation import prepare
 from tests.engine_configs import CONFIGS
 from tests.engine_fixtures import llama
@@ -125,6 +126,48 @@ def test_a_verification_from_beginning_to_end(model: Path) -> None:
     assert "other settings" in other.stderr
 
 
+CUT = {"calibration 0": 1, "host terms": 2, "run": 3, "calibration 1": 4}
+"""Parts of the shortest verification, in their order."""
+
+
+@pytest.mark.parametrize("over", CUT)
+def test_nothing_goes_on_once_the_time_is_over(
+    model: Path, monkeypatch: pytest.MonkeyPatch, over: str
+) -> None:
+    """The time is over as soon as one part begins, which is cut short; a run that is done is kept,
+    and judged by the calibration before it."""
+    part, now = [0], [0.0]
+
+    def begins(method: str, at: int | None = None) -> None:
+        real = getattr(harness, method)
+
+        def begun(*arguments: Any) -> Any:
+            part[0] = CUT[f"calibration {arguments[2]}"] if at is None else max(part[0], at)
+            now[0] = 1e6 if part[0] >= CUT[over] else now[0]
+            return real(*arguments)
+
+        monkeypatch.setattr(harness, method, begun)
+
+    begins("_calibrate")
+    begins("_host", CUT["host terms"])
+    begins("_watched", CUT["run"])
+    course = partial(harness.VerifyCourse, clock=lambda: now[0])
+    monkeypatch.setattr(harness, "VerifyCourse", course)
+    chosen = setting(model)
+    wish = Wish(1000.0, ["burst"], ["continuous"], 1, 1.0, 1.0)
+    said: list[str] = []
+    device = open_device("cpu", threads=1)
+    plans = harness.Plans(device, chosen, model.parent / "out", wish, started=0.0)
+    if over != "calibration 1":
+        with pytest.raises(UsageError, match="too short"):
+            harness.verify(plans, said.append)
+        return
+    (result,) = harness.verify(plans, said.append)["traces"]
+    assert result["cut_short"]
+    assert len(result["runs"]) == len(result["host"]) == 1
+    assert any("calibration after the runs is cut short" in line for line in said)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -170,7 +213,7 @@ def test_runs_by_processor_time_are_scored_whatever_else_runs(
         scenario = traffic.scenario(chosen, trace, "continuous", "h100-sxm", "reference")
         wish = Wish(60.0, ["burst"], ["continuous"], 1, 1.0, 1.0)
         plans = harness.Plans(open_device("cpu", threads=1), chosen, model.parent, wish)
-        observed, disturbed = harness._watched(plans, scenario, Pace(1.0))
+        observed, disturbed = harness._watched(plans, scenario, Pace(1.0).tick)
         assert score.counts({"disturbed": disturbed}) == scored
         assert observed.record.completed.all()
 
