@@ -4,7 +4,7 @@ The object: ``rows`` (each with its figures and their unit, seconds or per secon
 or the reason why there is none, and the 50 % and the 90 % band of the prediction as [low, high], by
 what is known without its source; where the publisher leaves open how it was measured, ``ways`` has
 the prediction under each plausible way), ``groups`` by source, engine, GPU and model, ``kinds`` by
-kind of measurement, ``all``.
+kind of measurement, ``clients`` by what is published of them, ``all``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from calibrate.scoring.errors import ErrorGroup, groups, kind, source
+from calibrate.scoring.errors import ErrorGroup, client, groups, kind, source
 from calibrate.scoring.predict import Scored
 from sim.version import version
 
@@ -29,6 +29,7 @@ def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
         "skipped": sum(sum(group.skipped.values()) for group in everything),
         "all": [_group(group, ("name",)) for group in everything],
         "kinds": [_group(group, ("kind",)) for group in groups(rows, kind)],
+        "clients": [_group(group, ("client",)) for group in groups(rows, client)],
         "groups": [_group(group, SOURCE) for group in groups(rows, source)],
         "rows": [_row(row) for row in rows],
     }
@@ -62,6 +63,7 @@ def _row(row: Scored) -> dict[str, Any]:
         "band50": None if bands is None else list(bands[0]),
         "band90": None if bands is None else list(bands[1]),
         "ways": dict(row.ways),
+        "client": client(row)[0] if row.known else None,
         "assumed": list(row.known.assumed) if row.known else [],
         "reason": row.reason or None,
     }

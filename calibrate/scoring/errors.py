@@ -165,6 +165,15 @@ def source(row: Scored) -> tuple[str, ...]:
     return (r.file, r["engine"], r["engine_version"], r["gpu"], r["model"])
 
 
+def client(row: Scored) -> tuple[str, ...]:
+    """What is published of the clients: how requests were sent moves the time to first token more
+    than any kernel."""
+    known = row.known
+    if known is None or known.driver != "closed":
+        return ("requests sent at a rate, at once or one by one",)
+    return ("clients that are described" if known.described else "clients that are not described",)
+
+
 def kind(row: Scored) -> tuple[str, ...]:
     """What a user would call the measurement, such as ``static batch, grouped queries``."""
     known = row.known

@@ -195,17 +195,22 @@ def _worst(rows: Sequence[Scored]) -> str:
 
 
 def _worst_cells(name: str, row: Scored) -> tuple[str, ...]:
-    published = row.row
-    conditions = (
-        f"{published['model']}, {published['gpu'].split('(')[0].strip()} x {published['n_gpus']}, "
-        f"{published['weight_dtype']}, {published['isl']}/{published['osl'].split(' ')[0]}, "
-        f"{published['batch_or_concurrency'] or published['request_rate_rps']}"
-    )
+    published, conditions = row.row, conditions_of(row)
     unit = 1e3 if row.quantity in ("ttft", "tpot", "itl", "e2el") else 1.0
     figures = [f"{unit * value:,.4g}" for value in (row.measured, row.predicted) if value]
     place = f"{published.file}:{published.line}" if published.line else published.file
     error = f"{100 * (row.error or 0.0):+.0f}"
     return (name, place, conditions, published["metric"].split("(")[0], *figures, error)
+
+
+def conditions_of(row: Scored) -> str:
+    """Model, GPUs, precision, lengths and load as they are published."""
+    published = row.row
+    return (
+        f"{published['model']}, {published['gpu'].split('(')[0].strip()} x {published['n_gpus']}, "
+        f"{published['weight_dtype']}, {published['isl']}/{published['osl'].split(' ')[0]}, "
+        f"{published['batch_or_concurrency'] or published['request_rate_rps']}"
+    )
 
 
 def _counted(texts: Sequence[str], what: str) -> str:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
 from calibrate.scoring.conditions import Lengths, conditions
+from calibrate.scoring.console import view
 from calibrate.scoring.document import to_document
 from calibrate.scoring.drivers import RANDOM_SKEW, document, preset
 from calibrate.scoring.errors import errors_of, groups, kind, source
@@ -26,6 +27,8 @@ from sim.errors import TraceError
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 from sim.specs.popularity import chances
+from sim.terminal.console import as_text
+from sim.units import show_time
 from tests.places import SHARED
 
 MEASURED = SHARED / "data" / "measured"
@@ -494,6 +497,8 @@ class TestTable:
         assert shown.exit_code == 0
         assert "1 of 2 rows predicted" in shown.stdout
         assert max(map(len, shown.stdout.splitlines())) <= 88
+        assert "Not predicted, and why" in shown.stdout
+        assert "1  the model Falcon-180B is not in the catalogue" in shown.stdout
         found = json.loads(
             CliRunner().invoke(app, ["score", str(path), "--json", "--jobs", "1"]).stdout
         )
@@ -501,6 +506,25 @@ class TestTable:
         assert group["model"] == "meta-llama/Llama-3.1-70B-Instruct"
         assert group["errors"]["tpot"]["count"] == 1
         assert moe["reasons"] == {"the model Falcon-180B is not in the catalogue": 1}
+
+    def test_few_rows_are_shown_under_each_way_of_sending_requests(self, tmp_path: Path) -> None:
+        cells = {"n_requests": "", "isl": "256", "osl": "32", "metric": "ttft_mean"}
+        path = write(tmp_path / "t.csv", cells, {"isl": "256", "osl": "32"})
+        shown = as_text(view(rows := score_all([path], jobs=1)))
+        unknown, known = rows
+        assert unknown.ways
+        assert not known.ways
+        least, most = (show_time(end(unknown.ways.values())) for end in (min, max))
+        assert f"predicted {least} to {most}, 90 % band" in shown
+        for name in unknown.ways:
+            assert shown.count(f"  {name}") >= 2  # with its figure, and with its errors
+        assert f"predicted {show_time(known.predicted or 0)} (" in shown
+        assert "1  10 requests per client" in shown
+        described = to_document(rows)["clients"]
+        assert [group["client"] for group in described] == [
+            "clients that are not described",
+            "clients that are described",
+        ]
 
     def test_a_page_of_markdown(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.csv", {}, {"tp": "8", "n_gpus": "8"}, {"model": "A|B"})
