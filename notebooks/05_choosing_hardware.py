@@ -163,10 +163,11 @@ knee, at_best = single["knee"], single["at_best"]
 assert single["first_to_break"] == "tpot"
 assert at_best["slo_ttft_ms"] < 0.5 * single["limits_ms"]["ttft"]
 assert single["load"] < 0.9 * single["saturated"]
-assert single["sure_up_to"] <= single["load"] < single["fails_at"] <= single["fails_for_sure_at"]
+chance = single["chance"]
+assert chance["holds_up_to"] <= single["load"] < single["fails_at"] <= chance["fails_from"]
 Markdown(f"""
 One H100 holds {single["load"]:.1f} requests/s. With 95 % confidence the SLO is met at
-{single["sure_up_to"]:.1f} and missed at {single["fails_for_sure_at"]:.1f}; between these two
+{chance["holds_up_to"]:.1f} and missed at {chance["fails_from"]:.1f}; between these two
 chance decides. **{single["first_to_break"].upper()}** breaks first. The time to first token is far
 from its limit (p95 {at_best["slo_ttft_ms"]:.0f} ms at the highest load that holds), and full
 batches would serve {single["saturated"]:.1f} requests/s. So *speed for each user* limits this

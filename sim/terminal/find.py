@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.load.sentences import (
+    by_chance,
     ends_text,
     first_to_break,
     highest,
@@ -66,7 +67,7 @@ def nearest(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The loads that matter: both ends of the bracket, the scenario's own, the ends of what is
     sure, and those closest to the answer; in ascending order."""
     best, own = document["load"], document["own"]
-    first = {best, document["fails_at"], document["sure_up_to"], document["fails_for_sure_at"]}
+    first = {best, document["fails_at"], *by_chance(document)}
     first |= {None if own is None else own["load"]}
     ordered = sorted(
         document["probes"],

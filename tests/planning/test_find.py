@@ -150,8 +150,11 @@ def test_one_word_says_how_sure_a_load_is() -> None:
     told = document(found_steep()[0])
     said, slower = told["trust"], told["ends"]["slower"]
     assert (said["highest"], said["own"]) == ("a guess", "sure")
-    assert said["sure_up_to"] == min(slower, told["sure_up_to"])
+    assert said["sure_up_to"] == min(slower, told["chance"]["holds_up_to"])
     assert said["sure_up_to"] <= said["likely_up_to"] <= told["load"]
+    assert told["sure_up_to"] == said["sure_up_to"]
+    high = max(told["ends"]["faster"], told["chance"]["fails_from"])
+    assert told["fails_for_sure_at"] == said["fails_for_sure_at"] == high
     text = f"a load up to {said['sure_up_to']:.3g} requests/s is sure to hold"
     assert text in " ".join(told["sentences"])
 
@@ -455,17 +458,19 @@ def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
     for probe in told["probes"]:
         kept = probe["promises"][0]
         decided = kept["low"] >= 0.95 or kept["high"] < 0.95
-        inside = told["sure_up_to"] < probe["load"] < told["fails_for_sure_at"]
+        inside = told["chance"]["holds_up_to"] < probe["load"] < told["chance"]["fails_from"]
         assert (probe["outcome"] == "too close to call") == (inside or not decided)
         assert (probe["requests_to_decide"] is None) == decided
     assert "too close to call" in outcomes.values()
-    assert outcomes[told["sure_up_to"]] == "holds"
-    assert outcomes[told["fails_for_sure_at"]] == "fails"
-    assert told["sure_up_to"] <= told["load"] < told["fails_for_sure_at"]
+    assert outcomes[told["chance"]["holds_up_to"]] == "holds"
+    assert outcomes[told["chance"]["fails_from"]] == "fails"
+    assert told["chance"]["holds_up_to"] <= told["load"] < told["chance"]["fails_from"]
     assert not told["sure"]
     shown = "".join(told["sentences"])
-    assert f"the SLO is met at {told['sure_up_to']:.4g} requests/s and missed at " in shown
-    assert f"missed at {told['fails_for_sure_at']:.4g}." in shown
+    assert (
+        f"the SLO is met at {told['chance']['holds_up_to']:.4g} requests/s and missed at " in shown
+    )
+    assert f"missed at {told['chance']['fails_from']:.4g}." in shown
     drawn = find_curve.figure(told, "tpot")
     dots = {trace.name: trace for trace in drawn.data if trace.mode == "markers"}
     assert len(dots["too close to call"].x) == list(outcomes.values()).count("too close to call")

@@ -34,13 +34,13 @@ def share_of_many(scenario: Scenario, load: float) -> float:
 def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     scenario = short()
     told = document(found_steep()[0])
-    assert share_of_many(scenario, told["sure_up_to"]) >= 0.95
-    assert share_of_many(scenario, told["fails_for_sure_at"]) < 0.95
+    assert share_of_many(scenario, told["chance"]["holds_up_to"]) >= 0.95
+    assert share_of_many(scenario, told["chance"]["fails_from"]) < 0.95
     # which the load that runs of 400 requests hold would not
     lengths = told["run_lengths"]
     assert lengths["first"] < lengths["answer"]
     assert share_of_many(scenario, lengths["first_load"]) < 0.94
-    assert told["sure_up_to"] <= told["load"] < lengths["first_load"]
+    assert told["chance"]["holds_up_to"] <= told["load"] < lengths["first_load"]
 
 
 def test_the_interval_contains_the_analytic_rate() -> None:
@@ -63,7 +63,7 @@ def test_the_answer_says_how_long_its_runs_were() -> None:
     lengths, text = told["run_lengths"], " ".join(told["sentences"])
     assert f"Runs of {lengths['first']:,} requests hold {lengths['first_load']:.4g}" in text
     assert f"longer ones, of {lengths['answer']:,} requests (" in text
-    assert f"the SLO is met at {told['sure_up_to']:.4g} requests/s" in text
+    assert f"the SLO is met at {told['chance']['holds_up_to']:.4g} requests/s" in text
     assert "for sure" not in text
     assert lengths["confirmed"]
     best = next(probe for probe in told["probes"] if probe["load"] == told["load"])
@@ -72,7 +72,7 @@ def test_the_answer_says_how_long_its_runs_were() -> None:
 
 def test_the_table_calls_no_load_decided_that_lies_inside_the_interval() -> None:
     told = document(find(short(seed=1), "rate"))
-    low, high = told["sure_up_to"], told["fails_for_sure_at"]
+    low, high = told["chance"]["holds_up_to"], told["chance"]["fails_from"]
     outcomes = {probe["load"]: probe["outcome"] for probe in told["probes"]}
     inside = [outcome for load, outcome in outcomes.items() if low < load < high]
     assert inside
@@ -115,7 +115,9 @@ def test_a_closed_loop_is_tried_in_longer_runs_too() -> None:
     told = document(find(scenario, "concurrency", tolerance=0.1))
     assert told["run_lengths"]["lasts"]
     assert told["run_lengths"]["longest"] >= 1600
-    assert told["sure_up_to"] is None or told["sure_up_to"] == int(told["sure_up_to"])
+    assert told["chance"]["holds_up_to"] is None or told["chance"]["holds_up_to"] == int(
+        told["chance"]["holds_up_to"]
+    )
 
 
 def test_a_search_near_its_guess_takes_small_steps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sim import catalog
@@ -26,16 +27,17 @@ def headroom(found: FoundLoad) -> float | None:
     return None if found.own is None else found.best.load / found.own.load - 1
 
 
-def sure_up_to(found: FoundLoad) -> float | None:
-    """The highest load of which the longest runs leave no doubt that it holds."""
+def holds_up_to(found: FoundLoad) -> float | None:
+    """The highest load of which chance in the longest runs leaves no doubt that it holds."""
     if found.settled.longest > 1:
         return None if found.settled.sure is None else found.settled.sure.load
     held = [p.load for p in found.probes if p.outcome == HOLDS and p.load <= found.best.load]
     return max(held, default=None)
 
 
-def surely_missed_at(found: FoundLoad) -> float | None:
-    """The lowest load above the answer of which the longest runs leave no doubt that it fails."""
+def fails_from(found: FoundLoad) -> float | None:
+    """The lowest load above the answer of which chance in the longest runs leaves no doubt that it
+    fails."""
     if found.settled.longest > 1:
         return None if found.settled.missed is None else found.settled.missed.load
     missed = [p.load for p in found.probes if p.outcome == FAILS and p.load > found.best.load]
@@ -47,7 +49,7 @@ def between(found: FoundLoad, load: float) -> bool:
     whatever shorter ones made of it is too close to call."""
     if found.settled.longest == 1:
         return False
-    low, high = sure_up_to(found), surely_missed_at(found)
+    low, high = holds_up_to(found), fails_from(found)
     above = load >= found.best.load if low is None else load > low
     return above and (high is None or load < high)
 
@@ -57,12 +59,12 @@ def sureness_of(found: FoundLoad, load: float, *, holds: bool) -> str:
     wide, near = _between(found), _between(found, half=True)
     if holds:
         at_band, at_half = load <= wide[0], load <= near[0]
-        low = sure_up_to(found)
+        low = holds_up_to(found)
         decided = low is not None and load <= low
         decided = decided and (_outlasts_its_start(found) or load <= FULL * found.best.load)
     else:
         at_band, at_half = load > wide[1], load > near[1]
-        high = surely_missed_at(found)
+        high = fails_from(found)
         decided = high is not None and load >= high
     return trust(decided=decided, at_band=at_band, at_half=at_half)
 
@@ -82,9 +84,10 @@ def _outlasts_its_start(found: FoundLoad) -> bool:
 
 
 def _trust(found: FoundLoad) -> dict[str, Any]:
-    """How sure the highest load and the scenario's own are, and up to which load it is ``SURE`` and
-    ``LIKELY`` that it holds (None: there is none)."""
-    own, low = found.own, sure_up_to(found)
+    """How sure the highest load and the scenario's own are, up to which load it is ``SURE`` and
+    ``LIKELY`` that it holds, and from which it is ``SURE`` that it fails (None: there is none).
+    Chance and the error of predicted times both count."""
+    own, low, high = found.own, holds_up_to(found), fails_from(found)
     if low is not None and not _outlasts_its_start(found):
         low = min(low, FULL * found.best.load)
     least = low or 0.0
@@ -93,6 +96,25 @@ def _trust(found: FoundLoad) -> dict[str, Any]:
         "own": None if own is None else sureness_of(found, own.load, holds=own.holds),
         "sure_up_to": min(least, _between(found)[0]) or None,
         "likely_up_to": min(least, _between(found, half=True)[0]) or None,
+        "fails_for_sure_at": None if high is None else _finite(max(high, _between(found)[1])),
+    }
+
+
+def _finite(load: float) -> float | None:
+    return load if math.isfinite(load) else None
+
+
+CONFIDENCE = 0.95
+"""Of the intervals by which the runs decide."""
+
+
+def _chance(found: FoundLoad) -> dict[str, Any]:
+    """Between which loads chance in the runs leaves the answer open, with predicted times taken as
+    exact."""
+    return {
+        "confidence": CONFIDENCE,
+        "holds_up_to": holds_up_to(found),
+        "fails_from": fails_from(found),
     }
 
 
@@ -139,11 +161,12 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "promises": [objective.text for objective in found.objectives],
         "load": found.best.load,
         "sure": bool(found.objectives)
-        and sure_up_to(found) == found.best.load
-        and (fails is None or surely_missed_at(found) == fails.load),
-        "trust": _trust(found),
-        "sure_up_to": sure_up_to(found),
-        "fails_for_sure_at": surely_missed_at(found),
+        and holds_up_to(found) == found.best.load
+        and (fails is None or fails_from(found) == fails.load),
+        "trust": (trusted := _trust(found)),
+        "sure_up_to": trusted["sure_up_to"],
+        "fails_for_sure_at": trusted["fails_for_sure_at"],
+        "chance": _chance(found),
         "run_lengths": found.settled.document(),
         "random": found.random,
         "first_requests": _first_requests(found),

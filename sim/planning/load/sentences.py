@@ -24,6 +24,15 @@ def sentences(document: Document) -> list[str]:
     return [*head, *trust_text(document), *told, *sureness(document)]
 
 
+def by_chance(document: Document) -> tuple[float | None, float | None]:
+    """The loads between which chance in the runs leaves the answer open; results of older versions
+    have them under names that now count the error of predicted times as well."""
+    found = document.get("chance")
+    if found is None:
+        return document["sure_up_to"], document["fails_for_sure_at"]
+    return found["holds_up_to"], found["fails_from"]
+
+
 def traffic_text(document: Document) -> list[str]:
     """What a trace at another load is, what of it is not replayed, and what else is to be known of
     the runs at every load."""
@@ -57,7 +66,7 @@ def highest(document: Document) -> str:
     text = f"Highest load: {document['load']:.4g} {unit}"
     if fails is None:
         return f"{text}; nothing failed up to there, the highest load that was tried"
-    low, high = document["sure_up_to"], document["fails_for_sure_at"]
+    low, high = by_chance(document)
     if document["sure"] or document["criterion"] == "stable":
         return f"{text} ({fails:.4g} fails)"
     if low is None or high is None:
@@ -172,7 +181,7 @@ def sureness(document: Document) -> list[str]:
     if document["criterion"] == "stable":
         return [f"{told}The mean load of the runs decides; chance in it is not bounded."]
     told += lengths(document)
-    unit, low, high = document["unit"], document["sure_up_to"], document["fails_for_sure_at"]
+    unit, (low, high) = document["unit"], by_chance(document)
     if document["sure"]:
         failing = "" if high is None else f" and missed at {document['fails_at']:.4g}"
         return [f"{told} With 95 % confidence the SLO is met at {low:.4g} {unit}{failing}."]
