@@ -20,7 +20,7 @@ HOST_ERROR = 0.15
 how far ``infersim sensitivity`` moves it."""
 
 TELLING = 0.05
-"""A cause that alone puts times off by less is not mentioned as a reason for a wide band."""
+"""A cause that alone makes the 90 % band less than so wide is not mentioned as a reason."""
 
 WHY: Mapping[str, str] = {
     "data sheet": "the GPU is known from its data sheet alone",
@@ -103,7 +103,11 @@ def _band_text(
 
 def _reasons(causes: Mapping[str, float], spreads: Spreads) -> list[str]:
     """Why a band is wide: causes that rest on little, the heaviest first."""
-    alone = {name: weight * spreads.of[name] for name, weight in causes.items() if name in WHY}
+    alone = {
+        name: spreads.ninety * weight * spreads.of[name]
+        for name, weight in causes.items()
+        if name in WHY
+    }
     return [WHY[name] for name in sorted(alone, key=lambda n: -alone[n]) if alone[name] > TELLING]
 
 

@@ -29,6 +29,7 @@ from sim.metrics.bands import (
 from sim.metrics.dependence import Dependences
 from sim.metrics.pools import names
 from sim.metrics.precision import Z95
+from sim.metrics.trust import verdict_trust
 from sim.units import show_time
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def figure_bands(
     where the slower end of the band is overloaded), what each part comes to alone (``parts``, at
     90 %), and what ``sim.metrics.ratio_bands`` needs: its ``causes`` with their weights, and
     ``ends``, the logarithm of the figure at the faster and at the slower end over this one; what
-    the error of each part belongs to (``kin``), the ``origin`` of the spreads, and a ``text``.
+    the error of each part belongs to (``kin``), the ``origin`` of the spreads, the ``trust``
+    in the verdict (None where there is nothing to decide), and a ``text``.
     None without a completed request."""
     if not run.completed.any() or run.observed:
         return None
@@ -63,7 +65,14 @@ def figure_bands(
             figures[key] = _figure(key, value, causes, spreads, summary, ends)
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, overload=_overload(ends))
-    return {"figures": figures, "kin": kin(run), "origin": learnt().origin, "text": text}
+    sure = verdict_trust(summary["infersim"]["verdict"], figures, ends)
+    return {
+        "figures": figures,
+        "kin": kin(run),
+        "origin": learnt().origin,
+        "trust": None if sure is None else sure["word"],
+        "text": f"{text} {sure['text']}" if sure else text,
+    }
 
 
 def kin(run: RunRecord) -> dict[str, str]:

@@ -112,7 +112,7 @@ SUMMARY: Mapping[str, Shape] = {
                 }
             },
             "kin": {"*": TEXT},
-            **_each(TEXT, "origin", "text"),
+            **_each(TEXT, "origin", "text", "trust"),
         },
         "later": {
             **_MS,

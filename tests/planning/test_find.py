@@ -257,7 +257,7 @@ def test_a_horizon_that_cuts_requests_off_is_refused() -> None:
         with pytest.raises(UsageError, match=f"run.horizon={shown} cuts off") as caught:
             find(small(run__horizon=horizon), "rate")
         assert "cannot be met" not in str(caught.value)
-    with pytest.raises(InfeasibleError, match="the SLO cannot be met at any load"):
+    with pytest.raises(InfeasibleError, match=r"cannot be met at any load.* That is sure: "):
         find(small(run__horizon="20s", slo={"ttft": "1ms"}), "rate")
     asked = small(run__horizon="1s")
     made = layouts(asked, ["h100-sxm"], [1], [])

@@ -14,12 +14,12 @@ from sim.metrics.asked import asked, changed
 from sim.metrics.fleet_words import fleet_text
 from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import slo_doubts
+from sim.metrics.trust import trust
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import FIGURES, figures_of
 from sim.planning.load.loads import LoadAxis
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
-from sim.planning.points.trust import trust
 from sim.version import version
 
 Figures = Mapping[str, float | None]

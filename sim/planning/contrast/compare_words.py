@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.definitions import METRIC
+from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.points.points import show
-from sim.planning.points.trust import GUESS, LIKELY, SURE
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 

@@ -2,7 +2,7 @@
 
 More runs narrow what chance leaves open, and nothing else. What the errors of predicted times leave
 open of a ratio is ``sim.metrics.ratio_bands``; the word for it is that of every decision
-(``sim.planning.points.trust``).
+(``sim.metrics.trust``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from sim.catalog.spreads import learnt
 from sim.metrics.bands import CAUSES
 from sim.metrics.precision import Z95
 from sim.metrics.ratio_bands import Bands, error_of, ratio_band, shared_parts
+from sim.metrics.trust import trust
 from sim.planning.contrast.paired import Difference
-from sim.planning.points.trust import trust
 
 NO_TRUST: dict[str, Any] = {"band50": None, "band90": None, "parts": {}, "trust": None}
 """Of a difference of which nothing is known but itself."""

@@ -25,13 +25,13 @@ from typing import TypeVar
 
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import Objective, slo_objectives
+from sim.metrics.trust import trust
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, confirm, fleet_ends, size
 from sim.planning.load.advance import Progress
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import calls
-from sim.planning.points.trust import trust
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
 from sim.undisturbed import check_undisturbed

@@ -14,11 +14,11 @@ from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
 from sim.metrics.bands import half_of
 from sim.metrics.objectives import Objective
+from sim.metrics.trust import trust
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair, SplitQuestion
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import Probe, missed
-from sim.planning.points.trust import trust
 from sim.planning.points.wording import FAILS, counted, limit_name
 from sim.scenario import Scenario
 

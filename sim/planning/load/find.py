@@ -13,6 +13,7 @@ from typing import Any
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import REJECTED, Objective, slo_objectives
+from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.load.advance import Advance, Progress
 from sim.planning.load.finder import Finder, Tell
 from sim.planning.load.loads import (
@@ -297,5 +298,19 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
         f"the SLO cannot be met at any load: at {probe.load:.3g} {unit}, where requests "
         f"hardly meet each other, {missed(probe)}; the {limit_name(probe.breaks)} limit is too "
         "tight for this replica: allow more, or take a faster GPU, more tensor_parallel or a lower "
-        "precision"
+        f"precision. {_refusal_trust(finder, probe, replicas)}"
     )
+
+
+def _refusal_trust(finder: Finder, probe: Probe, replicas: int) -> str:
+    """How sure it is that the lowest load misses the SLO: whether it does so at the faster end of
+    the error band too."""
+    if not probe.error or not probe.sure:
+        return f"That is {GUESS}."
+    faster, axis = end_factors(probe.error)[0], finder.axis
+    scenario = at_factor(axis.scenario, faster)
+    other = Finder(scenario, axis.kind, finder.objectives, axis.scale).probe(probe.load, replicas)
+    band = f"iterations {probe.error:.0%} faster, the end of their 90 % band"
+    if other.holds:
+        return f"That is {LIKELY} at most: with {band}, this load holds."
+    return f"That is {SURE}: with {band}, it fails too."

@@ -11,12 +11,12 @@ from sim.metrics.asked import asked, changed, driven_by, hardware
 from sim.metrics.bands import half_of
 from sim.metrics.long_enough import FULL
 from sim.metrics.objectives import limits_ms, shown_shares
+from sim.metrics.trust import trust
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes
 from sim.planning.load.probe import Probe, opens_at_once
 from sim.planning.load.sentences import sentences
 from sim.planning.load.settled import goes_on
-from sim.planning.points.trust import trust
 from sim.planning.points.wording import FAILS, HOLDS, OPEN
 from sim.scenario.prices import name_of
 from sim.version import version

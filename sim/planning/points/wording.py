@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.slo_text import is_apart
-from sim.planning.points.trust import GUESS, LIKELY, SURE
+from sim.metrics.trust import GUESS, LIKELY, SURE
 
 HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
 """Outcomes of a load; the last applies where the intervals leave open whether it holds."""

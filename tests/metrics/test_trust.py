@@ -1,0 +1,80 @@
+"""How sure a verdict is: by chance, and at both bands of the predicted times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sim.metrics.trust import verdict_trust
+from sim.scenario import load_scenario
+from sim.simulation import simulate
+
+CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 1500})
+LIMIT = {"tpot": {"percentile": 99.0, "limit_ms": 40.0}}
+
+
+def judged(band50: tuple[float, float], doubts: list[str], *, met: bool) -> str:
+    verdict = {"limits": LIMIT, "slo_met": met, "slo_doubts": doubts}
+    found = verdict_trust(verdict, {"p99_tpot_ms": {"band50": band50}}, None)
+    assert found is not None
+    assert found["text"] == f"That the SLO is {'met' if met else 'missed'} is {found['word']}."
+    return found["word"]
+
+
+@pytest.mark.parametrize(
+    ("band50", "doubts", "met", "word"),
+    [
+        ((30.0, 38.0), [], True, "sure"),
+        ((30.0, 38.0), ["band"], True, "likely"),
+        ((30.0, 41.0), ["band"], True, "a guess"),
+        ((30.0, 38.0), ["chance"], True, "a guess"),
+        ((41.0, 60.0), ["band"], False, "likely"),
+        ((39.0, 60.0), ["band"], False, "a guess"),
+        ((41.0, 60.0), ["band", "length"], False, "a guess"),
+    ],
+)
+def test_of_a_verdict_about_limits(
+    band50: tuple[float, float], doubts: list[str], met: bool, word: str
+) -> None:
+    assert judged(band50, doubts, met=met) == word
+
+
+@pytest.mark.parametrize(
+    ("state", "slower", "capacity", "word"),
+    [
+        ("stable", None, (1.2, 1.9), "sure"),
+        ("stable", "overloaded", (1.05, 1.2), "likely"),
+        ("stable", "overloaded", (0.95, 1.2), "a guess"),
+        ("near saturation", "overloaded", (1.05, 1.2), "a guess"),
+        ("overloaded", "overloaded", (0.5, 0.7), "sure"),
+    ],
+)
+def test_without_limits_it_is_whether_the_traffic_is_held(
+    state: str, slower: str | None, capacity: tuple[float, float], word: str
+) -> None:
+    verdict = {"limits": {}, "state": state}
+    ends: dict[str, Any] | None = None
+    if slower is not None:
+        faster = "overloaded" if state == "overloaded" else "stable"
+        ends = {k: {"verdict": {"state": s}} for k, s in (("slower", slower), ("faster", faster))}
+    found = verdict_trust(verdict, {"capacity": {"band50": capacity}}, ends)
+    assert found is not None
+    assert found["word"] == word
+
+
+def test_what_did_not_settle_is_not_judged() -> None:
+    assert verdict_trust({"limits": {}, "state": "no traffic served"}, {}, None) is None
+
+
+def test_a_run_says_how_sure_its_verdict_is() -> None:
+    calm = simulate(CHAT.override({"workload.arrivals.rate": 2})).bands
+    assert calm is not None
+    assert calm["trust"] == "sure"
+    assert calm["text"].endswith("That the SLO is met is sure.")
+    met = simulate(CHAT.override({"workload.arrivals.rate": 2}))
+    limit = {"slo.tpot": f"{1.03 * met.summary['p99_tpot_ms']}ms", "workload.arrivals.rate": 2}
+    close = simulate(CHAT.override(limit))
+    assert close.summary["infersim"]["verdict"]["slo_met"]
+    assert close.bands is not None
+    assert close.bands["trust"] in ("likely", "a guess")  # the slower end misses it
