@@ -6,9 +6,11 @@ that make the errors likeliest, held near what was known before (``BEFORE``): ca
 measurement shows keep that. Rows of a source err together, so that a hundred of them count as a
 few. Everything is done again without each source, by which that source is judged.
 
-On top, errors in some settings (a quantity, of models with experts or without) are larger or
-smaller as a whole. Finer settings (engines, GPUs, ways to drive) were tried: with some fifty
-sources they make bands wider, or let more sources fall out of them.
+On top, errors in some settings (a quantity, of models with experts or without, and of first tokens
+of clients that are described or not) are larger or smaller as a whole. Finer settings (engines,
+GPUs, ways to drive) were tried: with some fifty sources they make bands wider, or let more sources
+fall out of them. So does any set of rows smaller than a quantity for which bands are made to hold
+nine of ten.
 
 What two rows of a source share cancels in their ratio. How far their errors are correlated
 (``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.
@@ -44,6 +46,13 @@ ROWS_COUNT = 0.1
 """Rows of one source and quantity count together as their number to this power: hardly more than
 one, since what puts one of them off puts off the others."""
 
+ROWS_JUDGE = 0.5
+"""The same where it is decided how wide bands must be to hold nine of ten: as the root of their
+number, between one vote for each source and one for each row."""
+
+QUANTITY_SOURCES = 8
+"""Sources of a quantity from which on its own bands are made to hold nine of ten."""
+
 CORRELATIONS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
 """How far errors of one origin may be correlated, tried in this order."""
 
@@ -58,6 +67,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "experts": (0.23, "mean error over expert kernels (sim/cost/trust.py)"),
     "host": (0.20, "range that fits of vLLM's host time gave"),
     "host estimate": (0.35, "twice that"),
+    "older release": (0.10, "3 to 8 % from one release to the next, of which there are many"),
     "links": (0.20, "hold-out p90 of all-reduces, 10 to 24 %"),
     "open links": (0.70, "a factor of two: whether cards reach each other"),
     "memory": (0.15, "blocks that engines report differ by 10 to 30 % from the arithmetic"),
@@ -71,6 +81,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "lengths, closed": (0.15, "they change who shares a pass, not how long a queue grows"),
     "lengths, rates": (0.10, "the same: only the mean matters to throughput"),
     "open client": (0.50, "nine of ten measurements within the range of the plausible ways"),
+    "open client, tokens": (0.20, "the same; tokens follow the mean batch, which differs less"),
     "arrivals": (0.05, "500 Poisson arrivals take 4 to 5 % more or less time than on average"),
     "tail": (0.15, "percentiles come of few requests"),
     "gaps": (0.15, "what a client calls a gap"),
@@ -195,11 +206,33 @@ def _law(rows: Sample) -> Law:
 def _with_multiples(law: Law, sizes: Floats, rows: Sample) -> Spreads:
     """The spreads with what half and nine tenths of the ``sizes`` of ``rows``, their errors in
     spreads, do not exceed."""
-    half, ninety = (_quantile(sizes, _counts(rows), share) for share in (0.5, HELD))
+    counts = _counts(rows, ROWS_JUDGE)
+    half, ninety = (_quantile(sizes, counts, share) for share in (0.5, HELD))
     named = dict(zip(CAUSES, map(_three_digits, law.causes), strict=True))
-    scales = {name: _three_digits(value) for name, value in law.scales.items()}
+    own = _of_quantities(sizes, counts, rows)
+    scales = {
+        name: _three_digits(value * own.get(_quantity(name), ninety) / ninety)
+        for name, value in law.scales.items()
+    }
     spreads = Spreads(named, _three_digits(half), _three_digits(ninety), scales=scales)
     return spreads._replace(shared=_shared(rows, spreads))
+
+
+def _quantity(setting: str) -> str:
+    """The quantity of a setting (``sim.metrics.bands.setting``)."""
+    return setting.partition(", ")[0]
+
+
+def _of_quantities(sizes: Floats, counts: Floats, rows: Sample) -> dict[str, float]:
+    """What nine tenths of the ``sizes`` of each quantity do not exceed, of those with enough
+    sources."""
+    quantities = np.array([_quantity(str(name)) for name in rows.setting])
+    found = {}
+    for quantity in np.unique(quantities[rows.setting != ""]):
+        mine = quantities == quantity
+        if len(np.unique(rows.source[mine])) >= QUANTITY_SOURCES:
+            found[str(quantity)] = _quantile(sizes[mine], counts[mine], HELD)
+    return found
 
 
 def _three_digits(value: float) -> float:
@@ -245,10 +278,11 @@ def sources_of_causes(rows: Sample) -> dict[str, int]:
     }
 
 
-def _counts(rows: Sample) -> Floats:
-    """What each row counts: together those of a group less than they are."""
+def _counts(rows: Sample, power: float = ROWS_COUNT) -> Floats:
+    """What each row counts: together those of a group less than they are, their number to the
+    ``power``."""
     _, place, size = np.unique(rows.group, return_inverse=True, return_counts=True)
-    found: Floats = size.astype(np.float64) ** (ROWS_COUNT - 1)
+    found: Floats = size.astype(np.float64) ** (power - 1)
     return found[place]
 
 

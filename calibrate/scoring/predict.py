@@ -50,8 +50,9 @@ class Case:
     reason: str
 
 
-OPEN_CLIENT = "open client"
-"""The cause (``sim.metrics.bands``) that is as far as the plausible ways of measuring differ."""
+OPEN_CLIENT, OPEN_TOKENS = "open client", "open client, tokens"
+"""The cause (``sim.metrics.bands``) that is as far as the plausible ways of measuring differ: of
+the times that begin with a request, and of all other figures."""
 
 Band = tuple[float, float]
 """The least and the largest value that a band holds."""
@@ -123,7 +124,8 @@ class Scored:
             return self.causes, self.causes
         ends = min(self.ways.values()), max(self.ways.values())
         reach = math.log(self.predicted / ends[0]), math.log(ends[1] / self.predicted)
-        down, up = (dict(self.causes) | {OPEN_CLIENT: max(0.0, each)} for each in reach)
+        name = OPEN_CLIENT if self.quantity in ("ttft", "e2el") else OPEN_TOKENS
+        down, up = (dict(self.causes) | {name: max(0.0, each)} for each in reach)
         return down, up
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from statistics import median
 
 from calibrate.scoring.errors import (
     QUANTITIES,
@@ -14,6 +15,7 @@ from calibrate.scoring.errors import (
     kind,
     source,
 )
+from calibrate.scoring.floors import every_group, floors
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.ratios import ratios
 from calibrate.scoring.report import TITLES
@@ -33,8 +35,19 @@ WORST = 12
 NARROW, WIDE = 20.0, 60.0
 """Half-widths in %: to plan with, and to compare alternatives with at most."""
 
+LEANS = 10.0
+"""Distance in % of the median measurement from its prediction that a reader is warned of."""
+
 LOW = 80.0
 """Share of measurements in the 90 % band below which it was too narrow, in %."""
+
+
+FLOORS = (
+    "`85 %` and `90 %`: half the width of one band for all these rows that holds so many of them, "
+    "by their own errors. `± 90`: that of the bands that are stated, which know nothing of the "
+    "source that they are judged on. Where the stated ones are no wider than that of `90 %`, only "
+    "smaller errors can make them narrower."
+)
 
 
 def trust_page(rows: Sequence[Scored]) -> str:
@@ -50,6 +63,10 @@ def trust_page(rows: Sequence[Scored]) -> str:
         "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
         _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),
+        "## How narrow could they be?",
+        FLOORS,
+        _floors(known),
+        _every_group(known),
         "## Do differences hold?",
         "What two runs on the same kernels and engine share cancels in part in their ratio, as "
         "`compare` counts it. Pairs of measurements of one source under other conditions; "
@@ -100,6 +117,27 @@ def _table(
     return "\n".join(lines)
 
 
+def _floors(rows: Sequence[Scored]) -> str:
+    head = ("of", "clients", "rows", "85 %", "90 %", "± 90")
+    lines = [_line(head), _line(["---"] * len(head))]
+    for each in floors(rows):
+        widths = (f"{width:.0f}" for width in each[3:])
+        lines.append(_line((TITLES[each.quantity], each.of, f"{each.rows:,}", *widths)))
+    return "\n".join(lines)
+
+
+def _every_group(rows: Sequence[Scored]) -> str:
+    found = every_group(rows)
+    if found is None:
+        return "No group has ten rows."
+    widths = ", ".join(f"{TITLES[name]} {width:.0f} %" for name, width in found.widths.items())
+    return (
+        f"To hold {LOW:.0f} % of every group of ten rows and more, all bands would have to reach "
+        f"{found.times:.1f} times as far (half-widths: {widths}): what is said of a source that "
+        "was not measured cannot be narrower because others turned out well."
+    )
+
+
 def _ratios(rows: Sequence[Scored]) -> str:
     head = ("of", "pairs", "in 50 %", "in 90 %", "± 90", "± 90 alone")
     lines = [_line(head), _line(["---"] * len(head))]
@@ -139,7 +177,15 @@ def _sentence(name: str, rows: Sequence[Scored]) -> str:
         use = "good to compare alternatives, with headroom to plan"
     else:
         use = "an order of magnitude"
-    return f"{name} {use} ({width}, {found.covered90:.0f} % of {len(rows):,} held)"
+    return f"{name} {use} ({width}, {found.covered90:.0f} % of {len(rows):,} held{_lean(rows)})"
+
+
+def _lean(rows: Sequence[Scored]) -> str:
+    """To which side measurements lie, where they do."""
+    off = 100 * (median(float(row.measured or 0) / float(row.predicted or 1) for row in rows) - 1)
+    if abs(off) < LEANS:
+        return ""
+    return f"; in the median {abs(off):.0f} % {'above' if off > 0 else 'below'} the prediction"
 
 
 def _too_narrow(rows: Sequence[Scored]) -> str:

@@ -36,6 +36,9 @@ CAUSES: Mapping[str, ErrorCause] = {
     "experts": ErrorCause("kernels", "experts"),
     "host": ErrorCause("engine", "host time of an engine that was fitted to measured runs"),
     "host estimate": ErrorCause("engine", "host time of an engine that is an estimate"),
+    "older release": ErrorCause(
+        "engine", "an engine of an older release than those whose kernels were timed"
+    ),
     "links": ErrorCause("links", "collectives over links that are known"),
     "open links": ErrorCause(
         "links", "collectives over PCIe, where nothing says if cards reach each other"
@@ -57,6 +60,7 @@ CAUSES: Mapping[str, ErrorCause] = {
     "lengths, closed": ErrorCause("traffic", "the same, with clients that wait for answers"),
     "lengths, rates": ErrorCause("traffic", "lengths of which only the mean is known: throughput"),
     "open client": ErrorCause("traffic", "how requests were sent: the range of plausible ways"),
+    "open client, tokens": ErrorCause("traffic", "the same, for times of tokens and throughput"),
     "arrivals": ErrorCause("traffic", "chance in arrivals, and how long the last answers take"),
     "tail": ErrorCause("schedule", "percentiles of 90 and more"),
     "gaps": ErrorCause("schedule", "single gaps between tokens"),
@@ -68,6 +72,10 @@ CAUSES: Mapping[str, ErrorCause] = {
 
 FITTED = ("vllm", "gpt-fast", "tensorrt-llm")
 """Engines whose host times were fitted to published runs, by the start of their presets' names."""
+
+OLDER = ("tensorrt-llm-0", "tensorrt-llm-triton", "tensorrt-llm-executor")
+"""Presets of releases of 2023 and 2024, by the start of their names; kernels were timed under those
+of 2025 and later (``calibrate/README.md``, "Profiles in the catalogue")."""
 
 LEVELS = ("band50", "band90")
 
@@ -82,7 +90,8 @@ class Situation(NamedTuple):
     """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
     ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
     ``driven`` (``sim.metrics.asked.driven_by``), what is left open of the ``client`` and of the
-    ``lengths`` of requests, and whether the model has ``experts``."""
+    ``lengths`` of requests, whether the model has ``experts``, and whether the engine is of an
+    ``older`` release."""
 
     measured: bool
     links: bool
@@ -91,6 +100,7 @@ class Situation(NamedTuple):
     client: bool = False
     lengths: bool = False
     experts: bool = False
+    older: bool = False
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
@@ -109,17 +119,23 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         client=client,
         lengths=lengths,
         experts=any(d.model.has_experts for d in deployments),
+        older=any(pool.settings.engine.startswith(OLDER) for pool in run.pools),
     )
 
 
 def setting(key: str, at: Situation) -> str:
     """What a figure belongs to of which errors are larger or smaller as a whole: published rows are
-    enough to tell quantities apart, and models with experts from others, and no more than that.
+    enough to tell quantities apart, models with experts from others, and times to first token of
+    clients that are described from others, and no more than that.
 
     >>> setting("p99_tpot_ms", Situation(True, False, True, "closed loop"))
     'tpot, dense'
+    >>> setting("mean_ttft_ms", Situation(True, False, True, "closed loop", client=True))
+    'ttft, dense, open client'
     """
-    return f"{_metric(key)}, {'experts' if at.experts else 'dense'}"
+    metric = _metric(key)
+    open_client = ", open client" if metric == "ttft" and at.client else ""
+    return f"{metric}, {'experts' if at.experts else 'dense'}{open_client}"
 
 
 def scaled(causes: Mapping[str, float], by: float) -> dict[str, float]:
@@ -138,6 +154,8 @@ def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]
     found["host" if at.fitted else "host estimate"] = d["host"]
     whole = sum(dependence[name] for name in TIMES)
     found[{"ttft": "run, first token", "rate": "run, rates"}.get(metric, "run, tokens")] = whole
+    if at.older and metric != "ttft":
+        found["older release"] = math.copysign(1.0, whole)
     if at.driven != "static batch":
         found |= _of_schedule(key, d, whole, at)
     if at.lengths:

@@ -29,6 +29,7 @@ WHY: Mapping[str, str] = {
     "open links": "nothing says whether the cards reach each other over PCIe",
     "links": "collectives take much of the time",
     "host estimate": "the engine's overheads are estimates",
+    "older release": "the engine is older than the releases whose kernels were timed",
 }
 """What a band rests on that makes it wide, in words."""
 
@@ -57,6 +58,7 @@ def times_causes(attribution: Attribution, at: Situation) -> dict[str, float]:
         "open links" if at.links else "links": shares["links"],
         "host" if at.fitted else "host estimate": attribution.by_operator[HOST] / total,
         "run, tokens": 1.0 if kernels else 0.0,
+        "older release": float(at.older),
     }
     return {name: weight for name, weight in found.items() if weight}
 

@@ -42,6 +42,25 @@ def test_what_is_not_known_gives_other_causes() -> None:
     assert spread_of(found, spreads) > 1.5 * spread_of(known, spreads)
 
 
+def test_an_engine_older_than_its_kernels_has_an_error_of_its_own() -> None:
+    older = KNOWN._replace(older=True)
+    assert weights("mean_tpot_ms", DEPENDS, older)["older release"] == 1
+    slower = {name: -each for name, each in DEPENDS.items()}  # rates fall where times grow
+    assert weights("output_throughput", slower, older)["older release"] == -1
+    assert "older release" not in weights("mean_ttft_ms", DEPENDS, older)
+    assert "older release" not in weights("mean_tpot_ms", DEPENDS, KNOWN)
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    old = simulate(chat.override({"engine": "tensorrt-llm-0.14"}))
+    assert situation(old.record).older
+
+
+def test_a_setting_of_which_nothing_was_learnt_is_taken_for_the_wider_one() -> None:
+    spreads = Spreads({}, 0.7, 2.0, scales={"ttft, dense": 0.5, "ttft, dense, open client": 0.3})
+    assert spreads.scale("ttft, dense, open client") == 0.3
+    assert spreads.scale("ttft, dense, of another kind") == 0.5
+    assert spreads.scale("tpot, dense") == 1
+
+
 def test_a_static_batch_has_no_schedule() -> None:
     found = weights("mean_tpot_ms", DEPENDS, KNOWN._replace(driven="static batch"))
     assert all(CAUSES[name].part != "schedule" for name in found)

@@ -13,6 +13,7 @@ import pytest
 from calibrate.scoring.conditions import conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import coverage
+from calibrate.scoring.floors import every_group, floors
 from calibrate.scoring.learning import (
     BEFORE,
     learn,
@@ -119,6 +120,37 @@ def test_what_is_off_more_as_a_whole_has_wider_bands() -> None:
     assert all(each.scales != found.scales for each in without.values())
 
 
+def test_bands_of_each_quantity_hold_nine_of_ten() -> None:
+    """Errors of tokens come from one law, those of first tokens from a few rows far out."""
+    draw = np.random.default_rng(3)
+    names = [*MODELS, "Phi-4", "Qwen3-8B", "Qwen3-14B", "Qwen2.5-7B-Instruct"]
+    rows = [
+        replace(
+            scored(m, (0.02 if each == "tpot" else 0.02 * (8 if draw.random() < 0.2 else 1)) * v),
+            setting=f"{each}, dense",
+            quantity=each,
+        )
+        for m in names
+        for each in ("tpot", "ttft")
+        for v in draw.standard_normal(30)
+    ]
+    known = sample(rows)
+    found, _ = learn_left_out(known)
+    for each in ("tpot", "ttft"):
+        mine = known.of(known.setting == f"{each}, dense")
+        reach = found.ninety * found.scale(f"{each}, dense") * spread_of(CAUSE, found)
+        assert (np.abs(mine.error) <= reach).mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_ways_of_sending_requests_are_two_causes() -> None:
+    ways = {"one": 1.0, "other": 3.0}
+    tokens = replace(scored("Phi-4", 0.1), ways=ways)
+    first = replace(tokens, quantity="ttft")
+    assert tokens.causes_of_side[1]["open client, tokens"] == pytest.approx(math.log(3))
+    assert first.causes_of_side[1]["open client"] == pytest.approx(math.log(3))
+    assert "open client" not in tokens.causes_of_side[1]
+
+
 def test_a_hundred_rows_of_a_source_do_not_count_as_a_hundred_sources() -> None:
     few = learn(sample([*made_up(0.02), *(scored("Phi-4", 1.0) for _ in range(2))]))
     many = learn(sample([*made_up(0.02), *(scored("Phi-4", 1.0) for _ in range(200))]))
@@ -182,6 +214,21 @@ def test_plausible_ways_of_measuring_reach_to_their_side_only() -> None:
     assert highest > 1.5 * high
 
 
+def test_how_narrow_bands_could_be_follows_from_the_errors() -> None:
+    off = [scored("Phi-4", 0.01 * at) for at in range(1, 11)]
+    missed = [scored("Mistral-7B", 2.0) for _ in range(10)]
+    (alone,) = floors(off)
+    assert (alone.rows, alone.of) == (10, "all")
+    assert alone.holds90 == pytest.approx(100 * math.sinh(np.quantile(np.arange(1, 11) / 100, 0.9)))
+    assert alone.bands == pytest.approx(coverage(off).half_width90)  # type: ignore[union-attr]
+    found = every_group([*off, *missed])
+    assert found is not None
+    bands = missed[0].bands
+    assert bands is not None
+    assert found.times == pytest.approx(2 / math.log(bands[1][1]))
+    assert every_group(off[:9]) is None
+
+
 def test_the_page_says_what_to_do_with_each_kind() -> None:
     held = [scored("Phi-4", 0.01) for _ in range(10)]
     missed = [scored("Mistral-7B", 3.0, engine="sglang") for _ in range(10)]
@@ -190,4 +237,5 @@ def test_the_page_says_what_to_do_with_each_kind() -> None:
     assert "**vllm, h100-sxm, closed loop**: TPOT good to plan with" in page
     assert "**sglang, h100-sxm, closed loop**: TPOT measure before you rely on it" in page
     assert "1 of 2 hold less than 80 % of their measurements." in page
+    assert "in the median 1909 % above the prediction" in page
     assert "| all | 20 | 50 | 50 | ██████████░░░░░░░░░░ |" in page
