@@ -37,6 +37,9 @@ from calibrate.lazy_torch import Tensor, optional, torch
 BATCHES = (1, 2, 4, 8, 16)
 TOKENS = (16, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768)
 CHUNKS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+CHECKS = (2, 3, 4, 5, 9)
+"""Tokens of a sequence whose drafts are checked: attention by sequence takes them as a chunk."""
+
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 MOST_TOKENS = 65536
 """Tokens of all prompts together at most; no engine takes more in one pass."""
@@ -84,7 +87,7 @@ class PrefillAttention:
                     for batch in BATCHES:
                         if batch * tokens <= MOST_TOKENS:
                             yield point(precision, batch, tokens, 0, heads, weight)
-                for tokens in CHUNKS:
+                for tokens in (*CHECKS, *CHUNKS) if scope.kind == "cpu" else CHUNKS:
                     for context in (n for n in CONTEXTS if n + tokens <= scope.longest):
                         yield point(precision, 1, tokens, context, heads, weight)
 

@@ -16,7 +16,7 @@ import numpy as np
 from sim.cost.batches import Batches, By, Counts
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, merged
-from sim.cost.passes import GroupAttention, parts_of, tabulated
+from sim.cost.passes import GroupAttention, added, parts_of, tabulated
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
 from sim.specs.speculation import Speculation
@@ -88,13 +88,16 @@ class Drafting:
             self._all_seconds[:] = tabulated(self._size.of_all_ranks, everyone, 0.0)
         return self._all_seconds[everyone]
 
-    def attention_lines(self, sequences: int, drafts: int) -> list[Line]:
+    def attention_lines(self, sequences: int, checked: int, drafts: int) -> list[Line]:
         """Decode attention of all passes, as lines in the tokens that ``sequences`` hold."""
         if self._attention is None:
             return [(math.inf, 0.0, 0.0)]
         passes = max(1, drafts)
         lines = self._attention.decode_lines(sequences)
-        return [(limit, passes * a, passes * b) for limit, a, b in lines]
+        if self._attention.in_chunks and checked:
+            first = self._attention.verify_lines(sequences, 1 + checked)
+            return added([first, _repeated(lines, passes - 1)]) if passes > 1 else first
+        return _repeated(lines, passes)
 
     def host_line(self, sequences: int, drafts: int) -> tuple[float, float]:
         """(intercept, slope) of the host's search, in the tokens that ``sequences`` hold."""
@@ -141,12 +144,21 @@ class Drafting:
             later = self._size.of_all_ranks(met[1].astype(np.float64))
             kernels += [often(operator, again) for operator in later]
         decode = self._attention.decode(sequences, batches.context)
+        attention = [often(decode, again + 1)]
+        if self._attention.in_chunks:
+            first = self._attention.verify(sequences, batches.context, 1.0 + checked)
+            attention = [first, often(decode, again)]
         share = self._attention.pair_flops / self._target.pair_flops
         prompts = prefills._replace(seconds=prefills.seconds * share)
         return [
-            ("decodes", _one([*kernels, often(decode, again + 1)])),
+            ("decodes", _one([*kernels, *attention])),
             ("prompts", _one([self._attention.prefill_operator(prompts)])),
         ]
+
+
+def _repeated(lines: list[Line], times: int) -> list[Line]:
+    """So many times over."""
+    return [(limit, times * a, times * b) for limit, a, b in lines]
 
 
 def often(operator: Operator, times: Counts) -> Operator:

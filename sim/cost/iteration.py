@@ -301,7 +301,7 @@ class IterationTimes(Timer):
             lines = [(limit + shared, a - b * shared + once, b) for limit, a, b in lines]
         if self._drafting is None:
             return lines
-        return added([lines, self._drafting.attention_lines(sequences, drafted)])
+        return added([lines, self._drafting.attention_lines(sequences, checked, drafted)])
 
     def _behind_windows(
         self,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.cost.checks import ChunkChecks, by_sequence
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, merged
 from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
@@ -134,6 +135,10 @@ class GroupAttention:
             for window in (None, *self.windows)
         }
         self._shares = [group.layers / deployment.model.num_layers for group in groups]
+        self._checks: ChunkChecks | None = None
+        plain = not self.windows and not self._recurrent
+        if plain and by_sequence(deployment):
+            self._checks = ChunkChecks(self._kinds, self._prefill)
 
     def _seconds_per_token(self, d: Deployment, window: Window | None) -> float:
         """Arithmetic of decode attention for each token that one query sees through ``window``."""
@@ -161,7 +166,10 @@ class GroupAttention:
 
     def verify_lines(self, sequences: int, width: int, window: Window | None = None) -> list[Line]:
         """``decode_lines`` of sequences with ``width`` tokens each in the pass: the cache is read
-        once for all of them, and the arithmetic of each takes its time."""
+        once for all of them, and the arithmetic of each takes its time. Where kernels take one
+        sequence after the other, they are chunks."""
+        if width > 1 and self._checks is not None:
+            return self._checks.lines(sequences, width)
         lines = self.decode_lines(sequences, window)
         if width == 1:
             return lines
@@ -175,6 +183,9 @@ class GroupAttention:
         several = np.where(np.greater(width, 1), width, 0)
         if not several.any():
             return self.decode(sequences, context, seen)
+        if self._checks is not None:
+            chunks = self._checks.operator(sequences, context, np.maximum(several, 2))
+            return either(np.greater(width, 1), chunks, self.decode(sequences, context, seen))
         found = []
         for window, held in self._seen_by(sequences, context, seen).items():
             kinds = [each for each in self._seeing if each.window == window]
@@ -197,6 +208,11 @@ class GroupAttention:
             compute=compute,
             latency=took - np.maximum(compute, one.memory),
         )
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether several tokens of a sequence are computed as a chunk of a prompt."""
+        return self._checks is not None
 
     def decode(self, sequences: Amount, context: Amount, seen: Sequence[Amount] = ()) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum, and see of them
@@ -273,6 +289,16 @@ def added(several: list[list[Line]]) -> list[Line]:
         there = [next(line for line in lines if line[0] >= limit) for lines in several]
         found.append((limit, sum(a for _, a, _ in there), sum(b for _, _, b in there)))
     return found
+
+
+def either(chosen: Amount, one: Operator, other: Operator) -> Operator:
+    """``one`` where it is ``chosen``, else ``other``."""
+    return Operator(
+        one.name,
+        *(np.where(chosen, a, b) for a, b in zip(one[1:7], other[1:7], strict=True)),
+        one.per_batch,
+        *(np.where(chosen, a, b) for a, b in zip(one[8:], other[8:], strict=True)),
+    )
 
 
 def raised(lines: list[Line], least: tuple[float, float]) -> list[Line]:

@@ -1,7 +1,10 @@
 """Predicts kernels that do one thing after the other: a CPU's, or an engine's loop over sequences.
 
 There are no tiles spread over many processors here. Work is proportional to FLOP and bytes, a call
-costs what it costs, and a few rows at a time use vector units badly (``half``, ``least``).
+costs what it costs, and a few rows at a time use vector units badly (``half``, ``least``). With a
+single row, or very few, the weights are walked as they lie, row by row (``direct``); with more they
+are copied into panels first, which takes as long as so many rows more (``half``). The library does
+what is quicker.
 Attention first copies keys and values out of their blocks and then multiplies, so its parts add up.
 What outgrows the core's own cache takes longer by a byte (``near``, ``slow``), and results so large
 that the system hands out fresh pages for them longer still (``large``, ``fresh``). Seconds, bytes
@@ -22,12 +25,25 @@ from sim.specs.precision import precision_bytes
 NAME = "serial"
 """How a fit says that it is one of these."""
 
+NEVER_DIRECT = 1e-30
+"""Share of the peak at which no product is computed row by row: of older profiles, in which all
+products are by panels."""
+
 PRODUCT = (
     Parameter("compute", 1e-3, 0.8, 1.2, "1", "share of the peak FLOP/s with many rows"),
     Parameter("bandwidth", 1e-2, 0.6, 1.5, "1", "share of the peak bandwidth"),
     Parameter("latency", 1e-8, 5e-6, 1e-2, "s", "a product, however small"),
     Parameter("column", 1e-13, 5e-9, 1e-5, "s", "each column of the weights, however short"),
     Parameter("half", 1e-3, 4.0, 512.0, "rows", "rows that run at half the rate of many"),
+    Parameter(
+        "direct",
+        1e-4,
+        0.1,
+        1.2,
+        "1",
+        "share of the peak FLOP/s row by row, without panels",
+        before=NEVER_DIRECT,
+    ),
     Parameter("norm", 1.0, 2.0, 12.0, "1", "exponent that joins the two: 1 adds them up"),
 )
 
@@ -87,7 +103,9 @@ def product_parts(precision: str, p: Parameters, shape: Shape, ceilings: Ceiling
     m, n, k = shape["m"], shape["n"], shape["k"]
     widths = gemm.WIDTHS[precision]
     moved = widths.weight * n * k + widths.input * m * k + widths.output * m * n
-    compute = 2 * (m + p["half"]) * n * k / (ceilings.peak * p["compute"])
+    panels = 2 * (m + p["half"]) * n * k / (ceilings.peak * p["compute"])
+    by_rows = 2 * m * n * k / (ceilings.peak * p.get("direct", NEVER_DIRECT))
+    compute = np.minimum(panels, by_rows)
     memory = moved / (ceilings.bandwidth * p["bandwidth"])
     joined = (compute ** p["norm"] + memory ** p["norm"]) ** (1 / p["norm"])
     rest = np.asarray(p["latency"] + n * p["column"])
