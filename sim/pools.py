@@ -161,6 +161,11 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         _check_caching(pool, scenario.folders, deployment, memory)
         if cascade_rule(deployment) is not None:
             _check_cascade(pool, deployment)
+    if memory.windowed and deployment.speculation is not None and pool.scheduler.plans_ahead:
+        raise UsageError(
+            f"async_scheduling: drafts of models with windows, such as {deployment.model.name}, "
+            "are not modelled with plans made ahead"
+        )
     if pool.role in ROLES and (memory.windowed or memory.state_blocks):
         kind = "windows" if memory.windowed else "a state"
         raise UsageError(
@@ -350,7 +355,7 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     speculation, courses = pool.deployment.speculation, None
     decoding: Callable[[], Steady] = (lambda: Windowed(windows)) if windows else Steady
     if speculation is not None:
-        courses = DraftCourses(speculation, pool.settings.seed)
+        courses = DraftCourses(speculation, pool.settings.seed, ahead=knobs.plans_ahead)
         decoding = partial(Sampled, courses)
         if windows:
             decoding = partial(WindowedSampled, courses, windows)

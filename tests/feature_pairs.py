@@ -171,6 +171,10 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             "num_tokens_per_batch_size": [[1, 1, 4], [2, 2, 2], [3, 3, 0], [4, 6, 1]],
         },
     },
+    "async-drafts": {
+        "scheduler.async_scheduling": True,
+        "speculative": {"method": "eagle", "num_tokens": 2, "acceptance": {"length": 2.2}},
+    },
     # fleet
     "link": {
         "fleet.tensor_parallel": 2,
@@ -408,7 +412,7 @@ UNCACHED = {
     "mamba": "not modelled yet for models with a state",
 }
 """What has no prefix cache, and why."""
-DRAFTS = ("ngram", "eagle", "mtp", "drafts-by-batch")
+DRAFTS = ("ngram", "eagle", "mtp", "drafts-by-batch", "async-drafts")
 UNDRAFTED = {
     "static": "static batching has no rule for drafts",
     "request": "request batching has no rule for drafts",
@@ -416,7 +420,6 @@ UNDRAFTED = {
     "long-prefill": "a cap on the tokens of a prompt",
     "small-budget": "its drafts included: more than max_num_batched_tokens",
     **dict.fromkeys(OWN_RULES, "only vLLM's rule is modelled, not policy"),
-    "async": "a plan made ahead does not know what is accepted",
     "priority": "is not modelled with drafts",
     "edf": "is not modelled with drafts",
     "contiguous": "has no blocks for drafts",
@@ -428,6 +431,21 @@ UNDRAFTED = {
     **dict.fromkeys(("linear", "mamba"), "not modelled yet for models with a state"),
 }
 """What no tokens are drafted with, and why."""
+
+UNDRAFTED_OTHERWISE = {
+    ("drafts-by-batch", "small-budget"): "",  # 12 tokens at most
+    **{
+        ("async-drafts", name): why
+        for names, why in (
+            (("static", "request"), CONTINUOUS),
+            (("prefill-first", "priority", "edf"), AHEAD),
+            (("pipeline",), IN_FLIGHT),
+            (("sglang-retracting", "lpm"), ""),  # planned without async_scheduling
+        )
+        for name in names
+    },
+}
+"""Of those what is refused for another reason, or is not refused."""
 
 UNCASCADED = {
     **UNCACHED,
@@ -603,10 +621,20 @@ REFUSED: Mapping[tuple[str, str], str] = {
         pair: why
         for drafts in DRAFTS
         for name, why in UNDRAFTED.items()
-        if (drafts, name) != ("drafts-by-batch", "small-budget")  # 12 tokens at most
+        if (drafts, name) not in UNDRAFTED_OTHERWISE
         and (drafts != "mtp" or name not in NOT_PUBLISHED)
         for pair in both(drafts, name)
     },
+    ("async", "ngram"): "refuses it for n-gram drafts",
+    ("async", "drafts-by-batch"): "not modelled with plans made ahead",
+    **dict.fromkeys(
+        product(
+            ("async-drafts",),
+            ("data-parallel", "deepep", "cadence", "roles", "pushed", "windows", "chunks"),
+        ),
+        "not modelled",
+    ),
+    **{pair: why for names, why in UNDRAFTED_OTHERWISE.items() if why for pair in both(*names)},
     **dict.fromkeys(
         product(("drafts-by-batch",), ("data-parallel", "deepep", "cadence")),
         "vLLM switches num_tokens_per_batch_size off on data ranks",
@@ -644,7 +672,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "priority": ("sjf", "edf"),
     "host-tier": ("slow-host-tier",),
     "swap": ("auto-swap",),
-    "ngram": ("eagle", "mtp"),
+    "ngram": ("eagle", "mtp", "async-drafts"),
     "tensor-parallel": ("power-limit", "link", "node"),
     "least-outstanding": (
         *("round-robin", "random", "power-of-two", "least-kv", "data-parallel-score"),

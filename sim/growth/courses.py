@@ -47,6 +47,12 @@ class DraftCourse:
             self.before, self.since = int(self.gained[at - 1]), done
         return int(self.gained[at])
 
+    @property
+    def got_last(self) -> int:
+        """Tokens that its last iteration brings."""
+        found: int = self.gained.item(-1) - self.gained.item(-2)
+        return found
+
     def _follow(self, reached: Counts, more: int, beyond: int, now: int) -> None:
         """It has ``now`` tokens, and gets ``reached`` less ``beyond`` in sum in the ``more``
         iterations that are left."""
@@ -63,6 +69,7 @@ class DraftCourses:
 
     ``drafts``  how many are checked for each sequence in an iteration, at present
     ``length``  tokens that a sequence then gets of it, on average
+    ``ahead``   whether iterations are planned before it is known what the last one accepts
 
     >>> always = DraftCourses(Speculation("ngram", 2, (1.0, 1.0)), seed=1)
     >>> request = Request(0, arrival=0.0, prompt_tokens=5, output_tokens=9)
@@ -75,8 +82,8 @@ class DraftCourses:
     [3, 5, 7, 8]
     """
 
-    def __init__(self, speculation: Speculation, seed: int) -> None:
-        self.speculation = speculation
+    def __init__(self, speculation: Speculation, seed: int, *, ahead: bool = False) -> None:
+        self.speculation, self.ahead = speculation, ahead
         self.drafts = speculation.num_tokens
         self._generator = numbered(seed, "acceptance")
         # ascending, so that the number of rates above a draw is that of accepted drafts

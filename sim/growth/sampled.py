@@ -51,13 +51,16 @@ class Sampled(Steady):
     ``delivered``  tokens that the members got from the last plan
     ``accepted``   drafts that it accepted; some of them go beyond the end of an answer
     ``drafted``    drafts that the plan made last has made for each member, to be checked next
+    ``unforeseen`` where plans are made ahead, members that finished although they might have lacked
+                   tokens, and how many they got last
     """
 
-    __slots__ = ("_ahead", "accepted", "changes", "courses", "delivered", "drafted")
+    __slots__ = ("_ahead", "accepted", "changes", "courses", "delivered", "drafted", "unforeseen")
 
     def __init__(self, courses: DraftCourses) -> None:
         super().__init__()
         self.courses = courses
+        self.unforeseen: list[tuple[Request, int]] = []
         self.changes = 0
         self.delivered = 0
         self.accepted = 0
@@ -157,10 +160,13 @@ class Sampled(Steady):
         finished = super().pop_finished()
         if not finished:
             return finished
+        courses = self.courses
         for request in finished:
-            course = self.courses[request]
+            course = courses[request]
             self.accepted += course.cut
+            if courses.ahead and (got := course.got_last) > 1:
+                self.unforeseen.append((request, got))
             self._ahead.take_off(self.iteration, course.gained[-1:])
-            self.courses.end(request, course.last)
+            courses.end(request, course.last)
         self.changes += 1
         return finished

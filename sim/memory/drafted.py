@@ -8,6 +8,9 @@ A prefix cache knows the verified tokens that were there when an iteration was p
 iteration accepts is entered with the next one. Where the drafter reads hidden states of the target
 (EAGLE, MTP), the last block that a request finds is computed again, since those are not cached
 (``drop_eagle_block``).
+
+Where iterations are planned ahead, it is not known yet what the one in flight accepts, and each
+sequence gets blocks as if that were all of it (``num_output_placeholders``).
 """
 
 from __future__ import annotations
@@ -60,13 +63,19 @@ class DraftedAllocator(PagedAllocator):
         self._growing: dict[Request, Growing] = {}  # those that do
 
     @property
+    def _in_flight(self) -> int:
+        """Tokens of a sequence in an iteration of which it is not known what it accepts when the
+        next one is planned."""
+        return 1 + self._courses.drafts if self._courses.ahead else 0
+
+    @property
     def _wanted(self) -> int:
         """Slots beyond the tokens of a sequence that an iteration of its decoding needs."""
         return 1 + self._courses.drafts + self._lookahead
 
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length and its last drafts."""
-        most = self._courses.speculation.width + self._lookahead
+        most = self._courses.speculation.width + self._lookahead + self._in_flight
         return min(tokens - 1 + most, self._longest) <= self.capacity
 
     def _for_drafts(self, tokens: int) -> int:
@@ -144,8 +153,12 @@ class DraftedAllocator(PagedAllocator):
         gained, wanted = growing.course.gained, growing.held + self._wanted
         blocks = growing.blocks = np.empty(len(gained), dtype=np.int64)
         blocks[0], later = opened, blocks[1:]
-        np.add(gained[:-1], wanted, out=later)
-        if wanted + growing.course.lacks > self._longest:
+        if ahead := self._in_flight:
+            later[0] = gained[0] + wanted
+            np.add(gained[:-2], wanted + ahead, out=later[1:])
+        else:
+            np.add(gained[:-1], wanted, out=later)
+        if wanted + ahead + growing.course.lacks > self._longest:
             np.minimum(later, self._longest, out=later)
         later += self.block_size - 1
         later //= self.block_size
@@ -161,6 +174,17 @@ class DraftedAllocator(PagedAllocator):
         tokens = self._held[request] = growing.held + int(growing.course.gained[place])
         self._beyond[request] = int(growing.blocks[place]) - -(-tokens // self.block_size)
         self._decoding -= 1
+
+    def hold_unforeseen(self, request: Request, got: int) -> None:
+        """``request``, which has ended with the ``got`` tokens of its last iteration, is computed
+        once more, since that was planned before: the blocks that this opens, as far as there are
+        any."""
+        size, held = self.block_size, self._held[request]
+        slots = min(held - got + self._in_flight + self._wanted, self._longest)
+        more = -(-slots // size) - -(-held // size) - self._beyond[request]
+        more = max(0, min(more, self.free_blocks))
+        self._beyond[request] += more
+        self.reserved += more * size
 
     def redraft(self) -> None:
         """The courses of those that decode have changed from now on: another number of drafts."""
@@ -251,13 +275,21 @@ class DraftedCachingAllocator(DraftedAllocator, CachingAllocator):
         course, place = growing.course, growing.place(self._grown)
         if self._grown == growing.joined:
             return 0
+        if self._courses.ahead:  # what the iteration in flight accepts is not known
+            return int(course.gained[place - 2]) + 1 if place > 1 else 0
         return (int(course.gained[place - 1]) if place else course.before) + 1
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing; what its last iteration accepted is not in the cache."""
         entered = self._held[request] + self._entered(request)
+        growing = self._growing[request]
+        course, place = growing.course, growing.place(self._grown)
         super().leave(request)
         self._last[request] = self._held[request] - entered
+        if self._courses.ahead:  # tokens are entered when they are known, too
+            over = place == course.last - course.since
+            known = place if over or not place else place - 1
+            self._last[request] = int(course.gained[place] - course.gained[known])
 
     def _known(self, request: Request, held: int) -> int:
         return held - self._last.pop(request, 0)

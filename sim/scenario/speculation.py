@@ -263,10 +263,19 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
             *("scheduler", "order"),
         ),
         (
-            knobs.plans_ahead,
-            "a plan made ahead does not know what is accepted: engines plan for all drafts, take "
-            "back what was not, and compute most answers an iteration too long, which is not "
-            "modelled",
+            knobs.plans_ahead and guesses.method == "ngram",
+            "vLLM searches the text on the host, where the last tokens are not known yet when an "
+            "iteration is planned ahead, and refuses it for n-gram drafts",
+            *("scheduler", "async_scheduling"),
+        ),
+        (
+            knobs.plans_ahead and table is not None,
+            "a number of drafts by batch is not modelled with plans made ahead",
+            *("scheduler", "async_scheduling"),
+        ),
+        (
+            knobs.plans_ahead and layout.data > 1,
+            "drafts on data ranks are not modelled with plans made ahead",
             *("scheduler", "async_scheduling"),
         ),
         (

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sim.errors import UsageError
+from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
+from sim.schedulers.ahead_drafts import AsyncDraftedPrefill
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.drafts import DraftsByBatch
@@ -110,6 +112,8 @@ def make_scheduler(
     else:
         batch = decoding()
         chosen = DraftsByBatch if batch.drafts_by_batch else ROLES.get(role, policy)
+        if isinstance(batch, Sampled) and batch.courses.ahead:
+            chosen = AsyncDraftedPrefill
         scheduler = chosen(limits, kv)
         scheduler.decoding = batch
     scheduler.waiting = ranks.queue()

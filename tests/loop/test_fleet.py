@@ -95,7 +95,8 @@ def check_plans(result: Result) -> None:
     assert (plans.end_s > plans.start_s).all()
     assert (plans.iterations >= 1).all()
     sequences = plans.decode_seqs + plans.prefill_seqs
-    assert (sequences > 0).all()
+    # drafts planned ahead may be computed for requests that have ended
+    assert (result.record.plans["computed"] + plans.prefill_seqs > 0).all()
     assert (sequences <= plans.running).all()
     assert (plans.kv_used_tokens <= plans.kv_reserved_tokens).all()
     for pool in result.record.pools:
