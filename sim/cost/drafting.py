@@ -146,7 +146,9 @@ class Drafting:
         decode = self._attention.decode(sequences, batches.context)
         attention = [often(decode, again + 1)]
         if self._attention.in_chunks:
-            first = self._attention.verify(sequences, batches.context, 1.0 + checked)
+            first = self._attention.verify(
+                sequences, batches.context, 1.0 + checked.astype(np.float64)
+            )
             attention = [first, often(decode, again)]
         share = self._attention.pair_flops / self._target.pair_flops
         prompts = prefills._replace(seconds=prefills.seconds * share)

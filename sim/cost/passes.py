@@ -293,11 +293,19 @@ def added(several: list[list[Line]]) -> list[Line]:
 
 def either(chosen: Amount, one: Operator, other: Operator) -> Operator:
     """``one`` where it is ``chosen``, else ``other``."""
-    return Operator(
-        one.name,
-        *(np.where(chosen, a, b) for a, b in zip(one[1:7], other[1:7], strict=True)),
-        one.per_batch,
-        *(np.where(chosen, a, b) for a, b in zip(one[8:], other[8:], strict=True)),
+
+    def of(mine: Amount, theirs: Amount) -> Amount:
+        return np.where(chosen, mine, theirs)
+
+    return one._replace(
+        flops=of(one.flops, other.flops),
+        bytes=of(one.bytes, other.bytes),
+        compute=of(one.compute, other.compute),
+        memory=of(one.memory, other.memory),
+        latency=of(one.latency, other.latency),
+        communication=of(one.communication, other.communication),
+        error=of(one.error, other.error),
+        measured=of(one.measured, other.measured),
     )
 
 
