@@ -175,16 +175,17 @@ class DraftedAllocator(PagedAllocator):
         self._beyond[request] = int(growing.blocks[place]) - -(-tokens // self.block_size)
         self._decoding -= 1
 
-    def hold_unforeseen(self, request: Request, got: int) -> None:
+    def hold_unforeseen(self, request: Request, got: int) -> bool:
         """``request``, which has ended with the ``got`` tokens of its last iteration, is computed
-        once more, since that was planned before: the blocks that this opens, as far as there are
-        any."""
+        once more, since that was planned before: open the blocks for that, if they are free."""
         size, held = self.block_size, self._held[request]
         slots = min(held - got + self._in_flight + self._wanted, self._longest)
-        more = -(-slots // size) - -(-held // size) - self._beyond[request]
-        more = max(0, min(more, self.free_blocks))
+        more = max(0, -(-slots // size) - -(-held // size) - self._beyond[request])
+        if more > self.free_blocks:
+            return False
         self._beyond[request] += more
         self.reserved += more * size
+        return True
 
     def redraft(self) -> None:
         """The courses of those that decode have changed from now on: another number of drafts."""

@@ -5,16 +5,22 @@ counts all tokens of the one in flight as there, and has drafts of each sequence
 rejected is taken back when the results come. So a sequence has memory for the tokens of two
 iterations, and one that ends by drafts that were accepted is computed once more for nothing. One
 that is sure to end with the iteration in flight, since it lacks a single token, is not.
+
+Whoever has ended since is in the batch for the plan, and may be who is preempted for memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Reversible
 from typing import cast
 
 from sim.growth.sampled import Sampled
+from sim.memory import Allocator
 from sim.memory.drafted import DraftedAllocator
+from sim.request import Request
 from sim.schedulers.ahead import AsyncChunkedPrefill
-from sim.schedulers.base import Plan
+from sim.schedulers.base import Chunk, Limits, Plan
+from sim.schedulers.continuous import IterationLevel
 
 
 class AsyncDraftedPrefill(AsyncChunkedPrefill):
@@ -22,20 +28,49 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
 
     shape = AsyncChunkedPrefill.shape
 
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._again: dict[Request, int] = {}  # ended, and computed once more; tokens they got last
+        self._short = False  # requests were preempted for those
+
     def _next(self, now: float) -> Plan | None:
-        batch, kv = cast(Sampled, self.decoding), cast(DraftedAllocator, self.kv)
-        ended = batch.unforeseen
-        if not ended:
+        batch = cast(Sampled, self.decoding)
+        if not batch.unforeseen:
             return super()._next(now)
+        again = self._again = dict(batch.unforeseen)
         batch.unforeseen = []
-        for request, got in ended:
-            kv.hold_unforeseen(request, got)
-        self.spoken_for = len(ended) * batch.asks
+        self._make_room_again()
+        self.spoken_for = len(again) * batch.asks
         plan = super()._next(now)
-        self.spoken_for = 0
-        if plan is None:
-            plan = Plan(running=len(self._running))
-        plan.sequences += len(ended)
-        plan.context += sum(request.computed for request, _ in ended)
-        plan.stationary = False
+        self.spoken_for, self._short = 0, False
+        if again:
+            if plan is None:
+                plan = Plan(running=len(self._running))
+            plan.sequences += len(again)
+            plan.context += sum(request.computed for request in again)
+            plan.stationary = False
+        self._again = {}
         return plan
+
+    def _make_room_again(self) -> None:
+        """Memory for those who are computed once more."""
+        kv = cast(DraftedAllocator, self.kv)
+        for request in [each for each in self._running if each in self._again]:
+            while request in self._again and not kv.hold_unforeseen(request, self._again[request]):
+                self._preempt(self.waiting.victim(self._preemptible()))
+                self._short = True
+
+    def _preemptible(self) -> Reversible[Request]:
+        return self._running
+
+    def _preempt(self, request: Request) -> None:
+        """Who has ended loses its memory, too, and does not come back."""
+        if request not in self._ended:
+            super()._preempt(request)
+            return
+        del self._ended[request]
+        self._again.pop(request, None)
+        IterationLevel._retire(self, request)
+
+    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
+        return 0 if self._short else super()._admit_waiting(chunks, budget, now)
