@@ -20,6 +20,7 @@ from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
+from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.recurrent_layers import recurrent_layers
 from sim.catalog.relatives import inherited, transferred
 from sim.errors import UsageError
@@ -215,7 +216,7 @@ def _profile(path: Path) -> Profile | None:
 def _model_entry(path: Path) -> ModelSpec:
     """The model of one catalogue file, whose published size must agree with its shape."""
     entry = Fields(str(path), read_yaml(path))
-    entry.only(["title", "architecture", "parameters", "active_parameters"])
+    entry.only(["title", "architecture", PUBLISHED, "parameters", "active_parameters"])
     entry.text("title")
     values, sources = entry.sourced()
     shape = values.inner("architecture")

@@ -19,9 +19,10 @@ FILE = Path(__file__).with_name("acceptance.yaml")
 
 
 class AcceptanceTable(NamedTuple):
-    """One table: what drafted (``sim.specs.speculation.METHODS``), the acceptance lengths with 1,
-    2, ... drafts, and where they were published."""
+    """One table: of which ``model``, what drafted (``sim.specs.speculation.METHODS``), the
+    acceptance lengths with 1, 2, ... drafts, and where they were published."""
 
+    model: str
     method: str
     lengths: tuple[float, ...]
     source: str
@@ -33,7 +34,7 @@ class AcceptanceTable(NamedTuple):
         One more draft adds its own chance to the length. Where samples say that a later position
         is more likely than an earlier one, both get their mean, so that the sum stays.
 
-        >>> table = AcceptanceTable("mtp", (1.5, 2.25, 2.375), "made up")
+        >>> table = AcceptanceTable("a model", "mtp", (1.5, 2.25, 2.375), "made up")
         >>> table.rates(1), table.rates(3)
         ((0.5,), (0.625, 0.625, 0.125))
         """
@@ -64,7 +65,9 @@ def tables() -> Mapping[str, AcceptanceTable]:
     """All tables by name."""
     file = Fields(str(FILE), read_yaml(FILE))
     return {
-        name: AcceptanceTable(entry.text("method"), _lengths(entry), entry.text("source"))
+        name: AcceptanceTable(
+            entry.text("model"), entry.text("method"), _lengths(entry), entry.text("source")
+        )
         for name in file
         for entry in [file.inner(name)]
     }

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.schedulers.continuous import IterationLevel
+from sim.schedulers.rules import VllmRule
+
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
 
@@ -45,9 +48,16 @@ def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | 
 
 def idle_cascade_note(pool: PreparedPool) -> str | None:
     """A note on an engine that would read shared prefixes once, where no prefix is shared."""
-    engine = pool.deployment.engine
+    engine, knobs = pool.deployment.engine, pool.settings.scheduler
     if not engine.cascade or pool.settings.kv_cache.enable_prefix_caching:
         return None
+    of_vllm = issubclass(pool.policy, IterationLevel) and knobs.rule == VllmRule.name
+    if not of_vllm:
+        rule = f"policy: {knobs.rule}" if knobs.policy else f"batching: {knobs.batching}"
+        return (
+            f"{engine.title} reads a shared prefix once in continuous batching by vLLM's rule; "
+            f"with `{rule}` nothing is read once."
+        )
     return (
         f"{engine.title} reads once what the prefix cache knows to be shared, and nothing without: "
         "set kv_cache.enable_prefix_caching to true."

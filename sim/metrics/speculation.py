@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.catalog.acceptance import tables
 from sim.cost import CostModel
 from sim.growth.leaps import ACCEPTED, CHECKED, DELIVERED
 from sim.iteration import Batch
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 
     from sim.pools import PreparedPool
     from sim.specs.speculation import Speculation
+
+
+def borrowed_note(pool: PreparedPool) -> str | None:
+    """A note on a published table of acceptance that is another model's, or of other drafts."""
+    given = pool.settings.speculative
+    if given is None or given.acceptance is None or given.acceptance.table is None:
+        return None
+    name, model = given.acceptance.table, pool.deployment.model.name
+    table = tables()[name]
+    measured = f"{table.model} with drafts by {table.method}"
+    asked = f"{model} with drafts by {given.method}"
+    if table.method == given.method and table.model in model.lower():
+        return None
+    return (
+        f"speculative.acceptance: {name} was published for {measured}; what {asked} accepts may be "
+        "far from it. Give rates or a length of your own if you have them."
+    )
 
 
 def speculation(run: RunRecord) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from sim.metrics.routing import routing, routing_note
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.scaling import scaling
 from sim.metrics.sessions import session_notes, sessions
-from sim.metrics.speculation import pays_note, speculation
+from sim.metrics.speculation import borrowed_note, pays_note, speculation
 from sim.metrics.stability import peak_queue
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
@@ -349,6 +349,7 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
         *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
+        *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),
         f"Latency statistics leave out the first {skipped:,} requests (warm-up)."
         if skipped

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sim.catalog.published import published_note
 from sim.cost import CostModel, Deployment, Operator
 from sim.cost.parts.mixture_of_experts import ROUTED
 from sim.errors import UsageError
@@ -193,7 +194,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "text": _fit_text(d, memory, short, remedies, context),
         "weights": _weights(memory.deciding(d)),
         "layouts": layout_rows(d, capacity_of, context),
-        "notes": [] if d.format_note is None else [d.format_note],
+        "notes": [note for note in (d.format_note, published_note(d)) if note is not None],
     }
 
 

@@ -180,8 +180,8 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
     ]
     for row in rows:
         table.add_row(*row)
-    if d.format_note is not None:
-        table.caption = d.format_note
+    if document["notes"]:
+        table.caption = "\n".join(document["notes"])
     return table
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -14,8 +15,10 @@ from calibrate.engine.asked import no_drafts, refuse
 from sim.cli import app
 from sim.errors import UsageError
 from sim.iteration import Batch
+from sim.metrics.speculation import borrowed_note
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
+from sim.scenario.speculation import Speculative
 from sim.simulation import prepare
 from tests.engine_fixtures import llama
 
@@ -312,3 +315,25 @@ def test_the_command_has_the_table() -> None:
 def test_a_table_that_is_none_is_refused(table: object, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         scenario(speculative=BY_BATCH | {"num_tokens_per_batch_size": table})
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "table", "words"),
+    [
+        ("deepseek-r1", "mtp", "deepseek-r1-mtp", ""),
+        ("deepseek-v3", "mtp", "deepseek-r1-mtp", "was published for deepseek-r1"),
+        ("kimi-k2.5", "mtp", "kimi-k2.5-eagle3", "with drafts by eagle"),
+        ("kimi-k2.5", "eagle", "kimi-k2.5-eagle3", ""),
+    ],
+)
+def test_acceptance_of_another_model_or_of_other_drafts_is_named(
+    model: str, method: str, table: str, words: str
+) -> None:
+    drafts = {"method": method, "num_tokens": 2, "acceptance": {"table": table}}
+    settings = SimpleNamespace(speculative=Speculative.model_validate(drafts))
+    deployment = SimpleNamespace(model=SimpleNamespace(name=model))
+    note = borrowed_note(
+        cast(PreparedPool, SimpleNamespace(settings=settings, deployment=deployment))
+    )
+    assert (note is None) == (not words)
+    assert words in (note or "")
