@@ -6,7 +6,7 @@ rejected is taken back when the results come. So a sequence has memory for the t
 iterations, and one that ends by drafts that were accepted is computed once more for nothing. One
 that is sure to end with the iteration in flight, since it lacks a single token, is not.
 
-Whoever has ended since is in the batch for the plan, and may be who is preempted for memory.
+A request that has ended since is in the batch for the plan, and may be preempted for memory.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
             while request in self._again and not kv.hold_unforeseen(request, self._again[request]):
                 self._preempt(self.waiting.victim(self._preemptible()))
                 self._short = True
+        if self._short:
+            self._partials = [request for request in self._partials if request in self._running]
 
     def _preemptible(self) -> Reversible[Request]:
         return self._running
@@ -71,6 +73,10 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         del self._ended[request]
         self._again.pop(request, None)
         IterationLevel._retire(self, request)
+
+    def _after_all(self, now: float, preempted: int) -> Plan | None:
+        """Who is computed once more makes an iteration, into which no request is admitted."""
+        return None if self._again else super()._after_all(now, preempted)
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         return 0 if self._short else super()._admit_waiting(chunks, budget, now)

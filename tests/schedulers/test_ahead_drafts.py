@@ -112,6 +112,22 @@ def test_the_blocks_of_two_iterations_may_preempt_where_those_of_one_do_not():
     assert [1] in [row[3] for row in serve(requests, right=0, blocks=26)]
 
 
+def test_a_prompt_under_way_gives_way_to_a_row_for_nothing_and_goes_on_anew():
+    """The first request, which ended by its drafts, needs 13 blocks to be computed once more; the
+    second has 11 of 22 and loses them, and is not let in again by the same plan."""
+    log = serve([request(0), request(1, prompt=14, output=1)], right=2, budget=7, blocks=22)
+    assert [row[:4] for row in log] == [
+        (0, 0, 7, []),
+        (1, 1, 4, []),
+        (1, 1, 4, []),
+        (0, 1, 0, [1]),
+        (0, 0, 7, []),
+        (0, 0, 7, []),
+    ]
+    # the first one's are free again as soon as the plan is made
+    assert [row[4] for row in log] == [7, 14, 21, 0, 7, 14]
+
+
 @pytest.mark.parametrize(("ahead", "seen"), [(False, [4, 5, 6, 7]), (True, [4, 4, 5, 6])])
 def test_a_prefix_cache_learns_of_tokens_one_iteration_later(ahead, seen):
     """What others can find of a sequence whose drafts are all wrong, once each iteration is
