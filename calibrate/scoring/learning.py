@@ -10,7 +10,7 @@ On top, errors in some settings (a quantity, of models with experts or without, 
 of clients that are described or not) are larger or smaller as a whole. Finer settings (engines,
 GPUs, ways to drive) were tried: with some fifty sources they make bands wider, or let more sources
 fall out of them. So does any set of rows smaller than a quantity for which bands are made to hold
-nine of ten.
+nine of ten. Other tails than ``FREEDOM`` change nothing: how wide bands are follows from errors.
 
 What two rows of a source share cancels in their ratio. How far their errors are correlated
 (``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrate.scoring.bench_limits import benchmarked
-from calibrate.scoring.clients import plausible
+from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions, of_mean_alone
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.figures import (
@@ -53,6 +53,10 @@ class Case:
 OPEN_CLIENT, OPEN_TOKENS = "open client", "open client, tokens"
 """The cause (``sim.metrics.bands``) that is as far as the plausible ways of measuring differ: of
 the times that begin with a request, and of all other figures."""
+
+COVERED = {"open mixing": "mixing", "open admission": "admission"}
+"""Causes of a client that is not described, and what is left of each where the range of the ways in
+which it may have sent its requests counts: else one unknown would count twice."""
 
 Band = tuple[float, float]
 """The least and the largest value that a band holds."""
@@ -253,6 +257,8 @@ def _scored(c: Case, runs: Mapping[Conditions, Predicted | str]) -> Scored:
         return Scored(c.row, c.known, c.engine, quantity, value, None, why)
     causes = result.causes.get(c.figure.key, {})  # none of power and energy
     ways = _under_each(c.known, c.figure, runs)
+    if KEPT in ways:
+        causes = {COVERED.get(name, name): weight for name, weight in causes.items()}
     where = result.settings.get(c.figure.key, "")
     return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes, ways, where)
 

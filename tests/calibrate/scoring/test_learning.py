@@ -202,8 +202,12 @@ def test_a_client_that_is_not_described_widens_the_time_to_first_token() -> None
     rows = predict([row(metric="ttft_mean", n_requests=cell) for cell in cells], jobs=1)
     assert "admission" in rows[0].causes
     assert not rows[0].ways
-    assert "open admission" in rows[1].causes
     assert rows[1].ways
+    assert "open admission" not in rows[1].causes  # the range of the ways has that already
+    down, up = rows[1].causes_of_side
+    assert "open client" in down
+    assert up["open client"] > 0
+    assert rows[1].setting == "ttft, dense, open client"
 
 
 def test_plausible_ways_of_measuring_reach_to_their_side_only() -> None:
