@@ -122,7 +122,7 @@ def rounded(capacity: int) -> int:
 def capacity(known: Conditions) -> int:
     """Requests of mean lengths that the memory of a replica holds."""
     scenario = load_scenario(document(known))
-    memory = prepare_pool(scenario, scenario.pools[0]).capacity
+    memory = prepare_pool(scenario, scenario.only_pool).capacity
     tokens = memory.usable_blocks * memory.block_size
     return int(tokens / (known.prompt.mean + known.output.mean))
 
