@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,11 @@ class Objective:
     def name(self, metric: str) -> str:
         """What the limit of ``metric`` is called: ``ttft``, or ``ttft_p95`` if judged apart."""
         return metric if self.percentile is None else f"{metric}_p{self.percentile}"
+
+    def stretched(self, factor: float) -> Objective:
+        """The same with limits that are ``factor`` times as long."""
+        limits = {name: factor * limit for name, limit in self.limits.items()}
+        return replace(self, limits=limits)
 
     @property
     def text(self) -> str:
@@ -127,49 +132,73 @@ class SeenShare:
     lost: float = 0.0
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What a run says of limits whose values may still change: of each metric the latencies (s) of
+    the requests that judge all limits ``together``, and of those that judge this one ``alone``, by
+    arrival. Infinite where a request was not completed, NaN where it has no such latency."""
+
+    together: Mapping[str, NDArray[np.float64]]
+    alone: Mapping[str, NDArray[np.float64]]
+    completed: NDArray[np.bool_]
+    rejected: float
+    lost: float
+
+    def seen(self, objective: Objective) -> SeenShare:
+        """How the run met ``objective``, which limits the same metrics."""
+        kept, worst = self.completed, np.where(self.completed, np.nan, np.inf)
+        pressure, within = {}, {}
+        for name, limit in objective.limits.items():
+            kept = kept & _keeps(self.together[name], limit)
+            worst = np.fmax(worst, self.together[name] / limit)
+            held = _keeps(self.alone[name], limit)
+            within[name] = float(held.mean()) if len(held) else 0.0
+            pressure[name] = _at_share(self.alone[name], objective.share) / limit
+        strain = _at_share(worst, objective.share)
+        return SeenShare(kept, pressure, within, self.rejected, strain, self.lost)
+
+
+def _keeps(latency: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
+    return np.asarray(np.isnan(latency) | (latency <= limit))
+
+
+def judged(run: RunRecord, limits: Mapping[str, float]) -> Judged:
+    """What ``run`` says of limits of the metrics of ``limits``: without warm-up; requests that were
+    not completed missed them. A request whose client went away before a limit had passed is set
+    aside: no share counts it."""
+    rows = run.judged(limits)
+    reached = {name: _reached(run, name) for name in limits}
+    rejected = (run.requests["status"] == STATUS_REJECTED)[rows]
+    lost = run.lost[rows]
+    return Judged(
+        together={name: latency[rows] for name, latency in reached.items()},
+        alone={name: reached[name][run.judged({name: limits[name]})] for name in limits},
+        completed=run.completed[rows],
+        rejected=float(rejected.mean()) if len(rejected) else 0.0,
+        lost=float(lost.mean()) if len(lost) else 0.0,
+    )
+
+
 def look(run: RunRecord, objective: Objective) -> SeenShare:
-    """How ``run`` met ``objective``: without warm-up; requests that were not completed missed it.
-
-    Requests of one output token have no TPOT, and keep any limit of it. A request whose client went
-    away before a limit had passed is set aside: no share counts it.
-    """
-    judged = run.judged(objective.limits)
-    kept = run.completed[judged]
-    pressure, within = {}, {}
-    for name, limit in objective.limits.items():
-        held = held_by(run, name, limit)
-        kept = kept & _within(run, name, limit)[judged]
-        within[name] = float(held.mean()) if len(held) else 0.0
-        pressure[name] = latency_at(run, name, limit, objective.share) / limit
-    rejected = (run.requests["status"] == STATUS_REJECTED)[judged]
-    refused = float(rejected.mean()) if len(rejected) else 0.0
-    lost = run.lost[judged]
-    gone = float(lost.mean()) if len(lost) else 0.0
-    return SeenShare(kept, pressure, within, refused, _strain(run, objective), gone)
-
-
-def _strain(run: RunRecord, objective: Objective) -> float:
-    over = [run.latency(name) / limit for name, limit in objective.limits.items()]
-    worst = np.fmax.reduce(np.stack(over)) if over else np.zeros(len(run.completed))
-    judged = run.judged(objective.limits)
-    return _at_share(np.where(run.completed, worst, np.inf)[judged], objective.share)
+    """How ``run`` met ``objective``. Requests of one output token have no TPOT, and keep any limit
+    of it."""
+    return judged(run, objective.limits).seen(objective)
 
 
 def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
     """Which of the judged requests were completed within ``limit`` of one metric (inclusive)."""
-    return _within(run, metric, limit)[run.judged({metric: limit})]
-
-
-def _within(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
-    latency = run.latency(metric)
-    return np.asarray(run.completed & (np.isnan(latency) | (latency <= limit)))
+    return _keeps(_reached(run, metric)[run.judged({metric: limit})], limit)
 
 
 def latency_at(run: RunRecord, metric: str, limit: float, share: float) -> float:
     """The latency that this share of the requests keeps which ``limit`` of it judges; infinite if
     too few were served, 0 if none of them has such a latency."""
-    judged = run.judged({metric: limit})
-    return _at_share(np.where(run.completed, run.latency(metric), np.inf)[judged], share)
+    return _at_share(_reached(run, metric)[run.judged({metric: limit})], share)
+
+
+def _reached(run: RunRecord, metric: str) -> NDArray[np.float64]:
+    """The latency of each request, infinite of those that were not completed."""
+    return np.where(run.completed, run.latency(metric), np.inf)
 
 
 def _at_share(values: NDArray[np.float64], share: float) -> float:

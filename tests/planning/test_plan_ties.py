@@ -8,11 +8,12 @@ from rich.console import Console
 
 from reports.pages.planning.plan import render as render_plan
 from sim.planning.fleet import choose as choosing
+from sim.planning.fleet import trials
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, as_cheap, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import Candidate, Screened, layouts
 from sim.planning.fleet.plan_document import document
-from sim.planning.fleet.sizing import Confirmed, Sized
+from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
 from sim.terminal.plan import plan_view
 from tests.planning_fixtures import small
 
@@ -43,9 +44,11 @@ def played(monkeypatch: pytest.MonkeyPatch, top: int) -> FleetPlan:
         best: Any = SimpleNamespace(load=FLEETS[found.layout.gpu][2])
         return Confirmed(found, best, best, None)
 
-    for name, made in (("screen", screened), ("size", sized), ("confirm", confirmed)):
+    for name, made in (("screen", screened), ("size", sized)):
         monkeypatch.setattr(choosing, name, made)
-    monkeypatch.setattr(choosing, "fleet_ends", lambda *_: None)
+    monkeypatch.setattr(trials, "confirm", confirmed)
+    monkeypatch.setattr(trials, "if_slower", lambda *_: FleetEnds(0.0, 1, 1, holds_if_slower=True))
+    monkeypatch.setattr(trials, "fewest_if_faster", lambda *_: 1)
     made = layouts(small(), tuple(FLEETS), [1], [])
     return choose(small(), FleetQuestion(tuple(made), 20.0, 0.1, top, read_constraints(None)))
 

@@ -28,7 +28,8 @@ from sim.metrics.objectives import Objective, slo_objectives
 from sim.metrics.trust import trust
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
-from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, confirm, fleet_ends, size
+from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, size
+from sim.planning.fleet.trials import tried
 from sim.planning.load.advance import Progress
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import calls
@@ -138,13 +139,10 @@ def choose(
     rejected += further
     if not sized:
         raise InfeasibleError(_nothing(question, rejected))
-    best, ranked = _ranked(scenario, question, objectives, sized, jobs, steps)
-    say("the fleets again, with iterations faster and slower by their error band")
-    arguments = [
-        (scenario, each, question.target, question.rate, objectives, question.scale)
-        for each in ranked
-    ]
-    ends = list(steps.each(calls(fleet_ends, arguments, jobs)))
+    say(
+        "the fleets up to what they hold, and with iterations faster and slower by their error band"
+    )
+    best, ranked, ends = _ranked(scenario, question, objectives, sized, jobs, steps)
     rejected += [_more_expensive(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
@@ -208,19 +206,20 @@ def _ranked(
     sized: Sequence[Sized],
     jobs: int,
     steps: PlanSteps,
-) -> tuple[list[Confirmed], list[Sized]]:
-    """The ``top`` best fleets, confirmed, and all fleets in their order. Whatever costs as much as
-    the last of the best is confirmed too, since the load that it holds decides between them."""
+) -> tuple[list[Confirmed], list[Sized], list[FleetEnds]]:
+    """The ``top`` best fleets, confirmed, all fleets in their order, and their ends. Whatever costs
+    as much as the last of the best is confirmed too, since the load that it holds decides between
+    them."""
     costs = sorted(_money(each.cost) for each in sized)
     most = costs[min(question.top, len(costs)) - 1]
-    near = [each for each in sized if _money(each.cost) <= most]
-    arguments = [
-        (scenario, each, question.rate, objectives, TOLERANCE, question.scale) for each in near
-    ]
-    steps.did(len(sized) - len(near))
-    confirmed = sorted(steps.each(calls(confirm, arguments, jobs)), key=rank)
-    dearer = sorted((each for each in sized if _money(each.cost) > most), key=_unconfirmed)
-    return confirmed[: question.top], [*(each.sized for each in confirmed), *dearer]
+    near = [_money(each.cost) <= most for each in sized]
+    steps.did(len(sized) - sum(near))
+    found = tried(scenario, question, objectives, sized, near, jobs, steps.did)
+    ends = {each.layout: of for each, (_, of) in zip(sized, found, strict=True)}
+    confirmed = sorted((each for each, _ in found if each is not None), key=rank)
+    dearer = (each for each, with_rank in zip(sized, near, strict=True) if not with_rank)
+    ranked = [*(each.sized for each in confirmed), *sorted(dearer, key=_unconfirmed)]
+    return confirmed[: question.top], ranked, [ends[each.layout] for each in ranked]
 
 
 def _screened(

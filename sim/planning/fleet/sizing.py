@@ -5,8 +5,9 @@ about that many, with their router and the whole traffic, until the smallest tha
 larger fleets hold more than in proportion, since they share the unevenness of the traffic. Where
 a short run's empty start may have decided, longer ones do (``sim.planning.load.lasting``).
 
-``fleet_ends`` sizes a fleet again for iterations that are faster or slower than predicted, since a
-capacity within an SLO reacts more strongly than in proportion to the speed of iterations.
+``fewest_if_faster`` and ``if_slower`` size a fleet again for iterations that are faster or slower
+than predicted, since a capacity within an SLO reacts more strongly than in proportion to the speed
+of iterations.
 """
 
 from __future__ import annotations
@@ -25,16 +26,12 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.loads import Scale
 from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused
-from sim.planning.load.search import SLOPE, search
+from sim.planning.load.search import search
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
 
 ROUGH = 0.05
 """Tolerance of the rate that one replica holds, which is only a guess at how many are needed."""
-
-NEAR = 0.03
-"""The strain below which a usual run that leaves doubt is close enough to begin with longer ones;
-it changes no answer."""
 
 SOME = 1e-6
 """Any strain above 0."""
@@ -108,9 +105,7 @@ def size(
     layout = screened.layout
     try:
         finder = Finder(scenario.override(layout.settings(scenario)), "rate", objectives, scale)
-        best, fails = finder.find(1, ROUGH, most=SEVERAL)
-        if best is not None and not finder.probe(best.load, 1).holds:  # few runs, and luck
-            best, fails = finder.find(1, ROUGH)
+        best, fails = finder.found(1, ROUGH, few=1, most=SEVERAL)
         if best is None or (fails is not None and fails.cut and not best.sure):
             assert fails is not None
             if fails.cut:
@@ -154,45 +149,50 @@ def _fleet(
     finder: Finder, target: float, rate: float, spare: int, least: int, guess: int, most: int
 ) -> int | None:
     """The smallest fleet from ``least`` to ``most`` replicas that holds ``target``, and without
-    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on: by usual
-    runs until one leaves doubt, then by those that decide."""
-    seen: dict[int, float] = {}
-    open_: list[int] = []
+    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by single
+    usual runs, whose strain leads there soon; then next to what these say by those that decide."""
 
-    def strain(replicas: int, judge: Judge) -> tuple[float, bool]:
+    def strain(replicas: int, judge: Judge) -> float:
         if replicas <= spare:
-            return math.inf, True
+            return math.inf
         asked = [(target, replicas), (rate, replicas - spare)][: 2 if spare else 1]
-        probes = [judge(finder, *each) for each in asked]
-        return max(each.strain for each in probes), all(each.sure for each in probes)
+        return max(judge(finder, *each).strain for each in asked)
 
-    def roughly(replicas: int) -> float:
-        if open_:
-            return 0.0 if replicas >= open_[0] else SOME
-        found, sure = strain(replicas, quick)
-        seen[replicas] = found
-        if not sure and abs(found) < NEAR:
-            open_.append(replicas)
-            return 0.0
-        return found
-
-    near = smallest(roughly, least, guess, most) or most
-    finite = sorted((n, found) for n, found in seen.items() if math.isfinite(found))
-    slope = SLOPE
-    if len(finite) > 1:
-        (few, more), (many, less) = sorted(finite, key=lambda each: abs(each[0] - near))[:2]
-        slope = (less - more) / math.log(few / many)
-    return smallest(lambda replicas: strain(replicas, lasting)[0], least, near, most, slope)
+    near = smallest(lambda replicas: strain(replicas, quick), least, guess, most) or most
+    return next_to(lambda replicas: strain(replicas, lasting) <= 0, least, near, most)
 
 
-def smallest(
-    strain: Callable[[int], float], least: int, guess: int, most: int, slope: float = SLOPE
-) -> int | None:
+def next_to(holds: Callable[[int], bool], least: int, near: int, most: int) -> int | None:
+    """The smallest number from ``least`` to ``most`` that ``holds``, which is ``near`` or one of
+    the next; None if there is none. What holds for a number holds for larger ones.
+
+    >>> tried = []
+    >>> next_to(lambda n: tried.append(n) or n >= 9, 1, 7, 40), tried
+    (9, [7, 8, 9])
+    >>> next_to(lambda n: n >= 9, 1, 12, 40), next_to(lambda n: n >= 9, 1, 3, 8)
+    (9, None)
+    """
+    low, high = least - 1, most + 1  # fails, and holds, as far as is known
+    asked, step, further = near, 1, 1
+    while high - low > 1:
+        if holds(asked):
+            high = asked
+        else:
+            low = asked
+        if low >= least and high <= most:
+            asked = (low + high) // 2
+        else:
+            asked = min(low + step, most) if high > most else max(high - step, least)
+            step, further = further, step + further
+    return high if high <= most else None
+
+
+def smallest(strain: Callable[[int], float], least: int, guess: int, most: int) -> int | None:
     """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on;
     None if there is none. What holds for a number holds for larger ones.
 
     ``strain`` is at most 0 for a number that holds and above 0 for one that does not, as in
-    ``sim.planning.load.search``; it falls as the power ``slope`` of the number.
+    ``sim.planning.load.search``.
 
     >>> smallest(lambda n: math.log(7 / n), 2, 9, 40), smallest(lambda n: math.log(7 / n), 1, 3, 6)
     (7, None)
@@ -202,9 +202,7 @@ def smallest(
         found = strain(int(number))
         return -found if found > 0 else max(-found, SOME)
 
-    found = search(
-        failing, guess, lowest=least, highest=most, tolerance=0.0, whole=True, slope=slope
-    )
+    found = search(failing, guess, lowest=least, highest=most, tolerance=0.0, whole=True)
     return None if found.fails is None else int(found.fails)
 
 
@@ -219,8 +217,8 @@ def confirm(
     """What the fleet does at ``rate``, and the highest rate that usual runs hold."""
     settings = {**sized.layout.settings(scenario)}
     finder = Finder(scenario.override(settings), "rate", objectives, scale)
-    guess = sized.at_target.load * (1 + tolerance)
-    best, fails = finder.find(sized.replicas, tolerance, guess=guess)
+    guess = max(sized.at_target.load * (1 + tolerance), sized.alone * sized.replicas)
+    best, fails = finder.found(sized.replicas, tolerance, few=1, most=SEVERAL, guess=guess)
     if best is None or best.load < sized.at_target.load:
         best = sized.at_target  # seen to hold: chance alone says otherwise
     known = rate == sized.at_target.load
@@ -263,7 +261,25 @@ class FleetEnds:
     holds_at_half: bool = True
 
 
-def fleet_ends(
+def fewest_if_faster(
+    scenario: Scenario,
+    sized: Sized,
+    target: float,
+    rate: float,
+    objectives: Sequence[Objective],
+    scale: Scale = "compress",
+) -> int:
+    """The replicas that hold ``target`` requests per second if iterations are faster by the error
+    band."""
+    error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
+    least, fewer = spare + 1, mine - 1
+    if not error or fewer < least:
+        return mine
+    faster = _at(scenario, sized, objectives, scale, end_factors(error)[0])
+    return _fleet(faster, target, rate, spare, least, fewer, fewer) or mine
+
+
+def if_slower(
     scenario: Scenario,
     sized: Sized,
     target: float,
@@ -271,7 +287,7 @@ def fleet_ends(
     objectives: Sequence[Objective],
     scale: Scale = "compress",
 ) -> FleetEnds:
-    """What the error band of iteration times does to the size of a fleet.
+    """What slower iterations do to the size of a fleet, whose ``fewest`` are its own.
 
     ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
     second. ``scale`` says how a trace gets them.
@@ -279,21 +295,18 @@ def fleet_ends(
     error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
     if not error:
         return FleetEnds(0.0, mine, mine, True)
-    own = scenario.override(sized.layout.settings(scenario))
-    faster, slower = (
-        Finder(at_factor(own, factor), "rate", objectives, scale) for factor in end_factors(error)
-    )
-
-    least, fewer = spare + 1, mine - 1
-    fewest = _fleet(faster, target, rate, spare, least, fewer, fewer) if fewer >= least else None
+    slower = _at(scenario, sized, objectives, scale, end_factors(error)[1])
     holds = at_half = lasting(slower, rate, mine - spare).holds
     if not holds:
-        half = Finder(at_factor(own, 1 + half_of(error)), "rate", objectives, scale)
+        half = _at(scenario, sized, objectives, scale, 1 + half_of(error))
         at_half = lasting(half, rate, mine - spare).holds
-    return FleetEnds(
-        error=error,
-        fewest=fewest or mine,
-        most=_fleet(slower, target, rate, spare, mine, mine, FAR * mine),
-        holds_if_slower=holds,
-        holds_at_half=at_half,
-    )
+    most = _fleet(slower, target, rate, spare, mine, mine, FAR * mine)
+    return FleetEnds(error, mine, most, holds, at_half)
+
+
+def _at(
+    scenario: Scenario, sized: Sized, objectives: Sequence[Objective], scale: Scale, factor: float
+) -> Finder:
+    """What sizes the same fleet with all times multiplied by ``factor``."""
+    own = scenario.override(sized.layout.settings(scenario))
+    return Finder(at_factor(own, factor), "rate", objectives, scale)

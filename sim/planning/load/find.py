@@ -8,13 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import REJECTED, Objective, slo_objectives
 from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.load.advance import Advance, Progress
+from sim.planning.load.band_ends import (
+    Ends,
+    Known,
+    looked_for,
+    only_iterations_take_time,
+    read_off,
+    slope_at,
+)
 from sim.planning.load.finder import Finder, Tell
 from sim.planning.load.loads import (
     Kind,
@@ -43,43 +50,12 @@ from sim.simulation import is_random
 
 TOLERANCE = 0.02
 
-CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
-"""Shares of the load found at which the throughput-latency curve is drawn."""
+CURVE = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
+"""Shares of the load found at which the throughput-latency curve is drawn: closely where it bends.
+Far below, where latencies hardly change, a run takes twice the time of one near the capacity."""
 
 SAME = 1e-3
 """Loads that differ by no more than this share are one in the curve: the search has tried it."""
-
-NEARBY = 0.15
-"""How far from the highest load, as a share, loads say how fast latencies grow there."""
-
-SLOPES = (0.3, 10.0)
-"""Powers of the load with which latencies grow near their limits: what is seen outside of these is
-chance. Only the first guess of a search depends on them."""
-
-
-@dataclass(frozen=True)
-class Ends:
-    """The highest load if iterations are ``slower`` and ``faster`` by the share ``error``; 0 where
-    no load holds, None where nothing failed."""
-
-    error: float
-    slower: float | None
-    faster: float | None
-
-    def document(self) -> dict[str, float | None]:
-        """As plain data."""
-        return {"error": self.error, "slower": self.slower, "faster": self.faster}
-
-    def within(self, load: float, share: float) -> tuple[float, float]:
-        """The loads between which the highest lies if it is ``load`` at the predicted times, and
-        these are off by no more than ``share``: by the power of the speed by which it moves to
-        each end. Infinite where nothing failed there."""
-        part = math.log1p(share) / math.log1p(self.error)
-        low, high = (
-            math.inf if end is None else load * (end / load) ** part
-            for end in (self.slower, self.faster)
-        )
-        return low, high
 
 
 @dataclass(frozen=True)
@@ -154,13 +130,14 @@ def _found(
             raise UsageError(cut_off(scenario))
         raise InfeasibleError(_not_even(finder, fails, replicas))
     tried, length = finder.probes(replicas, stretch), _length(finder, best, replicas, stretch)
-    axis, near = finder.axis, max(tolerance, (best.error or 0.0) / 2)
-    factors = end_factors(best.error) if best.error else ()
-    power = 1 + 1 / _slope(best, finder.probes(replicas, stretch))
-    asked = [
-        (axis, finder.objectives, each, best.load / each**power, near, stretch) for each in factors
+    near = max(tolerance, (best.error or 0.0) / 2)
+    power = 1 + 1 / slope_at(best, finder.probes(replicas, stretch))
+    searches = [
+        (finder.axis, finder.objectives, each, best.load / each**power, near, stretch)
+        for each in (end_factors(best.error) if best.error else ())
     ]
-    begun = [copies.submit(_end_of, *each) for each in asked] if copies else []
+    readable = only_iterations_take_time(finder.axis)
+    begun = [copies.submit(_end, *each) for each in searches] if copies and not readable else []
     points = _points(finder, best, tried)
     each = length or best.requests // best.runs
     finder.advance.expect(each * (1 + sum(most for _, most in points)))
@@ -172,13 +149,18 @@ def _found(
     added = [finder.of_length(load, replicas, length, most) for load, most in points]
     curve = sorted([*finder.probes(replicas, stretch), *added], key=_load)
     alike = [each for each in curve if length in (None, each.requests // each.runs)]
+    known = [Known(probe, stretch, None) for probe in tried]
+    known += [Known(probe, 1, length) for probe in added]
     ends = None
-    if best.error and asked:
-        faster, slower = map(result_of, begun) if begun else (_end(*each) for each in asked)
-        # the highest load is the lower end of its bracket, those at the ends lie inside theirs
-        slower = slower if slower is None else min(slower, best.load)
-        faster = faster if faster is None else max(faster, best.load)
-        ends = Ends(best.error, slower, faster)
+    if best.error and begun:
+        faster, slower = map(result_of, begun)
+        ends = _around(best, faster, slower)
+    elif best.error:
+        faster, slower = (
+            _read_or_searched(finder, replicas, known if readable else (), search)
+            for search in searches
+        )
+        ends = _around(best, faster, slower)
     return FoundLoad(
         axis=finder.axis,
         scenario=scenario,
@@ -198,7 +180,13 @@ def _found(
     )
 
 
+_Search = tuple[LoadAxis, tuple[Objective, ...], float, float, float, int]
+"""What ``_end`` is asked: of which load and objectives, the factor of all times, the load to begin
+with, how near to look, and how much longer than usual its runs are."""
+
+
 def _end(
+    _: object,
     axis: LoadAxis,
     objectives: Sequence[Objective],
     factor: float,
@@ -206,45 +194,30 @@ def _end(
     near: float,
     stretch: int,
 ) -> float | None:
-    """The highest load with all times multiplied by ``factor``, looked for from ``guess`` on: where
-    strain says it is between two loads that differ by the share ``near``, which takes few runs; 0
-    if none holds, None if none fails."""
+    """The highest load with all times multiplied by ``factor``, by simulation; in a copy of this
+    process too."""
     other = Finder(at_factor(axis.scenario, factor), axis.kind, objectives, axis.scale)
-    found, fails = other.find(
-        axis.scenario.replicas,
-        near,
-        guess=guess / math.sqrt(1 + near),
-        first_step=near,
-        stretch=stretch,
-        most=SEVERAL,
+    return looked_for(other, guess, near, stretch)
+
+
+def _read_or_searched(
+    finder: Finder, replicas: int, known: Sequence[Known], search: _Search
+) -> float | None:
+    """The same, from ``known`` runs where these say it."""
+    _, _, factor, _, near, _ = search
+    found = read_off(finder, replicas, factor, known, near) if known else None
+    return _end(None, *search) if found is None else found
+
+
+def _around(best: Probe, faster: float | None, slower: float | None) -> Ends:
+    """The ends of the band around ``best``, which is the lower end of its bracket, where those at
+    the ends lie inside theirs."""
+    assert best.error is not None
+    return Ends(
+        best.error,
+        slower if slower is None else min(slower, best.load),
+        faster if faster is None else max(faster, best.load),
     )
-    if fails is None or found is None:
-        return None if fails is None else 0.0
-    rise = fails.strain - found.strain
-    part = -found.strain / rise if 0 < rise < math.inf and not axis.whole else 0.0
-    return found.load * math.exp(part * math.log(fails.load / found.load))
-
-
-def _slope(best: Probe, probes: Sequence[Probe]) -> float:
-    """By what power of the load the latencies grow that the SLO limits, around ``best``.
-
-    With all times f times as long, a load does what f times the load did before, and its latencies
-    are f times as long: so they are within their limits up to f ** -(1 + 1 / slope) of the highest
-    load, as far as latencies grow as a power of the load.
-    """
-    near = [
-        (math.log(each.load / best.load), each.strain)
-        for each in probes
-        if abs(each.load / best.load - 1) <= NEARBY and math.isfinite(each.strain)
-    ]
-    (low, less), (high, more) = min(near, default=(0.0, 0.0)), max(near, default=(0.0, 0.0))
-    slope = (more - less) / (high - low) if high > low else math.sqrt(math.prod(SLOPES))
-    return min(max(slope, SLOPES[0]), SLOPES[1])
-
-
-def _end_of(_: object, *asked: Any) -> float | None:
-    """The same in a copy of this process."""
-    return _end(*asked)
 
 
 def _load(probe: Probe) -> float:

@@ -19,6 +19,7 @@ from sim.planning.load.loads import (
 )
 from sim.planning.load.probe import (
     MOST,
+    SEVERAL,
     Probe,
     Prober,
 )
@@ -103,6 +104,11 @@ class Finder:
         ``Prober.probe``, where several are played at a time."""
         self._prober.ahead(self.axis, load, replicas=replicas, **further)
 
+    def at_times(self, times: float, load: float, replicas: int, **further: Any) -> Probe:
+        """What runs at ``load`` come to if all latencies are ``times`` as long; ``further`` are
+        arguments of ``Prober.probe``."""
+        return self._prober.probe(self.axis, load, replicas=replicas, times=times, **further)
+
     def again(self, load: float, replicas: int, stretch: int) -> Probe:
         """Probe the load again under other seeds, with the most runs that a load gets."""
         return self._played(load, replicas, stretch=stretch, fresh=True)
@@ -173,6 +179,24 @@ class Finder:
             None if load is None else self.probe(load, replicas, stretch=stretch, most=most)
             for load in (bracket.holds, bracket.fails)
         )  # type: ignore[return-value]
+
+    def found(
+        self, replicas: int, tolerance: float, *, few: int = SEVERAL, most: int = MOST, **how: Any
+    ) -> tuple[Probe | None, Probe | None]:
+        """As ``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
+        these leave the two loads the same, further runs are made of no other ones. ``how`` are
+        arguments of ``find``."""
+        held, failed = self.find(replicas, tolerance, most=few, **how)
+        if held is None or failed is None:
+            return self.find(replicas, tolerance, most=most, **how)
+        stretch = how.get("stretch", 1)
+        best, fails = (
+            self.probe(each.load, replicas, stretch=stretch, most=most) for each in (held, failed)
+        )
+        if best.holds and not fails.holds:
+            return best, fails
+        near = {"guess": best.load, "first_step": tolerance}
+        return self.find(replicas, tolerance, most=most, **how | near)
 
     @property
     def waits_for_batches(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.loop.clock import Stop
-from sim.metrics.objectives import Objective, SeenShare, look, shown_shares
+from sim.metrics.objectives import Judged, Objective, SeenShare, judged, shown_shares
 from sim.metrics.rejection import Rejection, rejection
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
@@ -38,15 +38,15 @@ SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
 
 class ProbeRun(NamedTuple):
     """One run as a probe sees it: figures by key, what of its summary decides, the requests that it
-    rejects, how it met each objective, and whether it keeps them all, or misses them only since it
-    ended too early."""
+    rejects, what says how it met each objective, and whether it keeps them all, or misses them only
+    since it ended too early."""
 
     figures: Mapping[str, float | None]
     verdict: Mapping[str, Any]
     submitted: int
     band: Mapping[str, Any]
     refused: Rejection | None
-    seen: tuple[SeenShare, ...]
+    judged: tuple[Judged, ...]
     only_cut: bool
 
 
@@ -59,6 +59,7 @@ class Player:
         self.copies: Workers | None = None
         self._shares = shown_shares(self.objectives)
         self._begun: dict[Hashable, Future[ProbeRun]] = {}
+        self._played: dict[Hashable, ProbeRun] = {}
 
     @property
     def side_by_side(self) -> int:
@@ -66,16 +67,19 @@ class Player:
         return 1 if self.copies is None else self.copies.jobs
 
     def take(self, key: Hashable, scenario: Scenario, number: int) -> ProbeRun:
-        """The run of ``scenario`` under the seed of that ``number``; ``key`` tells it from others
-        that may have begun."""
-        begun = self._begun.pop(key, None)
-        if begun is not None and self.copies is None:
-            begun = None  # of copies that have ended
-        return self.run(scenario, number) if begun is None else result_of(begun)
+        """The run of ``scenario`` under the seed of that ``number``; ``key`` tells it from all
+        others. Taken twice, played once."""
+        if key not in self._played:
+            begun = self._begun.pop(key, None)
+            if begun is not None and self.copies is None:
+                begun = None  # of copies that have ended
+            run = self.run(scenario, number) if begun is None else result_of(begun)
+            self._played[key] = run
+        return self._played[key]
 
     def ahead(self, key: Hashable, scenario: Scenario, number: int) -> None:
         """Begin a run that will probably be taken, if there are copies for it."""
-        if self.copies is not None and key not in self._begun:
+        if self.copies is not None and key not in self._begun and key not in self._played:
             self._begun[key] = self.copies.submit(run_of, scenario, number)
 
     def run(self, scenario: Scenario, number: int) -> ProbeRun:
@@ -87,7 +91,8 @@ class Player:
         summary = summarise(record)
         own = summary["infersim"]
         paid, drawn = own["cost"] or {}, own["energy"] or {}
-        seen = tuple(look(record, objective) for objective in self.objectives)
+        found = tuple(judged(record, objective.limits) for objective in self.objectives)
+        seen = [one.seen(part) for one, part in zip(found, self.objectives, strict=True)]
         return ProbeRun(
             figures={
                 **{key: summary[key] for key in FIGURES},
@@ -99,7 +104,7 @@ class Player:
             submitted=own["requests"]["submitted"],
             band={key: own["error_band"][key] for key in ("throughput", "parts")},
             refused=rejection(record),
-            seen=seen,
+            judged=found,
             only_cut=self._only_cut(record, seen),
         )
 

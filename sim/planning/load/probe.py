@@ -188,18 +188,20 @@ class Prober:
         stretch: int = 1,
         length: int | None = None,
         fresh: bool = False,
+        times: float = 1.0,
     ) -> Probe:
         """Whether ``load`` holds, decided by at most ``most`` runs, each ``stretch`` times as long
         as it has to be, or of ``length`` requests. ``fresh`` runs have seeds that no other probe
         has, and all of them are made: to stop at the first interval without doubt is to be wrong
-        more often than it says.
+        more often than it says. Latencies count ``times`` as long as they were.
 
         Without an SLO, whether the verdict calls it stable.
         """
         scenario, most = self._asked(axis, load, replicas, most, stretch, length)
-        first, key = self._numbers(fresh), (load, replicas, stretch, length, fresh)
+        first, key = self._numbers(fresh), (load, replicas, scenario.run.requests)
         of_the_slo = bool(self.objectives) and self.objectives == tuple(slo_objectives(scenario))
         cut = scenario.run.horizon is not None and of_the_slo
+        objectives = [objective.stretched(1 / times) for objective in self.objectives]
         played: list[ProbeRun] = []
         decided = False
         while True:
@@ -207,12 +209,12 @@ class Prober:
             enough = most if fresh else self._enough(played[0]) if played else self._least
             likely = enough if decided else max(enough, done + self._player.side_by_side)
             for number in range(done, min(most, likely)):
-                self._player.ahead((*key, number), scenario, first + number)
-            played.append(self._player.take((*key, done), scenario, first + done))
+                self._player.ahead((*key, first + number), scenario, first + number)
+            played.append(self._player.take((*key, first + done), scenario, first + done))
             cut = cut and played[-1].only_cut
             attained = tuple(
-                pooled(objective, [one.seen[index] for one in played])
-                for index, objective in enumerate(self.objectives)
+                pooled(objective, [one.judged[index].seen(objective) for one in played])
+                for index, objective in enumerate(objectives)
             )
             decided = not fresh and all(each.sure for each in attained)
             if len(played) >= most or (decided and len(played) >= self._enough(played[0])):
@@ -235,7 +237,7 @@ class Prober:
         scenario, most = self._asked(axis, load, replicas, most, stretch, length)
         first = self._numbers(fresh)
         for number in range(most if fresh else min(most, max(self._least, FEWEST))):
-            key = (load, replicas, stretch, length, fresh, number)
+            key = (load, replicas, scenario.run.requests, first + number)
             self._player.ahead(key, scenario, first + number)
 
     @contextmanager
