@@ -149,7 +149,7 @@ def _fleet(
     finder: Finder, target: float, rate: float, spare: int, least: int, guess: int, most: int
 ) -> int | None:
     """The smallest fleet from ``least`` to ``most`` replicas that holds ``target``, and without
-    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by single
+    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by a few
     usual runs, whose strain leads there soon; then next to what these say by those that decide."""
 
     def strain(replicas: int, judge: Judge) -> float:
@@ -158,8 +158,13 @@ def _fleet(
         asked = [(target, replicas), (rate, replicas - spare)][: 2 if spare else 1]
         return max(judge(finder, *each).strain for each in asked)
 
-    near = smallest(lambda replicas: strain(replicas, quick), least, guess, most) or most
+    near = smallest(lambda replicas: strain(replicas, _few), least, guess, most) or most
     return next_to(lambda replicas: strain(replicas, lasting) <= 0, least, near, most)
+
+
+def _few(finder: Finder, load: float, replicas: int) -> Probe:
+    """What a few usual runs make of a load, whatever doubt they leave."""
+    return finder.probe(load, replicas, most=SEVERAL)
 
 
 def next_to(holds: Callable[[int], bool], least: int, near: int, most: int) -> int | None:
