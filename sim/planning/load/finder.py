@@ -19,7 +19,6 @@ from sim.planning.load.loads import (
 )
 from sim.planning.load.probe import (
     MOST,
-    SEVERAL,
     Probe,
     Prober,
 )
@@ -181,7 +180,7 @@ class Finder:
         )  # type: ignore[return-value]
 
     def found(
-        self, replicas: int, tolerance: float, *, few: int = SEVERAL, most: int = MOST, **how: Any
+        self, replicas: int, tolerance: float, *, few: int, most: int, **how: Any
     ) -> tuple[Probe | None, Probe | None]:
         """As ``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
         these leave the two loads the same, further runs are made of no other ones. ``how`` are

@@ -88,7 +88,7 @@ class Settled:
 
 def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -> Settled:
     """The highest load in runs that longer ones do not contradict, as far as the budget goes."""
-    best, fails = finder.found(replicas, tolerance, tell=tell)
+    best, fails = finder.find(replicas, tolerance, tell=tell)
     first, longer_ask_the_same = best, lasts(finder)
     if best is None or not longer_ask_the_same:
         return Settled(best, fails, first, lasts=longer_ask_the_same)
