@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
+from reports.frame.page import coded
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.metrics.objectives import look, slo_objectives
@@ -80,7 +81,7 @@ def test_a_fleet_says_what_shorter_runs_hold() -> None:
     assert "holds up to" not in shown
     for text in found["run_lengths"]["text"]:
         assert text in shown
-        assert text in render_plan(found)
+        assert coded(text) in render_plan(found)
 
 
 def test_the_answer_does_not_depend_on_the_number_of_processes() -> None:
