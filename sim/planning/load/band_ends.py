@@ -60,7 +60,7 @@ class Ends:
         return low, high
 
 
-class Known(NamedTuple):
+class PlayedLoad(NamedTuple):
     """A load that was played, and how: runs of ``length`` requests, None for those ``stretch``
     times as long as usual."""
 
@@ -90,7 +90,7 @@ def only_iterations_take_time(axis: LoadAxis) -> bool:
 
 
 def read_off(
-    finder: Finder, replicas: int, factor: float, known: Sequence[Known], near: float
+    finder: Finder, replicas: int, factor: float, known: Sequence[PlayedLoad], near: float
 ) -> float | None:
     """The highest load with all times multiplied by ``factor``, from runs at the predicted times;
     None where they do not say. Loads are tried until one lies within half of ``near`` of it."""

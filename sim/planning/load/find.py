@@ -16,7 +16,7 @@ from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.load.advance import Advance, Progress
 from sim.planning.load.band_ends import (
     Ends,
-    Known,
+    PlayedLoad,
     looked_for,
     only_iterations_take_time,
     read_off,
@@ -149,8 +149,8 @@ def _found(
     added = [finder.of_length(load, replicas, length, most) for load, most in points]
     curve = sorted([*finder.probes(replicas, stretch), *added], key=_load)
     alike = [each for each in curve if length in (None, each.requests // each.runs)]
-    known = [Known(probe, stretch, None) for probe in tried]
-    known += [Known(probe, 1, length) for probe in added]
+    known = [PlayedLoad(probe, stretch, None) for probe in tried]
+    known += [PlayedLoad(probe, 1, length) for probe in added]
     ends = None
     if best.error and begun:
         faster, slower = map(result_of, begun)
@@ -201,7 +201,7 @@ def _end(
 
 
 def _read_or_searched(
-    finder: Finder, replicas: int, known: Sequence[Known], search: _Search
+    finder: Finder, replicas: int, known: Sequence[PlayedLoad], search: _Search
 ) -> float | None:
     """The same, from ``known`` runs where these say it."""
     _, _, factor, _, near, _ = search
