@@ -73,6 +73,11 @@ class Sampled(Steady):
         return bool(self.courses.speculation.by_batch)
 
     @property
+    def drafts_ahead(self) -> bool:  # type: ignore[override]
+        """Whether drafts are planned before those of the iteration in flight are checked."""
+        return self.courses.ahead
+
+    @property
     def asks(self) -> int:  # type: ignore[override]
         """Tokens of an iteration's budget that each member takes."""
         return self.courses.speculation.slots_of(self.courses.drafts)

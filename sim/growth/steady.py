@@ -116,6 +116,9 @@ class Steady:
     drafts_by_batch: bool = False
     """Whether the number of drafts that are checked follows the size of the batch."""
 
+    drafts_ahead: bool = False
+    """Whether drafts are planned before those of the iteration in flight are checked."""
+
     run: Callable[[float, int, int, Line], SteadyRun] = SteadyRun
     """The iterations from a start on, over that many sequences (padded slots included) that hold so
     many tokens in sum, their times on a line."""

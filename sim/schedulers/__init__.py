@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sim.errors import UsageError
-from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
@@ -112,7 +111,7 @@ def make_scheduler(
     else:
         batch = decoding()
         chosen = DraftsByBatch if batch.drafts_by_batch else ROLES.get(role, policy)
-        if isinstance(batch, Sampled) and batch.courses.ahead:
+        if batch.drafts_ahead:
             chosen = AsyncDraftedPrefill
         scheduler = chosen(limits, kv)
         scheduler.decoding = batch

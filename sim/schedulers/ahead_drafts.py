@@ -12,15 +12,17 @@ A request that has ended since is in the batch for the plan, and may be preempte
 from __future__ import annotations
 
 from collections.abc import Reversible
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from sim.growth.sampled import Sampled
 from sim.memory import Allocator
-from sim.memory.drafted import DraftedAllocator
 from sim.request import Request
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Chunk, Limits, Plan
 from sim.schedulers.continuous import IterationLevel
+
+if TYPE_CHECKING:
+    from sim.growth.sampled import Sampled
+    from sim.memory.drafted import DraftedAllocator
 
 
 class AsyncDraftedPrefill(AsyncChunkedPrefill):
@@ -34,7 +36,7 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         self._short = False  # requests were preempted for those
 
     def _next(self, now: float) -> Plan | None:
-        batch = cast(Sampled, self.decoding)
+        batch = cast("Sampled", self.decoding)
         if not batch.unforeseen:
             return super()._next(now)
         again = self._again = dict(batch.unforeseen)
@@ -54,7 +56,7 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
 
     def _make_room_again(self) -> None:
         """Memory for those who are computed once more."""
-        kv = cast(DraftedAllocator, self.kv)
+        kv = cast("DraftedAllocator", self.kv)
         for request in [each for each in self._running if each in self._again]:
             while request in self._again and not kv.hold_unforeseen(request, self._again[request]):
                 self._preempt(self.waiting.victim(self._preemptible()))
