@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from reports.frame.run_directory import SavedRun
+from reports.pages.run.slo import page_text
 
 KV_TOKENS = 120_000
 SCENARIO_YAML = "version: 1\nname: chat\nmodel: llama-3.1-8b\nfleet:\n- gpu: h100-sxm\n"
@@ -35,6 +36,11 @@ class Traffic(NamedTuple):
     prompt: np.ndarray
     output: np.ndarray
     replica: np.ndarray
+
+
+def on_page(text: str) -> str:
+    """A sentence as a page has it, with single blanks."""
+    return " ".join(page_text(text.replace("`", "")).split())
 
 
 def make_run(

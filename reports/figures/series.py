@@ -104,7 +104,13 @@ def limits(rows: Sequence[Row], latency: str, at: float) -> list[float]:
 
 
 def written(value: object) -> str:
-    """A value of a setting, short."""
+    """A value of a setting, short, as ``--set`` takes it.
+
+    >>> written(0.5), written(None), written(True), written("h100-sxm")
+    ('0.5', 'null', 'true', 'h100-sxm')
+    """
     if isinstance(value, float):
         return f"{value:g}"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     return str(value)

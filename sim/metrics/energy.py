@@ -189,6 +189,14 @@ def pool_energy(part: PoolRun) -> PoolEnergy:
     )
 
 
+def _gpus_held(run: RunRecord) -> float:
+    """GPUs that were held, on average."""
+    if all(part.held is None for part in run.parts):
+        return run.gpus
+    layouts = [(part.span, part.pool.deployment.layout) for part in run.parts]
+    return sum(span * each.gpus / each.batches for span, each in layouts) / run.duration
+
+
 def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     """The energy of a run for the summary; None where nothing was served."""
     if not outputs or run.duration <= 0:
@@ -204,7 +212,7 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
         "joules_per_request": joules / int(run.completed.sum()),
         "kwh": kwh,
         "idle_share": idle / joules,
-        "mean_watts_per_gpu": joules / run.duration / run.gpus,
+        "mean_watts_per_gpu": joules / run.duration / _gpus_held(run),
         "peak_watts_per_gpu": max(each.most for each in pools),
         "co2e_grams": None if grid is None else kwh * grid,
         "usd": None if price is None else kwh * price,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.schedulers.continuous import IterationLevel
+from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
+from sim.schedulers.offloading import OffloadedPrefill
+from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.rules import VllmRule
 
 if TYPE_CHECKING:
@@ -43,6 +45,20 @@ def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | 
     return (
         f"{deployment.engine.title} on this GPU would choose {theirs}; infersim simulates {ours}. "
         f"Set {keys} to what your server has."
+    )
+
+
+def other_rule_note(pool: PreparedPool) -> str | None:
+    """A note on an engine whose own rule of batching is not modelled with what is asked for, so
+    that vLLM's stands in for it. None where a rule is given, or the engine's own is simulated."""
+    engine, knobs = pool.deployment.engine, pool.settings.scheduler
+    if knobs.policy is not None or engine.policy in ("", knobs.rule):
+        return None
+    if pool.policy not in (ChunkedPrefill, RankedPrefill, OffloadedPrefill):
+        return None
+    return (
+        f"{engine.title} batches by `policy: {engine.policy}`, which is not modelled with these "
+        "settings; this run follows vLLM's rule."
     )
 
 

@@ -23,7 +23,7 @@ from sim.metrics.by_pool import by_pool
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.energy import energy
-from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note
+from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
 from sim.metrics.failures import failures
 from sim.metrics.gaps import Gaps
 from sim.metrics.handover import handover
@@ -349,6 +349,7 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
         *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
+        *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),
         f"Latency statistics leave out the first {skipped:,} requests (warm-up)."

@@ -71,8 +71,8 @@ class Pool(LimitedSection):
     weight: Positive = Field(
         default=1.0,
         description="Share of the traffic that each replica is to get, relative to those of other "
-        "pools: twice the weight, twice the requests. For routers that go by unfinished requests, "
-        "by turns or by chance.",
+        "pools. Routers by turns or by chance send twice the requests to twice the weight; those "
+        "that go by unfinished requests let it have twice as many of them.",
     )
     tensor_parallel: Count = Field(
         default=1, description="GPUs that share each layer; vLLM's default."

@@ -96,7 +96,7 @@ def check_plans(result: Result) -> None:
     assert (plans.iterations >= 1).all()
     sequences = plans.decode_seqs + plans.prefill_seqs
     # drafts planned ahead may be computed for requests that have ended
-    assert (result.record.plans["computed"] + plans.prefill_seqs > 0).all()
+    assert ((sequences > 0) | (result.record.plans["computed"] > 0)).all()
     assert (sequences <= plans.running).all()
     assert (plans.kv_used_tokens <= plans.kv_reserved_tokens).all()
     for pool in result.record.pools:

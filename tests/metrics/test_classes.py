@@ -282,7 +282,10 @@ def test_edf_without_deadlines_is_refused_at_the_order(tmp_path: Path) -> None:
     [
         ([], "the list is empty; without classes write null"),
         (5, "expected a list such as `classes: "),
-        ([5], "workload.classes.0: expected a mapping with the keys name, share, priority, deadl"),
+        (
+            [5],
+            "workload.classes.0: expected a mapping with the keys name, share, model, priority",
+        ),
         (SOON, "expected a list such as `classes: "),
         ([{"name": "a"}, {"name": "b", "priority": 1}], "the classes have no shares; only a trace"),
     ],

@@ -12,6 +12,7 @@ import pytest
 
 import sim
 from reports.pages.run.failures import facts
+from reports.pages.run.slo import page_text
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
 from sim.results.result import Result
@@ -116,7 +117,13 @@ def test_a_page_and_a_terminal_say_what_failures_cost(tmp_path: Path) -> None:
     assert " ".join(found["text"].split()[:4]) in " ".join(str(result).split())
     saved = result.save(tmp_path / "run", report=True)
     page = (saved / "report.html").read_text(encoding="utf-8")
-    for words in ('id="failures"', "Lost work", "Outages", "not in this run", found["text"]):
+    for words in (
+        'id="failures"',
+        "Lost work",
+        "Outages",
+        "not in this run",
+        page_text(found["text"]),
+    ):
         assert (words if "=" in words else escape(words)) in page
     attempts = pd.read_parquet(saved / "attempts.parquet")
     told = attempts["outcome"].value_counts()

@@ -47,6 +47,7 @@ from sim.terminal.plan import plan_view
 from sim.terminal.sensitivity import sensitivity_view
 from sim.terminal.sweep import sweep_view
 from tests.planning_fixtures import small
+from tests.report_fixtures import on_page
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -115,12 +116,12 @@ def test_a_sweep_and_a_comparison_say_how_sure_their_metrics_are() -> None:
     widest = max(bands, key=lambda band: band["throughput"])["text"]
     told = f"How sure, where the band is widest: {widest}"
     assert told in shown(sweep_view(points))
-    assert told in words(render_sweep(points))
+    assert on_page(told) in words(render_sweep(points))
     (sure,) = [note for note in variants["notes"] if note.startswith("How sure, where the band")]
     l4 = simulate(asked.override({"fleet.0.gpu": "l4"})).summary["infersim"]["error_band"]
     assert sure.endswith(l4["text"])
     assert sure in shown(compare_view(variants))
-    assert sure in words(render_compare(variants))
+    assert on_page(sure) in words(render_compare(variants))
 
 
 def test_a_sensitivity_is_judged_and_sure_as_run_is() -> None:
@@ -135,7 +136,7 @@ def test_a_sensitivity_is_judged_and_sure_as_run_is() -> None:
     assert any(line.startswith("?: too close to call, the error band") for line in lines)
     for line in lines:
         assert line in shown(sensitivity_view(told))
-        assert line in words(render_sensitivity(told))
+        assert on_page(line) in words(render_sensitivity(told))
 
 
 def test_the_mark_is_explained_where_it_is_shown_and_nowhere_else() -> None:
@@ -202,7 +203,7 @@ def test_an_ablation_of_an_overload_and_of_a_part_of_a_day_says_so() -> None:
     sure = simulate(CUT).summary["infersim"]["error_band"]["text"]
     for line in (simulate(CUT).summary["infersim"]["notes"][0], f"How sure: {sure}"):
         assert line in shown(ablate_view(day))
-        assert line in words(render_ablation(day))
+        assert on_page(line) in words(render_ablation(day))
 
 
 def test_variants_whose_runs_are_too_short_are_not_said_to_keep_up() -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from reports.figures import find_attainment, find_curve
 from reports.pages.planning.find import render as render_find
+from reports.pages.run.slo import page_text
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
@@ -383,7 +384,7 @@ def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
     assert printed == {**saved, "directory": str(out), "page": str(out / "report.html")}
     page = (out / "report.html").read_text("utf-8")
     for sentence in saved["sentences"][1:3]:
-        assert sentence in page
+        assert page_text(sentence) in page
     again = CliRunner().invoke(app, ["find", str(path), "-o", str(out)])
     assert again.exit_code == 2
     assert "not empty" in again.stderr

@@ -377,7 +377,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "Report: it/report.html" in done.stdout
     page = (tmp_path / "it/report.html").read_text()
     assert 'id="spec-knee-ttft"' in page
-    assert "num_gpu_blocks=1" in page
+    assert "5 requests/s, num_gpu_blocks 1" in page
 
 
 def test_values_are_shown_as_they_are(tmp_path: Path) -> None:

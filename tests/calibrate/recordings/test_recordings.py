@@ -481,7 +481,7 @@ def panels(page: str) -> list[str]:
 def test_ticks_are_not_drawn_as_iterations(tmp_path: Path) -> None:
     command(log(tmp_path), "--from", "log", "-o", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text()
-    assert panels(page) == ["requests/s", "requests", "share of KV cache", "tokens/s"]
+    assert panels(page) == ["requests/s", "requests", "KV cache", "tokens/s"]
     assert "KV blocks in use" in page  # how full they are is not in the record
     assert "KV used" not in re.findall(r'id="spec-timeline">(.*?)</script>', page, re.DOTALL)[0]
     assert "Not in this record" in page
@@ -500,7 +500,7 @@ def test_memory_that_was_not_recorded_is_not_zero(tmp_path: Path) -> None:
                                     str(tmp_path / "page.html")])  # fmt: skip
     levels = {row["name"]: row for row in json.loads(done.output)["composition"]["levels"]}
     assert levels["KV reserved, peak"]["observed"] is None
-    assert "share of KV cache" not in (tmp_path / "page.html").read_text()
+    assert '"KV cache"' not in (tmp_path / "page.html").read_text()
 
 
 def test_the_page_has_the_day_of_the_record(tmp_path: Path) -> None:
