@@ -18,6 +18,7 @@ from sim.metrics.energy import _Even
 from sim.results.result import Result
 from sim.specs.deployment import Deployment
 from sim.specs.power import SHARES, draw_by_shares
+from tests.planning_fixtures import small
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -215,3 +216,17 @@ def test_the_cost_model_need_not_know_who_asks() -> None:
     other = replace(d, gpu=replace(d.gpu, draw=draw_by_shares(300, 3e12, 1e15)))
     batch = Batch(8, 9000)
     assert CostModel(d).seconds(batch) == CostModel(other).seconds(batch)
+
+
+def test_the_mean_power_of_a_scaled_fleet_is_that_of_the_gpus_held() -> None:
+    scaled = small(
+        fleet__0__replicas={"min": 1, "max": 3, "start": 1},
+        workload__arrivals__rate=20,
+        run__requests=400,
+    )
+    result = sim.simulate(scaled)
+    found = result.summary["infersim"]["energy"]
+    (part,) = result.record.parts
+    assert part.held is not None
+    assert part.held < 3 * result.record.duration
+    assert found["mean_watts_per_gpu"] == pytest.approx(found["kwh"] * 3.6e6 / part.held)

@@ -16,7 +16,8 @@ from sim import catalog
 from sim.cli import app
 from sim.errors import UsageError
 from sim.metrics.engine_defaults import idle_cascade_note
-from sim.simulation import prepare
+from sim.simulation import prepare, simulate
+from tests.planning_fixtures import small
 
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -162,3 +163,21 @@ def test_an_engine_that_could_read_a_prefix_once_says_why_it_does_not(
     note = idle_cascade_note(prepare(scenario).only)
     assert (note is None) == (words is None)
     assert (words or "") in (note or "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "cache", "stands_in"),
+    [
+        ("sglang", {}, False),
+        ("sglang", {"enable_prefix_caching": True, "host_memory": "20GiB"}, True),
+        ("tensorrt-llm", {}, False),
+        ("tensorrt-llm", {"enable_prefix_caching": True}, True),
+        ("vllm", {"enable_prefix_caching": True}, False),
+    ],
+)
+def test_a_run_says_when_vllms_rule_stands_in_for_an_engines_own(
+    engine: str, cache: dict[str, Any], stands_in: bool
+) -> None:
+    result = simulate(small(engine=engine, kv_cache=cache, run__requests=20))
+    notes = result.summary["infersim"]["notes"]
+    assert any("this run follows vLLM's rule" in note for note in notes) == stands_in

@@ -496,11 +496,17 @@ def test_memory_that_was_not_recorded_is_not_zero(tmp_path: Path) -> None:
     assert panels((tmp_path / "run" / "report.html").read_text()) == [
         *("requests/s", "requests", "tokens/s"),
     ]
-    done = CliRunner().invoke(app, ["validate-run", str(tmp_path / "run"), "--json", "-o",
-                                    str(tmp_path / "page.html")])  # fmt: skip
-    levels = {row["name"]: row for row in json.loads(done.output)["composition"]["levels"]}
-    assert levels["KV reserved, peak"]["observed"] is None
-    assert '"KV cache"' not in (tmp_path / "page.html").read_text()
+    (tmp_path / "other").mkdir()
+    command(log(tmp_path / "other"), "--from", "log", "-o", tmp_path / "recorded")
+    observed, drawn = {}, {}
+    for name in ("run", "recorded"):
+        page = tmp_path / f"{name}.html"
+        words = ["validate-run", str(tmp_path / name), "--json", "-o", str(page)]
+        found = json.loads(CliRunner().invoke(app, words).output)["composition"]["levels"]
+        observed[name] = {row["name"]: row["observed"] for row in found}["KV reserved, peak"]
+        drawn[name] = '"KV cache"' in page.read_text()
+    assert observed["run"] is None
+    assert drawn == {"run": False, "recorded": True}
 
 
 def test_the_page_has_the_day_of_the_record(tmp_path: Path) -> None:
