@@ -6,14 +6,14 @@ another order of batches. Seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from calibrate.validation.iterations import Floats, ObservedIterations
 from sim.cost import CostModel, Deployment
-from sim.iteration import Batch, Part
+from sim.cost.recorded import remade
+from sim.iteration import Batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +40,8 @@ class Expected:
 def expect(iterations: ObservedIterations, deployment: Deployment) -> Expected:
     """The predicted times of ``iterations`` in ``deployment``."""
     cost = CostModel(deployment)
-    bare = CostModel(without_host(deployment))
-    batches = list(_batches(iterations, len(deployment.model.windows)))
+    bare = CostModel(replace(deployment, engine=deployment.engine.without_host()))
+    batches = _batches(iterations, len(deployment.model.windows))
     columns = cost.columns(batches)
     growth, decode = np.zeros(len(batches)), np.zeros(len(batches))
     for ran in cost.operators(columns):
@@ -62,31 +62,16 @@ def expect(iterations: ObservedIterations, deployment: Deployment) -> Expected:
     )
 
 
-def without_host(deployment: Deployment) -> Deployment:
-    """``deployment`` under an engine whose host needs no time between passes; kernel launches stay,
-    since they belong to the pass."""
-    idle = replace(
-        deployment.engine,
-        per_iteration=0.0,
-        per_sequence=0.0,
-        per_new_request=0.0,
-        per_streamed_token=0.0,
-        overlapped=False,
-    )
-    return replace(deployment, engine=idle)
-
-
-def _batches(iterations: ObservedIterations, windows: int) -> Iterator[Batch]:
+def _batches(iterations: ObservedIterations, windows: int) -> list[Batch]:
     """What is seen through that many ``windows`` is as it was observed, if it is known."""
     columns = (iterations.sequences, iterations.context, iterations.admitted)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    known = zip(iterations.prefills, iterations.seen, strict=True)
-    for (sequences, context, admitted), (prefills, seen) in zip(rows, known, strict=True):
-        parts = [Part(part.tokens, part.before) for part in prefills]
-        yield Batch(sequences, context, parts, admitted, seen if len(seen) == windows else ())
+    sequences, context, admitted = (column.tolist() for column in columns)
+    prompts = [[part[1:] for part in parts] for parts in iterations.prefills]
+    seen = [each if len(each) == windows else () for each in iterations.seen]
+    return remade(sequences, context, prompts, admitted, seen)
 
 
 def _one_token(cost: CostModel) -> float:
     """Seconds of a pass of one token that depend on the tokens in it."""
-    alone = cost.operators(cost.columns([Batch(1, 0)]))
+    alone = cost.operators(cost.columns(remade([1], [0], [()], [0], [()])))
     return sum(float(ran.each(ran.operator.seconds)[0]) for ran in alone if ran.by == "tokens")

@@ -22,7 +22,7 @@ from scipy.optimize import lsq_linear
 from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.engine.run import run
-from calibrate.verify.iterations import batch_of
+from calibrate.verify.iterations import predictions
 from calibrate.verify.traffic import TrafficSetting, VerifyTrace, scenario
 from sim import catalog
 from sim.catalog.profile_file import to_yaml
@@ -146,13 +146,13 @@ def _burst(
         one, device, sampling="random", clock=setting.clock(), progress=lambda done, total: heed()
     )
     kinds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-    for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
-        batch = batch_of(iteration, row)
-        outputs = batch.sequences + len(batch.parts)
+    plans = observed.record.plans[["computed", "prefill_seqs", "admitted"]].tolist()
+    found = zip(observed.iterations, plans, predictions(observed, cost), strict=True)
+    for iteration, (decoding, prompts, new), predicted in found:
         took = iteration.end - iteration.start
-        kinds[outputs, batch.admitted].append((took, cost.seconds(batch)))
-    for (outputs, new), found in kinds.items():
-        took, predicted = (median(column) for column in zip(*found, strict=True))
+        kinds[decoding + prompts, new].append((took, predicted))
+    for (outputs, new), times in kinds.items():
+        took, predicted = (median(column) for column in zip(*times, strict=True))
         yield HostSample(layers, outputs, new, took, predicted)
 
 

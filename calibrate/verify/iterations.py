@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.engine.log import Iteration
 from calibrate.engine.observed import Observed
-from sim.iteration import Batch, Part
+from sim.cost import CostModel
+from sim.cost.recorded import seconds_of
 from sim.scenario import Scenario
 from sim.simulation import prepare
 
@@ -27,10 +27,9 @@ def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
     errors: dict[str, list[float]] = {"decode": [], "prefill": []}
     took = {"decode": 0.0, "prefill": 0.0}
     predicted = {"decode": 0.0, "prefill": 0.0}
-    for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
+    for iteration, expected in zip(observed.iterations, predictions(observed, cost), strict=True):
         kind = "prefill" if iteration.prefills else "decode"
         seconds = iteration.end - iteration.start
-        expected = cost.seconds(batch_of(iteration, row))
         errors[kind].append(expected / seconds - 1)
         took[kind] += seconds
         predicted[kind] += expected
@@ -47,11 +46,11 @@ def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def batch_of(iteration: Iteration, row: np.void) -> Batch:
-    """What ``iteration`` computed, which was recorded as ``row``."""
-    parts = [Part(tokens, before) for _, before, tokens in iteration.prefills]
-    sizes = int(row["computed"]), int(row["context"])
-    return Batch(*sizes, parts, int(row["admitted"]), iteration.seen)
+def predictions(observed: Observed, cost: CostModel) -> list[float]:
+    """What ``cost`` predicts for each iteration of a run."""
+    plans = observed.record.plans
+    prompts = [[part[1:] for part in iteration.prefills] for iteration in observed.iterations]
+    return seconds_of(cost, plans, np.arange(len(plans)), prompts, plans["admitted"].tolist())
 
 
 def _summary(errors: Sequence[float]) -> dict[str, float]:

@@ -61,13 +61,7 @@ class PipelinedTimes(IterationTimes):
         its layers have."""
         if not self._stages:
             d = self.deployment
-            engine = replace(
-                self._engine,
-                per_iteration=0.0,
-                per_sequence=0.0,
-                per_new_request=0.0,
-                per_streamed_token=0.0,
-            )
+            engine = self._engine.without_host()
             for stage in d.stages():
                 windows = tuple(d.model.windows.index(each) for each in stage.model.windows)
                 self._stages.append((type(self)(replace(stage, engine=engine)), windows))

@@ -28,13 +28,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import CHECKED, DRAFTED, READ_ONCE, seen_before
-from sim.iteration import Batch, Part, Timer
+from sim.cost.recorded import seconds_of
+from sim.iteration import Timer
 from sim.loop.recorder import COMPLETED
 from sim.metrics.blocks import OBJECTS, blocks
 
@@ -189,33 +189,13 @@ def _own_prefill(
     shared = np.flatnonzero(plans["prefill_seqs"][at] > 1)
     for block in blocks(len(shared), OBJECTS):
         some = shared[block]
-        columns = (
-            *(plans[name][at[some]].tolist() for name in ("computed", "context")),
-            *(chunks[name][some].tolist() for name in ("tokens", "context")),
-            seen_before(plans, at[some]),
-            timers_of(timer, plans, at[some]),
-        )
-        alone = [
-            own.seconds(
-                Batch(sequences, context, (Part(tokens, before),), 0 if before else 1, seen)
-            )
-            for sequences, context, tokens, before, seen, own in zip(*columns, strict=True)
-        ]
+        mine = chunks[["context", "tokens"]][some].tolist()
+        admitted = [0 if before else 1 for before, _ in mine]
+        alone = seconds_of(timer, plans, at[some], [(chunk,) for chunk in mine], admitted)
         seconds[some] = np.minimum(seconds[some], alone)
     total = np.zeros(len(requests))
     np.add.at(total, chunks["request"], seconds)
     return total
-
-
-def timers_of(timer: Timer, plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[Timer]:
-    """What times each of some ``rows`` of ``plans``: with the drafts that it checked and made, or
-    with the tokens that it read once."""
-    if READ_ONCE in (plans.dtype.names or ()):
-        return [timer.sharing(prefix) for prefix in plans[READ_ONCE][rows].tolist()]
-    if CHECKED not in (plans.dtype.names or ()):
-        return [timer] * len(rows)
-    drafts = plans[[CHECKED, DRAFTED]][rows].tolist()
-    return [timer.drafting(checked, drafted) for checked, drafted in drafts]
 
 
 def _first_time(
@@ -264,11 +244,5 @@ def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
     mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
     for block in blocks(len(mixed), OBJECTS):
         some = mixed[block]
-        columns = (plans[name][some].tolist() for name in ("computed", "context"))
-        seen, timers = seen_before(plans, some), timers_of(timer, plans, some)
-        decodes = [
-            own.seconds(Batch(sequences, context, seen=tokens))
-            for sequences, context, tokens, own in zip(*columns, seen, timers, strict=True)
-        ]
-        extra[some] = np.maximum(extra[some] - decodes, 0.0)
+        extra[some] = np.maximum(extra[some] - seconds_of(timer, plans, some), 0.0)
     return extra

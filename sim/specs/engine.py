@@ -200,6 +200,18 @@ class EngineSpec:
             per_ring_gpu=self.per_ring_gpu * factor,
         )
 
+    def without_host(self) -> EngineSpec:
+        """The same engine if its host needed no time between passes; kernel launches stay, since
+        they belong to the pass."""
+        return replace(
+            self,
+            per_iteration=0.0,
+            per_sequence=0.0,
+            per_new_request=0.0,
+            per_streamed_token=0.0,
+            overlapped=False,
+        )
+
     def rereads(self, group: int) -> float:
         """Share of the further query heads' reads of the KV cache that go to memory, where
         ``group`` query heads share a KV head."""

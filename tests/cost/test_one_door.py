@@ -34,6 +34,22 @@ MAKERS = {
 """Who makes a ``Request``, of whichever kind."""
 
 
+OF_NO_RECORD = {
+    "sim.assembly",  # a prompt on a replica that is just up
+    "sim.loop.pipeline",  # a batch that begins now
+    "sim.metrics.full_batch",
+    "sim.metrics.speculation",
+    "sim.planning.analysis",
+    "sim.planning.claims.check",
+    "sim.planning.load.saturation",
+    "sim.selftest.exact",
+}
+"""Who makes a ``Batch`` outside the cost model: one that nobody recorded."""
+
+SEQUENCES = {"computed", "decode_seqs"}
+"""Columns of records that hold a batch's sequences, without which it cannot be made again."""
+
+
 Use = tuple[str, type[ast.AST], str]
 """A module, how it uses a word (attribute, call, subscript), and the word."""
 
@@ -95,6 +111,13 @@ def test_recorded_plans_become_batches_in_one_place() -> None:
     assert not found_in(ast.Subscript, RECORDED)
 
 
+def test_a_recorded_pass_becomes_a_batch_in_one_place() -> None:
+    """All that was recorded goes through ``sim.cost.recorded``."""
+    makers = found_in(ast.Call, {"Batch"})
+    assert makers == OF_NO_RECORD
+    assert not makers & found_in(ast.Subscript, SEQUENCES)
+
+
 def test_no_request_is_made_up_to_time_a_prompt() -> None:
     assert found_in(ast.Call, {"Request"}) == MAKERS
 
@@ -106,6 +129,7 @@ def test_the_search_finds_what_it_is_for(tmp_path: Path) -> None:
         "seconds = cost.by_size.per_token(8)[0].seconds\n"
         "whole = cost.iteration(0, 0, [Chunk(Request(0, 0.0, 8, 1), 8, 0)], 1)[0]\n"
         "pairs = plans['pairs'].sum()\n"
+        "again = cost.seconds(Batch(plans['computed'][0], plans['context'][0]))\n"
     )
     bad = list(uses("bad", path))
     for kind, words in (
@@ -113,5 +137,7 @@ def test_the_search_finds_what_it_is_for(tmp_path: Path) -> None:
         (ast.Call, {"iteration"}),
         (ast.Subscript, RECORDED),
         (ast.Call, {"Request"}),
+        (ast.Call, {"Batch"}),
+        (ast.Subscript, SEQUENCES),
     ):
         assert found_in(kind, words, bad) == {"bad"}
