@@ -14,7 +14,11 @@ from sim.simulation import play, prepare
 from sim.workload import build
 from tests.places import ROOT
 
-DRAFTS: dict[str, Any] = {"method": "eagle", "num_tokens": 3, "acceptance": {"rates": [0.8, 0.6, 0.4]}}
+DRAFTS: dict[str, Any] = {
+    "method": "eagle",
+    "num_tokens": 3,
+    "acceptance": {"rates": [0.8, 0.6, 0.4]},
+}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +27,9 @@ DRAFTS: dict[str, Any] = {"method": "eagle", "num_tokens": 3, "acceptance": {"ra
     ids=["plain", "windows", "drafts"],
 )
 def test_each_recorded_pass_is_timed_as_it_was(changes: dict[str, Any]) -> None:
-    scenario = load_scenario(ROOT / "scenarios" / "chat.yaml").override({"run.requests": 60, **changes})
+    scenario = load_scenario(ROOT / "scenarios" / "chat.yaml").override(
+        {"run.requests": 60, **changes}
+    )
     run = play(prepare(scenario), build(scenario, scenario.seed), leap=True, stop=Stop())
     (part,) = run.parts
     plans = part.plans
