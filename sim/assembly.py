@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 
-from sim.errors import UsageError
 from sim.iteration import Batch, Part
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.autoscaler import Autoscaler, ScaledPool
-from sim.loop.clients import PATIENT, ClientPipeline, ClientRank, ClientReplica, Clients
+from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
+from sim.loop.clients import PATIENT, Clients
 from sim.loop.fleet import Endpoint, Engine, Fleet
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep, Rank
@@ -110,26 +110,21 @@ def make_autoscaler(
     if all(each.scales is None for each in settings):
         return None
     asked = setup.scenario.autoscaling or Autoscaling()
-    engines = iter(fleet.replicas)
-    pools = []
+    pools: list[ScaledPool] = []
     for pool in setup.pools:
-        own, scales = [next(engines) for _ in range(pool.replicas)], pool.settings.scales
+        first = pools[-1].places.stop if pools else 0
+        own, scales = range(first, first + pool.replicas), pool.settings.scales
         if scales is None:
             pools.append(ScaledPool(own, None, pool.replicas, 0.0))
             continue
         start, activation = cold_start_of(pool, asked), None
         if not scales.min:
-            if fleet.clients is not None:
-                raise UsageError(
-                    "fleet.replicas.min: 0: clients that go away, steering and live sessions are "
-                    "not modelled where no replica may serve; give min: 1"
-                )
             fleet.holds = True
             if asked.policy == "keda":
                 activation = Activation(asked.polling, asked.cooldown)
         rule = make_rule(asked, scales)
         pools.append(ScaledPool(own, rule, scales.first, start, activation))
-    return Autoscaler(
+    scaler = Autoscaler(
         env,
         fleet,
         pools,
@@ -139,6 +134,9 @@ def make_autoscaler(
         delay=asked.delay,
         total=total,
     )
+    if fleet.clients is not None:
+        fleet.clients.scaler = scaler
+    return scaler
 
 
 def make_clients(
@@ -154,31 +152,20 @@ def make_clients(
     )
 
 
-def make_steerer(
-    env: simpy.Environment,
-    setup: Setup,
-    fleet: Fleet,
-    clients: Clients,
-    scaler: Autoscaler | None,
-) -> Steerer:
+def make_steerer(env: simpy.Environment, setup: Setup, fleet: Fleet, clients: Clients) -> Steerer:
     """What steers the replicas of ``fleet`` as the scenario says, and as operators do meanwhile."""
     steering, autoscaling = setup.scenario.steering, setup.scenario.autoscaling or Autoscaling()
     replicas: list[SteeredReplica] = []
     first: dict[str | None, int] = {None: 0}  # the only pool need not be named
-    for number, pool in enumerate(setup.pools):
+    for pool in setup.pools:
         first[pool.settings.name] = len(replicas)
         takes = None if steering is None else steering.cold_start
         start = cold_start_of(pool, autoscaling) if takes is None else takes
         keeps = pool.settings.role != "both" or pool.deployment.layout.pipeline > 1
         numbers = pool.deployment.layout.batches
-        scaled = None
-        if scaler is not None and pool.settings.scales is not None:
-            scaled = scaler.pools[number]
-        replicas += [
-            SteeredReplica(start, keeps, numbers, None if scaled is None else (scaled, at))
-            for at in range(pool.replicas)
-        ]
-    found = Steerer(env, fleet, clients, scaler, replicas)
+        scaled = pool.settings.scales is not None
+        replicas += [SteeredReplica(start, keeps, numbers, scaled)] * pool.replicas
+    found = Steerer(env, fleet, clients, replicas)
     for step in () if steering is None else steering.steps:
         found.add(Command(step.at, step.do, first[step.pool] + step.replica))
     return found

@@ -29,7 +29,7 @@ def rules_of(scenario: Scenario, pools: Sequence[PreparedPool]) -> Rules | None:
         timeout=inf if patience.client_timeout is None else patience.client_timeout,
         after_timeout=_retry(patience.on_timeout),
         after_loss=None if failures is None else _retry(failures.in_flight),
-        outages=() if failures is None else outages_of(pools, failures, scenario.seed),
+        outages=() if failures is None else outages_of(pools, failures, scenario),
     )
 
 
@@ -38,33 +38,44 @@ def _retry(rule: Cancel | Lose | Retrying) -> Retry | None:
 
 
 def outages_of(
-    pools: Sequence[PreparedPool], failures: Failures, seed: int
+    pools: Sequence[PreparedPool], failures: Failures, scenario: Scenario
 ) -> tuple[Iterator[Outage], ...]:
-    """Those of each replica of ``pools``, in order of time; without end where a law rules them."""
+    """Those of each replica of ``pools``, in order of time; without end where a law rules them.
+    Of a pool that is scaled they come whether the replica serves then or not."""
     found: list[Iterator[Outage]] = []
     for pool in pools:
         for place in range(pool.replicas):
             if failures.mtbf is not None:
-                repair = repair_of(pool, failures)
-                rng = stream(seed, f"failures/{pool.settings.name}/{place}")
-                found.append(drawn(rng, failures.mtbf, repair))
+                repair, scaled = (
+                    repair_of(pool, failures, scenario),
+                    pool.settings.scales is not None,
+                )
+                rng = stream(scenario.seed, f"failures/{pool.settings.name}/{place}")
+                found.append(drawn(rng, failures.mtbf, repair, always=scaled))
             else:
                 found.append(iter(_given(failures, pool, place, alone=len(pools) == 1)))
     return tuple(found)
 
 
-def repair_of(pool: PreparedPool, failures: Failures) -> float:
+def repair_of(pool: PreparedPool, failures: Failures, scenario: Scenario) -> float:
     """Seconds for which a replica of ``pool`` is gone that failed by the law."""
-    return cold_start_of(pool, Autoscaling()) if failures.repair is None else failures.repair
+    if failures.repair is not None:
+        return failures.repair
+    scaled = pool.settings.scales is not None and scenario.autoscaling
+    return cold_start_of(pool, scaled or Autoscaling())
 
 
-def drawn(rng: np.random.Generator, mtbf: float, repair: float) -> Iterator[Outage]:
-    """Endless outages of ``repair`` s each, with exponential times of ``mtbf`` s between them."""
+def drawn(
+    rng: np.random.Generator, mtbf: float, repair: float, *, always: bool = False
+) -> Iterator[Outage]:
+    """Endless outages of ``repair`` s each, with exponential times of ``mtbf`` s between them; or
+    ``always``, from the beginning of one to that of the next: where those that find a replica out
+    of service come to nothing, one that serves fails at the same rate, since the law forgets."""
     back = 0.0
     while True:
         since = back + rng.exponential(mtbf)
-        back = since + repair
-        yield Outage(since, back)
+        back = since if always else since + repair
+        yield Outage(since, since + repair)
 
 
 def _given(failures: Failures, pool: PreparedPool, place: int, *, alone: bool) -> list[Outage]:

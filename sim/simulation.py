@@ -30,9 +30,7 @@ from sim.assembly import (
 )
 from sim.errors import InfersimError, UsageError
 from sim.loop.attempt_rows import AttemptRows
-from sim.loop.clients import (
-    withdrawable,
-)
+from sim.loop.client_replicas import withdrawable
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, Fleet, Progress
 from sim.loop.pipeline import Pipeline
@@ -299,7 +297,7 @@ def _played(
     steerer = None
     if scenario.steering is not None:
         assert clients is not None
-        steerer = make_steerer(env, setup, fleet, clients, scaler)
+        steerer = make_steerer(env, setup, fleet, clients)
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
     if clients is not None and horizon == math.inf and not interrupted:

@@ -273,6 +273,17 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         },
     },
     # failures
+    "autoscaled-failing": {
+        "fleet.replicas": {"min": 1, "max": 3, "start": 2},
+        "autoscaling": {
+            "metric": "running",
+            "target": 2,
+            "interval": "20ms",
+            "cold_start": "10ms",
+            "stabilisation": "30ms",
+        },
+        "failures": {"mtbf": "60ms", "repair": "15ms", "in_flight": {"backoff": "10ms"}},
+    },
     "failing": {
         "fleet.replicas": 2,
         "failures": {"mtbf": "100ms", "repair": "20ms", "in_flight": {"backoff": "10ms"}},
@@ -517,8 +528,8 @@ ONE_PHASE = {
 """What is not modelled where pools prefill and decode apart, and why."""
 
 
-SCALED = ("autoscaled", "autoscaled-late", "autoscaled-to-none")
-FAILING = ("failing", "lost")
+SCALED = ("autoscaled", "autoscaled-late", "autoscaled-to-none", "autoscaled-failing")
+FAILING = ("failing", "lost", "autoscaled-failing")
 IMPATIENT = ("impatient", "insistent")
 UNFAILING: Mapping[str, str] = {
     **{name: f"not modelled for {name} batching" for name in ("static", "request")},
@@ -650,8 +661,6 @@ REFUSED: Mapping[tuple[str, str], str] = {
         "whose estimates count on requests",
     ),
     **dict.fromkeys(product(PHASES, IMPATIENT), "not modelled for pools of one phase"),
-    **dict.fromkeys(product(SCALED, IMPATIENT), "not modelled for pools that are scaled"),
-    ("autoscaled-to-none", "cancelled-trace"): "where no replica may serve",
     **dict.fromkeys(
         [
             *product(("least-kv", "data-parallel-score", "prefix-affinity"), ("lost", "steered")),

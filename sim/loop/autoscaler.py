@@ -3,9 +3,12 @@
 All replicas that a pool may have exist from the start, but only those that are ready get requests.
 One that is started is held, and paid for, from that moment, and ready after its cold start. One
 that is stopped gets no more requests, and is held until the first decision at which it has none
-left. Where there are none, requests wait at the gateway. Decisions come at a fixed interval, after
-everything else of that instant but scheduling. They see what was true when the metrics were last
-read, at an interval of its own, some time ago.
+left. One that fails stays held and comes back empty after its repair, as Kubernetes restarts it;
+until then it has no metrics and counts as one that starts. If fewer are wanted meanwhile, those
+that start and those that failed are given back before any that serve. One that fails while it is
+stopped is given back at once. Where there are none, requests wait at the gateway. Decisions come
+at a fixed interval, after everything else of that instant but scheduling. They see what was true
+when the metrics were last read, at an interval of its own, some time ago.
 """
 
 from __future__ import annotations
@@ -28,11 +31,11 @@ RATE_OVER = 60.0
 
 @dataclass(slots=True)
 class ScaledPool:
-    """The replicas of one pool, by number, and the rule that scales them; ``first`` of them are
-    there at the start, and ``cold_start`` is how long others take (s). ``activation`` stops the
-    last one, and starts the first."""
+    """The replicas of one pool, by their ``places`` in the fleet, and the rule that scales them;
+    ``first`` of them are there at the start, and ``cold_start`` is how long others take (s).
+    ``activation`` stops the last one, and starts the first."""
 
-    engines: list[Engine]
+    places: range
     rule: Rule | None
     first: int
     cold_start: float
@@ -41,6 +44,7 @@ class ScaledPool:
     ready: list[int] = field(default_factory=list)
     starting: list[tuple[float, int]] = field(default_factory=list)
     stopping: list[int] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)  # of those that start
 
     @property
     def current(self) -> int:
@@ -86,7 +90,7 @@ class Autoscaler:
         self._arrived: deque[tuple[float, int]] = deque([(0.0, 0)])
         self._seen: deque[_Seen] = deque([_Seen(0.0, 0, 0, [{} for _ in pools])])
         for pool in pools:
-            pool.ready = list(range(pool.first))
+            pool.ready = list(pool.places[: pool.first])
             pool.since = dict.fromkeys(pool.ready, 0.0)
         self._retarget()
         self._alarm = alarm = Alarm(env)
@@ -96,37 +100,57 @@ class Autoscaler:
     def finish(self, end: float) -> None:
         """The run is over: all that is held is held until ``end``."""
         for pool in self.pools:
-            for place, since in pool.since.items():
-                self._recorder.held(pool.engines[place].index, since, end)
-            pool.since = {}
+            for place in list(pool.since):
+                self._give_back(pool, place, end)
 
-    def lose(self, pool: ScaledPool, place: int, engine: Engine) -> None:
-        """The replica of ``pool`` at that place is gone: ``engine`` is started instead, as
-        Kubernetes does it, unless it was to stop."""
-        now = self._env._now
-        self._recorder.held(pool.engines[place].index, pool.since.pop(place), now)
-        pool.engines[place] = engine
+    def scales(self, place: int) -> bool:
+        """Whether the replica at that place of the fleet is one of those that come and go."""
+        return self._pool_of(place).rule is not None
+
+    def serves(self, place: int) -> bool:
+        """Whether the replica at that place is there, with requests or ready for them."""
+        pool = self._pool_of(place)
+        return place in pool.ready or place in pool.stopping
+
+    def lose(self, place: int, until: float | None) -> None:
+        """The replica at that place, which served, has failed: it is ready again at ``until`` (s;
+        None: after a cold start), unless it was to stop."""
+        pool, now = self._pool_of(place), self._env._now
         if place in pool.stopping:
             pool.stopping.remove(place)
+            self._give_back(pool, place, now)
+            self._revive(place)
             return
+        due = now + pool.cold_start if until is None else until
         pool.ready.remove(place)
-        pool.since[place] = now
-        pool.starting.append((now + pool.cold_start, place))
+        pool.starting.append((due, place))
+        pool.failed.add(place)
         self._retarget()
-        self._alarm.move(min(self._wakes, now + pool.cold_start), HANDOVER)
+        if due < self._wakes:
+            self._wakes = due
+            self._alarm.move(due, HANDOVER)
+
+    def _pool_of(self, place: int) -> ScaledPool:
+        return next(pool for pool in self.pools if place in pool.places)
+
+    def _revive(self, place: int) -> None:
+        """The replica at that place is no longer one that failed."""
+        assert self._fleet.clients is not None
+        self._fleet.clients.revive(place)
+
+    def _give_back(self, pool: ScaledPool, place: int, now: float) -> None:
+        """The replica at that place is not held any more."""
+        number = self._fleet.replicas[place].index
+        self._recorder.held(number, pool.since.pop(place), now)
 
     def _retarget(self) -> None:
-        stopped, first = [], 0
-        for pool in self.pools:
-            ready = set(pool.ready)
-            stopped += [first + at for at in range(len(pool.engines)) if at not in ready]
-            first += len(pool.engines)
-        self._fleet.without("stopped", stopped)
+        ready = {place for pool in self.pools for place in pool.ready}
+        self._fleet.without("stopped", set(range(len(self._fleet.replicas))) - ready)
 
     def _process(self, alarm: Alarm) -> Process:
-        env, fleet, always = self._env, self._fleet, self._always
+        env, always = self._env, self._always
         decision, reading, polls = self._interval, self._scrape, list(self._polling)
-        while fleet.issued < self._total or fleet.outstanding:
+        while not self._over:
             starts = [due for pool in self.pools for due, _ in pool.starting]
             self._wakes = min([decision, reading, *polls, *starts])
             yield alarm.at(self._wakes, HANDOVER)
@@ -145,6 +169,14 @@ class Autoscaler:
                 self._decide(now)
             self._retarget()
         yield alarm.at(math.inf, HANDOVER)
+
+    @property
+    def _over(self) -> bool:
+        """Whether all requests have come and are over."""
+        fleet = self._fleet
+        if fleet.issued < self._total or fleet.outstanding:
+            return False
+        return fleet.clients is None or fleet.clients.served
 
     def _poll(self, at: int, now: float) -> None:
         """Stop the last replicas of a pool that has nothing to do, or start one for what waits."""
@@ -169,7 +201,8 @@ class Autoscaler:
 
     def _read(self, now: float) -> None:
         """Note the metrics of replicas that serve."""
-        pools = [{at: _sample(pool.engines[at]) for at in pool.ready} for pool in self.pools]
+        replicas = self._fleet.replicas
+        pools = [{at: _sample(replicas[at]) for at in pool.ready} for pool in self.pools]
         self._seen.append(_Seen(now, self._fleet.issued, len(self._fleet.held), pools))
 
     def _known(self, now: float) -> _Seen:
@@ -189,32 +222,38 @@ class Autoscaler:
         since, before = arrived[0]
         return (seen.issued - before) / (seen.at - since) if seen.at > since else 0.0
 
-    @staticmethod
-    def _begin(pool: ScaledPool, now: float) -> None:
+    def _begin(self, pool: ScaledPool, now: float) -> None:
         """Those whose cold start is over are ready."""
         begun = [place for due, place in pool.starting if due <= now]
         if begun:
             pool.starting = [each for each in pool.starting if each[0] > now]
             pool.ready = sorted([*pool.ready, *begun])
+            for place in pool.failed.intersection(begun):
+                pool.failed.discard(place)
+                self._revive(place)
 
     def _release(self, pool: ScaledPool, now: float) -> None:
         """Give back those that are stopped and empty."""
-        for place in [at for at in pool.stopping if not pool.engines[at].outstanding]:
+        replicas = self._fleet.replicas
+        for place in [at for at in pool.stopping if not replicas[at].outstanding]:
             pool.stopping.remove(place)
-            self._recorder.held(pool.engines[place].index, pool.since.pop(place), now)
+            self._give_back(pool, place, now)
 
     def _change(self, pool: ScaledPool, now: float, wanted: int) -> None:
-        """Start or stop as it is wanted: of those that start the last first, then the ones with
-        the highest numbers."""
+        """Start or stop as it is wanted: of those that start or failed the last first, then the
+        ones with the highest numbers."""
         current = pool.current
-        free = [at for at in range(len(pool.engines)) if at not in pool.since]
+        free = [at for at in pool.places if at not in pool.since]
         for place in free[: max(0, wanted - current)]:
             pool.since[place] = now
             pool.starting.append((now + pool.cold_start, place))
         for _ in range(current - wanted):
             if pool.starting:
                 _, place = pool.starting.pop()
-                self._recorder.held(pool.engines[place].index, pool.since.pop(place), now)
+                self._give_back(pool, place, now)
+                if place in pool.failed:
+                    pool.failed.discard(place)
+                    self._revive(place)
             else:
                 pool.stopping.append(pool.ready.pop())
 

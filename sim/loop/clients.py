@@ -6,7 +6,8 @@ replica is there. A client that goes away (a recorded one, or a real one) sends 
 it sends the request again, after a while that doubles with each attempt, or gives it up. An attempt
 that timed out is dropped at the end of the iteration in flight; what was computed of it is lost.
 
-A replica that fails loses its requests and all of its KV memory; it comes back empty. At one
+A replica that fails loses its requests and all of its KV memory; it comes back empty. In a pool
+that is scaled only replicas that serve fail, and the autoscaler says when they are back. At one
 instant failures come first, then clients give up, then requests arrive, those that are sent again
 last.
 """
@@ -17,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -30,14 +31,14 @@ from sim.loop.attempt_rows import (
     UNAVAILABLE,
     AttemptRecorder,
 )
+from sim.loop.autoscaler import Autoscaler
 from sim.loop.clock import FAILURE, RETRY, TIMEOUT, Alarm, Process
 from sim.loop.fleet import Engine, Fleet
 from sim.loop.handover import HandOvers
-from sim.loop.lockstep import LockStep, Rank
-from sim.loop.pipeline import Pipeline
+from sim.loop.lockstep import LockStep
 from sim.loop.recorder import GAVE_UP, Recorder
 from sim.loop.replica import Replica
-from sim.loop.withdrawing import Withdrawing, withdraw
+from sim.loop.withdrawing import withdraw
 from sim.request import NEVER, Request
 from sim.schedulers.roles import HandedOver
 
@@ -90,14 +91,14 @@ PATIENT = Rules(timeout=math.inf, after_timeout=None, after_loss=None, outages=(
 
 
 class _Attempt:
-    """A request on its way for the ``number``-th time; ``engine`` has it, or None where the client
-    waits to send it."""
+    """A request on its way for the ``number``-th time; ``engine`` has it, the gateway of the fleet,
+    or None where the client waits to send it."""
 
     __slots__ = ("engine", "number", "over", "request", "sent")
 
     def __init__(self, request: Request, number: int, sent: float) -> None:
         self.request, self.number, self.sent = request, number, sent
-        self.engine: Engine | HandOvers | None = None
+        self.engine: Engine | HandOvers | Fleet | None = None
         self.over = False
 
 
@@ -113,7 +114,9 @@ class _Left(NamedTuple):
 class Clients:
     """The clients of ``fleet``. ``make`` makes the replica at a place anew; ``chances`` gives the
     random numbers of a request by its id; ``patience`` has the seconds after which the client of a
-    request goes away, by its id."""
+    request goes away, by its id. ``scaler`` scales the fleet, where something does."""
+
+    scaler: Autoscaler | None = None
 
     def __init__(
         self,
@@ -157,20 +160,36 @@ class Clients:
     def _send(self, attempt: _Attempt) -> bool:
         request, fleet, rules = attempt.request, self._fleet, self._rules
         self._trying[request.id] = attempt
-        if fleet.closed:
+        if not fleet.closed:
+            if not self._place(attempt):
+                return False
+        elif fleet.holds:
+            fleet.hold(request)
+            attempt.engine = fleet
+        else:
             self._over(attempt, UNAVAILABLE)
             self.left(request, -1, 0)
             return True
-        engine = attempt.engine = fleet.place(request)
-        if engine is None:
-            attempt.over = True
-            del self._trying[request.id]
-            return False
         if rules.timeout < math.inf:
             self._wait(attempt, attempt.sent + rules.timeout, TIMED_OUT)
         if self._patience and (patience := self._patience.get(request.id)) is not None:
             self._wait(attempt, request.arrival + patience, CANCELLED)
         return True
+
+    def _place(self, attempt: _Attempt) -> bool:
+        """Bring ``attempt`` to a replica that serves; False if none can ever serve it."""
+        attempt.engine = self._fleet.place(attempt.request)
+        if attempt.engine is None:
+            attempt.over = True
+            del self._trying[attempt.request.id]
+            return False
+        return True
+
+    def admitted(self, request: Request) -> None:
+        """``request`` has waited at the gateway, and there is a replica now."""
+        if not self._place(self._trying[request.id]):
+            self.ended = self._env._now
+            self._fleet.gave_up(request)
 
     def cancel(self, number: int, patience: float) -> None:
         """The client of the request with that ``number`` goes away so long (s) after it was sent,
@@ -272,6 +291,14 @@ class Clients:
         self._failed[place] = self._lose(place)
         self._fleet.without("failed", self._down)
 
+    def fail_scaled(self, place: int, until: float | None) -> None:
+        """The replica at that ``place``, of a pool that is scaled, is gone if it serves, and comes
+        back ``until`` then (s), or after a cold start."""
+        assert self.scaler is not None
+        if self.scaler.serves(place):
+            self.fail(place)
+            self.scaler.lose(place, until)
+
     def revive(self, place: int) -> None:
         """An empty replica serves in its place."""
         self.rows.outage(*self._failed.pop(place), self._env._now)
@@ -305,7 +332,10 @@ class Clients:
         if engine is None:  # it is to be sent again, and then given up
             return
         self._over(attempt, outcome)
-        if isinstance(engine, HandOvers):
+        if isinstance(engine, Fleet):
+            engine.let_go(request)
+            self.left(request, -1, 0)
+        elif isinstance(engine, HandOvers):
             engine.withdraw(request)
         else:
             assert withdraw(engine, request), f"{request} is nowhere"
@@ -339,7 +369,10 @@ class Clients:
                 break
             while coming and coming[0][0] <= env._now:
                 _, place, until = heappop(coming)
-                if place in self._down:
+                if self.scaler is not None and self.scaler.scales(place):
+                    self.fail_scaled(place, until if until < math.inf else None)
+                    _push_next(coming, place, outages[place])
+                elif place in self._down:
                     self._down.remove(place)
                     _push_next(coming, place, outages[place])
                 else:
@@ -380,51 +413,6 @@ def _anew(request: Request) -> Request:
     again = Request(r.id, r.arrival, r.prompt_tokens, r.output_tokens, *texts)
     again.joins = r.joins + 2  # entries of the attempt before, which may join once more, are others
     return again
-
-
-class ClientReplica(Withdrawing):
-    """A replica whose requests ``clients`` may take back."""
-
-    clients: Clients
-
-    def _deliver(self, finished: list[Request], end: float) -> None:
-        """Answers that no client waits for are none."""
-        for request in [each for each in finished if self.clients.dropped(each)]:
-            finished.remove(request)
-            if request in self._unwanted:  # else the policy serves requests to their end
-                self._unwanted.remove(request)
-            self.outstanding -= 1
-            self._gone(request, request.generated)
-        super()._deliver(finished, end)
-
-    def _gone(self, request: Request, generated: int) -> None:
-        self.clients.left(request, self.index, generated)
-
-
-class ClientRank(ClientReplica, Rank):
-    """A data rank whose requests clients may take back."""
-
-
-class ClientPipeline(Pipeline):
-    """A pipeline that serves requests to their end, also those that ``clients`` gave up."""
-
-    clients: Clients
-
-    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
-        """Answers that no client waits for are none."""
-        for request in [each for each in finished if self.clients.dropped(each)]:
-            finished.remove(request)
-            self.outstanding -= 1
-            self.clients.left(request, number, request.generated)
-        super()._deliver(finished, number, end)
-
-
-def withdrawable(engine: Engine, clients: Clients) -> Engine:
-    """``engine``, whose requests ``clients`` may take back."""
-    parts: Any = engine.ranks if isinstance(engine, LockStep) else (engine,)
-    for part in parts:
-        part.clients = clients
-    return engine
 
 
 def _asked(request: Request) -> Request:

@@ -94,7 +94,7 @@ class Fleet:
         if self.clients is not None:
             return self.clients.send(request)
         if self.holds and self.closed:
-            self._held.append(request)
+            self.hold(request)
             return True
         return self.place(request) is not None
 
@@ -132,8 +132,18 @@ class Fleet:
             self.closed = not self.handovers.left_with(self.targets)
         while self._held and not self.closed:
             request = self._held.popleft()
-            if self.place(request) is None:
+            if self.clients is not None:
+                self.clients.admitted(request)
+            elif self.place(request) is None:
                 self.gave_up(request)
+
+    def hold(self, request: Request) -> None:
+        """``request`` waits at the gateway until a replica serves."""
+        self._held.append(request)
+
+    def let_go(self, request: Request) -> None:
+        """``request``, which waits at the gateway, leaves it."""
+        self._held.remove(request)
 
     @property
     def held(self) -> Sequence[Request]:

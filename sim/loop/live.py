@@ -19,7 +19,7 @@ import simpy
 
 from sim.growth.sampled import Sampled
 from sim.loop.attempt_rows import UNAVAILABLE
-from sim.loop.clients import ClientPipeline, ClientRank, ClientReplica
+from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.clock import ARRIVAL, Alarm, Process, Stop, run
 from sim.loop.fleet import Engine, Fleet
 from sim.loop.handover import PrefillRank, PrefillReplica

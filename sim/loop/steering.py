@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import simpy
 
-from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.clients import Clients
 from sim.loop.clock import FAILURE, Alarm, Process
 from sim.loop.fleet import Fleet
@@ -40,30 +39,27 @@ class Command(NamedTuple):
 
 class SteeredReplica(NamedTuple):
     """How long it takes to start (``cold_start``, s), whether it ``keeps`` what its caches hold
-    when it does, how many ``numbers`` it has, and its pool and place in it where that is
-    ``scaled``."""
+    when it does, how many ``numbers`` it has, and whether its pool is ``scaled``."""
 
     cold_start: float
     keeps: bool
     numbers: int
-    scaled: tuple[ScaledPool, int] | None
+    scaled: bool
 
 
 class Steerer:
-    """Plays commands on the ``replicas`` of ``fleet``, by their place in it. ``scaler`` scales the
-    pools that scale themselves."""
+    """Plays commands on the ``replicas`` of ``fleet``, by their place in it."""
 
     def __init__(
         self,
         env: simpy.Environment,
         fleet: Fleet,
         clients: Clients,
-        scaler: Autoscaler | None,
         replicas: Sequence[SteeredReplica],
     ) -> None:
         self.failed: set[int] = set()
         self.drained: set[int] = set()
-        self._env, self._fleet, self._clients, self._scaler = env, fleet, clients, scaler
+        self._env, self._fleet, self._clients = env, fleet, clients
         self._replicas = replicas
         self._coming: list[tuple[float, int, Command]] = []
         self._numbers = count()
@@ -82,7 +78,7 @@ class Steerer:
             return
         plans, handed = recorder.plan_rows(), recorder.handed_rows()
         for place, engine in enumerate(self._fleet.replicas):
-            if self._replicas[place].scaled is not None:
+            if self._replicas[place].scaled:
                 continue
             numbers = range(engine.index, engine.index + self._replicas[place].numbers)
             own = plans["end"][np.isin(plans["replica"], numbers)]
@@ -159,8 +155,8 @@ class Steerer:
     def _fail(self, place: int) -> None:
         if self._clients.served:  # the run is over
             return
-        if (scaled := self._replicas[place].scaled) is not None:
-            self._lose(place, *scaled)
+        if self._replicas[place].scaled:
+            self._clients.fail_scaled(place, None)
             return
         self._stay(place)
         if place not in self.failed:
@@ -168,14 +164,6 @@ class Steerer:
             if place in self._drained_at and self._fleet.replicas[place].outstanding:
                 self._drained_at[place] = self._env._now
             self._clients.fail(place)
-
-    def _lose(self, place: int, pool: ScaledPool, at: int) -> None:
-        """A replica of a pool that scales itself fails, if it is there."""
-        if at in pool.ready or at in pool.stopping:
-            assert self._scaler is not None
-            self._clients.fail(place)
-            self._scaler.lose(pool, at, self._fleet.replicas[place])
-            self._clients.revive(place)
 
     def _stay(self, place: int) -> None:
         """A replica that starts does not any more."""

@@ -79,7 +79,10 @@ FAILURE_TERMS: Mapping[str, Definition] = {
         "relative to the time in which GPUs computed.",
     ),
     "availability": Definition(
-        "Availability", "Share of the run in which a replica was in service, on average."
+        "Availability",
+        "Share of the time for which replicas were held that lies in no outage. Only failures make "
+        "outages, repair included: replicas that are drained, or start because more are wanted, "
+        "take nothing off it.",
     ),
     "recovery": Definition(
         "Time to recover",

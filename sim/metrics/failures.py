@@ -36,8 +36,9 @@ BINS = 60
 def failures(run: RunRecord) -> dict[str, Any]:
     """The entry ``failures`` of a summary; nothing where clients wait and replicas do not fail.
 
-    ``availability`` is the share of the time of all replicas that lies in no outage; a replica that
-    is drained, or starts for another reason than a failure, has none.
+    ``availability`` is the share of the time for which replicas were held that lies in no outage; a
+    replica that is drained, or starts for another reason than a failure, has none. ``unplayed`` has
+    the outages given by the scenario that came to nothing.
     """
     rows = run.attempts
     if rows is None:
@@ -48,6 +49,7 @@ def failures(run: RunRecord) -> dict[str, Any]:
     outages = _outages(run, rows)
     down = sum(each["seconds"] for each in outages)
     recoveries = [each["recovered_after_s"] for each in outages]
+    unplayed, held = _unplayed(run, rows), _replica_seconds(run)
     wasted = _wasted(run, rows)
     found = {
         "attempts": attempts,
@@ -60,9 +62,10 @@ def failures(run: RunRecord) -> dict[str, Any]:
         "gave_up": gave_up,
         "wasted": wasted,
         "down_s": down,
-        "availability": 1 - down / (run.duration * run.replicas) if run.duration else None,
+        "availability": max(0.0, 1 - down / held) if held else None,
         "recovery_s": _longest(recoveries),
         "outages": outages,
+        **({"unplayed": unplayed} if unplayed else {}),
         "course": _course(run, rows),
     }
     return {"failures": {**found, "text": _text(run, found)}}
@@ -114,6 +117,7 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
         else:
             told += " requests that came later were served as before."
         parts.append(told)
+    parts += [f"{each['text']}." for each in found.get("unplayed", ())]
     return " ".join(parts)
 
 
@@ -253,6 +257,42 @@ def _outages(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _unplayed(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
+    """The outages at given times that came after the end of the run, or while their replica was not
+    in service, as one that is scaled may be."""
+    given = run.scenario.failures
+    played = {(int(row["replica"]), float(row["since"])) for row in rows.outages}
+    named = {pool.settings.name: pool.settings for pool in run.pools}
+    (first, *_) = named.values()
+    found = []
+    for outage in sorted(given.outages or () if given else (), key=lambda each: each.at):
+        settings = named[outage.pool] if outage.pool else first
+        if (settings.engines[outage.replica], outage.at) in played:
+            continue
+        late = outage.at >= run.end or settings.scales is None
+        why = f"after all was over, at {show_time(run.end)}" if late else "when it did not serve"
+        found.append(
+            {
+                "pool": settings.name,
+                "replica": outage.replica,
+                "at_s": outage.at,
+                "after_the_end": late,
+                "text": (
+                    f"The outage of replica {outage.replica} of {settings.name} at "
+                    f"{show_time(outage.at)} came to nothing: it comes {why}"
+                ),
+            }
+        )
+    return found
+
+
+def _replica_seconds(run: RunRecord) -> float:
+    """Seconds for which replicas were held while the run lasted."""
+    return sum(
+        run.duration * part.pool.replicas if part.held is None else part.held for part in run.parts
+    )
 
 
 def _good(run: RunRecord) -> NDArray[np.bool_]:

@@ -78,7 +78,8 @@ if TYPE_CHECKING:
 else:
     _FOR = Field(
         default=None,
-        description="How long it is down, s, including the restart. null: until the end.",
+        description="How long it is down, s, including the restart. null: until the end, or in a "
+        "pool that is scaled until Kubernetes has replaced it, after a cold start.",
         examples=["1min"],
     )
     Outage = create_model(
@@ -98,7 +99,8 @@ class Failures(Section):
     repair: Wait | None = Field(
         default=None,
         description="From a failure by that law to the first request, s. auto, or null: what a "
-        "cold start takes of an engine and the weights of the model.",
+        "cold start takes of an engine and the weights of the model; in a pool that is scaled, the "
+        "cold start of autoscaling.",
         examples=["5min"],
     )
     in_flight: OnLoss = Field(
@@ -169,8 +171,6 @@ def _patience(pool: PoolSettings) -> Any:
 
 def _unsuited(pool: PoolSettings, *, timeouts: bool) -> str | None:
     """What of ``pool`` neither loses nor drops requests here; the latter only with ``timeouts``."""
-    if pool.scales is not None and pool.role == "both":
-        return f"pools that are scaled ({pool.name!r})"
     if timeouts and pool.scheduler.rule == SglangRule.name and pool.layout.pipeline == 1:
         return "`policy: sglang`, whose estimates count on requests that run"
     return keeps_requests(pool)
@@ -213,4 +213,7 @@ def _check_outages(outages: Sequence[Outage], pools: Sequence[PoolSettings]) -> 
                 f"replica {outage.replica} of pool {pool.name} is gone then already",
                 (*place, "at"),
             )
-        gone[which] = float("inf") if outage.lasts is None else outage.at + outage.lasts
+        if outage.lasts is not None:
+            gone[which] = outage.at + outage.lasts
+        else:
+            gone[which] = float("inf") if pool.scales is None else outage.at

@@ -93,6 +93,12 @@ def check_steering(
                 f"{step.replica}",
                 (*place, "replica"),
             )
+        if pool.scales is not None and not pool.scales.min:
+            raise trouble(
+                f"operators are not modelled where no replica may serve, as in pool {pool.name}; "
+                "give `replicas: {min: 1}`",
+                ("fleet", pool.index, "replicas"),
+            )
         if step.do != "fail" and pool.scales is not None:
             raise trouble(f"pool {pool.name} scales itself; its replicas can only fail", place)
         if step.do == "fail" and failures is not None:

@@ -67,10 +67,10 @@ class Control:
             return "active"
         if self._pool_of(at)[0].settings.scales is None:  # else it failed, perhaps by the scenario
             return "starting" if at in steerer.starting else "failed"
-        pool, place = self._scaled(at), at - self._pool_of(at)[1].start
-        if any(each == place for _, each in pool.starting):
+        pool = self._scaled(at)
+        if any(place == at for _, place in pool.starting):
             return "starting"
-        return "stopping" if place in pool.stopping else "stopped"
+        return "stopping" if at in pool.stopping else "stopped"
 
     def scale(self, wanted: int, name: str | None) -> None:
         """Let ``wanted`` replicas of the pool of that ``name`` take requests: those that do, and
@@ -110,15 +110,15 @@ class Control:
 
     def fail(self, at: int) -> None:
         """The replica is gone, and what it had is lost."""
-        pool, places = self._pool_of(at)
+        pool, _ = self._pool_of(at)
         self._check_router()
         if self._service.setup.scenario.failures is not None:
             raise ApiError(409, "replicas fail when the scenario says so (failures)")
         if (kept := keeps_requests(pool.settings)) is not None:
             raise ApiError(409, f"failures are not modelled for {kept}; drain the replica instead")
         if pool.settings.scales is not None:
-            scaled, place = self._scaled(at), at - places.start
-            if place not in scaled.ready and place not in scaled.stopping:
+            assert self._scaler is not None
+            if not self._scaler.serves(at):
                 raise ApiError(409, f"replica {at} is not running")
         self._service.steer(("fail", at))
 

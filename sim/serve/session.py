@@ -22,7 +22,8 @@ from sim.assembly import (
     router_of,
 )
 from sim.errors import UsageError
-from sim.loop.clients import PATIENT, Clients, withdrawable
+from sim.loop.client_replicas import withdrawable
+from sim.loop.clients import PATIENT, Clients
 from sim.loop.clock import Stop
 from sim.loop.fleet import Engine
 from sim.loop.live import (
@@ -72,6 +73,10 @@ def without_clients(scenario: Scenario) -> Scenario:
 def check(scenario: Scenario) -> None:
     """Raise UsageError for what cannot be served live."""
     for pool in scenario.pools:
+        if pool.scales is not None and not pool.scales.min:
+            raise UsageError(
+                "fleet.replicas.min: 0: a server has a replica at least; give `replicas: {min: 1}`"
+            )
         batching = pool.scheduler.batching
         if scheduler_class(batching, folders=scenario.folders).shape.whole:
             raise UsageError(
@@ -118,7 +123,7 @@ class LiveSession:
             self._make(place)
         self.clients.start(fleet, self._make, inf)
         self.scaler = make_autoscaler(fleet.env, setup, fleet, self.recorder, inf)
-        self.steerer = make_steerer(fleet.env, setup, fleet, self.clients, self.scaler)
+        self.steerer = make_steerer(fleet.env, setup, fleet, self.clients)
         self.commands: list[Command] = []
         """What was done to replicas, in addition to what the scenario says."""
         fleet.start()

@@ -431,11 +431,9 @@ def test_replicas_are_resolved_as_they_are_written() -> None:
     assert scaled.override(fixed).resolved()["fleet"][0]["replicas"] == 3
 
 
-def test_no_replica_is_not_modelled_for_clients_that_go_away() -> None:
-    from sim.errors import UsageError
-
-    with pytest.raises(UsageError, match="give min: 1"):
-        sim.simulate(load_scenario(SPARSE, {"steering": {"steps": []}}))
+def test_operators_are_not_modelled_where_no_replica_may_serve() -> None:
+    with pytest.raises(InfersimError, match="operators are not modelled"):
+        load_scenario(SPARSE, {"steering": {"steps": [{"at": 1, "do": "fail"}]}})
 
 
 def test_find_wants_a_number() -> None:

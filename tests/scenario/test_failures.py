@@ -63,7 +63,7 @@ REFUSED = [
     ({"scheduler.client_timeout": 9, "scheduler.on_timeout": "wait"}, "cancel, retry"),
     ({"scheduler.client_timeout": 9, "scheduler.batching": "static"}, "static batching"),
     ({"failures": {"mtbf": 9}, "router": "session-affinity"}, "replicas that come and go"),
-    ({"failures": {"mtbf": 9}, "fleet.replicas": {"max": 3}}, "pools that are scaled"),
+    ({"failures": [{"at": 1, "for": 9}, {"at": 5}], "fleet.replicas": {"max": 3}}, "gone then"),
     ({"scheduler.client_timeout": 9, "scheduler.policy": "sglang"}, "policy: sglang"),
 ]
 
