@@ -79,7 +79,7 @@ class SessionFleet(AnsweredFleet):
         requests = session.turns[number].requests[: self._traffic.total - first]
         if not number:
             live.start = time
-            self._rows.started(sum(len(turn.requests) for turn in session.turns))
+            self._rows.started(session.turns)
         live.waiting = len(requests)
         live.sent += live.waiting
         live.turn += 1

@@ -73,24 +73,30 @@ _KNOWN: WeakKeyDictionary[CostModel, dict[Hashable, FullBatch]] = WeakKeyDiction
 
 
 def full_batch(
-    pool: PreparedPool, prompts: Lengths, outputs: Lengths, found: Lengths | None = None
+    pool: PreparedPool,
+    prompts: Lengths,
+    outputs: Lengths,
+    found: Lengths | None = None,
+    shares: Seconds | None = None,
 ) -> FullBatch:
     """The full batch of one replica of ``pool``, for requests of these lengths. ``found`` are the
-    tokens of each prompt that a prefix cache has, which are not computed; None: none. What requests
+    tokens of each prompt that a prefix cache has, which are not computed; None: none. ``shares``
+    are those of each request in the traffic, 1 in sum; None: all are alike. What requests
     share in memory is not taken off what they hold. Asked twice, worked out once: a search asks for
     the same requests at every load."""
     shape, known = pool.policy.shape, _KNOWN.setdefault(pool.cost, {})
     found = np.zeros_like(prompts) if found is None else found
-    lengths = tuple(sha256(a.tobytes()).digest() for a in (prompts, outputs, found))
+    columns = (prompts, outputs, found) if shares is None else (prompts, outputs, found, shares)
+    lengths = tuple(sha256(a.tobytes()).digest() for a in columns)
     key = (pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths)
     if key not in known:
         requests = sum(len(each.costs) for each in known.values())
         if len(known) >= REMEMBERED or requests + len(prompts) > LARGEST:
             known.clear()
         if shape.whole:
-            known[key] = _whole(pool, shape, prompts, outputs)
+            known[key] = _whole(pool, shape, prompts, outputs, shares)
         else:
-            known[key] = _continuous(pool, shape, prompts, outputs, found)
+            known[key] = _continuous(pool, shape, prompts, outputs, found, shares)
     return known[key]
 
 
@@ -98,28 +104,33 @@ def full_batch(
 
 
 def _continuous(
-    pool: PreparedPool, shape: BatchShape, prompts: Lengths, outputs: Lengths, found: Lengths
+    pool: PreparedPool,
+    shape: BatchShape,
+    prompts: Lengths,
+    outputs: Lengths,
+    found: Lengths,
+    shares_of: Seconds | None,
 ) -> FullBatch:
     """All slots taken: a request that finishes is replaced at once, so that requests enter and
     leave at the rate of one per ``outputs`` iterations and slot, or as the token budget admits
     them.
     """
     cost, stages, drafts = pool.cost, pool.deployment.layout.pipeline, pool.deployment.speculation
-    output, budget = float(outputs.mean()), pool.limits.max_num_batched_tokens
+    output, budget = _mean(outputs, shares_of), pool.limits.max_num_batched_tokens
     steps, each, more = outputs.astype(np.float64) - 1.0, 1.0, 0.0
-    slots, shares = _slots(pool, prompts, outputs)
+    slots, shares = _slots(pool, prompts, outputs, shares_of)
     slots /= stages
     if drafts is not None:
         drafts = drafts.at(round(slots))
         steps, each = drafts.steps(steps), drafts.length
-        output = 1.0 + float(steps.mean())
+        output = 1.0 + _mean(steps, shares_of)
         more = (output - 1) * (drafts.slots - 1)
     computed = prompts - found
-    members = min(slots, output * budget / (float(computed.mean()) + output - 1 + more))
+    members = min(slots, output * budget / (_mean(computed, shares_of) + output - 1 + more))
     members = members if shape.mixed else slots
     contexts = prompts + outputs / 2
-    decoded = max(1.0, float(steps.sum()))
-    context = float((steps * contexts).sum()) / decoded
+    decoded = max(1.0, _sum(steps, shares_of))
+    context = _sum(steps * contexts, shares_of) / decoded
     sequences = max(1, round(members))
     _, intercept, slope = cost.line(sequences, int(sequences * context))
     if stages > 1:
@@ -128,7 +139,7 @@ def _continuous(
         intercept, slope = intercept * longer, slope * longer
     token = intercept / sequences + slope * context
     added = tokens = 0.0
-    for parts in _entering(computed, found, members / output, budget):
+    for parts in _entering(computed, found, members / output, budget, shares_of):
         decoding = max(0, round(members - len(parts))) if shape.mixed else 0
         seconds = cost.cycle(Batch(decoding, int(decoding * context), parts, len(parts)))
         added += seconds - decoding * token
@@ -136,11 +147,24 @@ def _continuous(
     prompt = max(0.0, added / tokens)
     costs = steps * (intercept / sequences * shares + slope * contexts) + prompt * computed
     spread = float(costs.std() / costs.mean()) if np.ptp(costs) else 0.0  # not of rounding
-    error = spread / math.sqrt(len(costs))
+    # shares that differ say as much as fewer equal ones (Kish, 1965)
+    error = spread / math.sqrt(len(costs) if shares_of is None else 1 / (shares_of @ shares_of))
     return FullBatch(slots, costs, error, token / each, prompt, shape.estimated)
 
 
-def _slots(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> tuple[float, Seconds]:
+def _mean(values: Lengths | Seconds, shares: Seconds | None) -> float:
+    """The mean over the requests of some traffic, each with its share in it."""
+    return float(values.mean() if shares is None else values @ shares)
+
+
+def _sum(values: Lengths | Seconds, shares: Seconds | None) -> float:
+    """The sum over as many requests of some traffic as there are ``values``."""
+    return float(values.sum() if shares is None else values @ shares * len(values))
+
+
+def _slots(
+    pool: PreparedPool, prompts: Lengths, outputs: Lengths, shares: Seconds | None
+) -> tuple[float, Seconds]:
     """Requests that run at once when only slots and memory limit them, and the share in
     the batch that each has while it is there: 1, or in proportion to the memory that it holds.
 
@@ -154,13 +178,15 @@ def _slots(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> tuple[floa
     held = prompts + (outputs + memory.block_size) / 2 - 1  # half of the last block is empty
     if memory.hybrid:
         held = memory.group_tokens(held)
-    mean = float((outputs * held).sum()) / float(outputs.sum())
+    mean = _sum(outputs * held, shares) / _sum(outputs, shares)
     # half of what the head of the queue needs is free, on average, and of no use to it
     fitting = max(1.0, (tokens / mean - 0.5) * (1 - PREEMPTION))
     return (most, np.ones(len(prompts))) if most <= fitting else (fitting, held / mean)
 
 
-def _entering(computed: Lengths, found: Lengths, rate: float, budget: int) -> Iterator[list[Part]]:
+def _entering(
+    computed: Lengths, found: Lengths, rate: float, budget: int, shares: Seconds | None
+) -> Iterator[list[Part]]:
     """The prompts of ``ITERATIONS`` iterations that have any, drawn from those there are: what is
     ``computed`` of each, on top of what is ``found``.
 
@@ -172,7 +198,10 @@ def _entering(computed: Lengths, found: Lengths, rate: float, budget: int) -> It
     # Poisson, but not 0: when the first one enters within the iteration, and how many after it
     first = -np.log1p(random.random(count) * math.expm1(-rate)) / rate
     counts = (1 + random.poisson(rate * (1 - first))).tolist()
-    drawn = random.integers(0, len(computed), sum(counts))
+    if shares is None:
+        drawn = random.integers(0, len(computed), sum(counts))
+    else:
+        drawn = random.choice(len(computed), sum(counts), p=shares)
     coming = zip(computed[drawn].tolist(), found[drawn].tolist(), strict=True)
     for entering in counts:
         parts: list[Part] = []
@@ -189,8 +218,18 @@ def _entering(computed: Lengths, found: Lengths, rate: float, budget: int) -> It
 # -- batches that start and end as a whole ---------------------------------------------------------
 
 
-def _whole(pool: PreparedPool, shape: BatchShape, prompts: Lengths, outputs: Lengths) -> FullBatch:
-    """Requests in the order in which they came, a batch of them at a time."""
+def _whole(
+    pool: PreparedPool,
+    shape: BatchShape,
+    prompts: Lengths,
+    outputs: Lengths,
+    shares: Seconds | None,
+) -> FullBatch:
+    """Requests in the order in which they came, a batch of them at a time; of those without a share
+    none."""
+    count = len(prompts)
+    if shares is not None:
+        prompts, outputs = prompts[shares > 0], outputs[shares > 0]
     size = min(pool.limits.max_num_seqs, len(prompts))
     many = min(max(4, SLOTS // size), len(prompts) // size)
     costs, sizes = [], []
@@ -202,7 +241,7 @@ def _whole(pool: PreparedPool, shape: BatchShape, prompts: Lengths, outputs: Len
     slots = float(np.mean(sizes))
     request = float(np.average(costs, weights=sizes))
     error = float(np.std(costs)) / request / math.sqrt(len(costs))
-    return FullBatch(slots, np.full(len(prompts), request), error, 0.0, 0.0, shape.estimated)
+    return FullBatch(slots, np.full(count, request), error, 0.0, 0.0, shape.estimated)
 
 
 def _batch(

@@ -29,6 +29,13 @@ SESSION_METRICS = (
         )
         for rank in ("mean", "p90")
     ),
+    Metric(
+        "sessions.expected_duration_s", "session_expected_duration", "s", "lower", "s",
+        table="sessions", repeated=True, optional=True,
+    ),
+    Metric(
+        "sessions.unsent", "session_unsent", kind="share", table="sessions", optional=True,
+    ),
     *(
         Metric(
             f"sessions.{turns}_turns.{rank}_ttft_ms", f"{turns}_turns", "ms", "lower", "ms",
@@ -53,6 +60,17 @@ SESSION_TERMS: Mapping[str, Definition] = {
         "Duration of a session",
         "Seconds from the first arrival to the last answer of sessions that ended in the run, "
         "thinking included. Long ones are more often still under way.",
+    ),
+    "session_expected_duration": Definition(
+        "Expected duration of a session",
+        "Mean seconds that the sessions of the run take to their last answer, those included that "
+        "were under way when it ended: the pauses that each is to have, and for each of its turns "
+        "the mean time of an answer.",
+    ),
+    "session_unsent": Definition(
+        "Still to come",
+        "Share of the tokens of all started sessions that had not been sent when the run ended. "
+        "The run has that much less work than the usual traffic, most of it in later turns.",
     ),
     "first_turns": Definition(
         "First turns", "Requests that begin a session, so that there is no history yet."

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from sim.loop.session_rows import OUTGROWN, REFUSED, SESSION, WHOLE
 from sim.metrics.percentiles import describe
+from sim.metrics.usual_sessions import usual
+from sim.units import show_share, show_time
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -28,8 +30,11 @@ def sessions(run: RunRecord) -> dict[str, Any]:
     longer than the model takes, ``refused`` were refused a request, and ``under_way`` when the run
     ended. ``requests`` is how many a session has on average (None where only those that were sent
     are known), ``duration_s`` from the first arrival to the last answer of those that finished or
-    were outgrown. ``first_turns`` and ``later_turns`` have the latencies of the requests that begin
-    a session and of all others; the warm-up is left out, as everywhere.
+    were outgrown: the short ones, unless the run is long. ``expected_duration_s`` is how long a
+    session lasts on average, ``unsent`` the share of the tokens of the started ones that were still
+    to come when the run ended, ``requests_to_show`` how many requests have the usual traffic
+    (``Usual``). ``first_turns`` and ``later_turns`` have the latencies of the requests that begin a
+    session and of all others; the warm-up is left out, as everywhere.
 
     Where a trace names the sessions, those whose every request is completed count as finished.
     """
@@ -43,7 +48,7 @@ def sessions(run: RunRecord) -> dict[str, Any]:
     by_themselves = ended[np.isin(ended["ending"], (WHOLE, OUTGROWN))]
     took = by_themselves["end"] - by_themselves["start"]
     started = len(np.unique(rows.turns["session"][named]))
-    planned = per_session(run)
+    planned, expected = per_session(run), usual(run)
     return {
         "sessions": {
             "started": started,
@@ -53,6 +58,9 @@ def sessions(run: RunRecord) -> dict[str, Any]:
             "under_way": started - len(ended),
             "requests": None if planned is None else planned[0],
             "duration_s": _durations(took),
+            "expected_duration_s": None if expected is None else expected.duration,
+            "unsent": None if expected is None else expected.unsent,
+            "requests_to_show": None if expected is None else expected.enough,
             "first_turns": _turns(run, counted & first),
             "later_turns": _turns(run, counted & ~first),
         }
@@ -65,17 +73,8 @@ def per_session(run: RunRecord) -> tuple[float, float] | None:
     rows = run.sessions
     if rows is None or rows.planned is None or not len(rows.planned):
         return None
-    planned = rows.planned
+    planned = rows.planned["requests"]
     return float(planned.mean()), float(planned.std()) / math.sqrt(len(planned))
-
-
-def mean_duration(run: RunRecord) -> float | None:
-    """Seconds from the first arrival of a session to its last answer, on average; None where no
-    session was simulated to its end."""
-    if run.sessions is None or run.sessions.ended is None:
-        return None
-    took = run.sessions.ended["end"] - run.sessions.ended["start"]
-    return float(took.mean()) if len(took) else None
 
 
 def session_notes(run: RunRecord) -> list[str]:
@@ -94,31 +93,16 @@ def session_notes(run: RunRecord) -> list[str]:
             f"{found['refused']:,} of {found['started']:,} sessions ended early: a request was "
             "rejected."
         )
-    lasts, span = found["duration_s"]["mean"], run.duration
-    if lasts is None and found["under_way"]:
+    expected = usual(run)
+    if expected is not None and expected.outlasts(run.duration):
         notes.append(
-            f"No session came to its end in this run of {span:.3g} s: it lacks later turns, so "
-            "that fewer and shorter prompts come than later on."
-        )
-    if lasts is not None and span < LASTING * lasts:
-        notes.append(
-            f"A session lasts {lasts:.3g} s on average and this run {span:.3g} s: while the first "
-            "sessions have few turns behind them, fewer and shorter prompts come than later on. "
-            f"About {_enough(len(run.requests) * LASTING * lasts / span):,} requests would show "
-            "the usual traffic."
+            f"A session lasts {show_time(expected.duration)} on average and this run "
+            f"{show_time(run.duration)}: {show_share(expected.unsent)} of the tokens of its "
+            "sessions were still to come when it ended, those of later and longer turns, so that "
+            f"it has less of them than usual. About {expected.enough:,} requests would show the "
+            "usual traffic."
         )
     return notes
-
-
-LASTING = 10
-"""Mean durations of a session from which on the start of a run, which lacks later turns, is less
-than a tenth of it."""
-
-
-def _enough(requests: float) -> int:
-    """Two digits of it, rounded up."""
-    unit = int(10.0 ** max(0, math.floor(math.log10(requests)) - 1))
-    return math.ceil(requests / unit) * unit
 
 
 def of_trace(run: RunRecord) -> NDArray[np.void]:

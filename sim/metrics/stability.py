@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from sim.growth.leaps import Leaps
 from sim.metrics.blocks import blocks
 from sim.metrics.full_batch import FullBatch, full_batch
-from sim.metrics.sessions import mean_duration, per_session
+from sim.metrics.sessions import per_session
+from sim.metrics.usual_sessions import usual, usual_shares
 
 if TYPE_CHECKING:
     from sim.metrics.pools import PoolRun
@@ -79,13 +80,15 @@ def load(run: RunRecord) -> Load:
 
     Where a law rules the arrivals, its rate is known, and only the lengths are a sample, and how
     many requests a session has where it rules those; a trace is what it is, and nothing of it a
-    sample. What a request costs is its time in full batches, and in
-    addition what the batches took longer than that while requests were left waiting.
+    sample. Sessions count in their usual mix (``usual_sessions``). What a request costs is its time
+    in full batches, and in addition what the batches took longer than that while requests were left
+    waiting.
     """
     accepted = run.accepted
     arrived = accepted["arrival"]
     span = float(arrived[-1] - arrived[0])
-    served = [_served(part, accepted) for part in run.parts]
+    shares, expected = usual_shares(run), usual(run)
+    served = [_served(part, accepted, shares) for part in run.parts]
     costs, limiting = _of_fleet(run.parts, [own for _, own in served])
     law = run.scenario.workload.arrivals
     sessions, session_error = per_session(run) or (1.0, 0.0)
@@ -94,7 +97,7 @@ def load(run: RunRecord) -> Load:
     else:
         offered = _rate(law, float(arrived[-1])) * sessions
         rate = offered * len(accepted) / len(run.requests)
-    utilisation = rate * float(costs.mean())
+    utilisation = rate * float(costs.mean() if shares is None else costs @ shares)
     queued = arrived + run.front_end
     left = np.sort(accepted["scheduled"][~np.isnan(accepted["scheduled"])])
     return Load(
@@ -118,11 +121,18 @@ def load(run: RunRecord) -> Load:
         estimated=any(full.estimated for full, _ in served),
         present=rate * float(np.nanmean(accepted["finish"] - arrived)),
         by_pool=tuple(
-            rate * float(own[part.serves(accepted)].sum()) / len(accepted)
+            rate * _share_of_mean(own, part.serves(accepted), shares)
             for (_, own), part in zip(served, run.parts, strict=True)
         ),
-        remembered=rate * (mean_duration(run) or 0.0),
+        remembered=0.0 if expected is None else rate * expected.duration,
     )
+
+
+def _share_of_mean(costs: Floats, mine: NDArray[np.bool_], shares: Floats | None) -> float:
+    """What ``mine`` add to the mean of all ``costs``."""
+    if shares is None:
+        return float(costs[mine].sum()) / len(costs)
+    return float((costs * shares)[mine].sum())
 
 
 def _rate(law: Arrivals, end: float) -> float:
@@ -150,9 +160,12 @@ def _of_fleet(parts: Sequence[PoolRun], costs: Sequence[Floats]) -> tuple[Floats
     return found[limiting], limiting
 
 
-def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Floats]:
-    """The full batch of a pool for all requests, and the seconds of its full batches that each
-    takes: of as many pools as there are together, it takes the harmonic sum of theirs."""
+def _served(
+    part: PoolRun, accepted: NDArray[np.void], shares: Floats | None
+) -> tuple[FullBatch, Floats]:
+    """The full batch of a pool for all requests, each with its share in it, and the seconds of its
+    full batches that each takes: of as many pools as there are together, it takes the harmonic sum
+    of theirs."""
     found = part.found
     if accepted is not part.requests:
         found = np.zeros(len(accepted), dtype=np.int64)
@@ -164,7 +177,7 @@ def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Float
             outputs = np.ones_like(outputs)
         case "decode":
             found = prompts - 1
-    full = full_batch(part.pool, prompts, outputs, found)
+    full = full_batch(part.pool, prompts, outputs, found, shares)
     return full, full.costs * _slowness(part, full, accepted) / part.ranks
 
 

@@ -44,6 +44,7 @@ from sim.metrics.speculation import borrowed_note, pays_note, speculation
 from sim.metrics.stability import peak_queue
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
+from sim.metrics.usual_sessions import with_sessions
 from sim.metrics.verdict import judge
 from sim.scenario.prices import price_of
 from sim.units import show_share
@@ -88,7 +89,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution, situation(run))
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
-    sure = _with_reach(precision(run, verdict), verdict["reach"])
+    sure = _with_reach(with_sessions(precision(run, verdict), run), verdict["reach"])
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
     if None not in wanted and verdict["settled"] is not False:
         verdict["requests_to_decide"] = max(wanted)

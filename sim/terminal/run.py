@@ -209,6 +209,8 @@ def _sessions_table(sessions: dict[str, Any]) -> Table:
     told += [f"{sessions[key]:,} {key}" for key in ("outgrown", "refused") if sessions[key]]
     if lasted["mean"] is not None:
         told.append(f"{show_time(lasted['mean'])} each (p90 {show_time(lasted['p90'])})")
+    if sessions.get("expected_duration_s") is not None:
+        told.append(f"all {show_time(sessions['expected_duration_s'])} on average")
     if sessions["requests"] is not None:
         told.append(f"{sessions['requests']:.3g} requests each")
     table.caption = ", ".join(told)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sim
+from sim.loop.session_rows import SessionRecorder
+from sim.metrics.full_batch import full_batch
+from sim.metrics.run_record import RunRecord
+from sim.metrics.usual_sessions import usual_shares
 from sim.planning.contrast.compare import traffic_digest
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
+from sim.simulation import prepare
+from sim.workload.sessions import SessionTurn
 from tests.golden_scenarios import changed
 from tests.workload.test_sessions import BASE
 
@@ -69,9 +76,102 @@ def test_other_sessions_are_other_traffic(changes: dict[str, Any]) -> None:
 
 
 def test_a_short_run_says_that_sessions_outlast_it() -> None:
+    """Three pauses of 300 s, though no session came to its end."""
     long = {**SHORT, "workload.sessions.think_time.value": 300, "run.requests": 300}
-    notes = sim.simulate(sim.load_scenario(changed(BASE, long))).summary["infersim"]["notes"]
-    assert any("No session came to its end" in note for note in notes)
+    own = sim.simulate(sim.load_scenario(changed(BASE, long))).summary["infersim"]
+    assert own["sessions"]["finished"] == 0
+    assert own["sessions"]["duration_s"]["mean"] is None
+    assert 900 < own["sessions"]["expected_duration_s"] < 920
+    assert any("A session lasts 15" in note for note in own["notes"])
     some = {**SHORT, "run.requests": 1000}
     notes = sim.simulate(sim.load_scenario(changed(BASE, some))).summary["infersim"]["notes"]
     assert any("A session lasts 3" in note for note in notes)
+
+
+LONG: dict[str, Any] = {
+    **SHORT,
+    "workload.sessions.turns": {"kind": "geometric", "mean": 5},
+    "workload.sessions.think_time": {"kind": "lognormal", "mean": 20, "cv": 1},
+}
+
+
+def played(requests: int) -> tuple[dict[str, Any], RunRecord]:
+    changes = {**LONG, "run.requests": requests}
+    result = sim.simulate(sim.load_scenario(changed(BASE, changes)))
+    return result.summary["infersim"], result.record
+
+
+def test_a_longer_run_asks_for_no_more_requests() -> None:
+    """The sessions that end within a run are the short ones, the more so the shorter it is."""
+    own = [played(requests)[0] for requests in (1000, 4000, 12_000)]
+    ended = [each["sessions"]["duration_s"]["mean"] for each in own]
+    assert ended[1] > 1.2 * ended[0]
+    wanted = [each["sessions"]["requests_to_show"] for each in own]
+    assert max(wanted) < 1.2 * min(wanted)
+    expected = [each["sessions"]["expected_duration_s"] for each in own]
+    assert max(expected) < 1.1 * min(expected)
+    asked = own[0]["precision"]
+    assert asked["requests_needed"] >= wanted[0]
+    assert f"{asked['requests_needed']:,} requests" in asked["text"]
+
+
+def test_the_load_of_a_short_run_is_that_of_a_long_one() -> None:
+    """A plain mean over its requests lacks the longest prompts; nothing of them is cached."""
+    short, record = played(6000)
+    long, _ = played(40_000)
+    assert 0.2 < short["sessions"]["unsent"] < 0.35
+    wanted = long["verdict"]["utilisation"]
+    assert short["verdict"]["utilisation"] == pytest.approx(wanted, rel=0.04)
+    shares = usual_shares(record)
+    assert shares is not None
+    prompts = record.requests["prompt_tokens"]
+    assert shares @ prompts > 1.05 * prompts.mean()
+
+
+def test_what_is_to_come_is_all_that_was_not_sent() -> None:
+    """Of each session that began; one that ended within the run has nothing to come."""
+    own, record = played(1500)
+    rows = record.sessions
+    assert rows is not None
+    assert rows.planned is not None
+    sent = int((record.requests["prompt_tokens"] + record.requests["output_tokens"]).sum())
+    unsent = own["sessions"]["unsent"]
+    assert unsent == pytest.approx(1 - sent / rows.planned["tokens"].sum())
+    planned = {n: int(each["requests"]) for n, each in enumerate(rows.planned)}
+    numbers, counts = np.unique(rows.turns["session"], return_counts=True)
+    assert len(numbers) == len(planned)
+    there = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    assert all(there[number] <= planned[number] for number in planned)
+    assert rows.ended is not None
+    assert all(there[number] == planned[number] for number in rows.ended["session"].tolist())
+
+
+def test_a_session_by_hand() -> None:
+    """10 tokens at once, 30 after 4 s, 20 after 2 s more: 4 x 30 + 6 x 20 token-seconds behind the
+    start, and 30 + 2 x 20 turns."""
+    recorder = SessionRecorder()
+    recorder.started(
+        [
+            SessionTurn(0.0, 0, [(6, 4)]),
+            SessionTurn(4.0, 10, [(14, 1), (14, 1)]),
+            SessionTurn(2.0, 15, [(18, 2)]),
+        ]
+    )
+    planned = recorder.rows().planned
+    assert planned is not None
+    assert planned.tolist() == [(4, 3, 60, 6.0, 240.0, 70.0)]
+
+
+def test_a_request_of_twice_the_share_counts_as_two() -> None:
+    scenario = sim.load_scenario(changed(BASE, SHORT))
+    pool = prepare(scenario).pools[0]
+    prompts, outputs = np.array([20, 70, 120, 400]), np.array([30, 30, 60, 90])
+    found = np.array([0, 50, 64, 0])
+    twice = np.array([0, 1, 1, 2, 3, 3])
+    shares = np.array([1, 2, 1, 2]) / 6
+    one = full_batch(pool, prompts, outputs, found, shares)
+    other = full_batch(pool, prompts[twice], outputs[twice], found[twice])
+    assert one.slots == pytest.approx(other.slots)
+    # the prompts of its iterations are drawn, by other numbers
+    assert one.costs[twice] == pytest.approx(other.costs, rel=0.02)
+    assert shares @ one.costs == pytest.approx(other.costs.mean(), rel=0.02)

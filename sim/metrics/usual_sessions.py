@@ -1,0 +1,125 @@
+"""Works out what the traffic of sessions is like once they come and go evenly.
+
+A run begins without any session under way. For as long as a session lasts, its traffic lacks later
+turns, which are the longest. What sessions are to have is drawn when they begin, so it is known of
+those, too, that outlast the run: means over those that end within it are means over the short ones.
+Times in seconds, lengths in tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.loop.recorder import REJECTED
+from sim.metrics.long_enough import STEADY
+from sim.metrics.precision import asking, rounded_up
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+LASTING = 10
+"""How many times as long as a token of a session comes after its start, on average, a run must
+last. It lacks the tokens of its last lag, a tenth of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """The usual session: it lasts ``duration`` seconds, and a token of a prompt or an answer comes
+    ``lag`` seconds after its start, on average over all that the started sessions are to have.
+
+    Pauses are those that were drawn, and a turn is answered in the mean time of those in the run.
+    ``unsent`` is the share of the tokens that were still to come when the run ended; ``enough``
+    requests come in a run that lasts long enough.
+    """
+
+    duration: float
+    lag: float
+    unsent: float
+    enough: int
+
+    def outlasts(self, seconds: float) -> bool:
+        """Whether a run of that many ``seconds`` lacks more than a tenth of the tokens."""
+        return seconds < LASTING * self.lag
+
+
+def usual(run: RunRecord) -> Usual | None:
+    """The usual session of a run; None where none are drawn, or no turn was answered."""
+    rows = run.sessions
+    if rows is None or rows.planned is None or not len(rows.planned):
+        return None
+    answered = _answered(run)
+    if answered is None:
+        return None
+    planned, requests, law = rows.planned, run.requests, run.scenario.workload.arrivals
+    tokens = int(planned["tokens"].sum())
+    lag = float(planned["pauses_before"].sum() + answered * planned["turns_before"].sum()) / tokens
+    sent = int(requests["prompt_tokens"].sum() + requests["output_tokens"].sum())
+    rate = len(requests) / run.duration
+    if law is not None and law.kind in ("poisson", "gamma", "constant"):
+        rate = law.rate * float(planned["requests"].mean())
+    return Usual(
+        duration=float(planned["pauses"].mean() + answered * planned["turns"].mean()),
+        lag=lag,
+        unsent=max(0.0, 1 - sent / tokens),
+        enough=rounded_up(max(1.0, rate * LASTING * lag)),
+    )
+
+
+def with_sessions(precision: dict[str, Any], run: RunRecord) -> dict[str, Any]:
+    """The entry ``precision`` of a run, which asks for as many requests as its sessions need: what
+    is missing of their later turns is in no interval."""
+    expected = usual(run)
+    if precision["sufficient"] is None or expected is None or not expected.outlasts(run.duration):
+        return precision
+    if expected.enough <= (precision["requests_needed"] or 0):
+        return precision
+    text, asks = precision["text"], f"About {expected.enough:,} requests would do."
+    if precision["sufficient"]:
+        text = f"{text} Of its sessions later turns are missing. {asks}"
+    return {
+        **precision,
+        "sufficient": False,
+        "requests_needed": expected.enough,
+        "text": asking(text, expected.enough),
+    }
+
+
+def _answered(run: RunRecord) -> float | None:
+    """Seconds from sending a turn to the last of its answers, on average."""
+    assert run.sessions is not None
+    turns = run.sessions.turns
+    done = run.completed & (turns["session"] >= 0)
+    if not done.any():
+        return None
+    order = np.lexsort((turns["turn"][done], turns["session"][done]))
+    mine, requests = turns[done][order], run.requests[done][order]
+    begins = np.flatnonzero(np.append(True, mine[1:] != mine[:-1]))
+    ends = np.maximum.reduceat(requests["finish"], begins)
+    return float((ends - np.minimum.reduceat(requests["arrival"], begins)).mean())
+
+
+def usual_shares(run: RunRecord) -> NDArray[np.float64] | None:
+    """The share of each accepted request in the usual mix, where sessions come at a steady rate;
+    None elsewhere: all count alike.
+
+    The first half of the run does not count: there sessions are young, and caches fill. In the
+    second half a turn that comes at some age of its session is seen of those that began at least
+    so long before the end. So the older it is than the half, the more it stands for; a request
+    that is seen of less than a ``LASTING``-th of the run counts as one of that.
+    """
+    rows, law = run.sessions, run.scenario.workload.arrivals
+    if rows is None or rows.planned is None or law is None or law.kind not in STEADY:
+        return None
+    numbers, arrival = rows.turns["session"], run.requests["arrival"]
+    begun = np.full(int(numbers.max()) + 1, np.inf)
+    np.minimum.at(begun, numbers, arrival)
+    end = float(arrival.max())
+    half = end / 2
+    seen = end - np.maximum(half, arrival - begun[numbers])
+    counts = np.where(arrival >= half, half / np.maximum(seen, end / LASTING), 0.0)
+    counts = counts[run.requests["status"] != REJECTED]
+    return counts / counts.sum() if counts.any() else None
