@@ -80,7 +80,12 @@ def given_up_text(run: RunRecord) -> str:
     tries = 1 + len(run.attempts.again) / len(run.requests)
     were = "request was" if gave_up == 1 else "requests were"
     sent = f", {tries:.2f} attempts a request" if tries > 1 else ""
-    return f" {gave_up:,} {were} given up ({show_share(share)}{sent})."
+    waited = int(run.timed_out.sum())
+    many = "all" if waited == gave_up else f"{waited:,}"
+    why = f", {many} of them because they timed out" if waited else ""
+    if gave_up == waited == 1:
+        why = ", because it timed out"
+    return f" {gave_up:,} {were} given up ({show_share(share)}{sent}){why}."
 
 
 def _text(run: RunRecord, found: dict[str, Any]) -> str:

@@ -27,6 +27,9 @@ REJECTED = "rejected"
 LOST = "lost"
 """The same where requests are lost with a replica, or find none."""
 
+TIMED_OUT = "timed_out"
+"""The same where clients stop waiting for their answers."""
+
 USUAL_SHARE = 0.99
 """Share whose latency is shown where there is no SLO: the p99."""
 
@@ -120,8 +123,9 @@ class SeenShare:
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
     at the wanted share over the limit: above 1 it is broken. ``rejected`` is the share of
     requests that were rejected, which no limit counts as kept, ``lost`` that of those which were
-    lost with a replica, or found none, and not sent again. ``strain`` is the pressure of all
-    limits together: by what they had to be multiplied for the wanted share to keep them.
+    lost with a replica, or found none, and not sent again, ``timed_out`` that of those whose
+    clients had waited for too long. ``strain`` is the pressure of all limits together: by what they
+    had to be multiplied for the wanted share to keep them.
     """
 
     kept: NDArray[np.bool_]
@@ -130,6 +134,7 @@ class SeenShare:
     rejected: float = 0.0
     strain: float = 0.0
     lost: float = 0.0
+    timed_out: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,7 @@ class Judged:
     completed: NDArray[np.bool_]
     rejected: float
     lost: float
+    timed_out: float
 
     def seen(self, objective: Objective) -> SeenShare:
         """How the run met ``objective``, which limits the same metrics."""
@@ -155,7 +161,8 @@ class Judged:
             within[name] = float(held.mean()) if len(held) else 0.0
             pressure[name] = _at_share(self.alone[name], objective.share) / limit
         strain = _at_share(worst, objective.share)
-        return SeenShare(kept, pressure, within, self.rejected, strain, self.lost)
+        gone = self.lost, self.timed_out
+        return SeenShare(kept, pressure, within, self.rejected, strain, *gone)
 
 
 def _keeps(latency: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
@@ -169,13 +176,14 @@ def judged(run: RunRecord, limits: Mapping[str, float]) -> Judged:
     rows = run.judged(limits)
     reached = {name: _reached(run, name) for name in limits}
     rejected = (run.requests["status"] == STATUS_REJECTED)[rows]
-    lost = run.lost[rows]
+    lost, timed_out = run.lost[rows], run.timed_out[rows]
     return Judged(
         together={name: latency[rows] for name, latency in reached.items()},
         alone={name: reached[name][run.judged({name: limits[name]})] for name in limits},
         completed=run.completed[rows],
         rejected=float(rejected.mean()) if len(rejected) else 0.0,
         lost=float(lost.mean()) if len(lost) else 0.0,
+        timed_out=float(timed_out.mean()) if len(timed_out) else 0.0,
     )
 
 
@@ -214,7 +222,7 @@ def _at_share(values: NDArray[np.float64], share: float) -> float:
 class Attained:
     """How runs together met a limit of the SLO: the share of ``requests``, its 95 % interval
     (Wilson) with as many independent ones as they are worth (``effective``), each limit, the shares
-    that were ``rejected`` and ``lost``, and the mean ``strain`` of the runs.
+    that were ``rejected``, ``lost`` and ``timed_out``, and the mean ``strain`` of the runs.
     """
 
     objective: Objective
@@ -227,6 +235,7 @@ class Attained:
     rejected: float = 0.0
     strain: float = 0.0
     lost: float = 0.0
+    timed_out: float = 0.0
 
     @property
     def kept(self) -> bool:
@@ -263,19 +272,24 @@ class Attained:
 
     @property
     def tightest(self) -> str:
-        """What breaks first: a limit, or ``REJECTED`` where rejections do more, or ``LOST``. Of an
-        objective that is kept, the limit that comes closest to breaking."""
+        """What breaks first: a limit, or ``REJECTED`` where rejections do more, or ``LOST``, or
+        ``TIMED_OUT``. Of an objective that is kept, the limit that comes closest to breaking."""
         if self.kept:
             return str(first_to_break(self.limits))
         if self.hopeless:
             return REJECTED
         if self.lost > 1 - self.objective.share:
             return LOST
-        gone = self.rejected + self.lost
+        if self.timed_out > 1 - self.objective.share:
+            return TIMED_OUT
+        unserved = {REJECTED: self.rejected, LOST: self.lost, TIMED_OUT: self.timed_out}
+        gone = sum(unserved.values())
         served = (limit._replace(share=limit.share + gone) for limit in self.limits)
-        refused = KeptLimit(REJECTED, 1 - self.rejected, self.objective.share, 0.0)
-        lost = KeptLimit(LOST, 1 - self.lost, self.objective.share, 0.0)
-        return str(first_to_break([*served, refused, lost]))
+        others = (
+            KeptLimit(name, 1 - share, self.objective.share, 0.0)
+            for name, share in unserved.items()
+        )
+        return str(first_to_break([*served, *others]))
 
 
 def pooled(
@@ -302,9 +316,9 @@ def pooled(
     )
     rejected = float(np.mean([run.rejected for run in runs]))
     strain = float(np.mean([run.strain for run in runs]))
-    lost = float(np.mean([run.lost for run in runs]))
+    gone = (float(np.mean([getattr(run, name) for run in runs])) for name in (LOST, TIMED_OUT))
     return Attained(
-        objective, share, low, high, limits, len(kept), effective, rejected, strain, lost
+        objective, share, low, high, limits, len(kept), effective, rejected, strain, *gone
     )
 
 

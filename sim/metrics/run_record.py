@@ -13,14 +13,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.attempt_rows import LOST, UNAVAILABLE, AttemptRows
+from sim.loop.attempt_rows import LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
 from sim.metrics.attribution import Attribution
 from sim.metrics.cut_short import Cut, cut_short
 from sim.metrics.pools import PoolRun, split, total
-from sim.metrics.stability import warmup_length
 from sim.metrics.undecided import set_aside
+from sim.metrics.warmup import warmup
 from sim.pools import PreparedPool, front_end_of
 from sim.request import TrafficClass
 from sim.scenario import Scenario
@@ -119,17 +119,7 @@ class RunRecord:
     @cached_property
     def warmup(self) -> NDArray[np.bool_]:
         """Which requests are left out of the latency statistics."""
-        count, setting = len(self.requests), self.scenario.run.warmup
-        if setting.seconds is not None:
-            return np.asarray(self.requests["arrival"] < setting.seconds)
-        skipped = setting.requests
-        if skipped is None:
-            arrivals = self.scenario.workload.arrivals
-            steady = arrivals is not None and arrivals.kind in ("poisson", "gamma", "constant")
-            served = np.flatnonzero(self.completed)
-            cut = warmup_length(self.e2el[served]) if steady else 0
-            skipped = int(served[cut]) if cut else 0
-        return np.arange(count) < skipped
+        return warmup(self)
 
     @property
     def cached(self) -> bool:
@@ -156,13 +146,19 @@ class RunRecord:
     @cached_property
     def lost(self) -> NDArray[np.bool_]:
         """Which requests were lost with a replica, or found none, and were not sent again."""
-        lost = np.zeros(len(self.requests), dtype=bool)
-        if self.attempts is None or not len(self.attempts.failed):
-            return lost
-        failed = self.attempts.failed
-        gone = np.isin(failed["outcome"], (LOST, UNAVAILABLE))
-        lost[np.searchsorted(self.requests["id"], failed["request"][gone])] = True
-        return np.asarray(lost & (self.requests["status"] == GAVE_UP))
+        return self._gave_up(LOST, UNAVAILABLE)
+
+    @cached_property
+    def timed_out(self) -> NDArray[np.bool_]:
+        """Which requests were given up after their clients had waited for too long."""
+        return self._gave_up(TIMED_OUT)
+
+    def _gave_up(self, *outcomes: int) -> NDArray[np.bool_]:
+        """Which requests were given up after a last attempt with one of these ``outcomes``."""
+        words = [OUTCOMES[outcome] for outcome in outcomes]
+        numbers = [at for at, reason in enumerate(self.reasons) if reason in words]
+        rows = self.requests
+        return np.asarray((rows["status"] == GAVE_UP) & np.isin(rows["reason"], numbers))
 
     def set_aside(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
         """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them, since

@@ -14,6 +14,13 @@ FIND = "`infersim find` gives the load that meets the SLO"
 SWEEP = "`infersim sweep --sweep workload.arrivals.rate=...` shows which loads meet the SLO"
 
 
+UNSERVED = {
+    "rejected": "were rejected",
+    "lost": "were lost with a replica or found none",
+    "timed_out": "timed out: their clients did not wait any longer",
+}
+"""What became of requests that break an SLO before any limit does, by its ``first_limit``."""
+
 _BY_UNFINISHED = (
     "Only requests that were not finished when the run ended make it so, and they may be within "
     "the SLO."
@@ -25,9 +32,11 @@ def limit_title(name: str) -> str:
 
     >>> limit_title("ttft"), limit_title("tpot_p95"), limit_title("rejected")
     ('TTFT', 'TPOT p95', 'rejected requests')
+    >>> limit_title("timed_out")
+    'timed-out requests'
     """
-    if name in ("rejected", "lost"):
-        return f"{name} requests"
+    if name in UNSERVED:
+        return f"{name.replace('_', '-')} requests"
     metric, _, percentile = name.partition("_")
     return f"{metric.upper()} {percentile}".strip()
 

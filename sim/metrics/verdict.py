@@ -42,7 +42,7 @@ from sim.metrics.long_enough import (
     unsettled,
 )
 from sim.metrics.long_enough import UNFINISHED as LEFT
-from sim.metrics.objectives import LOST
+from sim.metrics.objectives import LOST, TIMED_OUT
 from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
@@ -258,6 +258,8 @@ def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> s
         return " The SLO is missed because of the rejected requests."
     if slo["first_limit"] == LOST:
         return " The SLO is missed because of requests that were lost with a replica or found none."
+    if slo["first_limit"] == TIMED_OUT:
+        return " The SLO is missed because of requests whose clients did not wait any longer."
     accepted = run.requests["status"] != REJECTED
     fine = run.within_slo | run.set_aside(run.scenario.slo.of_request)
     why = bursts(found, fine[accepted])

@@ -66,7 +66,8 @@ class RunSettings(LimitedSection):
     warmup: Annotated[Warmup, PlainValidator(_read_warmup), PlainSerializer(_write_warmup)] = Field(
         default_factory=Warmup,
         description="auto, a number of requests (200), or a time (30s) to leave out of the "
-        "statistics. auto: the start is cut where it differs from the rest.",
+        "statistics. auto: the start is cut where it differs from the rest, never beyond the first "
+        "failure or timeout.",
     )
     repetitions: Count = Field(
         default=1,

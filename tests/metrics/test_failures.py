@@ -12,9 +12,12 @@ import pytest
 
 import sim
 from reports.pages.run.failures import facts
+from reports.pages.run.limits import sentence
 from reports.pages.run.slo import page_text
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
+from sim.metrics.slo_text import slo_text
+from sim.metrics.stability import warmup_length
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from tests.places import ROOT
@@ -100,6 +103,52 @@ def test_load_that_was_fine_stays_broken_after_a_short_outage(storm: dict[str, R
     assert 60 < patient["recovery_s"] < 90  # the outage lasts a minute
     assert patient["wasted"]["gpu_share"] < 0.2
     assert patient["outages"][0]["lost"] == broken["outages"][0]["lost"] > 0
+
+
+def test_an_slo_is_judged_with_those_that_timed_out(storm: dict[str, Result]) -> None:
+    """The outage of the second minute looks like a start that is still filling up; the SLO is
+    missed with it, and because of timeouts."""
+    for name in ("patient", "storm"):
+        record, verdict = storm[name].record, storm[name].summary["infersim"]["verdict"]
+        assert not record.warmup[record.requests["arrival"] >= 60].any()
+        assert not (record.warmup & (record.requests["status"] == GAVE_UP)).any()
+        assert (verdict["slo_met"], verdict["slo_state"]) == (False, "missed")
+        assert verdict["first_limit"] == "timed_out"
+        assert "missed, first by timed-out requests" in slo_text(verdict)
+        gone = int(record.timed_out.sum())
+        told = "all" if gone == (record.requests["status"] == GAVE_UP).sum() else f"{gone:,}"
+        assert f"), {told} of them because they timed out." in verdict["text"]
+        assert sentence(storm[name].summary, storm[name].requests) == (
+            "The SLO is missed first by requests that timed out: their clients did not wait any "
+            "longer."
+        )
+    record = storm["patient"].record
+    gave_up = record.requests["status"] == GAVE_UP
+    assert record.timed_out.tolist() == gave_up.tolist()
+    assert "did not wait any longer" in storm["patient"].summary["infersim"]["verdict"]["text"]
+    calm = storm["calm"].summary["infersim"]["verdict"]
+    assert (calm["slo_met"], calm["first_limit"] in calm["limits"]) == (True, True)
+
+
+def test_a_start_that_is_cut_ends_before_the_first_failure() -> None:
+    """Two replicas serve 18 requests/s with ease, and one cannot, from 5 to 15 s. To the search
+    alone this is a start that differs from the rest; the cut ends with the 91st request, at 5 s."""
+    record = sim.simulate(
+        {
+            **ALONE,
+            "fleet": {"gpu": "a10g", "replicas": 2},
+            "slo": {"e2el": "3s"},
+            "scheduler": {"max_num_seqs": 4, "client_timeout": "3s"},
+            "workload": {**ALONE["workload"], "arrivals": {"kind": "constant", "rate": 18}},
+            "run": {"requests": 2000},
+            "failures": [{"at": "5s", "for": "10s", "replica": 0}],
+        }
+    ).record
+    served = np.flatnonzero(record.completed)
+    assert record.requests["arrival"][served[warmup_length(record.e2el[served])]] > 14
+    assert record.warmup.sum() <= 90
+    assert not (record.warmup & ~record.within_slo).any()
+    assert (~record.within_slo).any()
 
 
 def test_a_page_and_a_terminal_say_what_failures_cost(tmp_path: Path) -> None:

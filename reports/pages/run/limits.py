@@ -17,7 +17,7 @@ from reports.frame.formats import NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.slo import SloLimit, digits, judged, limits, milliseconds, percent
-from sim.metrics.slo_text import is_apart
+from sim.metrics.slo_text import UNSERVED, is_apart
 from sim.units import TWICE, number
 
 VERDICT = "infersim.verdict"
@@ -147,8 +147,7 @@ def sentence(summary: Mapping[str, Any], requests: pd.DataFrame) -> str:
     if first is None:
         return ""
     if first not in given:
-        how = "rejected" if first == "rejected" else "lost with a replica or found none"
-        return f"The SLO is missed first by requests that were {how}."
+        return f"The SLO is missed first by requests that {UNSERVED[first]}."
     limit = given[first]
     word = "is closest to its limit" if verdict["slo_met"] else "breaks first"
     latency = _promised(limit, requests)

@@ -13,7 +13,7 @@ from reports.frame.run_directory import known, pick
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
-from sim.metrics.slo_text import deciding, headroom_text, is_apart, limit_title
+from sim.metrics.slo_text import UNSERVED, deciding, headroom_text, is_apart, limit_title
 
 Tone = Literal["good", "warn", "bad", "neutral"]
 
@@ -207,7 +207,8 @@ def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> st
         if found["slo_met"]:
             return "every percentile that is limited is within its limit."
         first = given.get(found["first_limit"])
-        return "requests were rejected." if first is None else f"{_within(first)}."
+        unserved = UNSERVED.get(found["first_limit"], "were not served")
+        return f"requests {unserved}." if first is None else f"{_within(first)}."
     only = "" if found["slo_met"] else "only "
     share = percent(found["attainment"], found["target"])
     wanted = percent(found["target"])
