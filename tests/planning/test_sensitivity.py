@@ -69,6 +69,8 @@ def test_prices_move_by_the_band_of_the_run_and_others_by_what_is_stated() -> No
     band, ends = found["band"], inputs(found)
     assert 0 < band < 1
     assert ends["kernel_time"]["high"]["settings"] == {"assume.kernel_time": 1 + band}
+    # as `find` asks again: a band of 25 % is a factor of 1.25 both ways
+    assert ends["kernel_time"]["low"]["settings"] == {"assume.kernel_time": 1 / (1 + band)}
     for name in ("host_time", "kv_blocks", "prompt_tokens", "output_tokens"):
         settings = [ends[name][end]["settings"] for end in ("low", "high")]
         assert settings == [{f"assume.{name}": factor} for factor in RANGES[name]]

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from sim import catalog
+from sim.ends import end_factors
 from sim.errors import UsageError, did_you_mean
 from sim.metrics.confidence import HOST_ERROR
 from sim.planning.load.loads import LoadAxis, Scale, check_copies
@@ -34,7 +35,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
 forecast of traffic may be off by; a fifth for the links between GPUs, by which data sheets miss
 all-reduces of 2 MB (``sim.cost.communication``). Kernel times have the error band of the run
-itself."""
+itself, with the ends at which ``find`` asks again (``sim.ends.end_factors``)."""
 
 TITLES: Mapping[str, str] = {
     "kernel_time": "kernel times",
@@ -83,7 +84,7 @@ def uncertain(
                 f"--range: no input is called {name!r}{did_you_mean(name, TITLES)}; "
                 f"known: {', '.join(TITLES)}"
             )
-    known = {**RANGES, "kernel_time": (max(1 - band, 0.01), 1 + band), **ranges}
+    known = {**RANGES, "kernel_time": end_factors(band), **ranges}
     found = [_factor(scenario, name, known[name]) for name in ("kernel_time", "host_time")]
     if scenario.kv_cache.num_gpu_blocks is None or "kv_blocks" in ranges:
         found.append(_factor(scenario, "kv_blocks", known["kv_blocks"]))
