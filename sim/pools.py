@@ -187,6 +187,11 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         )
     knobs = pool.scheduler
     _check_cadence(scenario, pool)
+    if knobs.batch_wait_timeout_iters and pool.layout.data > 1:
+        raise UsageError(
+            "batch_wait_timeout_iters: TensorRT-LLM lets no prompt wait where attention is split "
+            f"by requests, and data_parallel is {pool.layout.data}"
+        )
     return Limits(
         max_num_seqs=knobs.max_num_seqs,
         max_num_batched_tokens=knobs.max_num_batched_tokens,
@@ -199,6 +204,8 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         enable_mixed_chunk=knobs.enable_mixed_chunk,
         max_prefill_tokens=knobs.max_prefill_tokens,
         schedule_conservativeness=knobs.schedule_conservativeness,
+        batch_wait_timeout_iters=knobs.batch_wait_timeout_iters or 0,
+        batch_wait_max_tokens_ratio=knobs.batch_wait_max_tokens_ratio or 0.0,
         max_tokens=knobs.max_tokens or 0,
         enable_prefix_caching=pool.kv_cache.enable_prefix_caching,
     )

@@ -101,6 +101,11 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     },
     "no-evict": {"scheduler.policy": "guaranteed-no-evict", "scheduler.max_tokens": 100},
     "max-utilization": {"scheduler.policy": "max-utilization", "kv_cache.num_gpu_blocks": 18},
+    "prompts-wait": {
+        "scheduler.policy": "max-utilization",
+        "scheduler.batch_wait_timeout_iters": 5,
+        "scheduler.batch_wait_max_tokens_ratio": 0.5,
+    },
     "async": {"scheduler.async_scheduling": True},
     # order
     "sjf": {"scheduler.order": "sjf"},
@@ -410,7 +415,7 @@ IN_FLIGHT = "is not simulated with several batches in flight"
 CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
-OWN_RULES = ("sglang", "sglang-retracting", "lpm", "no-evict", "max-utilization")
+OWN_RULES = ("sglang", "sglang-retracting", "lpm", "no-evict", "max-utilization", "prompts-wait")
 TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace", "cancelled-trace")
 TALKS = ("sessions", "tool-sessions")
 UNCACHED = {
@@ -419,6 +424,7 @@ UNCACHED = {
     "contiguous": "needs blocks",
     "no-evict": "none is modelled for guaranteed-no-evict",
     "max-utilization": "none is modelled for max-utilization",
+    "prompts-wait": "none is modelled for max-utilization",
     "linear": "not modelled yet for models with a state",
     "mamba": "not modelled yet for models with a state",
 }
@@ -488,7 +494,7 @@ UNTIERED = {
 UNSWAPPED = {
     **UNTIERED,
     **dict.fromkeys(
-        ("static", "request", "sglang", "no-evict", "max-utilization"),
+        ("static", "request", "sglang", "no-evict", "max-utilization", "prompts-wait"),
         "modelled for `policy: vllm` with chunked_prefill",
     ),
     "contiguous": "has no blocks to move",
@@ -592,9 +598,10 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("pipeline", "deepep"): NO_RANKS,
     **dict.fromkeys(product(("static", "request"), (*OWN_RULES, "async")), CONTINUOUS),
     **dict.fromkeys(product(("long-prefill", "no-reserve"), OWN_RULES), OF_VLLM),
-    **dict.fromkeys(product(("sglang", "no-evict"), ("tiny-memory",)), OF_VLLM),
+    **dict.fromkeys(product(("sglang", "no-evict", "prompts-wait"), ("tiny-memory",)), OF_VLLM),
     **dict.fromkeys(product(OWN_RULES, ("contiguous",)), "counts free pages"),
     **dict.fromkeys(product(OWN_RULES, ("cadence",)), OF_VLLM),
+    **dict.fromkeys(product(("prompts-wait",), ("data-parallel", "deepep")), "lets no prompt wait"),
     **dict.fromkeys(product((*OWN_RULES, "async"), ("pipeline",)), IN_FLIGHT),
     ("prefill-first", "async"): AHEAD,
     ("async", "priority"): AHEAD,
@@ -679,6 +686,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
 ALIKE: Mapping[str, tuple[str, ...]] = {
     "sglang": ("sglang-retracting",),
     "priority": ("sjf", "edf"),
+    "no-evict": ("prompts-wait",),
     "host-tier": ("slow-host-tier",),
     "swap": ("auto-swap",),
     "ngram": ("eagle", "mtp", "async-drafts"),

@@ -67,7 +67,8 @@ class Conditions:
     that a model with experts is asked with such, ``slots`` whether as many requests run at once as
     there are clients, or else ``at_once``, or what memory has room for up to ``most_at_once``,
     ``whole`` whether prompts are not cut into chunks, ``policy`` the rule of batching where it is
-    not the engine's own.
+    not the engine's own, ``batch_wait`` for how many iterations prompts wait until what share of
+    one is full.
     """
 
     driver: Driver
@@ -102,6 +103,7 @@ class Conditions:
     most_at_once: int | None = None
     whole: bool = False
     policy: str = ""
+    batch_wait: tuple[int, float] | None = None
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -169,6 +171,7 @@ def conditions(row: Row) -> Conditions:
         max_num_batched_tokens=tokens,
         whole=known.whole,
         policy=known.policy,
+        batch_wait=known.batch_wait,
         at_once=_slots(row) if known.slots else USUAL_SLOTS,
         whole_system=known.whole_system,
         more=known.more,
@@ -258,6 +261,8 @@ def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
         data, expert = 1, min(expert, tensor)
     if known.twice:
         tensor, data = (max(1, ranks // expert) for ranks in (tensor, data))
+    elif known.experts_apart:
+        expert = tensor * data
     ranks, stages = tensor * data, _whole(row["pp"]) or 1
     if stages > 1 and data > 1:
         raise Unrepresentable(f"data ranks that are pipelines of {stages} stages are not simulated")

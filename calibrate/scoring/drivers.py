@@ -199,12 +199,18 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
         slots = known.at_once or known.size or MOST_AT_ONCE
     if not chunked:
         tokens = max(tokens, known.prompt.high)
-    return {
-        "batching": "continuous",
-        "chunked_prefill": chunked,
-        "max_num_seqs": slots,
-        "max_num_batched_tokens": max(tokens, slots),
-    } | ({"policy": known.policy} if known.policy else {})
+    iterations, share = known.batch_wait or (0, 0.0)
+    wait = {"batch_wait_timeout_iters": iterations, "batch_wait_max_tokens_ratio": share}
+    return (
+        {
+            "batching": "continuous",
+            "chunked_prefill": chunked,
+            "max_num_seqs": slots,
+            "max_num_batched_tokens": max(tokens, slots),
+        }
+        | ({"policy": known.policy} if known.policy else {})
+        | (wait if known.batch_wait else {})
+    )
 
 
 def _room(known: Conditions) -> int:

@@ -22,11 +22,13 @@ class Facts:
     ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
     was set to use, whether the clients stated are the requests that run at once (``slots``),
     experts in 4 bits by the library ``marlin``, whether the data ranks stated were started
-    (``ranks``), whether GPUs are stated ``twice``, times the ranks that their experts are spread
-    over, what the engine was given of its memory and of the tokens of a pass, or how many
-    tokens a pass has ``beside`` the longest prompt and one for each client, whether prompts are
-    ``whole`` in a pass, lengths that are ``fixed`` whatever the notes suppose, the 95th percentile
-    of output lengths in means (``output_tail``), and how many ``queries`` came at a rate.
+    (``ranks``), whether each GPU has other experts (``experts_apart``) whatever is stated, whether
+    GPUs are stated ``twice``, times the ranks that their experts are spread over, what the engine
+    was given of its memory and of the tokens of a pass, or how many tokens a pass has ``beside``
+    the longest prompt and one for each client, whether prompts are ``whole`` in a pass, for how
+    many iterations they wait until what share of a pass is full (``batch_wait``), lengths that are
+    ``fixed`` whatever the notes suppose, the 95th percentile of output lengths in means
+    (``output_tail``), and how many ``queries`` came at a rate.
     """
 
     weights: str = ""
@@ -41,6 +43,7 @@ class Facts:
     slots: bool = True
     marlin: bool = False
     ranks: bool = True
+    experts_apart: bool = False
     twice: bool = False
     memory_fraction: float | None = None
     max_num_batched_tokens: int | None = None
@@ -50,6 +53,7 @@ class Facts:
     output_tail: float | None = None
     queries: int | None = None
     policy: str = ""
+    batch_wait: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,11 @@ MLPERF = (
 )
 """Where those of MLPerf's runs are published; none of its results is read there. To be closed by a
 bracket."""
+
+SCRIPT_OF_70B = (
+    "InferenceX, benchmarks/70b_fp8_h200_trt_slurm.sh as in faradawn/InferenceMAX 9596d23d"
+)
+"""Where the settings of TensorRT-LLM with Llama-3.1-70B on H200 are published."""
 
 KNOWN = (
     Known(
@@ -156,6 +165,21 @@ KNOWN = (
         "the scales of fp8 activations are in the checkpoint: that source serves those of NVIDIA's "
         "ModelOpt, and token times leave no room for a conversion before each product",
         Facts(static=True),
+    ),
+    Known(
+        (("engine", "^trtllm"), ("model", "llama.*70b"), ("notes", "InferenceMAX")),
+        "an iteration has 16,384 tokens, and prompts are not cut: the source starts its servers so "
+        f"({SCRIPT_OF_70B}; a later version of the script has as many as the longest request)",
+        Facts(whole=True, max_num_batched_tokens=16384),
+    ),
+    Known(
+        (
+            *(("engine", "^trtllm"), ("model", "llama.*70b"), ("notes", "InferenceMAX")),
+            *(("isl", "^1024$"), ("osl", "^1024$"), ("tp", "^[124]$")),
+        ),
+        "prompts wait for up to 20 iterations, until 0.9 of an iteration's tokens are there: the "
+        f"source starts its servers so for these lengths on less than 8 GPUs ({SCRIPT_OF_70B})",
+        Facts(batch_wait=(20, 0.9)),
     ),
     Known(
         (("engine", "^vllm"), ("kv_dtype", "^fp8"), ("notes", "InferenceMAX")),
@@ -255,9 +279,11 @@ KNOWN = (
     ),
     Known(
         (("engine", "^trtllm"), ("model", "deepseek-(r1|v3)"), ("gpu", "^h200"), ("tp", r"^\d+$")),
-        "0.75 of the free memory is for KV: the source starts its servers so (InferenceX, "
-        "benchmarks/single_node/dsr1_fp8_h200_trt.sh)",
-        Facts(memory_fraction=0.75),
+        "0.75 of the free memory is for KV, which is in fp8, experts are spread over all GPUs, "
+        "prompts are not cut, and an iteration has room for one, a token of each client and 64 to "
+        "127 more: the source starts its servers so (InferenceX, "
+        "benchmarks/dsr1_fp8_h200_trt_slurm.sh as in InferenceMAX/InferenceMAX at ff7e4623)",
+        Facts(memory_fraction=0.75, kv_cache="fp8", experts_apart=True, whole=True, beside=64),
     ),
 )
 
@@ -289,12 +315,14 @@ def statement(row: Row) -> Statement:
         output_tail=next((each.output_tail for each in facts if each.output_tail), None),
         queries=next((each.queries for each in facts if each.queries), None),
         policy=next((each.policy for each in facts if each.policy), ""),
+        batch_wait=next((each.batch_wait for each in facts if each.batch_wait), None),
         beside=next((each.beside for each in facts if each.beside is not None), None),
         whole=any(each.whole for each in facts),
         fixed=fixed,
         spread=(float(spread[1]), float(spread[2])) if spread and not fixed else None,
         marlin=any(each.marlin for each in facts),
         ranks=all(each.ranks for each in facts),
+        experts_apart=any(each.experts_apart for each in facts),
         twice=any(each.twice for each in facts),
         memory_fraction=float(fraction[1])
         if fraction

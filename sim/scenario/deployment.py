@@ -172,6 +172,21 @@ class SchedulerSettings(LimitedSection):
         "cut. SGLang's default.",
     )
 
+    batch_wait_timeout_iters: Count | None = Field(
+        default=None,
+        description="TensorRT-LLM's policies only: prompts wait for company until they and the "
+        "decodes are batch_wait_max_tokens_ratio of an iteration's tokens, for this many "
+        "iterations at most and not where nothing decodes. null, or 0 as TensorRT-LLM writes its "
+        "default: none waits.",
+        examples=[20],
+    )
+    batch_wait_max_tokens_ratio: Share | None = Field(
+        default=None,
+        description="TensorRT-LLM's policies only: the share of max_num_batched_tokens that ends "
+        "the wait of batch_wait_timeout_iters.",
+        examples=[0.9],
+    )
+
     client_timeout: Duration | None = Field(
         default=None,
         description="How long a client waits for the complete answer to an attempt, s, before the "
@@ -210,16 +225,29 @@ class SchedulerSettings(LimitedSection):
             folders=folders,
         )
 
-    @field_validator("long_prefill_token_threshold", mode="before")
+    @field_validator(
+        *("long_prefill_token_threshold", "batch_wait_timeout_iters"),
+        "batch_wait_max_tokens_ratio",
+        mode="before",
+    )
     @classmethod
     def _zero_is_off(cls, value: Any) -> Any:
-        """vLLM's 0 means null."""
+        """The engines' 0 means null."""
         return None if value in (0, "0") and not isinstance(value, bool | float) else value
 
     @model_validator(mode="after")
     def _patience_has_an_end(self) -> SchedulerSettings:
         if self.client_timeout is None and self.on_timeout.kind != "cancel":
             raise trouble("no client gives up: give client_timeout, such as 60s", "on_timeout")
+        return self
+
+    @model_validator(mode="after")
+    def _waits_by_both(self) -> SchedulerSettings:
+        given = self.batch_wait_timeout_iters, self.batch_wait_max_tokens_ratio
+        if (given[0] is None) != (given[1] is None):
+            names = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio")
+            mine, other = names if given[0] is not None else names[::-1]
+            raise trouble(f"no prompt waits without {other}: give both, or neither", mine, other)
         return self
 
     @model_validator(mode="after")

@@ -29,7 +29,8 @@ __all__ = ["ASSUMED", "BatchShape", "Chunk", "Limits", "Plan", "Scheduler"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The knobs of a scheduler, under vLLM's names, and under SGLang's what vLLM does not have."""
+    """The knobs of a scheduler, under vLLM's names, and under those of the other engines what vLLM
+    does not have."""
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -42,6 +43,8 @@ class Limits:
     enable_mixed_chunk: bool = False  # SGLang: decodes run along with prompts
     max_prefill_tokens: int = 16384  # SGLang: of an iteration of prompts that are not cut
     schedule_conservativeness: float = 1.0  # SGLang: multiplies what answers are expected to be
+    batch_wait_timeout_iters: int = 0  # TensorRT-LLM: most iterations that prompts wait for company
+    batch_wait_max_tokens_ratio: float = 0.0  # share of an iteration's tokens that ends that wait
     max_tokens: int = 0  # most output tokens that clients allow; 0: exactly those they get
     enable_prefix_caching: bool = False
 

@@ -15,6 +15,7 @@ from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang, SglangOverlap
 from sim.schedulers.tensorrt import (
+    WAITING,
     MaxUtilization,
     MaxUtilizationOverlap,
     NoEvict,
@@ -93,6 +94,7 @@ class NoEvictRule(EngineRule):
     name = "guaranteed-no-evict"
     about = "TensorRT-LLM's: a request enters when all that it asks for fits next to the others"
     in_pages = True
+    knobs = WAITING
 
     @staticmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
@@ -106,6 +108,7 @@ class MaxUtilizationRule(EngineRule):
     name = "max-utilization"
     about = "TensorRT-LLM's other one: a request enters when its prompt fits, and may be paused"
     in_pages = True
+    knobs = WAITING
 
     @staticmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:

@@ -9,9 +9,14 @@ none behind one that does not fit. Decodes and prompts share iterations, decodes
 ``chunked_prefill``, TensorRT-LLM's default, a prompt runs whole or waits. A chunk that does not end
 its prompt is whole blocks.
 
+With ``batch_wait_timeout_iters`` prompts wait for company: while something decodes, those that an
+iteration has room for are left out of it until they and the decodes come to
+``batch_wait_max_tokens_ratio`` of its tokens, or that many iterations have passed them by.
+
 After ``GuaranteedNoEvictPolicy``, ``MaxUtilizationPolicy`` and ``PyMicroBatchScheduler`` (chunks
 first come, first served, in units of ``tokens_per_block``) in
-``tensorrt_llm/_torch/pyexecutor/scheduler/scheduler.py`` (NVIDIA/TensorRT-LLM @ 002f3cc), as read;
+``tensorrt_llm/_torch/pyexecutor/scheduler/scheduler.py`` (NVIDIA/TensorRT-LLM @ 002f3cc), and
+``PyExecutor._waiting_requests`` (``py_executor.py``), as read;
 not compared with recordings, as its scheduler cannot be imported without its compiled library. A
 prompt that gets no block of an iteration waits here with all behind it; there a shorter one behind
 it may still use what is left of the tokens.
@@ -19,18 +24,64 @@ it may still use what is left of the tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.ahead import Ahead
 from sim.schedulers.base import Chunk, Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill
 
+WAITING = frozenset({"batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"})
+"""The keys by which prompts wait for company."""
+
 
 class MaxUtilization(ChunkedPrefill):
     """TensorRT-LLM's micro-batches with ``MAX_UTILIZATION``, without overlap."""
 
     shape = ChunkedPrefill.shape
-    knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"})
+    knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"}) | WAITING
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._passed = 0  # iterations that left prompts out which they had room for
+
+    def schedule(self, now: float) -> Plan | None:
+        """As the base class, unless prompts wait for company."""
+        if not (self.limits.batch_wait_timeout_iters and self.decoding.size and self._wait()):
+            return super().schedule(now)
+        plan = self._decodes_alone(now)
+        if plan is not None:
+            plan.stationary = False  # the next one may let the prompts in
+        return plan
+
+    def _wait(self) -> bool:
+        """Whether the prompts that could run are left to a later iteration."""
+        limits, batch = self.limits, self.decoding
+        decodes = batch.size * batch.asks
+        tokens = self._runnable(limits.max_num_batched_tokens - decodes)
+        if not tokens:
+            return False
+        enough = limits.batch_wait_max_tokens_ratio * limits.max_num_batched_tokens
+        wait = self._passed < limits.batch_wait_timeout_iters and tokens + decodes < enough
+        self._passed = self._passed + 1 if wait else 0
+        return wait
+
+    def _runnable(self, budget: int) -> int:
+        """Tokens of prompts that an iteration has room for, with ``budget`` left by the decodes."""
+        left, before = budget, list[Request]()
+        for request in self._partials:
+            left -= self._cut(request.tokens_to_prefill() - request.computed, left)
+        slots = max(0, self.limits.max_num_seqs - len(self._running))
+        for request in islice(self.waiting, slots):
+            need = request.tokens_to_prefill() - self.kv.cached(request)
+            tokens = self._cut(need, left)
+            if not tokens or not self._room(request, need, before):
+                break
+            left -= tokens
+            before.append(request)
+        return budget - left
 
     def _cut(self, need: int, budget: int) -> int:
         """Tokens of a prompt that run where ``budget`` are left: whole blocks unless all do."""
@@ -60,9 +111,10 @@ class MaxUtilization(ChunkedPrefill):
         ]
         return chunks, preempted
 
-    def _room(self, request: Request, need: int) -> bool:
-        """Whether the capacity scheduler lets ``request`` in, which lacks ``need`` tokens."""
-        return self.kv.fits(request, need)
+    def _room(self, request: Request, need: int, before: Sequence[Request] = ()) -> bool:
+        """Whether the capacity scheduler lets ``request`` in, which lacks ``need`` tokens, after
+        those ``before`` it."""
+        return self.kv.fits(request, need + sum(each.tokens_to_prefill() for each in before))
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         """Take requests from the queue while slots, tokens and memory last; returns how many."""
@@ -105,9 +157,10 @@ class NoEvict(MaxUtilization):
         allowed = min(limits.max_tokens, limits.max_model_len - prompt)
         return -(-(prompt + max(allowed, request.output_tokens)) // self.kv.block_size)
 
-    def _room(self, request: Request, need: int) -> bool:
+    def _room(self, request: Request, need: int, before: Sequence[Request] = ()) -> bool:
         """Whether its blocks to its end are there besides those of all that run."""
-        return self._promised + self._blocks(request) <= self.kv.num_blocks
+        promised = self._promised + sum(map(self._blocks, before))
+        return promised + self._blocks(request) <= self.kv.num_blocks
 
     def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
         chunk = super()._begin(tokens, need, cached, now)

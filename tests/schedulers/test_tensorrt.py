@@ -6,10 +6,14 @@ A sequence is what ``PyCapacityScheduler`` and ``PyMicroBatchScheduler`` choose
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from pydantic import ValidationError
 
 from sim.memory import PagedAllocator
 from sim.request import Request
+from sim.scenario.deployment import SchedulerSettings
 from sim.schedulers import Limits
 from sim.schedulers.tensorrt import MaxUtilization, MaxUtilizationOverlap, NoEvict, NoEvictOverlap
 
@@ -98,3 +102,56 @@ def test_with_overlap_a_pause_comes_at_the_same_step() -> None:
     lengths = [(40, 10), (40, 10), (40, 12)]
     found = steps(MaxUtilizationOverlap(limits, PagedAllocator(10, 16)), lengths)
     assert found[9:11] == [([], 2, [0, 1]), ([49], 0, [])]
+
+
+def waiting(iterations: int, share: float = 0.5, *, chunked: bool = True) -> Limits:
+    return Limits(
+        max_num_seqs=2,
+        max_num_batched_tokens=100,
+        max_model_len=64,
+        chunked_prefill=chunked,
+        batch_wait_timeout_iters=iterations,
+        batch_wait_max_tokens_ratio=share,
+    )
+
+
+@pytest.mark.parametrize("policy", [NoEvict, MaxUtilization])
+def test_a_prompt_is_passed_by_so_many_times_at_most(policy: type[MaxUtilization]) -> None:
+    """A slot is free after the second iteration; 30 tokens and a decode are not half of 100."""
+    lengths = [(40, 8), (40, 2), (30, 2)]
+    alone = [([], 1, [])]
+    assert steps(policy(waiting(3), PagedAllocator(20, 16)), lengths) == [
+        ([40, 40], 0, []),
+        ([], 2, [1]),
+        *(alone * 3),
+        ([30], 1, []),
+        ([], 2, [2]),
+        ([], 1, [0]),
+    ]
+
+
+def test_a_prompt_that_fills_the_share_does_not_wait() -> None:
+    """49 tokens and a decode are half of 100."""
+    found = steps(NoEvict(waiting(3), PagedAllocator(20, 16)), [(40, 8), (40, 2), (49, 2)])
+    assert found[2] == ([49], 1, [])
+
+
+def test_nothing_waits_where_nothing_decodes() -> None:
+    found = steps(NoEvict(waiting(3), PagedAllocator(20, 16)), [(40, 2), (40, 2), (30, 2)])
+    assert found[1:3] == [([], 2, [0, 1]), ([30], 0, [])]
+
+
+def test_only_what_has_room_counts_as_waiting() -> None:
+    """Four blocks each of nine: the third request has none before one of the others ends."""
+    limits = replace(waiting(2, share=1.0), max_num_seqs=3)
+    found = steps(NoEvict(limits, PagedAllocator(9, 16)), [(50, 8), (50, 4), (50, 2)])
+    assert [prompts for prompts, _, _ in found] == [[50, 50], [], [], [], [], [], [50], []]
+
+
+def test_a_wait_has_both_its_ends() -> None:
+    settings = SchedulerSettings(policy="max-utilization", batch_wait_timeout_iters=0)
+    assert settings.batch_wait_timeout_iters is None  # as TensorRT-LLM writes it
+    with pytest.raises(ValidationError, match="no prompt waits without batch_wait_max_tokens_r"):
+        SchedulerSettings(policy="max-utilization", batch_wait_timeout_iters=20)
+    with pytest.raises(ValidationError, match="is a key of `policy: guaranteed-no-evict`"):
+        SchedulerSettings(batch_wait_timeout_iters=20, batch_wait_max_tokens_ratio=0.9)

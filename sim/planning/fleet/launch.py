@@ -235,6 +235,12 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
         )
     if d.layout.data > 1:
         notes.append("TensorRT-LLM also wants enable_attention_dp: true in its --config file.")
+    if pool.limits.batch_wait_timeout_iters:
+        notes.append(
+            "TensorRT-LLM also wants batch_wait_timeout_iters: "
+            f"{pool.limits.batch_wait_timeout_iters} and batch_wait_max_tokens_ratio: "
+            f"{pool.limits.batch_wait_max_tokens_ratio:g} in its --config file."
+        )
     if d.weights not in DTYPES:
         engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
         notes.append(

@@ -205,6 +205,27 @@ class TestConditions:
         assert (data.gpus, data.data_parallel, data.expert_parallel) == (8, 8, 8)
         assert conditions(row(**cells, engine_version="1.2.0", tp="64")).gpus == 64
 
+    def test_servers_whose_prompts_wait(self) -> None:
+        """By the source's script: lengths of 1,024 on less than 8 GPUs alone."""
+        notes = "InferenceMAX: lengths uniform in [0.8,1.0]*nominal"
+        cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "notes": notes}
+        cells |= {"model": "meta-llama/Llama-3.1-70B", "isl": "1024"}
+        wait = {"batch_wait_timeout_iters": 20, "batch_wait_max_tokens_ratio": 0.9}
+        for tp, osl, waits in (("4", "1024", True), ("8", "1024", False), ("4", "8192", False)):
+            known = conditions(row(**cells, tp=tp, n_gpus=tp, osl=osl))
+            scheduler = document(known)["scheduler"]
+            assert (wait.items() <= scheduler.items()) is waits
+            assert scheduler["max_num_batched_tokens"] == 16384
+            assert not scheduler["chunked_prefill"]
+
+    def test_servers_with_room_for_one_prompt(self) -> None:
+        """Of DeepSeek-V3 under TensorRT-LLM, whose experts are on 8 GPUs though 1 is stated."""
+        cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
+        cells |= {"n_gpus": "8", "tp": "8", "ep": "1", "isl": "1024"}
+        known = conditions(row(**cells, batch_or_concurrency="16"))
+        assert (known.tensor_parallel, known.expert_parallel, known.kv_cache) == (8, 8, "fp8")
+        assert document(known)["scheduler"]["max_num_batched_tokens"] == 1024 + 16 + 64
+
     def test_lengths_known_by_their_mean(self) -> None:
         known = conditions(row(isl="OpenOrca mean 294.45", osl="290.3 (tok/s / samples/s)"))
         assert known.prompt == Lengths(294, 294, varied=True)
