@@ -126,11 +126,13 @@ def _text(ends: Mapping[str, Any], rank: str) -> str:
     for metric in ("ttft", "tpot"):
         low, high = (end[f"{rank}_{metric}_ms"] for end in (fast, slow))
         if low is not None and high is not None:
-            span = f"{show_time(low / 1e3)} to {show_time(high / 1e3)}"
-            parts.append(f"{metric.upper()} {rank} is {span}")
+            span = " to ".join(show_time(each / 1e3) for each in sorted((low, high)))
+            turned = ", the longer one if faster" if low > high else ""
+            parts.append(f"{metric.upper()} {rank} is {span}{turned}")
     slow_end, fast_end = slow["verdict"], fast["verdict"]
     if fast_end["slo_met"] is not None and slow_end["slo_met"] is not None:
-        shares = dict.fromkeys(_percent(end["attainment"]) for end in (slow_end, fast_end))
+        ordered = sorted(end["attainment"] for end in (slow_end, fast_end))
+        shares = dict.fromkeys(map(_percent, ordered))
         told = f"{' to '.join(shares)} of requests are within the SLO"
         parts.append(f"{told} ({_slo(fast_end, slow_end)})")
     if slow_end["state"] == "overloaded" != fast_end["state"]:

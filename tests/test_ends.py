@@ -11,7 +11,7 @@ import pytest
 
 import sim
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
-from sim.ends import at_factor, run_ends
+from sim.ends import _text, at_factor, run_ends
 from sim.simulation import simulate
 from tests.places import ROOT
 
@@ -54,6 +54,23 @@ def test_latencies_of_the_run_lie_between_its_ends_and_move_by_more_than_the_ban
         low, high = ends["faster"][key], ends["slower"][key]
         assert low < summary[key] < high
         assert high / summary[key] - 1 > ends["error"], "near saturation a band is amplified"
+
+
+def test_ranges_read_upwards_and_say_when_the_faster_end_is_the_longer() -> None:
+    """In a retry storm the faster end answers more late requests, whose latencies then count."""
+    judged = {"slo_met": False, "slo_state": "missed", "slo_doubts": [], "state": "overloaded"}
+    ends = {
+        "error": 0.1,
+        "faster": {"p95_ttft_ms": 13_700.0, "p95_tpot_ms": 50.0,
+                   "verdict": {**judged, "attainment": 0.1605}},
+        "slower": {"p95_ttft_ms": 4_680.0, "p95_tpot_ms": 60.0,
+                   "verdict": {**judged, "attainment": 0.1643}},
+    }  # fmt: skip
+    assert _text(ends, "p95") == (
+        "With iterations 10% faster or slower, TTFT p95 is 4.68 s to 13.7 s, the longer one if "
+        "faster, TPOT p95 is 50 ms to 60 ms, 16.05% to 16.43% of requests are within the SLO "
+        "(missed at both ends)."
+    )
 
 
 def test_an_slo_met_at_one_end_only_is_too_close_to_call() -> None:

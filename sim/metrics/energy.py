@@ -207,6 +207,7 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     kwh, asked = joules / JOULES_PER_KWH, run.scenario.energy
     price, grid = asked.price_per_kwh, asked.grid_intensity
     draws = {pool.deployment.gpu.name: pool.deployment.gpu.power_draw for pool in run.pools}
+    slowed = max(map(_slowed_too_much, run.parts))
     return {
         "joules_per_output_token": joules / outputs,
         "joules_per_request": joules / int(run.completed.sum()),
@@ -216,19 +217,40 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
         "peak_watts_per_gpu": max(each.most for each in pools),
         "co2e_grams": None if grid is None else kwh * grid,
         "usd": None if price is None else kwh * price,
-        "error": max(draw.error for draw in draws.values()),
-        "note": _note(draws),
+        "error": max(draw.error for draw in draws.values()) + slowed,
+        "note": _note(draws, slowed),
     }
 
 
-def _note(draws: dict[str, Any]) -> str:
+def _slowed_too_much(part: PoolRun) -> float:
+    """The share by which the energy of a pool under a power limit may be less than predicted.
+
+    The power was measured without a limit. Under one, arithmetic is taken to slow down as far as
+    the limit is lowered, which is the most that it can: power is frequency x voltage^2, and the
+    voltage falls with the frequency, so that between share^(1/3) and share of the clock stay, and
+    all of it where the limit is not reached. What is bound by arithmetic then takes up to ``share``
+    of its predicted time, and of the energy of that time.
+    """
+    found = part.attribution
+    busy = sum(found.by_operator.values())
+    share = part.pool.deployment.gpu.clocks
+    return (1 - share) * found.by_bound.get("compute", 0.0) / busy if busy and share < 1 else 0.0
+
+
+def _note(draws: dict[str, Any], slowed: float) -> str:
     """What the figures are of, and how sure."""
     told = []
     for name, draw in draws.items():
         fitted = not draw.source.startswith("not measured")
         how = "fitted to published runs" if fitted else "scaled from an H100's by its power limit"
         told.append(f"the power of {name} is {how} (± {draw.error:.0%})")
-    return f"Of the GPUs alone, idle time included; {'; '.join(told)}."
+    limit = ""
+    if slowed:
+        limit = (
+            "; no GPU was measured under a power_limit: what is bound by arithmetic may be faster "
+            f"than predicted, and the energy less by another {slowed:.0%}"
+        )
+    return f"Of the GPUs alone, idle time included; {'; '.join(told)}{limit}."
 
 
 def mean_power(run: RunRecord, edges: Floats) -> Floats:

@@ -1,8 +1,6 @@
 """Describes what failures and impatient clients cost: attempts, lost work, time to recover.
 
-Work is lost where it was done for an attempt that came to nothing: prompt tokens that were
-computed, output tokens, and the GPU time of both. The time of an iteration is shared equally by the
-tokens computed in it. Times in seconds.
+Times in seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import GAVE_UP
+from sim.metrics.lost_work import pools_of, wasted
 from sim.units import show_share, show_time
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def failures(run: RunRecord) -> dict[str, Any]:
     down = sum(each["seconds"] for each in outages)
     recoveries = [each["recovered_after_s"] for each in outages]
     unplayed, held = _unplayed(run, rows), _replica_seconds(run)
-    wasted = _wasted(run, rows)
+    lost = wasted(run, rows)
     found = {
         "attempts": attempts,
         "attempts_per_request": attempts / requests if requests else None,
@@ -60,7 +59,7 @@ def failures(run: RunRecord) -> dict[str, Any]:
         "cancelled": outcomes[CANCELLED],
         **({"set_aside": _set_aside(run)} if outcomes[CANCELLED] else {}),
         "gave_up": gave_up,
-        "wasted": wasted,
+        "wasted": lost,
         "down_s": down,
         "availability": max(0.0, 1 - down / held) if held else None,
         "recovery_s": _longest(recoveries),
@@ -162,78 +161,6 @@ def _longest(recoveries: list[float | None]) -> float | None:
     return max(known, default=None) if len(known) == len(recoveries) else None
 
 
-# -- lost work -----------------------------------------------------------------------------------
-
-
-def _wasted(run: RunRecord, rows: AttemptRows) -> dict[str, Any]:
-    plans = run.plans
-    gpus = _gpus(run, plans["replica"])
-    tokens = plans["prefill_tokens"] + plans["decode"].astype(np.int64) * plans["iterations"]
-    seconds = run.durations * gpus
-    each = np.divide(seconds, tokens, out=np.zeros(len(plans)), where=tokens > 0)
-    chunks = [rows.chunks]
-    if run.trail is not None:
-        left = run.requests["id"][run.requests["status"] == GAVE_UP]
-        chunks.append(run.trail[0][np.isin(run.trail[0]["request"], left)])
-    lost = np.concatenate(chunks)
-    unfinished = float((rows.outages["computing"] * _replica_gpus(run, rows)).sum())
-    spent = float((lost["tokens"] * each[lost["plan"]]).sum()) + unfinished
-    spent += _decoding(run, rows, each)
-    busy = float(seconds.sum()) + unfinished
-    return {
-        "prompt_tokens": int(lost["tokens"].sum()),
-        "output_tokens": int(rows.failed["generated"].sum()),
-        "gpu_seconds": _digits(spent),
-        "gpu_share": _digits(spent / busy) if busy else None,
-    }
-
-
-def _decoding(run: RunRecord, rows: AttemptRows, each: Floats) -> float:
-    """GPU seconds in which failed attempts got tokens after their first; ``each`` has those of one
-    token of each plan. Exact where no attempt was preempted."""
-    plans, spent = run.plans, 0.0
-    started = rows.failed[rows.failed["generated"] > 1]
-    for number in np.unique(started["replica"]).tolist():
-        mine, own = started[started["replica"] == number], plans["replica"] == number
-        steps = np.where(plans["decode"][own] > 0, plans["iterations"][own], 0)
-        given, cost = (np.concatenate([[0.0], np.cumsum(v)]) for v in (steps, steps * each[own]))
-        begin = given[np.searchsorted(plans["end"][own], mine["first_token"], side="right")]
-        spent += float(
-            np.interp(begin + mine["generated"] - 1, given, cost).sum()
-            - np.interp(begin, given, cost).sum()
-        )
-    return spent
-
-
-def _gpus(run: RunRecord, numbers: NDArray[np.int32]) -> Floats:
-    """GPUs that compute a plan of the replica, or data rank, of each number."""
-    found = np.zeros(len(numbers))
-    for pool in run.pools:
-        layout = pool.deployment.layout
-        found[np.isin(numbers, pool.settings.numbers)] = layout.gpus / layout.batches
-    return found
-
-
-def _replica_gpus(run: RunRecord, rows: AttemptRows) -> Floats:
-    """GPUs of the replica of each outage."""
-    whole = np.array([pool.deployment.layout.batches for pool in run.pools], dtype=float)
-    owner = _pools(run, rows)
-    return np.asarray(_gpus(run, rows.outages["replica"]) * whole[owner])
-
-
-def _pools(run: RunRecord, rows: AttemptRows) -> NDArray[np.int64]:
-    """The place of the pool of each outage."""
-    found = np.zeros(len(rows.outages), dtype=np.int64)
-    for place, pool in enumerate(run.pools):
-        found[np.isin(rows.outages["replica"], pool.settings.numbers)] = place
-    return found
-
-
-def _digits(value: float) -> float:
-    """Six digits: more would not be the same with leaps and without."""
-    return float(f"{value:.6g}")
-
-
 # -- outages -------------------------------------------------------------------------------------
 
 
@@ -246,7 +173,7 @@ def _outages(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
     good, arrived = _not_bad(run), run.requests["arrival"]
     wanted = _wanted(run, good[(arrived < first) & ~run.warmup])
     found = []
-    for row, place in zip(rows.outages, _pools(run, rows).tolist(), strict=True):
+    for row, place in zip(rows.outages, pools_of(run, rows).tolist(), strict=True):
         settings = run.pools[place].settings
         since, until = float(row["since"]), float(row["until"])
         ranks = settings.ranks // settings.replicas

@@ -197,4 +197,7 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     else:
         text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
         loose = f", a loose bound, since the SLO is missed before. {finds}."
-    return text + ("." if verdict["slo_met"] is None else loose)
+    text += "." if verdict["slo_met"] is None else loose
+    if lost := verdict.get("lost_work"):
+        text += f" The capacity is without the {show_share(lost)} of the GPU time that was lost."
+    return text

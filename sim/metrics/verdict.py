@@ -42,6 +42,7 @@ from sim.metrics.long_enough import (
     unsettled,
 )
 from sim.metrics.long_enough import UNFINISHED as LEFT
+from sim.metrics.lost_work import lost_work, lost_work_text
 from sim.metrics.objectives import LOST, TIMED_OUT
 from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
@@ -80,7 +81,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
     which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
     whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
     fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
-    the fleet scales itself: its capacity is that of the replicas held.
+    the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there where
+    it lacks a share of the GPU time.
     """
     found = _load(run)
     slo = _judged(run, found)
@@ -105,7 +107,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
         }
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
-    text = _as_far_as_it_goes(run, text) + given_up_text(run)
+    lost = 0.0 if found is None else lost_work(run)
+    text = _as_far_as_it_goes(run, text) + given_up_text(run) + lost_work_text(lost)
     if by_pool is not None:
         text += limiting_text([pool.settings.name for pool in run.pools], by_pool)
     if slo["slo_state"] in (MISSED, OPEN):
@@ -123,6 +126,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
         **({} if by_pool is None else {"by_pool": [_digits(each) for each in by_pool]}),
         **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
         **({"disturbed": True} if run.scenario.disturbed else {}),
+        **({"lost_work": lost} if lost else {}),
         "peak_utilisation": None if top is None else _digits(top.utilisation),
         "slo_headroom": _slo_headroom(found, top, slo, most),
         **settling,

@@ -198,6 +198,21 @@ def test_sums_of_what_grows_evenly(first: float, growth: float, times: int) -> N
     assert amount.above(n)[0] == pytest.approx(sum(value for value in values if value > 0))
 
 
+def test_under_a_power_limit_the_energy_is_less_sure() -> None:
+    """No GPU was measured under one. At half of its limit what is bound by arithmetic takes between
+    its predicted time and half of it, so that half of that share of the energy is in doubt."""
+    found, own = (
+        sim.simulate(small(fleet__0__power_limit=limit)).summary["infersim"]
+        for limit in ("350W", None)
+    )
+    compute = found["bound_by"]["compute"]
+    assert compute > 0
+    assert own["energy"]["error"] == 0.15
+    assert found["energy"]["error"] == pytest.approx(0.15 + 0.5 * compute)
+    assert f"less by another {0.5 * compute:.0%}." in found["energy"]["note"]
+    assert "power_limit" not in own["energy"]["note"]
+
+
 def test_a_gpu_file_may_say_what_its_gpu_draws(tmp_path: Any) -> None:
     path = tmp_path / "mine.yaml"
     draw = "{idle: 50W, waiting: 60W, working: 200W, byte: 30pJ, kv_byte: 90pJ, flop: 0.5pJ}"

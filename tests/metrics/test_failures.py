@@ -16,10 +16,11 @@ from reports.pages.run.limits import sentence
 from reports.pages.run.slo import page_text
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
-from sim.metrics.slo_text import slo_text
+from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.stability import warmup_length
 from sim.results.result import Result
 from sim.scenario import load_scenario
+from sim.units import show_share
 from tests.places import ROOT
 
 ALONE: dict[str, Any] = {
@@ -128,6 +129,22 @@ def test_an_slo_is_judged_with_those_that_timed_out(storm: dict[str, Result]) ->
     assert "did not wait any longer" in storm["patient"].summary["infersim"]["verdict"]["text"]
     calm = storm["calm"].summary["infersim"]["verdict"]
     assert (calm["slo_met"], calm["first_limit"] in calm["limits"]) == (True, True)
+
+
+def test_a_capacity_that_lost_work_has_lowered_says_so(storm: dict[str, Result]) -> None:
+    """Nothing else differs: the same traffic takes 72 % of what the fleet serves undisturbed."""
+    calm, broken = (storm[name].summary["infersim"] for name in ("calm", "storm"))
+    assert "lost_work" not in calm["verdict"]
+    assert broken["verdict"]["lost_work"] == broken["failures"]["wasted"]["gpu_share"] > 0.5
+    assert broken["verdict"]["utilisation"] > calm["verdict"]["utilisation"] + 0.1
+    share = show_share(broken["verdict"]["lost_work"])
+    told = f"what lost work leaves of it: {share} of the GPU time went to failed attempts."
+    assert told in broken["verdict"]["text"]
+    room = {**calm["verdict"], "lost_work": 0.25}
+    assert headroom_text(room) == (
+        headroom_text(calm["verdict"])
+        + " The capacity is without the 25% of the GPU time that was lost."
+    )
 
 
 def test_a_start_that_is_cut_ends_before_the_first_failure() -> None:
