@@ -1,7 +1,8 @@
 # make run     create the environment, install, and predict the first scenario
 # make test    install what the tests need and run them, all but the slow ones
 # make slow    run the slow ones, which tests/slow.py lists
-# make thorough  three of half a minute and more, and pairs of features that repeat much of others
+# make thorough  three of half a minute and more, pairs of features that repeat much of others, and
+#              ten times as many examples of what holds for all
 # make check   all tests but those, and format, lint, strict types and import contracts
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
@@ -26,7 +27,9 @@ run: $(VENV)/installed
 # switched off. A worker that has nothing left to do takes half of what is left to another one.
 run test slow thorough bench: export PYTHONDONTWRITEBYTECODE :=
 test slow thorough: $(VENV)/installed-dev browser
-	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "$(if $(filter test,$@),not slow and not thorough,$@)"
+	$(BIN)/python -m pytest -n auto --dist worksteal -q \
+		$(if $(filter thorough,$@),-m "thorough or hypothesis" --hypothesis-profile many,\
+		-m "$(if $(filter test,$@),not slow and not thorough,$@)")
 
 check: lint test slow
 

@@ -16,11 +16,11 @@ from sim.export.browser import Browser
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
 from tests.slow import THOROUGH, is_slow
 
-# a busy machine may take any time over an example
-settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("any machine")
+# A busy machine may take any time over an example. Each run draws others; `make thorough` many.
+ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("some", ANY_MACHINE, max_examples=40)
+settings.register_profile("many", ANY_MACHINE, max_examples=400)
+settings.load_profile("some")
 
 
 @pytest.hookimpl(wrapper=True)

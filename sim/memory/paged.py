@@ -153,7 +153,11 @@ class PagedAllocator(Allocator):
         # every sequence opens at most one block per block_size iterations
         if decoding * (iterations + size) <= self.capacity - self.reserved:
             return iterations
-        free = self.free_blocks
+        return self._fed(iterations, self.free_blocks)
+
+    def _fed(self, iterations: int, free: int) -> int:
+        """How many of the next ``iterations`` decode iterations ``free`` blocks can feed."""
+        size, decoding = self.block_size, self._decoding
         cycles = free // decoding
         fed, free, place = cycles * size, free - cycles * decoding, -self._grown
         while fed < iterations:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sim.memory.caching import CachingAllocator
+from sim.memory.caching import CachingAllocator, Found
 from sim.memory.host import HostLink, HostMemory
 from sim.request import Request
 
@@ -26,7 +26,7 @@ from sim.request import Request
 class TieredAllocator(CachingAllocator):
     """``CachingAllocator`` whose blocks are stored in ``host`` too, over ``link``."""
 
-    __slots__ = ("_arriving", "_stored", "host", "link")
+    __slots__ = ("_arriving", "_loses", "_stored", "host", "link")
 
     def __init__(self, num_blocks: int, block_size: int, host: HostMemory, link: HostLink) -> None:
         super().__init__(num_blocks, block_size)
@@ -34,6 +34,7 @@ class TieredAllocator(CachingAllocator):
         self.link = link
         self._arriving: set[Request] = set()  # whose memory is there, and the content on its way
         self._stored: dict[Request, int] = {}  # first blocks of each request that were offered
+        self._loses = False  # the GPU may lose blocks that the request asked of last finds
 
     def in_host(self, request: Request) -> tuple[int, float]:
         """How many blocks the host has from where those end that ``request``, which holds nothing,
@@ -54,6 +55,22 @@ class TieredAllocator(CachingAllocator):
                 if at < stop:
                     break
         return at - first, ready
+
+    def _find(self, request: Request) -> Found:
+        """As of every cache. A request that finds fewer blocks later may go on in the host, and no longer
+        stand in the way of others."""
+        if self._loses:
+            self._loses = self.gives_back = False
+        found = super()._find(request)
+        if found.idle and not self.gives_back:
+            self._loses = self.gives_back = True
+        return found
+
+    def until_more(self, iterations: int) -> int:
+        """Until a block is evicted, where the one that waits might have found it."""
+        if not self._loses:
+            return super().until_more(iterations)
+        return self._fed(iterations, max(0, self.free_blocks - self._idle))
 
     def await_load(self, request: Request) -> None:
         """What ``request`` is given next arrives later, and no request finds it until then."""

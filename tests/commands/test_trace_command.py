@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -174,7 +174,6 @@ def test_a_converted_trace_to_the_letter(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     requests=st.lists(
         st.tuples(st.floats(0, 1e9), st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1)),
@@ -201,7 +200,6 @@ def long_trace(total: int = 20_000) -> Trace:
     return Trace(np.cumsum(gaps) - gaps[0], np.arange(1, total + 1), np.full(total, 3))
 
 
-@settings(deadline=None, max_examples=60)
 @given(requests=st.integers(1, 50), seed=st.integers(0, 2**63 - 1))
 def test_a_window_is_consecutive_and_begins_at_zero(requests: int, seed: int) -> None:
     whole = long_trace(50)

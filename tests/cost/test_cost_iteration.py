@@ -13,7 +13,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import catalog
@@ -73,7 +73,6 @@ def lines(cost: CostModel, sequences: int) -> list[tuple[float, float, float]]:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@settings(deadline=None, max_examples=60)
 @given(
     sequences=st.integers(1, 1024),
     each=st.integers(1, 400) | st.integers(1, 30_000),
@@ -88,7 +87,6 @@ def test_the_line_is_the_sum_of_the_operators_and_the_host(
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@settings(deadline=None, max_examples=40)
 @given(sequences=st.integers(1, 1024))
 def test_lines_ascend_and_join(name: str, sequences: int) -> None:
     found = lines(COSTS[name], sequences)
@@ -106,7 +104,6 @@ def test_lines_ascend_and_join(name: str, sequences: int) -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@settings(deadline=None, max_examples=60)
 @given(
     sequences=st.integers(1, 1024),
     each=st.integers(1, 400) | st.integers(1, 30_000),
@@ -188,7 +185,6 @@ def test_with_graphs_launches_are_free() -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@settings(deadline=None, max_examples=40)
 @given(
     sequences=st.integers(0, 300),
     each=st.integers(1, 5000),

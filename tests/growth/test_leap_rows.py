@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.growth.leaps import Leaps
@@ -54,7 +54,6 @@ def table(rows: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(plans=PLANS)
 def test_rows_say_what_their_iterations_do(plans: list[tuple[int, int, int, int]]) -> None:
     rows = plan_rows(plans)
@@ -80,7 +79,6 @@ def frame(rows: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(table(rows))
 
 
-@settings(max_examples=60, deadline=None)
 @given(plans=PLANS, late=st.integers(0, 5))
 def test_gaps_are_those_of_the_iterations(
     plans: list[tuple[int, int, int, int]], late: int

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.loop.clock import ARRIVAL, SCHEDULING, Alarm, Process, Stop, due_now, run
@@ -113,7 +113,6 @@ def test_two_alarms_do_not_disturb_each_other() -> None:
     assert (log, other) == ([(5.0, "awake")], [(2.0, "awake")])
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     wait=st.integers(1, 20),
     moves=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=6),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 import sim
@@ -522,7 +522,6 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     return changes | {key: draw(st.sampled_from(values)) for key, values in choices.items()}
 
 
-@settings(max_examples=100, deadline=None)
 @given(scenarios())
 def test_every_request_is_accounted_for(changes: dict[str, Any]) -> None:
     try:
@@ -547,7 +546,6 @@ PRESSURE = {
 }
 
 
-@settings(max_examples=40, deadline=None)
 @given(scenarios(), st.sampled_from([130, 200, 300]))
 def test_leaps_change_nothing_when_memory_is_short(changes: dict[str, Any], tokens: int) -> None:
     blocks = tokens // changes["kv_cache.block_size"] + 1
@@ -591,7 +589,6 @@ def starved(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(starved())
 def test_the_rows_account_for_every_token_when_sequences_are_passed_over(
     changes: dict[str, Any],

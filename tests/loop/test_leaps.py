@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sim
@@ -102,7 +102,6 @@ def gap_counts(played: Played) -> dict[float, float]:
     return counts
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     traffic=st.one_of(open_traffic, closed_traffic),
     scheduler=schedulers(),
@@ -138,7 +137,6 @@ def test_same_token_times_with_and_without_leaps(
             assert replica.scheduler.kv.reserved == 0
 
 
-@settings(max_examples=150, deadline=None)
 @given(traffic=open_traffic, scheduler=schedulers(), price=prices)
 def test_recorded_gaps_are_those_of_the_tokens(
     traffic: list[Arriving], scheduler: Callable[[], Scheduler], price: LineTimer

@@ -83,7 +83,7 @@ class HostMachine(RuleBasedStateMachine):
 
 
 TestHost = HostMachine.TestCase
-TestHost.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHost.settings = settings(stateful_step_count=40)
 
 
 def test_examples() -> None:

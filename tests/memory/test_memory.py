@@ -165,10 +165,9 @@ class PagedMachine(RuleBasedStateMachine):
 
 
 TestPagedAllocator = PagedMachine.TestCase
-TestPagedAllocator.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestPagedAllocator.settings = settings(stateful_step_count=40)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     size=SIZES,
     lengths=st.lists(st.integers(1, 60), max_size=8),
@@ -194,7 +193,6 @@ def test_growth_opens_exactly_the_blocks_that_the_lengths_need(
         books.check_integrity({r: (tokens, True) for r, tokens in zip(who, end, strict=True)})
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     size=SIZES,
     lengths=st.lists(st.integers(1, 60), max_size=8),
@@ -229,7 +227,6 @@ def test_the_horizon_of_an_empty_batch_is_never_short() -> None:
     assert kv.horizon(1_000_000) == 1_000_000
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     size=SIZES,
     blocks=st.integers(1, 60),
@@ -340,7 +337,6 @@ def test_check_integrity_sees_memory_of_the_wrong_owner(kv: Allocator) -> None:
 # -- contiguous ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     slab=st.integers(1, 50),
     capacity=st.integers(0, 200),

@@ -163,7 +163,7 @@ class WindowedMachine(RuleBasedStateMachine):
 
 
 TestWindowedMachine = WindowedMachine.TestCase
-TestWindowedMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestWindowedMachine.settings = settings(stateful_step_count=30)
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=8), st.integers(1, 80))

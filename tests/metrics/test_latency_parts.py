@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sim
@@ -41,7 +41,6 @@ def check(rows: np.ndarray, parts: Parts) -> None:
 
 
 @given(open_traffic, schedulers(), prices, st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
 def test_the_parts_add_up_whatever_the_policy(
     traffic: list[Arriving],
     make: Callable[[], Scheduler],
@@ -58,7 +57,6 @@ def test_the_parts_add_up_whatever_the_policy(
 
 
 @given(closed_traffic, schedulers(), prices)
-@settings(max_examples=50, deadline=None)
 def test_and_in_a_closed_loop(
     traffic: Any, make: Callable[[], Scheduler], price: LineTimer
 ) -> None:

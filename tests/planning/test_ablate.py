@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
@@ -51,7 +51,6 @@ games = st.integers(0, 5).flatmap(
 
 
 @given(games)
-@settings(max_examples=60)
 def test_parts_add_up_to_the_whole_without_any_rounding(values: list[float]) -> None:
     names = "abcdefgh"[: len(values).bit_length() - 1]
     worth = dict(zip(subsets(names), values, strict=True))
@@ -61,7 +60,6 @@ def test_parts_add_up_to_the_whole_without_any_rounding(values: list[float]) -> 
 
 
 @given(games, st.data())
-@settings(max_examples=60)
 def test_counted_along_the_lattice_is_as_counted_order_by_order(
     values: list[float], data: st.DataObject
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sim
@@ -107,7 +107,6 @@ def test_least_outstanding_takes_the_first_of_the_least_loaded(
     assert choices(LeastOutstanding(), targets, 3) == [choice] * 3  # and remembers nothing
 
 
-@settings(max_examples=100, deadline=None)
 @given(loads=st.lists(st.integers(0, 5), min_size=1, max_size=8), requests=st.integers(1, 40))
 def test_least_outstanding_levels_the_replicas(loads: list[int], requests: int) -> None:
     """Requests that stay fill the lowest replica first, as water would."""

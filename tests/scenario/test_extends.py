@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError
@@ -291,7 +291,6 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     path=st.text(max_size=8) | st.sampled_from(["~nobody/a.yaml", "\0", "x" * 300, ".", "/"]),
     changes=st.dictionaries(KEYS, TREES, max_size=5),
@@ -306,7 +305,6 @@ def test_whatever_is_extended_gives_a_scenario_or_an_error(
             assert "extends" not in load_scenario({**changes, "extends": extends}).resolved()
 
 
-@settings(deadline=None, max_examples=100)
 @given(changes=st.dictionaries(KEYS, TREES, max_size=5))
 def test_every_place_belongs_to_a_value_that_is_there(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any]

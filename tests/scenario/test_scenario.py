@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -400,7 +400,6 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     name=NAMES | st.sampled_from(["1e3", "0x1f", "on", "null", "1_0", "- a", "a: b", "'", "#"]),
     description=TEXTS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError
@@ -458,10 +458,6 @@ def assert_only_our_words(load: Callable[[], Scenario]) -> None:
     assert not JARGON.search(re.sub(r"'[^'\n]*'|\|.*|--set .*: ", "", message))
 
 
-QUICK = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-
-
-@QUICK
 @given(text=st.text(max_size=200) | st.text("ab:-[]{}&*!|>'\"%@#,? \n\t", max_size=40))
 def test_arbitrary_text_never_raises_anything_else(
     tmp_path_factory: pytest.TempPathFactory, text: str
@@ -501,14 +497,12 @@ ANYTHING = st.recursive(
 )
 
 
-@QUICK
 @given(data=st.dictionaries(st.sampled_from(sorted(COMPLETE)), ANYTHING))
 def test_arbitrary_mappings_never_raise_anything_else(data: dict[str, Any]) -> None:
     assert_only_our_words(lambda: load_scenario({**COMPLETE, **data}))
     assert_only_our_words(lambda: load_scenario(data))
 
 
-@QUICK
 @given(changes=st.dictionaries(st.sampled_from(sorted(COMPLETE)), ANYTHING, min_size=1))
 def test_arbitrary_yaml_never_raises_anything_else(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any]
@@ -518,7 +512,6 @@ def test_arbitrary_yaml_never_raises_anything_else(
     assert_only_our_words(lambda: load_scenario(path))
 
 
-@QUICK
 @given(
     key=st.lists(st.sampled_from(WORDS) | st.sampled_from(["0", "1", "-1", "²"]), max_size=4),
     text=st.text(max_size=10),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError, UsageError
@@ -73,7 +73,6 @@ def test_a_constraint_needs_a_unit_as_the_slo_does() -> None:
     assert read_constraints("ttft<500ms").objectives[0].limits == {"ttft": 0.5}
 
 
-@settings(deadline=None, max_examples=40)
 @given(key=st.sampled_from(KEYS), seconds=st.floats(1e-6, 1e9))
 def test_every_limit_survives_what_the_program_writes(key: str, seconds: float) -> None:
     scenario = with_slo(**{key: f"{seconds!r}s"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import sim
@@ -148,8 +148,22 @@ TIERS = st.fixed_dictionaries(
     }
 )
 
+LOST_ON_THE_GPU = {
+    "kv_cache.num_gpu_blocks": 20,
+    "kv_cache.host_memory": "4MiB",
+    "kv_cache.host_bandwidth": "100MB/s",
+    "kv_cache.host_overlap": False,
+    "scheduler.max_num_batched_tokens": 40,
+    "scheduler.scheduler_reserve_full_isl": False,
+    "workload.shared_prefix": {"tokens": 70, "groups": 3},
+    "seed": 0,
+}
+"""The head of the queue finds all of its blocks on the GPU and has no room for the rest. A decode
+evicts one of them; from then on it waits for the host, and others pass it."""
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+@settings(suppress_health_check=list(HealthCheck))
+@example(LOST_ON_THE_GPU, True, "recompute")
 @given(TIERS, st.booleans(), st.sampled_from(["recompute", "swap", "auto"]))
 def test_no_block_is_lost_and_leaps_change_nothing(
     changes: dict[str, Any], caching: bool, preemption: str

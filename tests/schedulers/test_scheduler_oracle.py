@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
@@ -295,7 +295,6 @@ def assert_same_outcome(request: Request, sequence: oracle.Sequence) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_scheduler_does_what_the_oracle_does(policy: str, data: st.DataObject) -> None:
     play(data.draw(cases(policy)))
@@ -448,7 +447,6 @@ def drawn(numbers: Iterator[int]) -> IterationLimit:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_repeating_a_stationary_plan_is_the_same_as_single_steps(
     policy: str, data: st.DataObject

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.results.trail_files import absence_columns, chunk_columns
@@ -37,7 +37,6 @@ def placement_of(found: Tables, until: float, replica: int = 0) -> Placement:
     return placement(requests, Iterations(plans, replica), rows, until, courses=courses)
 
 
-@settings(deadline=None, max_examples=150)
 @given(schedulers(), open_traffic, prices, st.booleans(), st.integers(1, 3))
 def test_every_token_time_is_that_of_the_event_loop(
     make: Any, traffic: Any, price: LineTimer, leap: bool, replicas: int
@@ -51,7 +50,6 @@ def test_every_token_time_is_that_of_the_event_loop(
         assert times.tolist() == pytest.approx(true, rel=1e-12)
 
 
-@settings(deadline=None, max_examples=120)
 @given(schedulers(), open_traffic, prices, st.booleans())
 def test_slots_are_those_of_the_batch(
     make: Any, traffic: Any, price: LineTimer, leap: bool

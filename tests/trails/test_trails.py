@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sim
@@ -37,7 +37,6 @@ def placement_of(requests: Columns, plans: Columns, replica: int = 0) -> Placeme
     return placement(requests, Iterations(plans, replica), rows, until)
 
 
-@settings(deadline=None, max_examples=80)
 @given(schedulers(), open_traffic, prices, st.booleans(), st.integers(1, 2))
 def test_token_times_are_those_of_the_event_loop(
     make: Any, traffic: Any, price: LineTimer, leap: bool, replicas: int
@@ -59,7 +58,6 @@ def test_token_times_are_those_of_the_event_loop(
             assert served["preemptions"][row] > 0 or own.passes[begun:over].any()
 
 
-@settings(deadline=None, max_examples=60)
 @given(schedulers(), open_traffic, prices)
 def test_nobody_sits_on_anybody(make: Any, traffic: Any, price: LineTimer) -> None:
     requests, plans = tables(play(traffic, make, price, leap=True))

@@ -99,7 +99,6 @@ def test_copies_of_one_instant_come_at_that_instant() -> None:
     assert found.prompt_tokens.tolist()[:4] == [1, 2, 1, 2]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=40),
     st.floats(0.02, 6.0),

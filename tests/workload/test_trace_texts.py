@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.workload.traces import Trace, read_trace
@@ -56,7 +56,6 @@ def trees(draw: Any) -> list[list[int]]:
     ] or [[0]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(trees())
 def test_hit_shares_are_those_of_a_cache_played_block_by_block(prompts: list[list[int]]) -> None:
     total = sum(map(len, prompts))
@@ -66,7 +65,6 @@ def test_hit_shares_are_those_of_a_cache_played_block_by_block(prompts: list[lis
     assert shares[None] * total == pytest.approx(lru(prompts, 10**9))
 
 
-@settings(max_examples=60, deadline=None)
 @given(trees())
 def test_two_prompts_share_the_texts_of_the_blocks_that_they_share(
     prompts: list[list[int]],
