@@ -93,10 +93,12 @@ def show_time(seconds: float) -> str:
 
     >>> show_time(0.0123), show_time(75.0), show_time(3e-6), show_time(5400.0)
     ('12.3 ms', '75 s', '3 us', '1.5 h')
+    >>> show_time(0.99996), show_time(119.8), show_time(3599.0)
+    ('1 s', '2 min', '1 h')
     """
     if not math.isfinite(seconds):
         return "-"
-    size = abs(seconds)
+    size = float(f"{abs(seconds):.3g}")  # as it is shown: not 1,000 ms, nor 120 s
     for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
         if size < limit:
             return f"{_digits(seconds * factor)} {unit}"
@@ -108,6 +110,9 @@ def show_time(seconds: float) -> str:
 NEAR = 0.01
 """Distance of a share from none, all or its target below which its digits decide."""
 
+FEW = 0.1
+"""A share below which a whole percentage has but one digit."""
+
 
 def show_share(share: float, target: float | None = None) -> str:
     """A share as a percentage, with as many digits as it takes not to look like none, like all, or
@@ -115,15 +120,15 @@ def show_share(share: float, target: float | None = None) -> str:
 
     >>> show_share(0.6912, 0.99), show_share(0.9866, 0.99), show_share(0.989996, 0.99)
     ('69%', '98.66%', '98.9996%')
-    >>> show_share(0.99, 0.99), show_share(0.99999), show_share(0.0)
-    ('99%', '99.999%', '0%')
+    >>> show_share(0.99, 0.99), show_share(0.99999), show_share(0.0), show_share(0.0249)
+    ('99%', '99.999%', '0%', '2.5%')
     """
     if not math.isfinite(share):
         return "-"
     marks = [0.0, 1.0] if target is None else [0.0, 1.0, target]
     if share in marks:
         return f"{100 * share:.9g}%"
-    decimals = 2 if any(abs(share - mark) < NEAR for mark in marks) else 0
+    decimals = 2 if any(abs(share - mark) < NEAR for mark in marks) else int(share < FEW)
     while decimals < MOST_DECIMALS and any(
         f"{100 * share:.{decimals}f}" == f"{100 * mark:.{decimals}f}" for mark in marks
     ):

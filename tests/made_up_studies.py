@@ -12,7 +12,7 @@ from typing import Any
 from tests.made_up import HEAD, Document
 
 KEYS = ("output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
-_TITLES = ("output tokens/s", "goodput", "p99 TTFT", "p99 TPOT", "capacity")
+_TITLES = ("output tokens/s", "goodput", "TTFT p99", "TPOT p99", "capacity")
 _UNITS = ("tokens/s", "requests/s", "ms", "ms", "x the traffic")
 _MORE = (True, True, False, False, True)
 
@@ -83,7 +83,7 @@ def diagnosis() -> Document:
             "attainment": 0.97 + effect / 20,
             "slo_met": effect > 0.1,
             "slo_state": "met" if effect > 0.1 else "missed",
-            "told": f"SLO {'met' if effect > 0.1 else 'missed'}; p99 TTFT {-effect:+.0%}",
+            "told": f"SLO {'met' if effect > 0.1 else 'missed'}; TTFT p99 {-effect:+.0%}",
         }
         for title, effect in effects.items()
     ]
@@ -97,7 +97,7 @@ def diagnosis() -> Document:
         "setup": "llama-3.1-8b on 1 x h100-sxm",
         "bound": {
             "by": "memory bandwidth",
-            "text": "p99 TTFT: memory bandwidth (2x memory bandwidth: -40%).",
+            "text": "TTFT p99: memory bandwidth (2x memory bandwidth: -40%).",
         },
         "verdict": {"text": "Stable.", "slo_met": False, "slo_state": "missed", "attainment": 0.97},
         "headline": "The SLO is missed: only 97% of requests are within the SLO.",

@@ -19,7 +19,7 @@ TITLES = {
     "tpot": "mean TPOT",
     "throughput": "output tokens/s",
     "mean_ttft": "mean TTFT",
-    "p90_ttft": "p90 TTFT",
+    "p90_ttft": "TTFT p90",
 }
 
 NOTHING = "No metric is scored: other programs used the processors during every run."

@@ -11,6 +11,7 @@ from reports.figures.layout import height, zero
 from reports.figures.naming import label, plain
 from reports.figures.tornado import ROOM, THICK
 from reports.frame import theme
+from reports.frame.formats import NARROW_SPACE
 from sim.planning.points.wording import OPEN
 from sim.units import show_share
 
@@ -76,7 +77,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
     wanted = zero() | {"x0": 100 * target, "x1": 100 * target}
     wanted["line"] = wanted["line"] | {"dash": "dash"}
     word = {
-        "text": f"wanted: {show_share(target)}",
+        "text": f"wanted: {show_share(target).replace('%', f'{NARROW_SPACE}%')}",
         "x": 100 * target,
         "y": 1.0,
         "yref": "paper",

@@ -24,6 +24,9 @@ WIDE = 30.0
 ROOM = 1.25
 """How much longer than the longest bar the axis is, for the value behind it."""
 
+LETTERS = 8
+"""Letters of a value that this has room for; longer ones take more."""
+
 FAR = 3.0
 """A ratio to the base from which on differences are multiples on a logarithmic axis."""
 
@@ -61,8 +64,10 @@ def means(document: Mapping[str, Any], key: str) -> go.Figure:
     else:
         shape |= {"type": "bar", "orientation": "h", "width": 0.6, "marker": marker}
         shape |= {"textposition": "outside", "constraintext": "none"}
-    room = {"range": [0, ROOM * factor * max(values, default=1.0)]}
-    axis = times(found["title"], [*values, ROOM**2 * max(values)]) if wide else linear | room
+    longest = max((len(text) for text in shape["text"]), default=0)
+    beyond = 1 + (ROOM - 1) * max(1.0, longest / LETTERS)
+    room = {"range": [0, beyond * factor * max(values, default=1.0)]}
+    axis = times(found["title"], [*values, beyond**2 * max(values)]) if wide else linear | room
     return go.Figure(data=[shape], layout=_layout(labels) | {"xaxis": axis})
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports.frame import theme
+from reports.frame.formats import NARROW_SPACE
 from sim.units import TWICE, number
 
 ROW, FRAME = 40, 62
@@ -74,7 +75,11 @@ def figure(limits: Sequence[LimitUse]) -> go.Figure:
 
 
 def _told(limit: LimitUse) -> str:
-    times = f"{number(limit.share)}x" if limit.share >= TWICE else f"{limit.share:.0%}"
+    times = (
+        f"{number(limit.share)}x"
+        if limit.share >= TWICE
+        else f"{100 * limit.share:.0f}{NARROW_SPACE}%"
+    )
     return f"{limit.text}: {times}"
 
 

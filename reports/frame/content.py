@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import plotly.graph_objects as go
 from markupsafe import Markup
+
+MICROSECONDS = re.compile(r"(?<=\d )us\b")
+"""Their unit as terminals write it."""
 
 
 class Headline(NamedTuple):
@@ -51,4 +55,5 @@ class Share(NamedTuple):
 
 def to_json(figure: go.Figure) -> Markup:
     """Plotly JSON that cannot end, or open a comment in, the script element it stands in."""
-    return Markup(str(figure.to_json()).replace("<", "\\u003c"))
+    text = MICROSECONDS.sub("\u00b5s", str(figure.to_json()))
+    return Markup(text.replace("<", "\\u003c"))

@@ -14,6 +14,9 @@ the unit that suits them (``28.8 min``); the others in the unit they have."""
 MISSING = "–"
 """What stands for a number that does not exist."""
 
+LEAST = 0.01
+"""Percent below which a page says no more than that it is less, or more than the rest of 100."""
+
 NARROW_SPACE = "\u202f"
 """Between a number and its percent sign."""
 
@@ -74,14 +77,15 @@ def phrase(number: float | None, kind: Kind, unit: str = "") -> str:
 
 
 def _percent(value: float) -> str:
-    """One decimal; near 0 and 100, where it matters, so many that it is not rounded to them."""
+    """One decimal; near 0 and 100 two, and no rounding to them: 99.997 is more than 99.99.
+
+    >>> _percent(99.94), _percent(99.996), _percent(0.0004), _percent(12.34), _percent(1e-5)
+    ('99.94', '>99.99', '<0.01', '12.3', '<0.01')
+    """
     distance = min(abs(value), abs(100 - value))
     if distance == 0:
         return f"{value:.0f}"
-    decimals = 1
-    while decimals < 4 and distance < 10.0**-decimals:
-        decimals += 1
-    text = f"{value:,.{decimals}f}"
-    if float(text.replace(",", "")) in (0.0, 100.0):
-        return "<0.0001" if value < 50 else ">99.9999"
+    if distance < LEAST / 2:
+        return f"<{LEAST}" if value < 50 else f">{100 - LEAST}"
+    text = f"{value:,.{2 if distance < 0.1 else 1}f}"
     return text.rstrip("0").rstrip(".")

@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 
 from reports.frame import theme
 from reports.frame.asked import ARROW
+from reports.frame.content import MICROSECONDS
 from reports.frame.formats import NARROW_SPACE
 from sim.metrics.metric import Definition
 
@@ -97,10 +98,6 @@ def typeset(value: object) -> object:
 
 PERCENT = re.compile(r"(?<![\w.,])([+-]?\d[\d,.]*) ?%")
 """A number of percent, whether or not a space is before its sign."""
-
-
-MICROSECONDS = re.compile(r"(?<=\d )us\b")
-"""Their unit as terminals write it."""
 
 
 def _grouped(digits: str) -> str:

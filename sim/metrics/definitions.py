@@ -21,7 +21,7 @@ from sim.metrics.session_terms import SESSION_METRICS, SESSION_TERMS
 def _latency(rank: str, name: str) -> Metric:
     label = name.upper()
     return Metric(
-        f"{rank}_{name}_ms", name, "ms", "lower", "ms", f"{label} {rank}", f"{rank} {label}",
+        f"{rank}_{name}_ms", name, "ms", "lower", "ms", f"{label} {rank}", f"{label} {rank}",
         compared=rank in ("mean", "p99") and name != "itl",
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 from sim.metrics.attainment import MISSED, OPEN
 from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD, SURE, UNFINISHED
 from sim.metrics.reach import reach_text
-from sim.units import show_share, show_time, show_utilisation
+from sim.units import show_number, show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
 SWEEP = "`infersim sweep --sweep workload.arrivals.rate=...` shows which loads meet the SLO"
@@ -25,6 +25,17 @@ _BY_UNFINISHED = (
     "Only requests that were not finished when the run ended make it so, and they may be within "
     "the SLO."
 )
+
+
+def within(share: str, *, enough: bool) -> str:
+    """The subject of a sentence about the requests within a limit, ``share`` being theirs.
+
+    >>> within("98%", enough=False), within("0%", enough=False), within("100%", enough=True)
+    ('only 98% of requests are', 'none of the requests is', '100% of requests are')
+    """
+    if share.startswith("0") and not any(digit in share for digit in "123456789"):
+        return "none of the requests is"
+    return f"{'' if enough else 'only '}{share} of requests are"
 
 
 def limit_title(name: str) -> str:
@@ -63,9 +74,10 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     if all(map(is_apart, limits)):
         text = listed
     else:
-        only = "" if verdict["slo_met"] else "only "
-        share = f"{only}{show_share(verdict['attainment'], target)}{plus_minus}"
-        text = f"{share} of requests, {show_share(target)} wanted ({listed})"
+        share, few = f"{show_share(verdict['attainment'], target)}", not verdict["slo_met"]
+        told = f"{'only ' if few else ''}{share}{plus_minus} of requests"
+        told = told if verdict["attainment"] else "none of the requests"
+        text = f"{told}, {show_share(target)} wanted ({listed})"
     first = verdict["first_limit"]
     word = "met" if verdict["slo_met"] else "missed"
     cut = verdict.get("cut")
@@ -191,11 +203,12 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     where = "it" if top is None or top <= used else "its peak"
     if room is None:
         return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {finds}."
+    times = f"{show_number(1 + room)} times the traffic"
     if grows:
-        text = f"{1 + room:.3g} times the traffic would take all of as many replicas as were held"
+        text = f"{times} would take all of as many replicas as were held"
         loose = f"; the fleet may start more. {finds}."
     else:
-        text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
+        text = f"At most {times}: then {where} takes the whole capacity"
         loose = f", a loose bound, since the SLO is missed before. {finds}."
     text += "." if verdict["slo_met"] is None else loose
     if lost := verdict.get("lost_work"):

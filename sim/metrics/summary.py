@@ -353,7 +353,8 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),
-        f"Latency statistics leave out the first {skipped:,} requests (warm-up)."
+        f"Latency statistics leave out the first {skipped:,} request{'s' * (skipped > 1)} "
+        "(warm-up)."
         if skipped
         else None,
         "Interrupted: the figures cover what had happened until then." if run.interrupted else None,

@@ -53,7 +53,7 @@ from sim.metrics.stability import Load, load, longest_growth
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.routers import router_class
 from sim.scenario.run import Warmup
-from sim.units import show_share, show_time, show_utilisation
+from sim.units import show_number, show_share, show_time, show_utilisation
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -332,9 +332,9 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
     if too_much(found):
         if found.backlog > found.batch:
             return "overloaded", (
-                f"Overloaded: {found.rate:.3g} requests/s arrive{_when(run, None)}, "
-                f"{found.rate / share:.3g} can be served ({share:.0%} of the capacity); {waiting}. "
-                "Latencies depend on how long this goes on."
+                f"Overloaded: {show_number(found.rate)} requests/s arrive{_when(run, None)}, "
+                f"{show_number(found.rate / share)} can be served ({share:.0%} of the capacity); "
+                f"{waiting}. Latencies depend on how long this goes on."
             )
         return "too short to tell", (
             f"Too short to tell: probably overloaded, {taken}, but only {waiting}. "
@@ -357,7 +357,8 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
         )
     left = int((run.requests["status"] == UNFINISHED).sum())
     late = ", and count as beyond the limits" if run.scenario.slo.stated else ""
-    ending = f" {left:,} requests were not finished when it ended{late}." if left else ""
+    were = "1 request was" if left == 1 else f"{left:,} requests were"
+    ending = f" {were} not finished when it ended{late}." if left else ""
     return "stable", f"Stable: {taken}.{_growth(run, found)}{ending}"
 
 

@@ -364,8 +364,8 @@ def test_each_figure_has_its_own_limit_and_busy_time_another() -> None:
     assert limited["p99_ttft_ms"] == "compute"
     assert limited["p99_tpot_ms"] == "memory bandwidth"
     text = told["bound"]["text"]
-    assert "p99 TTFT: compute (2x compute: -" in text
-    assert "p99 TPOT: memory bandwidth (2x memory bandwidth: -" in text
+    assert "TTFT p99: compute (2x compute: -" in text
+    assert "TPOT p99: memory bandwidth (2x memory bandwidth: -" in text
     assert "(what a run calls 'Bound by')" in text
 
 

@@ -337,11 +337,15 @@ def test_many_lines_are_cut_and_it_says_so() -> None:
     assert len(knee.figure(sweep, "ttft").data) == 8
 
 
-def test_a_sweep_counts_errors_not_failures_of_the_slo() -> None:
-    setup = render_sweep(made_up.load_sweep()).partition('<dl class="setup">')[2]
-    setup = setup.partition("</dl>")[0]
-    assert "<dt>Errors</dt><dd>0</dd>" in setup
-    assert "Failed" not in setup
+def test_a_sweep_counts_points_that_did_not_run_and_no_missed_slo() -> None:
+    document = made_up.load_sweep()
+    setups = [
+        render_sweep({**document, "failed": failed}).partition('<dl class="setup">')[2]
+        for failed in (0, 2)
+    ]
+    without, some = (setup.partition("</dl>")[0] for setup in setups)
+    assert "Did not run" not in without
+    assert "<dt>Did not run</dt><dd>2</dd>" in some
 
 
 def test_replicas_of_a_layout_read_as_a_product() -> None:

@@ -451,10 +451,10 @@ def test_the_largest_operator_comes_first(run: SavedRun) -> None:
 @pytest.mark.parametrize(
     ("number", "kind", "text"),
     [
-        (0.99994, "share", "99.994"),
+        (0.99994, "share", "99.99"),
         (1.0, "share", "100"),
-        (0.9999999, "share", ">99.9999"),
-        (1e-9, "share", "<0.0001"),
+        (0.9999999, "share", ">99.99"),
+        (1e-9, "share", "<0.01"),
         (0.0, "usd", "0.00"),
         (0.01234, "usd", "0.0123"),
         (math.nan, "number", "–"),

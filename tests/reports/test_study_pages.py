@@ -200,7 +200,7 @@ def test_a_metric_that_is_0_for_some_set_has_differences_on_the_page_too() -> No
 
 def test_the_capacity_leads_where_the_traffic_sets_the_throughput() -> None:
     document = made_up_studies.ablation()
-    assert headline(document).startswith("10x the capacity of the naive baseline; p99 TTFT is ")
+    assert headline(document).startswith("10x the capacity of the naive baseline; TTFT p99 is ")
     document["subsets"][0] |= {"with": [], "state": "overloaded"}
     assert "baseline, which is overloaded by this traffic" in headline(document)
     next(f for f in document["figures"] if f["key"] == "capacity").update(full=None, factor=None)

@@ -42,7 +42,7 @@ def render(document: Mapping[str, Any]) -> str:
             ("Techniques", str(len(document["techniques"]))),
             ("Traffic", "all at once" if document["saturated"] else "as the scenario has it"),
         ],
-        plots=[_plot(document, f) for f in figures(document) if f["full"] is not None],
+        plots=[_plot(document, f) for f in figures(document) if f["full"] or f["baseline"]],
         tables=[_steps(document), _parts(document), _subsets(document)],
         failures=reasons(
             [(", ".join(e["with"]) or "the baseline", e["why"]) for e in document["infeasible"]]

@@ -23,6 +23,9 @@ SECTIONS: Mapping[str, str] = {
 
 TONES = {"holds": "good", "fails": "bad"}
 
+MOST_TOLD = 3
+"""Variants whose figures stand in the list of claims."""
+
 
 def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
@@ -43,13 +46,24 @@ def render(document: Mapping[str, Any]) -> str:
         },
         headline=Headline("bad" if document["unexpected"] else "good", headline(document)),
         index=[
-            (entry["name"], entry["claim"], entry["verdict"], TONES[entry["verdict"]])
+            (entry["name"], entry["claim"], entry["verdict"], TONES[entry["verdict"]], _told(entry))
             for entry in document["claims"]
         ],
         claims=[{**entry, "tone": TONES[entry["verdict"]], "table": _table(entry)}
                 for entry in document["claims"]],
         provenance=provenance(document),
     )  # fmt: skip
+
+
+def _told(entry: Mapping[str, Any]) -> str:
+    """The first figure of the variants: of the first ones and of the last."""
+    figure, variants = entry["figures"][0], entry["variants"]
+    found = [*variants[: MOST_TOLD - 1], variants[-1]] if len(variants) > MOST_TOLD else variants
+    values = (
+        f"{variant['name'].replace('_', ' ')} {shown(figure, variant['figures'][figure['key']])}"
+        for variant in found
+    )
+    return f"{figure['title']}: {', '.join(values)}"
 
 
 def _table(entry: Mapping[str, Any]) -> PageTable:

@@ -15,6 +15,7 @@ from reports.pages.planning.study import (
     page,
     reasons,
     text,
+    value,
     values,
     within,
 )
@@ -37,7 +38,11 @@ def render(document: Mapping[str, Any]) -> str:
     tones = {MET: "good", MISSED: "bad", OPEN: "warn"}
     tone = tones.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
-    texts = (document["bound"]["text"], document["verdict"]["text"])
+    limited, texts = limiting(document), [document["verdict"]["text"]]
+    if limited is None:  # nothing limits it, or the result is of an older version
+        texts.insert(0, document["bound"]["text"])
+    else:
+        texts.append(document["bound"]["busy"])
     # which results of older versions lack
     told = [*document.get("footnotes", ()), *document.get("sure", ())]
     return page(
@@ -50,6 +55,7 @@ def render(document: Mapping[str, Any]) -> str:
         plots=[],
         changes=trials(document),
         tables=[_latency_table(document)],
+        bounds=limited,
         failures=reasons(
             [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
         ),
@@ -104,6 +110,31 @@ def _latency(document: Mapping[str, Any]) -> list[Plot]:
              to_json(parts.figure(document, name)), kind="own")
         for name, title, definition in (("ttft", "TTFT", "ttft"), ("e2el", "E2EL", None))
     ]  # fmt: skip
+
+
+def limiting(document: Mapping[str, Any]) -> PageTable | None:
+    """What limits each figure, and what twice as much of that would make of it; None where nothing
+    does."""
+    trials = {trial["title"]: trial for trial in document["trials"]}
+    rows = []
+    for figure in document["figures"]:
+        key, bound = figure["key"], document["bound"].get("figures", {}).get(figure["key"])
+        if bound is None:
+            continue
+        change = trials[bound["shown_by"]]["changes"][key]
+        then = None if change is None else figure["value"] * (1 + change)
+        row = (HEADS[key].title, bound["by"], value(key, figure["value"]), bound["shown_by"])
+        name, by, now, shown_by = (text(each) if isinstance(each, str) else each for each in row)
+        rows.append((name, by, now, shown_by, value(key, then), effect(document, key, change)))
+    columns = (
+        PageColumn("Figure", False),
+        PageColumn("Limited by", False),
+        PageColumn("As it is"),
+        PageColumn("With", False),
+        PageColumn("Then"),
+        PageColumn("Change", unit="%"),
+    )
+    return PageTable("bounds", "What limits each figure", columns, tuple(rows)) if rows else None
 
 
 def trials(document: Mapping[str, Any]) -> PageTable:

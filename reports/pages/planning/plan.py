@@ -162,7 +162,7 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
         PageColumn("Fleet", False),
         PageColumn("GPUs"),
         PageColumn("USD/h", definition="plan_cost"),
-        PageColumn("Rate at SLO (1/s)", definition="rate_at_slo"),
+        PageColumn("Requests/s at SLO", definition="rate_at_slo"),
         PageColumn("Headroom (%)", definition="headroom"),
         PageColumn("Within SLO (%)", definition="attainment"),
         PageColumn("Outcome", False),

@@ -53,7 +53,7 @@ def render(document: Mapping[str, Any]) -> str:
         {**document, "notes": [*([scaling["text"]] if scaling else []), *sure, *document["notes"]]},
         kind="sensitivity",
         sections=SECTIONS,
-        headline=Headline(tone or "neutral", document["answer"], document["verdict"]["text"]),
+        headline=_headline(document, tone or "neutral"),
         setup=[
             ("Setup", document["setup"]),
             ("Iteration times", f"within ± {document['band']:.0%}"),
@@ -64,6 +64,15 @@ def render(document: Mapping[str, Any]) -> str:
         failures=reasons(_reasons(document)),
         definitions={**DEFINITIONS, "attainment": OF_RUNS["attainment"]},
     )
+
+
+def _headline(document: Mapping[str, Any], tone: str) -> Headline:
+    """The decision and what flips it, then what leaves it open; results of older versions have one
+    sentence of all."""
+    short, told = document.get("short"), document["answer"]
+    if short is None or short == told:
+        return Headline(tone, told, document["verdict"]["text"])
+    return Headline(tone, short, f"{told} {document['verdict']['text']}")
 
 
 def _attained(document: Mapping[str, Any]) -> Plot | None:

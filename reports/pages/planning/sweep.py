@@ -86,16 +86,17 @@ def render(document: Mapping[str, Any]) -> str:
                 *([("Model", document["model"])] if "model" in document else []),
                 *([("GPUs", gpus)] if gpus else []),
                 ("Points", f"{document['points']:,}"),
-                ("Errors", f"{failed:,}"),
+                *([("Did not run", f"{failed:,}")] if failed else []),
                 *((axis["name"], _values(axis["values"])) for axis in document["axes"]),
             ],
         },
         headline=headline(document),
         answers=[
-            *(spoken(answer["text"]) for answer in document["answers"]),
-            *map(spoken, _notes(document)),
-            *_one_point(document),
+            f"{spoken(answer['text'])}."
+            for answer in document["answers"]
+            if len(document["answers"]) > 1
         ],
+        notes=[*map(spoken, _notes(document)), *_one_point(document)],
         plots=plots(document),
         points=_points(document),
         failures=_failures(document) if failed else None,

@@ -20,6 +20,7 @@ from reports.pages.run import pools
 from reports.pages.run.missing import is_observed, reason
 from sim.memory import ALLOCATORS
 from sim.schedulers import POLICIES
+from sim.units import show_time
 
 UNKNOWN = "What was in the memory of the GPU is not in the record."
 
@@ -55,7 +56,7 @@ def _caption(found: Memory, replicas: int) -> str:
     when = "The KV cache was never used."
     where = f" in any of {replicas} replicas" if replicas > 1 else ""
     if isfinite(found.time):
-        when = f"At {found.time:,.4g} s, when the KV cache was fullest{where}."
+        when = f"At {show_time(found.time)}, when the KV cache was fullest{where}."
     if found.short > 0:
         when += (
             f" The number of KV blocks was given, and takes {phrase(found.short / 2**30, 'number')}"

@@ -64,7 +64,15 @@ def pools(charts: Mapping[str, Any]) -> list[Plot]:
         f"Means over {width:.3g} s. Replicas are held, and paid for, also while they start and "
         "while they are drained; requests wait for their first iteration."
     )
-    title = "Replicas, requests and hand-overs of each pool"
+    title = (
+        "Replicas and requests over time"
+        if len(course["pools"]) == 1
+        else (
+            "Replicas, requests and hand-overs of each pool"
+            if course["handed"] is not None
+            else "Replicas and requests of each pool"
+        )
+    )
     return [Plot("fleet", title, None, told, to_json(fleet.figure(course)), kind="own")]
 
 

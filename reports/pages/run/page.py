@@ -19,6 +19,7 @@ from reports.pages.run import (
     memory,
     moments,
     pools,
+    slo,
     tables,
     tail,
     traffic,
@@ -93,8 +94,10 @@ def render(
     left_out = absent(summary, drawn, [figure.title for figure in figures])
     failed = failures.text(summary)
     sections: dict[str, str] = {}
+    judged = bool(slo.limits(summary))
     for name, title in SECTIONS.items():
-        sections |= {} if name in left_out.sections else {name: title}
+        gone = name in left_out.sections or (name == "limits" and not judged)
+        sections |= {} if gone else {name: title}
         sections |= WHERE_REPLICAS_FAIL.get(name, {}) if failed else {}
     return fill(
         "report.html.j2",
@@ -127,7 +130,7 @@ def _tables(
     """The tables of figures; some may be empty."""
     made = [
         tables.latencies(summary, requests, charts),
-        tables.facts(summary, "throughput", "Throughput", tables.lines("throughput")),
+        tables.throughput(summary),
         tables.facts(summary, "requests", "Requests and tokens", tables.requests(summary)),
         tables.rejections(summary),
         tables.own_metrics(summary),
@@ -147,13 +150,14 @@ def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str
     """Where the numbers come from, when and how they were made, how far to trust them."""
     band = pick(summary, "infersim.error_band")
     energy = pick(summary, "infersim.energy")
-    notes = [str(note) for note in pick(summary, "infersim.notes") or []]
+    chance = str(known(summary, "infersim.precision.text") or "")
+    notes = [str(note) for note in pick(summary, "infersim.notes") or [] if str(note) != chance]
     measured = band["measured"] if band and "measured" in band else None
     return {
         "date": made.get("date", ""),
         "command": made.get("command", ""),
         "measured": "" if measured is None else phrase(measured, "share"),
-        "chance": str(known(summary, "infersim.precision.text") or ""),
+        "chance": chance,
         "version": str(pick(summary, "infersim.version")),
         "seed": str(pick(summary, "infersim.seed")),
         "observed": is_observed(summary),

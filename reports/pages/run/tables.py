@@ -55,6 +55,20 @@ def facts(
     return PageTable(name, caption, columns, tuple(rows))
 
 
+def throughput(summary: Mapping[str, Any]) -> PageTable:
+    """Requests and tokens per second, in all and of one user; requests within the SLO where there
+    is one."""
+    shown = [m for m in lines("throughput") if m.definition != "goodput" or limits(summary)]
+    made = facts(summary, "throughput", "Throughput", shown)
+    tpot = pick(summary, "median_tpot_ms")
+    if not tpot:
+        return made
+    speed = Cell(*show(1e3 / tpot, "number"))
+    title = "Output speed of one user, median"
+    row = (Cell(title, title, "tpot"), speed, Cell("tokens/s", "tokens/s"))
+    return made._replace(rows=(*made.rows, row))
+
+
 def own_metrics(summary: Mapping[str, Any]) -> PageTable:
     """The user's own metrics, one a row; none without any."""
     columns = (PageColumn("Metric", numeric=False), PageColumn("Value"))
@@ -81,9 +95,9 @@ def costs(summary: Mapping[str, Any]) -> PageTable:
         ("per 1,000 requests", _over(1000 * usd, completed)),
         *(within if limits(summary) else ()),
         ("of the fleet, per hour", hourly * pick(summary, "infersim.gpus")),
-        (f"of one GPU hour ({whose})" if whose else "of one GPU hour", hourly),
     ]
     rows = [_fact("cost", detail, show(value, "usd"), "USD") for detail, value in derived]
+    rows.append(_fact("cost", "of one GPU hour", show(hourly, "usd"), whose or "USD"))
     return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))
 
 

@@ -13,7 +13,7 @@ from reports.frame.run_directory import known, pick
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
-from sim.metrics.slo_text import UNSERVED, deciding, headroom_text, is_apart, limit_title
+from sim.metrics.slo_text import UNSERVED, deciding, headroom_text, is_apart, limit_title, within
 
 Tone = Literal["good", "warn", "bad", "neutral"]
 
@@ -151,7 +151,8 @@ def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
         sentences.append(f"On average a replica runs {runs} requests, and {waits}.")
     unfinished = pick(summary, "infersim.requests.unfinished")
     if unfinished:
-        sentences.append(f"{phrase(unfinished, 'count')} requests were not finished.")
+        were = "request was" if unfinished == 1 else "requests were"
+        sentences.append(f"{phrase(unfinished, 'count')} {were} not finished.")
     detail = " ".join(sentences)
     if judged(summary)["slo_state"] is None:
         detail += _later(summary)
@@ -209,10 +210,8 @@ def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> st
         first = given.get(found["first_limit"])
         unserved = UNSERVED.get(found["first_limit"], "were not served")
         return f"requests {unserved}." if first is None else f"{_within(first)}."
-    only = "" if found["slo_met"] else "only "
-    share = percent(found["attainment"], found["target"])
-    wanted = percent(found["target"])
-    return f"{only}{share} of requests are within the SLO ({wanted} wanted)."
+    told = within(percent(found["attainment"], found["target"]), enough=bool(found["slo_met"]))
+    return f"{told} within the SLO ({percent(found['target'])} wanted)."
 
 
 def _headroom(summary: Mapping[str, Any]) -> RowAnswer:

@@ -35,7 +35,7 @@ def figures(document: Document) -> list[Figure]:
 
 
 def headline(document: Document) -> str:
-    """What all techniques together bring: capacity or throughput, and the p99 of TTFT."""
+    """What all techniques together bring: capacity or throughput, and the TTFT p99."""
     found = {figure["key"]: figure for figure in document["figures"]}
     main = next((key for key in ORDER[:2] if found[key]["factor"] is not None), None)
     if main is None:
@@ -47,7 +47,7 @@ def headline(document: Document) -> str:
     before, after = (found["p99_ttft_ms"][key] for key in ("baseline", "full"))
     if before is None or after is None:
         return f"{text}."
-    return f"{text}; p99 TTFT is {milliseconds(after)} instead of {milliseconds(before)}."
+    return f"{text}; TTFT p99 is {milliseconds(after)} instead of {milliseconds(before)}."
 
 
 def _baseline_state(document: Document) -> str | None:

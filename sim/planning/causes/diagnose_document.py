@@ -15,7 +15,7 @@ from sim.metrics.asked import asked, changed
 from sim.metrics.bound_words import bound_name
 from sim.metrics.fleet_words import fleet_text
 from sim.metrics.long_enough import LENGTH, LOAD
-from sim.metrics.slo_text import deciding, slo_doubts
+from sim.metrics.slo_text import deciding, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figures_of
@@ -37,7 +37,8 @@ def headline(found: Diagnosis) -> str:
         return "There is no SLO to meet; the advice is ranked by what it does to all figures."
     cut = verdict["cut"]
     where = "" if cut is None or found.slo == OPEN else f" in {cut['part']}"
-    kept = f"{share(verdict['attainment'])} of requests are within the SLO{where}"
+    enough = found.at_ease or found.slo == OPEN or not found.misses
+    kept = within(share(verdict["attainment"]), enough=enough) + f" within the SLO{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
@@ -45,7 +46,7 @@ def headline(found: Diagnosis) -> str:
         return _open(found, kept, wanted)
     if not found.misses:
         return f"The SLO is met, with little room: {kept}, {wanted}.{_saving(found)}"
-    return f"The SLO is missed: only {kept}, {wanted}. {_cure(found)}"
+    return f"The SLO is missed: {kept}, {wanted}. {_cure(found)}"
 
 
 def _open(found: Diagnosis, kept: str, wanted: str) -> str:
@@ -109,14 +110,19 @@ def bound_text(found: Diagnosis) -> str:
             "No hardware limits this run: twice the memory, bandwidth or compute, or no host time, "
             "changes no figure by 2 %. What is left is the traffic itself, or a setting."
         )
+    return f"What limits each figure: {'; '.join(limited)}. {busy_text(found)}"
+
+
+def busy_text(found: Diagnosis) -> str:
+    """What the busy time was spent waiting for."""
     shares = [
         f"{bound_name(name)} {part:.0%}"
         for name, part in found.base["infersim"]["bound_by"].items()
         if part >= 0.01
     ]
     return (
-        f"What limits each figure: {'; '.join(limited)}. Busy time as a whole: "
-        f"{', '.join(shares)} (what a run calls 'Bound by'); a tail may depend on something else."
+        f"Busy time as a whole: {', '.join(shares)} (what a run calls 'Bound by'); a tail may "
+        "depend on something else."
     )
 
 
@@ -287,4 +293,5 @@ def _bound(found: Diagnosis) -> dict[str, Any]:
         "by": helping[0].change.bound if helping else None,
         "figures": figures,
         "text": bound_text(found),
+        "busy": busy_text(found),
     }

@@ -40,6 +40,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "trust": _trust(found),
         "question": _question(found),
         "answer": f"{_answer(found)}{_how_sure(found)}",
+        "short": _short(found),
         "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
         "band": found.band,
         "figures": [
@@ -110,6 +111,15 @@ def _answer(found: Sensitivity) -> str:
     if _open(found.together):
         both = "all worse ends together are too close to call"
     return f"{text}; {both}.{also}"
+
+
+def _short(found: Sensitivity) -> str:
+    """The decision, and what changes it for sure, in a line."""
+    if found.holds is None:
+        return _answer(found)
+    flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
+    what = f"it flips with {flipping}" if flipping else "no input alone is sure to flip it"
+    return f"{_question(found)} {_now(found)}; {what}."
 
 
 def _open(end: End) -> bool:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sim.errors import UsageError, did_you_mean
-from sim.units import number
+from sim.units import number, show_rate
 
 LARGE = 1e7
-"""From here on numbers are written with a power of ten."""
+"""From here on numbers are written with a decimal prefix: 53.1 T for 53.1 times a trillion."""
 
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -70,7 +70,7 @@ def check(statement: str, variants: Mapping[str, Mapping[str, Any]]) -> Checked:
 
 
 def _short(value: float) -> str:
-    return f"{value:.3g}" if abs(value) >= LARGE else number(value)
+    return show_rate(value, "") if abs(value) >= LARGE else number(value)
 
 
 def _number(node: ast.expr, statement: str, variants: Mapping[str, Any]) -> float:

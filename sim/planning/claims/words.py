@@ -15,9 +15,10 @@ def headline(document: Mapping[str, Any]) -> str:
     told = ", ".join(
         f"{count} {_said(verdict, count)}" for verdict, count in counts.items() if count
     )
+    of = f"Of {len(verdicts)} claim{'s' * (len(verdicts) != 1)}"
     if not wrong:
-        return f"Of {len(verdicts)} claims {told}, as their authors expect."
-    return f"Of {len(verdicts)} claims {told}. Unexpected: {', '.join(wrong)}."
+        return f"{of} {told}, as was expected."
+    return f"{of} {told}. Unexpected: {', '.join(wrong)}."
 
 
 def _said(verdict: str, count: int) -> str:

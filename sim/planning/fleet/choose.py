@@ -172,7 +172,7 @@ def to_plan(scenario: Scenario) -> Scenario:
 
 def rank(fleet: Confirmed) -> tuple[float, float, float, str]:
     """Cheapest first; of fleets as cheap the one that holds the higher load, then the one with the
-    shorter p99 TTFT."""
+    shorter TTFT p99."""
     cost, ttft, text = _unconfirmed(fleet.sized)
     return cost, -fleet.best.load, ttft, text
 

@@ -18,6 +18,7 @@ from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.metrics.objectives import Objective
 from sim.metrics.precision import wilson
 from sim.metrics.rejection import Rejection, Room, foreseen, room_of
+from sim.metrics.slo_text import within
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.load.loads import Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
@@ -314,7 +315,7 @@ def _too_slow(layout: Candidate, objective: Objective, lone: Alone, price: float
     worst = min(kept, key=lambda name: kept[name])
     name = limit_name(worst)
     text = (
-        f"only {share(kept[worst])} of requests are within {name} "
+        f"{within(share(kept[worst]), enough=False)} within {name} "
         f"{show_time(objective.limits[worst])} even when each has the replica for itself; the SLO "
         f"asks for {share(objective.share)}"
     )
