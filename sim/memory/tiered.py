@@ -57,8 +57,8 @@ class TieredAllocator(CachingAllocator):
         return at - first, ready
 
     def _find(self, request: Request) -> Found:
-        """As of every cache. A request that finds fewer blocks later may go on in the host, and then
-        no longer stands in the way of others."""
+        """As of every cache. A request that finds fewer blocks later may go on in the host, and
+        then no longer stands in the way of others."""
         if self._loses:
             self._loses = self.gives_back = False
         found = super()._find(request)
