@@ -42,12 +42,11 @@ from sim.schedulers import (
     Limits,
     Offloading,
     Scheduler,
-    SglangRule,
     make_scheduler,
 )
+from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill
 from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.rules import VllmRule
 from sim.specs.engine import EngineSpec
 from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
@@ -173,7 +172,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
             f"{deployment.model.name}"
         )
     cost = cost_of(deployment)
-    host = host_tier(pool, memory, cost, limits.max_num_batched_tokens)
+    host = host_tier(pool, memory, cost, limits.max_num_batched_tokens, scenario.folders)
     return PreparedPool(pool, limits, memory, cost, scenario.folders, host)
 
 
@@ -264,7 +263,7 @@ def _check_caching(
 def _check_cascade(pool: PoolSettings, d: Deployment) -> None:
     """UsageError where no attention that reads a shared prefix once is modelled."""
     found = {
-        f"`policy: {pool.scheduler.rule}`": pool.scheduler.rule != VllmRule.name,
+        f"`policy: {pool.scheduler.rule}`": READS_ONCE not in RULES[pool.scheduler.rule].abilities,
         "a pipeline": d.layout.pipeline > 1,
         "data ranks": d.layout.data > 1,
         "drafts": d.speculation is not None,
@@ -283,7 +282,7 @@ def _check_cascade(pool: PoolSettings, d: Deployment) -> None:
 def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> None:
     """UsageError where no prefix cache behind windows is modelled."""
     knobs, what = pool.scheduler, "for models with windows"
-    if knobs.rule == SglangRule.name:
+    if RULES[knobs.rule].prefix_cache == "radix":
         raise UsageError(f"{where}SGLang's is not modelled {what} yet")
     if pool.speculative is not None:
         raise UsageError(f"{where}not modelled {what} whose tokens are drafted yet")

@@ -48,6 +48,7 @@ from sim.request import Request
 from sim.rng import repetition_seed
 from sim.routers import WEIGHTED, router_class
 from sim.scenario import AnyScenario, Scenario, as_scenario
+from sim.scenario.own_policies import check_policies
 from sim.scenario.pools import only, weighted
 from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
@@ -141,6 +142,7 @@ def _check_own_parts(scenario: Scenario) -> None:
     for pool in scenario.pools:
         scheduler_class(pool.scheduler.batching, folders=folders)
         make_order(pool.scheduler.order, folders)
+    check_policies(scenario, folders)
     kind = router_class(scenario.router, folders)
     if is_own(scenario.router) and weighted(scenario.pools) and not kind.weighs:
         raise UsageError(

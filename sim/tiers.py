@@ -9,8 +9,9 @@ as with latent attention, the host has it once (``replicated_layout`` of vLLM 0.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sim.cost import CostModel, Deployment
 from sim.errors import UsageError
@@ -19,7 +20,8 @@ from sim.memory import ALLOCATORS
 from sim.memory.capacity import Capacity
 from sim.memory.host import HostLink, HostMemory
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import ChunkedPrefill, Offloading, PipelinedPrefill
+from sim.schedulers import Offloading
+from sim.schedulers.abilities import HOST
 from sim.specs.latent import Latent
 from sim.specs.links import host_rate
 from sim.units import show_bytes
@@ -104,14 +106,14 @@ def break_even(cost: CostModel, memory: Capacity, budget: int, longest: int) -> 
 
 
 def host_tier(
-    pool: PoolSettings, memory: Capacity, cost: CostModel, budget: int
+    pool: PoolSettings, memory: Capacity, cost: CostModel, budget: int, folders: Sequence[Path]
 ) -> HostTier | None:
     """What ``kv_cache.host_memory`` gives a replica whose iterations take ``budget`` tokens; None
     where that is null. UsageError for a replica without such a tier."""
     kv, deployment = pool.kv_cache, cost.deployment
     if kv.host_memory is None:
         return None
-    _check(pool, deployment, memory)
+    _check(pool, deployment, memory, folders)
     rank = memory.kv_bytes_per_token * memory.block_size
     whole = rank * _copies(deployment)
     bandwidth = kv.host_bandwidth or host_rate(deployment.gpu.host_link)
@@ -141,10 +143,12 @@ def _copies(deployment: Deployment) -> int:
     return 1 if latent else deployment.layout.gpus
 
 
-def _check(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None:
+def _check(
+    pool: PoolSettings, deployment: Deployment, memory: Capacity, folders: Sequence[Path]
+) -> None:
     """UsageError where no tier in the host is modelled."""
     where, layout = "kv_cache.host_memory: ", pool.layout
-    policy = pool.scheduler.policy_class()
+    policy = pool.scheduler.policy_class(folders)
     if ALLOCATORS[pool.kv_cache.allocator].reserves_longest:
         raise UsageError(f"{where}allocator {pool.kv_cache.allocator} has no blocks to move")
     if memory.windowed or memory.state_blocks or memory.states:
@@ -157,12 +161,12 @@ def _check(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None
             f"{where}not modelled for data ranks, each of which has memory of its own there "
             "in vLLM while all of them step together; give each replica one (data_parallel: 1)"
         )
-    if layout.pipeline > 1 or policy is PipelinedPrefill:
+    if layout.pipeline > 1:
         raise UsageError(
             f"{where}not modelled for a pipeline: its batches overlap, and so would what "
             "each stage loads and stores"
         )
-    if policy is not ChunkedPrefill:
+    if not HOST.of(policy):
         raise UsageError(
             f"{where}modelled for `policy: vllm` with chunked_prefill, without async_scheduling "
             "and without an order that preempts by rank"

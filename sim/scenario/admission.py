@@ -9,7 +9,8 @@ from pydantic import Field
 
 from sim.scenario.fields import Share, trouble
 from sim.scenario.support import Section
-from sim.schedulers import ChunkedPrefill
+from sim.schedulers import able
+from sim.schedulers.abilities import IN_ORDER
 from sim.schedulers.orders import FirstCome
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def check_admission(
         found = {
             f"the role {pool.role}": pool.role != "both",
             "data ranks or a pipeline": pool.layout.batches > 1,
-            f"{pool.scheduler.batching} batching": pool.scheduler.batching != ChunkedPrefill.name,
+            f"{pool.scheduler.batching} batching": not able(pool.scheduler.batching, IN_ORDER),
             f"the order {pool.scheduler.order}": pool.scheduler.order != FirstCome.name,
         }
         for why, holds in found.items():

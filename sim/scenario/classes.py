@@ -12,7 +12,8 @@ from sim.scenario.document import show
 from sim.scenario.fields import Line, Positive, Priority, Share, trouble
 from sim.scenario.slo import TtftLimit
 from sim.scenario.support import Section
-from sim.schedulers import ChunkedPrefill
+from sim.schedulers import able
+from sim.schedulers.abilities import IN_ORDER
 from sim.schedulers.orders import Fair
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ class TrafficClassSettings(Section):
 
 
 def check_fair(pools: Sequence[PoolSettings]) -> None:
-    """Raise the error of a pool whose queue counts what classes were served, and that does not
-    batch continuously."""
+    """Raise the error of a pool whose queue counts what classes were served, and whose policy does
+    not keep to its head."""
     for pool in pools:
-        if pool.scheduler.order == Fair.name and pool.scheduler.batching != ChunkedPrefill.name:
+        if pool.scheduler.order == Fair.name and not able(pool.scheduler.batching, IN_ORDER):
             raise trouble(
                 f"order {Fair.name} is not modelled for {pool.scheduler.batching} batching",
                 ("scheduler", "order"),

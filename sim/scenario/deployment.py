@@ -35,8 +35,8 @@ from sim.schedulers import (
     POLICIES,
     RULES,
     ChunkedPrefill,
-    SglangRule,
     VllmRule,
+    follows_rule,
     scheduler_class,
 )
 from sim.schedulers import Scheduler as Policy
@@ -253,7 +253,7 @@ class SchedulerSettings(LimitedSection):
     @model_validator(mode="after")
     def _said_of_another_rule(self) -> SchedulerSettings:
         """What another rule would read is an error, not ignored."""
-        if self.batching != ChunkedPrefill.name:
+        if not follows_rule(self.batching):
             keys = ("policy", "async_scheduling")
             for key in keys:
                 if getattr(self, key) is not None:
@@ -263,7 +263,7 @@ class SchedulerSettings(LimitedSection):
             for key in sorted(rule.knobs - RULES[mine].knobs):
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise trouble(f"{key} is a key of `policy: {rule.name}`", key, "policy")
-        if self.batching == ChunkedPrefill.name and self.order in ORDERS:
+        if follows_rule(self.batching) and self.order in ORDERS:
             by_rank = ORDERS[self.order].preempts_by_rank
             if RULES[mine].policy(self.chunked_prefill, by_rank, self.plans_ahead) is None:
                 raise trouble(
@@ -277,7 +277,8 @@ class SchedulerSettings(LimitedSection):
     def _tokens_for_everyone(self) -> SchedulerSettings:
         known = POLICIES.get(self.batching)
         shares_tokens = known is not None and "max_num_batched_tokens" in known.knobs
-        if self.rule == SglangRule.name and not self.enable_mixed_chunk:
+        mixes = "enable_mixed_chunk" in RULES[self.rule].knobs
+        if mixes and not self.enable_mixed_chunk:
             return self  # decodes have iterations of their own
         if shares_tokens and self.max_num_batched_tokens < self.max_num_seqs:
             raise trouble(

@@ -6,13 +6,15 @@ Times in seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from sim.scenario.fields import Count, Duration, Line, Place, Wait, at_most, trouble
 from sim.scenario.support import Section
-from sim.schedulers import ChunkedPrefill, SglangRule
+from sim.schedulers import RULES, able
+from sim.schedulers.abilities import LOSES, WITHDRAWS
 
 if TYPE_CHECKING:
     from sim.scenario.pools import PoolSettings
@@ -171,18 +173,20 @@ def _patience(pool: PoolSettings) -> Any:
 
 def _unsuited(pool: PoolSettings, *, timeouts: bool) -> str | None:
     """What of ``pool`` neither loses nor drops requests here; the latter only with ``timeouts``."""
-    if timeouts and pool.scheduler.rule == SglangRule.name and pool.layout.pipeline == 1:
-        return "`policy: sglang`, whose estimates count on requests that run"
+    lets_go = WITHDRAWS in RULES[pool.scheduler.rule].abilities
+    if timeouts and not lets_go and pool.layout.pipeline == 1:
+        return f"`policy: {pool.scheduler.rule}`, whose estimates count on requests that run"
     return keeps_requests(pool)
 
 
-def keeps_requests(pool: PoolSettings) -> str | None:
-    """What of ``pool`` does not lose requests when a replica fails; None if they are lost."""
+def keeps_requests(pool: PoolSettings, folders: Sequence[Path] | None = None) -> str | None:
+    """What of ``pool`` does not lose requests when a replica fails; None if they are lost. A policy
+    of one's own is looked for in ``folders``, and not asked without."""
     knobs, stages = pool.scheduler, pool.layout.pipeline
     found = {
         f"pools of one phase ({pool.name!r} has the role {pool.role})": pool.role != "both",
         f"several batches in flight (pipeline_parallel: {stages})": stages > 1,
-        f"{knobs.batching} batching": knobs.batching != ChunkedPrefill.name,
+        f"{knobs.batching} batching": not able(knobs.batching, LOSES, folders),
         "memory in the host (kv_cache.host_memory)": bool(pool.kv_cache.host_memory),
     }
     return next((why for why, holds in found.items() if holds), None)

@@ -13,7 +13,7 @@ from typing import Any
 from sim import catalog
 from sim.errors import UsageError
 from sim.memory import PagedAllocator
-from sim.schedulers import ROLES, RULES, ChunkedPrefill, VllmRule
+from sim.schedulers import ROLES, RULES, ChunkedPrefill, VllmRule, follows_rule
 
 Plain = Mapping[str, Any]
 
@@ -64,7 +64,7 @@ def _ruled(
     phases = any(pool.get("role") in tuple(ROLES) for pool in pools)
     stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools)
     batching = knobs.get("batching") or ChunkedPrefill.name
-    if rule not in RULES or of_another or stages or phases or batching != ChunkedPrefill.name:
+    if rule not in RULES or of_another or stages or phases or not follows_rule(batching):
         return knobs
     allocator = kv.get("allocator") or PagedAllocator.name
     if allocator != PagedAllocator.name:

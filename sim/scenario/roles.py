@@ -10,7 +10,8 @@ from sim.routers import WEIGHTED, LeastOutstanding, PowerOfTwo, Random, RoundRob
 from sim.scenario.autoscaling import TO_NONE, Autoscaling
 from sim.scenario.fields import trouble
 from sim.scenario.pools import PoolSettings, weighted
-from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
+from sim.schedulers import ORDERS, RULES, able
+from sim.schedulers.abilities import DECODES, DRAINS, PREFILLS
 
 if TYPE_CHECKING:
     from sim.scenario.transfer import Transfer
@@ -60,11 +61,12 @@ def check_roles(pools: Sequence[PoolSettings], transfer: Transfer | None) -> Non
 def _check_pool(pool: PoolSettings) -> None:
     """Raise the error of a pool of one phase that runs what is not modelled for it."""
     knobs, kv, order = pool.scheduler, pool.kv_cache, ORDERS.get(pool.scheduler.order)
+    phase = PREFILLS if pool.role == PREFILL else DECODES
     if pool.layout.pipeline > 1:
         found, key = "several batches in flight are", "pipeline_parallel"
-    elif knobs.batching != ChunkedPrefill.name:
+    elif not able(knobs.batching, phase):
         found, key = f"{knobs.batching} batching is", "batching"
-    elif knobs.rule != VllmRule.name:
+    elif phase not in RULES[knobs.rule].abilities:
         found, key = f"the rule of {knobs.rule} is", "policy"
     elif knobs.plans_ahead:
         found, key = "async_scheduling is", "async_scheduling"
@@ -149,7 +151,7 @@ def check_scaling(
                 f"{pool.role})",
                 ("fleet", pool.index, "replicas"),
             )
-        if pool.scheduler.batching != ChunkedPrefill.name:
+        if not able(pool.scheduler.batching, DRAINS):
             raise trouble(
                 f"autoscaling is not modelled for {pool.scheduler.batching} batching",
                 ("scheduler", "batching"),

@@ -58,7 +58,8 @@ from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
 from sim.scenario.transfer import Transfer
 from sim.scenario.writing import write_yaml
-from sim.schedulers import ORDERS, RULES, ChunkedPrefill, SglangRule, VllmRule
+from sim.schedulers import ORDERS, RULES, ChunkedPrefill, able, follows_rule
+from sim.schedulers.abilities import IN_FLIGHT
 
 
 class Scenario(LimitedSection):
@@ -236,8 +237,9 @@ class Scenario(LimitedSection):
             order = ORDERS.get(pool.scheduler.order)
             if order is None or not order.by_prefix:
                 continue
-            tree = pool.scheduler.rule == SglangRule.name and pool.kv_cache.enable_prefix_caching
-            if not tree or pool.scheduler.batching != ChunkedPrefill.name:
+            tree = RULES[pool.scheduler.rule].prefix_cache == "radix"
+            tree = tree and pool.kv_cache.enable_prefix_caching
+            if not tree or not follows_rule(pool.scheduler.batching):
                 raise trouble(
                     f"{order.name} goes by what SGLang's prefix tree has of a request: it needs "
                     "`scheduler.policy: sglang` with continuous batching and "
@@ -257,9 +259,9 @@ class Scenario(LimitedSection):
             knobs, order = pool.scheduler, ORDERS.get(pool.scheduler.order)
             if pool.layout.pipeline == 1:
                 continue
-            if knobs.batching != ChunkedPrefill.name:
+            if not able(knobs.batching, IN_FLIGHT):
                 found, key = f"{knobs.batching} batching", "batching"
-            elif knobs.rule != VllmRule.name:
+            elif IN_FLIGHT not in RULES[knobs.rule].abilities:
                 found, key = f"policy: {knobs.rule}", "policy"
             elif knobs.plans_ahead:
                 found, key = "async_scheduling", "async_scheduling"
@@ -296,7 +298,7 @@ class Scenario(LimitedSection):
     def _pages_for_the_policy(self) -> Scenario:
         for pool in self.pools:
             knobs, kv = pool.scheduler, pool.kv_cache
-            if not RULES[knobs.rule].in_pages or knobs.batching != ChunkedPrefill.name:
+            if not RULES[knobs.rule].in_pages or not follows_rule(knobs.batching):
                 continue
             if ALLOCATORS[kv.allocator].reserves_longest:
                 raise trouble(

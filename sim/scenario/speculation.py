@@ -12,7 +12,8 @@ from sim.memory import ALLOCATORS
 from sim.scenario.document import show
 from sim.scenario.fields import Count, Line, ModelName, Positive, Share, at_most, trouble
 from sim.scenario.support import Section
-from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
+from sim.schedulers import ORDERS, RULES, able
+from sim.schedulers.abilities import DRAFTS
 from sim.specs.speculation import constant_rates, rates_of_length
 
 if TYPE_CHECKING:
@@ -243,12 +244,12 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
             *("fleet", "role"),
         ),
         (
-            knobs.batching != ChunkedPrefill.name,
+            not able(knobs.batching, DRAFTS),
             f"{knobs.batching} batching has no rule for drafts",
             *("scheduler", "batching"),
         ),
         (
-            knobs.rule != VllmRule.name,
+            DRAFTS not in RULES[knobs.rule].abilities,
             f"only vLLM's rule is modelled, not policy: {knobs.rule}",
             *("scheduler", "policy"),
         ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from sim.errors import UsageError
 from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
+from sim.schedulers.abilities import HOST, Ability
 from sim.schedulers.ahead_drafts import AsyncDraftedPrefill
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
@@ -47,9 +49,13 @@ __all__ = [
     "SglangRule",
     "Static",
     "VllmRule",
+    "able",
+    "follows_rule",
     "make_scheduler",
     "scheduler_class",
 ]
+
+T = TypeVar("T", bound=Scheduler)
 
 POLICIES: Registry[Scheduler] = Registry(
     "batching", Scheduler, Static, RequestLevel, ChunkedPrefill, package=__name__
@@ -102,15 +108,17 @@ def make_scheduler(
     )
     scheduler: Scheduler
     if host is not None:
-        assert policy is ChunkedPrefill, policy
+        assert HOST.of(policy), policy
         assert isinstance(kv, PagedAllocator), kv
-        scheduler = OffloadedPrefill(limits, kv, host, ranks.queue())
+        scheduler = _variant(policy, OffloadedPrefill)(limits, kv, host, ranks.queue())
         return _counted(scheduler)
     if batches > 1:
-        scheduler = PipelinedPrefill(limits, kv, batches, decoding)
+        scheduler = _variant(policy, PipelinedPrefill)(limits, kv, batches, decoding)
     else:
         batch = decoding()
-        chosen = DraftsByBatch if batch.drafts_by_batch else ROLES.get(role, policy)
+        chosen = _variant(policy, ROLES[role]) if role in ROLES else policy
+        if batch.drafts_by_batch:
+            chosen = _variant(policy, DraftsByBatch)
         if batch.drafts_ahead:
             chosen = AsyncDraftedPrefill
         scheduler = chosen(limits, kv)
@@ -119,11 +127,28 @@ def make_scheduler(
     return _counted(scheduler)
 
 
+def _variant(policy: type[Scheduler], serving: type[T]) -> type[T]:
+    """``policy`` if it is one of the class that is ``serving`` there; else that class."""
+    return policy if issubclass(policy, serving) else serving
+
+
 def _counted(scheduler: Scheduler) -> Scheduler:
     """``scheduler``, whose queue sees the tokens that it delivers if it counts them."""
     if isinstance(scheduler.waiting, FairQueue):
         scheduler.waiting.progress = scheduler.steps
     return scheduler
+
+
+def follows_rule(batching: str) -> bool:
+    """Whether ``scheduler.policy`` chooses the class that serves."""
+    return POLICIES.get(batching) is ChunkedPrefill
+
+
+def able(batching: str, ability: Ability, folders: Sequence[Path] | None = None) -> bool:
+    """Whether the policy of that name has ``ability``; one of one's own is taken to have it where
+    no ``folders`` are given in which it is looked for."""
+    policy = POLICIES.get(batching) if folders is None else POLICIES.find(batching, folders)
+    return policy is None or ability.of(policy)
 
 
 def scheduler_class(
@@ -137,7 +162,7 @@ def scheduler_class(
 ) -> type[Scheduler]:
     """The policy of that name, as for ``make_scheduler``."""
     policy = POLICIES.find(batching, folders)
-    if policy is not ChunkedPrefill:
+    if not follows_rule(batching):
         return policy
     found = RULES.find(rule).policy(chunked_prefill, preempts_by_rank, ahead)
     if found is None:

@@ -89,6 +89,9 @@ class Scheduler(ABC):
     shape: ClassVar[BatchShape] = ASSUMED
     """How its full batches look. A subclass states its own: what it changes is not known."""
 
+    abilities: ClassVar[frozenset[str]] = frozenset()
+    """What it can do beyond serving its requests to their end, by the names of ``abilities``."""
+
     def __init_subclass__(cls, **given: Any) -> None:
         """A shape is not inherited."""
         super().__init_subclass__(**given)

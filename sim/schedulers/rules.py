@@ -9,6 +9,15 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from sim.registry import Registry
+from sim.schedulers.abilities import (
+    DECODES,
+    DRAFTS,
+    IN_FLIGHT,
+    PREFILLS,
+    READS_ONCE,
+    WITHDRAWS,
+    Ability,
+)
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
@@ -47,6 +56,9 @@ class EngineRule(ABC):
     knobs: ClassVar[frozenset[str]] = frozenset()
     """The keys of ``scheduler`` that it reads and not every rule does."""
 
+    abilities: ClassVar[frozenset[Ability]] = frozenset({WITHDRAWS})
+    """What of those that not every rule has is modelled of it."""
+
     @staticmethod
     @abstractmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
@@ -60,6 +72,7 @@ class VllmRule(EngineRule):
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
     prefix_cache = "blocks"
+    abilities = frozenset({WITHDRAWS, DRAFTS, IN_FLIGHT, PREFILLS, DECODES, READS_ONCE})
     knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
@@ -80,6 +93,7 @@ class SglangRule(EngineRule):
     plans_ahead = True
     in_pages = True
     prefix_cache = "radix"
+    abilities = frozenset()  # its estimates count on requests that run
     knobs = frozenset({"enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"})
 
     @staticmethod

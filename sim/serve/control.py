@@ -114,7 +114,7 @@ class Control:
         self._check_router()
         if self._service.setup.scenario.failures is not None:
             raise ApiError(409, "replicas fail when the scenario says so (failures)")
-        if (kept := keeps_requests(pool.settings)) is not None:
+        if (kept := keeps_requests(pool.settings, pool.folders)) is not None:
             raise ApiError(409, f"failures are not modelled for {kept}; drain the replica instead")
         if pool.settings.scales is not None:
             assert self._scaler is not None

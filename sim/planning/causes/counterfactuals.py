@@ -21,6 +21,7 @@ from sim.planning.points.wording import counted
 from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
+from sim.schedulers.abilities import HOST
 from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
 from sim.specs.recurrent import Recurrent
@@ -182,7 +183,7 @@ def _host(scenario: Scenario, shortage: Shortage) -> Iterator[Counterfactual]:
     kv, pool = scenario.kv_cache, scenario.only_pool
     policy = scenario.scheduler.policy_class(scenario.folders)
     paged = not ALLOCATORS[kv.allocator].reserves_longest
-    if kv.host_memory is not None or policy is not ChunkedPrefill or not paged:
+    if kv.host_memory is not None or not HOST.of(policy) or not paged:
         return
     model = catalog.model(scenario.model.path, scenario.base)
     states = any(isinstance(group.attention, Recurrent) for group in model.layers)

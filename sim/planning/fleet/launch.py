@@ -23,11 +23,11 @@ from sim.scenario import Scenario
 from sim.scenario.speculation import Speculative
 from sim.schedulers import (
     ORDERS,
-    ChunkedPrefill,
     MaxUtilizationRule,
     NoEvictRule,
     SglangRule,
     VllmRule,
+    follows_rule,
 )
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
@@ -246,7 +246,7 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
         notes.append(
             f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."
         )
-    if settings.scheduler.batching != ChunkedPrefill.name:
+    if not follows_rule(settings.scheduler.batching):
         notes.append(
             f"The engines batch continuously; {settings.scheduler.batching} batching was simulated."
         )
