@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
 from sim.schedulers.offloading import OffloadedPrefill
 from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.rules import VllmRule
+from sim.schedulers.rules import RULES
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
@@ -67,7 +68,7 @@ def idle_cascade_note(pool: PreparedPool) -> str | None:
     engine, knobs = pool.deployment.engine, pool.settings.scheduler
     if not engine.cascade or pool.settings.kv_cache.enable_prefix_caching:
         return None
-    of_vllm = issubclass(pool.policy, IterationLevel) and knobs.rule == VllmRule.name
+    of_vllm = issubclass(pool.policy, IterationLevel) and READS_ONCE in RULES[knobs.rule].abilities
     if not of_vllm:
         rule = f"policy: {knobs.rule}" if knobs.policy else f"batching: {knobs.batching}"
         return (
