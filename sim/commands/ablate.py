@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import deliver, free_directory
+from sim.commands.answer import deliver
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.commands.options import Overrides
 
 
+@answering
 def ablate(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     order: Annotated[
@@ -30,10 +32,8 @@ def ablate(
         ),
     ] = False,
     overrides: Overrides = [],
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Take a speed-up apart: what each technique brings over static, unpaged 16-bit batches."""
     with plain_errors():
@@ -45,16 +45,10 @@ def ablate(
         from sim.terminal.ablate import ablate_view
 
         loaded = load_scenario(scenario, overrides)
-        directory = free_directory(output, f"{loaded.name}-ablate")
+        directory = how.directory(f"{loaded.name}-ablate")
         names = None if order is None else [name.strip() for name in order.split(",")]
         with progress("runs") as tell:
-            found = run(loaded, local(jobs), order=names, batch=batch, saturate=saturate, tell=tell)
-        deliver(
-            document(found),
-            directory,
-            ablate_view,
-            page="ablate",
-            report=report,
-            as_json=as_json,
-            scenario=loaded,
-        )
+            found = run(
+                loaded, local(how.jobs), order=names, batch=batch, saturate=saturate, tell=tell
+            )
+        deliver(document(found), directory, ablate_view, page="ablate", how=how, scenario=loaded)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from sim.commands.answering import Answering
 from sim.commands.output import Paced, made, note_size
 from sim.errors import InfersimError
 
@@ -29,16 +30,6 @@ RESULT, PAGE = "result.json", "report.html"
 Document = Mapping[str, Any]
 View = Callable[[Document], "RenderableType"]
 WritePage = Callable[[Path, Document], object]
-
-
-def free_directory(output: Path | None, name: str) -> Path:
-    """The directory for the answer; UsageError, before anything is simulated, if it cannot be
-    used."""
-    from sim.results.run_directory import check_free, new_run_directory
-
-    directory = output or new_run_directory(Path("runs"), name)
-    check_free(directory)
-    return directory
 
 
 def save(document: Document, directory: Path, scenario: Scenario | None = None) -> None:
@@ -61,16 +52,15 @@ def deliver(
     view: View,
     *,
     page: str,
-    report: bool,
-    as_json: bool,
+    how: Answering,
     scenario: Scenario | None = None,
     advice: View | None = None,
 ) -> None:
-    """``save`` an answer and ``present`` it, with the page of the command ``page`` if a ``report``
+    """``save`` an answer and ``present`` it, with the page of the command ``page`` if a report
     is wanted."""
     save(document, directory, scenario)
-    writer = page_writer(page, report)
-    present(document, directory, view=view, write_page=writer, as_json=as_json, advice=advice)
+    writer = page_writer(page, how.report)
+    present(document, directory, view=view, write_page=writer, as_json=how.as_json, advice=advice)
 
 
 def present(

@@ -7,20 +7,19 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import deliver, free_directory
+from sim.commands.answer import deliver
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Report
 
 
+@answering
 def claims(
     paths: Annotated[
         list[Path],
         typer.Argument(metavar="FILE|FOLDER...", help="Claims, or folders of them."),
     ],
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Test claims about serving by simulation; exit with 1 if one comes out unexpectedly."""
     with plain_errors():
@@ -31,8 +30,8 @@ def claims(
         from sim.terminal.claims import claims_view
 
         found = read_claims(paths)
-        directory = free_directory(output, "claims")
+        directory = how.directory("claims")
         with progress("claims") as tell:
-            answer = check_claims(found, local(jobs), tell)
-        deliver(answer, directory, claims_view, page="claims", report=report, as_json=as_json)
+            answer = check_claims(found, local(how.jobs), tell)
+        deliver(answer, directory, claims_view, page="claims", how=how)
     raise typer.Exit(1 if answer["unexpected"] else 0)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.commands.answer import Document, exit_code, page_writer, present, save
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
+from sim.commands.options import Overrides, PriceFile, Prices
 from sim.commands.output import progress
 from sim.errors import InfersimError, UsageError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 
 
+@answering
 def compare(
     paths: Annotated[
         list[Path],
@@ -49,21 +51,20 @@ def compare(
     overrides: Overrides = [],
     price: Prices = [],
     prices: PriceFile = None,
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Compare variants on the same traffic: paired differences, how sure they are, the best."""
     with plain_errors():
-        from sim.results.run_directory import check_free, new_run_directory
         from sim.terminal.compare import compare_view
 
-        check_free(output or new_run_directory(RUNS, "compare"))
+        how.directory("compare")
         if len(paths) == 1 and not paths[0].is_dir():
             scenario = _scenario(paths[0], overrides, price, prices)
-            place = output or new_run_directory(RUNS, f"{scenario.name}-compare")
-            found = _of_scenario(scenario, varied, repetitions, jobs, place if report else None)
+            place = how.directory(f"{scenario.name}-compare")
+            found = _of_scenario(
+                scenario, varied, repetitions, how.jobs, place if how.report else None
+            )
             runs = partial(_simulated, scenario)
         else:
             if varied or overrides or price or prices or repetitions is not None:
@@ -72,11 +73,11 @@ def compare(
                     "directories are compared as they are"
                 )
             found = _of_runs(paths)
-            place = output or new_run_directory(RUNS, f"{found['name']}-compare")
+            place = how.directory(f"{found['name']}-compare")
             runs = partial(_read, paths)
         save(found, place)
-        page = page_writer("compare", report, runs)
-        present(found, place, view=compare_view, write_page=page, as_json=as_json)
+        page = page_writer("compare", how.report, runs)
+        present(found, place, view=compare_view, write_page=page, as_json=how.as_json)
         code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
     raise typer.Exit(code)
 

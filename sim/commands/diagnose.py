@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import deliver, free_directory
+from sim.commands.answer import deliver
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.commands.options import Overrides
 from sim.errors import UsageError
 
 
+@answering
 def diagnose(
     asked: Annotated[
         Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario, or a run directory.")
     ],
     overrides: Overrides = [],
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Find what limits a run and what to change first, if anything, by runs with each change."""
     with plain_errors():
@@ -34,16 +34,15 @@ def diagnose(
 
         file = _scenario_of(asked)
         loaded = load_scenario(file, overrides)
-        directory = free_directory(output, f"{loaded.name}-diagnose")
+        directory = how.directory(f"{loaded.name}-diagnose")
         with progress("runs") as tell:
-            found = run(loaded, local(jobs), target=str(file), given=overrides, tell=tell)
+            found = run(loaded, local(how.jobs), target=str(file), given=overrides, tell=tell)
         deliver(
             document(found),
             directory,
             diagnose_view,
             page="diagnose",
-            report=report,
-            as_json=as_json,
+            how=how,
             scenario=loaded,
             advice=advice_view,
         )

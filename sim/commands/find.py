@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.answer import deliver, free_directory, telling
+from sim.commands.answer import deliver, telling
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import (
-    AnswerOutput,
-    AsJson,
-    Jobs,
-    Overrides,
-    PriceFile,
-    Prices,
-    Report,
-    ScaleTrace,
-    check_jobs,
-)
+from sim.commands.options import Overrides, PriceFile, Prices, ScaleTrace, check_jobs
 from sim.commands.refused import explained
 from sim.errors import UsageError
 
@@ -29,6 +20,7 @@ if TYPE_CHECKING:
     from sim.planning.load.probe import Probe
 
 
+@answering
 def find(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     what: Annotated[
@@ -45,10 +37,8 @@ def find(
         ),
     ] = 0.02,
     scale: ScaleTrace = "compress",
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Find the highest load that meets the SLO, and what breaks first above it."""
     with plain_errors():
@@ -58,23 +48,23 @@ def find(
         from sim.scenario.given_prices import with_prices
         from sim.terminal.find import find_view
 
-        check_jobs(jobs)
+        check_jobs(how.jobs)
         if not 0.001 <= tolerance <= 0.5:
             raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = load_scenario(scenario, overrides)
         loaded = with_prices(loaded, price, prices, [pool.gpu for pool in loaded.pools])
-        directory = free_directory(output, f"{loaded.name}-find")
-        with explained(loaded, directory if report else None), telling("find") as told:
+        directory = how.directory(f"{loaded.name}-find")
+        with explained(loaded, directory if how.report else None), telling("find") as told:
             found = search(
                 loaded,
                 what,
                 tolerance=tolerance,
                 tell=_probes(told.say),
                 scale=scale,
-                jobs=jobs,
+                jobs=how.jobs,
                 progress=told.count,
             )
-        deliver(document(found), directory, find_view, page="find", report=report, as_json=as_json)
+        deliver(document(found), directory, find_view, page="find", how=how)
 
 
 def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:

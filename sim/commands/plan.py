@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sim.commands.answer import deliver, free_directory, telling
+from sim.commands.answer import deliver, telling
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import (
-    AnswerOutput,
-    AsJson,
-    Jobs,
-    Overrides,
-    PriceFile,
-    Prices,
-    Report,
-    ScaleTrace,
-    check_jobs,
-)
+from sim.commands.options import Overrides, PriceFile, Prices, ScaleTrace, check_jobs
 from sim.commands.refused import explained
 from sim.errors import UsageError
 
@@ -33,6 +24,7 @@ MOST_GPUS = 1024
 """The most GPUs of one replica that are accepted."""
 
 
+@answering
 def plan(
     scenario: Annotated[Path, typer.Argument(help="A scenario: model, traffic and SLO.")],
     gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")],
@@ -83,10 +75,8 @@ def plan(
     overrides: Overrides = [],
     price: Prices = [],
     prices: PriceFile = None,
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Find the cheapest fleets that hold a load within the SLO, and say why others are not."""
     with plain_errors():
@@ -99,7 +89,7 @@ def plan(
         from sim.terminal.plan import plan_view
         from sim.terminal.split import split_view
 
-        check_jobs(jobs)
+        check_jobs(how.jobs)
         loaded = load_scenario(scenario, overrides)
         choices = Choices(
             gpus, tensor_parallel, precision, data_parallel, expert_parallel, pipeline_parallel
@@ -109,14 +99,16 @@ def plan(
             if constraint is not None or survive:
                 raise UsageError("--disaggregate: leave out --constraint and --survive")
             asked = _apart(loaded, choices, rate, headroom, top, scale)
-            directory = free_directory(output, f"{loaded.name}-plan")
+            directory = how.directory(f"{loaded.name}-plan")
             with (
-                explained(loaded, directory if report else None, own_load=False),
+                explained(loaded, directory if how.report else None, own_load=False),
                 telling("plan") as told,
             ):
-                split = choose_split(loaded, asked, jobs=jobs, tell=told.say, progress=told.count)
+                split = choose_split(
+                    loaded, asked, jobs=how.jobs, tell=told.say, progress=told.count
+                )
             answer = split_document(split, file=str(scenario), given=overrides)
-            deliver(answer, directory, split_view, page="split", report=report, as_json=as_json)
+            deliver(answer, directory, split_view, page="split", how=how)
             return
         question = _question(
             loaded,
@@ -128,14 +120,14 @@ def plan(
             scale,
             survive,
         )
-        directory = free_directory(output, f"{loaded.name}-plan")
+        directory = how.directory(f"{loaded.name}-plan")
         with (
-            explained(loaded, directory if report else None, own_load=False),
+            explained(loaded, directory if how.report else None, own_load=False),
             telling("plan") as told,
         ):
-            plan = choose(loaded, question, jobs=jobs, tell=told.say, progress=told.count)
+            plan = choose(loaded, question, jobs=how.jobs, tell=told.say, progress=told.count)
         found = document(plan, file=str(scenario), given=overrides)
-        deliver(found, directory, plan_view, page="plan", report=report, as_json=as_json)
+        deliver(found, directory, plan_view, page="plan", how=how)
 
 
 class Choices(NamedTuple):

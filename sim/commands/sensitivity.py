@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.answer import deliver, free_directory
+from sim.commands.answer import deliver
+from sim.commands.answering import Answering, answering
 from sim.commands.exits import plain_errors
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report, ScaleTrace
+from sim.commands.options import Overrides, ScaleTrace
 
 
+@answering
 def sensitivity(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     ranges: Annotated[
@@ -24,10 +26,8 @@ def sensitivity(
     ] = [],
     overrides: Overrides = [],
     scale: ScaleTrace = "compress",
-    jobs: Jobs = -1,
-    output: AnswerOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    *,
+    how: Answering,
 ) -> None:
     """Show how far the verdict depends on uncertain inputs: times, overhead, lengths, ..."""
     with plain_errors():
@@ -40,16 +40,15 @@ def sensitivity(
         from sim.terminal.sensitivity import sensitivity_view
 
         loaded = load_scenario(scenario, overrides)
-        directory = free_directory(output, f"{loaded.name}-sensitivity")
+        directory = how.directory(f"{loaded.name}-sensitivity")
         wanted = read_ranges(ranges)
         with progress("runs") as tell:
-            found = run(loaded, local(jobs), ranges=wanted, scale=scale, tell=tell)
+            found = run(loaded, local(how.jobs), ranges=wanted, scale=scale, tell=tell)
         deliver(
             document(found),
             directory,
             sensitivity_view,
             page="sensitivity",
-            report=report,
-            as_json=as_json,
+            how=how,
             scenario=loaded,
         )
