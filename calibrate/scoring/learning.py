@@ -7,10 +7,10 @@ measurement shows keep that. Rows of a source err together, so that a hundred of
 few. Everything is done again without each source, by which that source is judged.
 
 On top, errors in some settings (a quantity, of models with experts or without, and of first tokens
-of clients that are described or not) are larger or smaller as a whole. Finer settings (engines,
-GPUs, ways to drive) were tried: with some fifty sources they make bands wider, or let more sources
-fall out of them. So does any set of rows smaller than a quantity for which bands are made to hold
-nine of ten. Other tails than ``FREEDOM`` change nothing: how wide bands are follows from errors.
+by what is known of clients) are larger or smaller as a whole. Finer settings (engines, GPUs) were
+tried: with some fifty sources they make bands wider, or let more sources fall out of them. So does
+any set of rows smaller than a quantity for which bands are made to hold nine of ten. Other tails
+than ``FREEDOM`` change nothing: how wide bands are follows from errors.
 
 What two rows of a source share cancels in their ratio. How far their errors are correlated
 (``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.
@@ -48,10 +48,14 @@ one, since what puts one of them off puts off the others."""
 
 ROWS_JUDGE = 0.5
 """The same where it is decided how wide bands must be to hold nine of ten: as the root of their
-number, between one vote for each source and one for each row."""
+number. That is halfway, in logarithms, between one vote for each source (0), by which bands would
+hold few of the rows of large sources, and one for each row (1), by which the largest source, a
+fifth of the rows, would decide alone: nine of ten is said both of rows and of sources to come."""
 
 QUANTITY_SOURCES = 8
-"""Sources of a quantity from which on its own bands are made to hold nine of ten."""
+"""Sources of a quantity from which on its own bands are made to hold nine of ten. Of fewer than
+that nine tenths are all of them but at most one, so that the widest would set the band alone; those
+of a quantity with fewer keep the multiple of all rows."""
 
 CORRELATIONS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
 """How far errors of one origin may be correlated, tried in this order."""
@@ -85,6 +89,9 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "arrivals": (0.05, "500 Poisson arrivals take 4 to 5 % more or less time than on average"),
     "tail": (0.15, "percentiles come of few requests"),
     "gaps": (0.15, "what a client calls a gap"),
+    "left out, first token": (0.15, "10 to 20 ms in 100, as of the front end"),
+    "left out, rates": (0.05, "as of whole runs"),
+    "left out, tokens": (0.05, "the same"),
     "run, first token": (0.08, "3 to 8 % between releases of an engine"),
     "run, rates": (0.05, "the same"),
     "run, tokens": (0.05, "the same"),

@@ -31,7 +31,7 @@ from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
-from sim.metrics.bands import band, setting, situation, spread_of, weights
+from sim.metrics.bands import band, of_side, setting, situation, spread_of, weights
 from sim.metrics.dependence import Dependences
 from sim.metrics.energy import mean_power
 from sim.results.result import Result
@@ -122,14 +122,15 @@ class Scored:
 
     @property
     def causes_of_side(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """The causes that make a measurement smaller than its prediction, and larger: how far the
-        plausible ways of measuring reach differs."""
+        """The causes that make a measurement smaller than its prediction, and larger: some are of
+        one side, and how far the plausible ways of measuring reach differs."""
+        sides = of_side(self.causes, larger=False), of_side(self.causes, larger=True)
         if not self.ways or not self.predicted:
-            return self.causes, self.causes
+            return sides
         ends = min(self.ways.values()), max(self.ways.values())
         reach = math.log(self.predicted / ends[0]), math.log(ends[1] / self.predicted)
         name = OPEN_CLIENT if self.quantity in ("ttft", "e2el") else OPEN_TOKENS
-        down, up = (dict(self.causes) | {name: max(0.0, each)} for each in reach)
+        down, up = (side | {name: max(0.0, each)} for side, each in zip(sides, reach, strict=True))
         return down, up
 
 

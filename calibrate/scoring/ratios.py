@@ -66,10 +66,12 @@ def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
 
 
 def _causes(row: Scored) -> dict[str, float]:
-    """Those of the side on which the measurement lies; a rate falls as they grow, a time does not,
-    so that within one quantity all have one sign."""
+    """Those of the side on which the measurement lies, and those of one side, since a ratio may be
+    off either way by them; a rate falls as they grow, a time does not, so that within one quantity
+    all have one sign."""
     larger = float(row.measured or 0) > float(row.predicted or 0)
-    return {name: abs(weight) for name, weight in row.causes_of_side[larger].items()}
+    causes = {**row.causes, **row.causes_of_side[larger]}
+    return {name: abs(weight) for name, weight in causes.items()}
 
 
 def _half_width(band: tuple[float, float | None]) -> float:

@@ -19,7 +19,8 @@ from calibrate.validation.proposals import Cause, merged
 from calibrate.validation.residuals import Term
 
 LEAST_SHARE = 0.03
-"""A change that explains less of the error is not proposed."""
+"""A change that explains less of the error is not proposed: of an error of a fifth that is 0.6 %,
+less than two runs of one engine differ by."""
 
 MOST_CHANGES = 5
 

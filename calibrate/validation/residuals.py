@@ -33,8 +33,8 @@ STUDENT = 2.262
 """Of 9 degrees of freedom, 97.5 %: what goes with ``BLOCKS`` stretches."""
 
 LEAST_SHARE = 0.01
-"""A kind of which there are fewer iterations than this share does not weigh as much as the other.
-"""
+"""A kind of which there are fewer iterations than this share does not weigh as much as the other:
+one of them would count as fifty of the rest, and its own scatter decide the fit."""
 
 
 def balanced(with_prompts: NDArray[np.bool_]) -> Floats:

@@ -20,6 +20,7 @@ from sim.metrics.bands import (
     LARGEST,
     OF_TIMES,
     by_part,
+    of_side,
     scaled,
     setting,
     situation,
@@ -96,6 +97,7 @@ def kin(run: RunRecord) -> dict[str, str]:
         "schedule": f"{engines}, {policies}",
         "traffic": f"{traffic['traffic']}; {traffic['lengths']}",
         "run": served,
+        "left out": served,
     }
 
 
@@ -130,8 +132,17 @@ def _figure(
         if moved is not None:
             share = multiple / spreads.ninety
             down, up = share * max(0.0, -min(moved)), share * max(0.0, *moved)
-        rest = math.hypot(multiple * spread_of(others, spreads), normal * chance)
-        low, high = (min(math.hypot(each, rest), LARGEST) for each in (down, up))
+        low, high = (
+            min(
+                math.hypot(
+                    each,
+                    multiple * spread_of(of_side(others, larger=larger), spreads),
+                    normal * chance,
+                ),
+                LARGEST,
+            )
+            for each, larger in ((down, False), (up, True))
+        )
         found[name] = [value * math.exp(-low), value * math.exp(high)]
     if _overload(ends) and key.endswith("_ms") and not key.endswith("_tpot_ms"):
         found["band90"][1] = None

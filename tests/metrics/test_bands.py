@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.catalog.spreads import Spreads, learnt, source_name
-from sim.metrics.bands import CAUSES, Situation, band, situation, spread_of, weights
+from sim.metrics.bands import CAUSES, Situation, band, of_side, situation, spread_of, weights
 from sim.metrics.dependence import PARTS
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -52,6 +52,18 @@ def test_an_engine_older_than_its_kernels_has_an_error_of_its_own() -> None:
     chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
     old = simulate(chat.override({"engine": "tensorrt-llm-0.14"}))
     assert situation(old.record).older
+
+
+def test_what_is_left_out_has_one_side() -> None:
+    first = weights("mean_ttft_ms", DEPENDS, KNOWN)
+    assert first["left out, first token"] == 1
+    assert of_side(first, larger=True) == first
+    assert set(first) - set(of_side(first, larger=False)) == {"left out, first token"}
+    slower = {name: -each for name, each in DEPENDS.items()}
+    rate = weights("output_throughput", slower, KNOWN)
+    assert set(rate) - set(of_side(rate, larger=True)) == {"left out, rates"}
+    arrivals = weights("output_throughput", dict.fromkeys(PARTS, 0.0), KNOWN)
+    assert "left out, rates" not in arrivals  # where arrivals set the rate times do not
 
 
 def test_a_setting_of_which_nothing_was_learnt_is_taken_for_the_wider_one() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.metrics.bands import half_of, without
+from sim.catalog.spreads import learnt
+from sim.metrics.bands import ONE_SIDED, half_of, without
 from sim.metrics.figure_bands import CHANCE, figure_bands
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -26,6 +27,26 @@ def test_every_headline_figure_has_bands_with_named_parts() -> None:
     assert figures["p99_ttft_ms"]["parts"][CHANCE] > 0
     assert CHANCE not in figures["mean_ttft_ms"]["parts"]
     assert "With a chance of 90 %" in found["text"]
+
+
+def test_what_is_left_out_only_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first token comes later by it, and throughput is lower where times limit it."""
+    result = simulate(CHAT.override({"workload.arrivals": {"kind": "burst"}}))
+    known = learnt()
+
+    def bands(spread: float) -> dict[str, list[float]]:
+        of = {**known.everything.of, **dict.fromkeys(ONE_SIDED, spread)}
+        changed = known._replace(everything=known.everything._replace(of=of))
+        monkeypatch.setattr("sim.metrics.figure_bands.learnt", lambda: changed)
+        found = figure_bands(result.record, result.summary, None)
+        assert found is not None
+        return {key: each["band90"] for key, each in found["figures"].items()}
+
+    without_it, with_it = bands(0.0), bands(0.5)
+    for key, side in (("mean_ttft_ms", 1), ("mean_tpot_ms", 1), ("output_throughput", 0)):
+        assert with_it[key][1 - side] == without_it[key][1 - side]
+        ratio = with_it[key][side] / without_it[key][side]
+        assert (ratio > 1.2) if side else (ratio < 0.9), key
 
 
 def test_a_token_costs_more_where_fewer_are_served() -> None:

@@ -31,7 +31,9 @@ WIDE = 1024
 
 CONTRADICTED = 0.05
 """Share of the sizes at which quantisation alone takes no less than the quickest whole product that
-contains it: beyond that it is another kernel than the framework's own."""
+contains it: beyond that it is another kernel than the framework's own. A part cannot take longer
+than its whole, other than by the noise of both timings: at quick products of few rows that is one
+size in twenty, the share that a deviation of two standard errors has by chance."""
 
 BYTES = 3.0
 """Of a number read at 16 bits and written at 8."""

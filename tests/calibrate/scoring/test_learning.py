@@ -28,7 +28,7 @@ from calibrate.scoring.spreads_file import spreads_yaml
 from calibrate.scoring.trust_page import trust_page
 from sim.catalog.spreads import Spreads, learnt
 from sim.errors import UsageError
-from sim.metrics.bands import CAUSES, spread_of
+from sim.metrics.bands import CAUSES, of_side, spread_of
 from tests.calibrate.scoring.test_scoring import row
 
 CAUSE = {"run, tokens": 1.0}
@@ -149,6 +149,22 @@ def test_ways_of_sending_requests_are_two_causes() -> None:
     assert tokens.causes_of_side[1]["open client, tokens"] == pytest.approx(math.log(3))
     assert first.causes_of_side[1]["open client"] == pytest.approx(math.log(3))
     assert "open client" not in tokens.causes_of_side[1]
+
+
+def test_errors_of_one_side_make_bands_of_one_side() -> None:
+    causes = {"left out, tokens": 1.0, "run, tokens": 1.0}
+    draw = np.random.default_rng(5)
+    errors = [0.2 * draw.standard_t(4) for _ in range(40)]
+
+    def lopsided(sizes: list[float]) -> float:
+        """How many times as far the band reaches up as down."""
+        rows = [scored(MODELS[at % 5], size, causes) for at, size in enumerate(sizes)]
+        spreads = learn(sample(rows))
+        up, down = (of_side(causes, larger=larger) for larger in (True, False))
+        return spread_of(up, spreads) / spread_of(down, spreads)
+
+    late = [each if each > 0 else each / 10 for each in errors]
+    assert lopsided(late) > 2 * lopsided(errors)
 
 
 def test_a_hundred_rows_of_a_source_do_not_count_as_a_hundred_sources() -> None:
