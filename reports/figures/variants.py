@@ -10,7 +10,8 @@ from reports.figures.naming import LINE, label
 from reports.figures.series import BATCHING
 from reports.frame import theme
 from sim.errors import shorten
-from sim.planning.contrast.compare_words import OVERLOADED, reason, values_of
+from sim.planning.contrast.compare_words import OVERLOADED, reason
+from sim.planning.contrast.variant_names import values_of
 
 MOST_ROWS = 24
 """Variants that one figure shows."""

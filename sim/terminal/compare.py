@@ -20,11 +20,10 @@ from sim.planning.contrast.compare_words import (
     limited,
     mark,
     shared_errors,
-    values_of,
-    varied,
     written,
 )
-from sim.planning.points.figures import HELD
+from sim.planning.contrast.variant_names import values_of, varied
+from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.terminal.console import WIDTH, axis_columns
 
 SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
@@ -35,11 +34,14 @@ ROUTED = ("prefix_cache.hit_rate", "routing.tokens_over_mean")
 """Figures that it is shown in addition where routers are compared."""
 
 COSTS = (
-    "verdict.attainment", "cost.usd_per_million_output_tokens", HELD.key,
-    "energy.joules_per_output_token",
+    "verdict.attainment", "cost.usd_per_million_output_tokens", "energy.joules_per_output_token",
 )  # fmt: skip
-"""Figures in addition where fleets differ in number or autoscaling, or variants do not cost the
-same: what they serve for it."""
+"""Figures in addition where variants do not cost the same: what they serve for it."""
+
+FLEETS = (
+    "verdict.attainment", DOLLARS.key, KWH.key, HELD.key, "energy.joules_per_output_token",
+)  # fmt: skip
+"""Those where fleets differ in number or autoscaling: dollars and energy are of the whole run."""
 
 MOST_OWN = 4
 """A user's own metrics side by side; more go into a table below."""
@@ -59,7 +61,9 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield _table(document, SHOWN if limited(document) else WITHOUT_SLO)
         if any(axis["key"] == "router" for axis in varied(document)):
             yield _table(document, ROUTED)
-        if _other_fleets(document) or (limited(document) and _cost_differs(by_key)):
+        if _other_fleets(document):
+            yield _table(document, FLEETS)
+        elif limited(document) and _cost_differs(by_key):
             yield _table(document, COSTS)
         own = [key for key in by_key if key.startswith(PREFIX)]
         for at in range(0, len(own), MOST_OWN):

@@ -167,6 +167,52 @@ def test_short_prompts_stay_where_they_decode() -> None:
     assert isinstance(replicas[1].scheduler, DecodeRole)
 
 
+def test_a_short_prompt_delays_only_who_decodes_with_it() -> None:
+    """From 8 tokens on prompts are handed over. The one of 7 enters at once where it decodes: first
+    token after 1 + 7/8 s, two more by 3.875. The one of 8 is complete at 2 s, but the scheduler
+    that reserves its memory plans only when the iteration in flight ends, at 2.875: its KV is
+    there 1.75 s later, and its first token after another 1.125 s. One of 8 that comes alone later
+    meets nothing, and takes 2 + 1.75 + 1.125 s."""
+    recorder, replicas = play([(0.0, 8, 3), (0.0, 7, 3), (20.0, 8, 1)], PULL._replace(shortest=8))
+    rows, handed = recorder.request_rows(), recorder.handed_rows()
+    assert sorted(handed["request"].tolist()) == [0, 2]
+    assert times_of(rows, 1) == (0.0, 1.875, 3.875)
+    assert times_of(rows, 0) == (0.0, 5.75, 7.75)
+    assert times_of(rows, 2) == (20.0, 24.875, 24.875)
+    first, later = handed[np.argsort(handed["request"])]
+    names = ("prefilled", "taken", "sent", "arrived")
+    assert [first[name] for name in names] == [2.0, 2.875, 2.875, 4.625]
+    assert [later[name] for name in ("prefilled", "arrived")] == [22, 23.75]
+    plans = recorder.plan_rows()
+    computed = {
+        number: int(plans["prefill_tokens"][plans["replica"] == number].sum()) for number in (0, 1)
+    }
+    assert computed == {0: 16, 1: 7 + 2}  # one prompt token of each request that was handed over
+    assert len(replicas) == 2
+
+
+def times_of(rows: np.ndarray, number: int) -> tuple[float, ...]:
+    """Arrival, first token and finish of a request."""
+    (row,) = rows[rows["id"] == number]
+    return tuple(float(row[name]) for name in ("arrival", "first_token", "finish"))
+
+
+@pytest.mark.parametrize("shortest", [1, 300, 10_000])
+def test_every_prompt_is_computed_in_one_place(shortest: int) -> None:
+    """With all, some and no prompts handed over nothing is lost, and no token computed twice."""
+    result = sim.simulate(load_scenario(SCENARIO, {"transfer.min_prompt": shortest}))
+    record, own = result.record, result.summary["infersim"]
+    long = record.requests["prompt_tokens"] >= shortest
+    assert record.handed is not None
+    assert len(record.handed) == long.sum()
+    assert result.summary["completed"] == len(record.requests)
+    prompts = record.requests["prompt_tokens"]
+    source, target = (part.plans["prefill_tokens"].sum() for part in record.parts)
+    assert source == prompts[long].sum()
+    assert target == prompts[~long].sum() + long.sum()
+    assert (own.get("handover") or {"requests": 0})["requests"] == long.sum()
+
+
 def test_a_preempted_request_is_prefilled_where_it_decodes() -> None:
     """5 blocks of 4: two requests of 8 tokens grow to 11, and the second gives way."""
     recorder, _ = play([(0.0, 8, 8)] * 2, blocks=(100, 5))

@@ -34,9 +34,9 @@ from sim.planning.contrast.compare_words import (
     mark,
     reason,
     shared_errors,
-    values_of,
-    varied,
 )
+from sim.planning.contrast.variant_names import values_of, varied
+from sim.planning.points.figures import DOLLARS, KWH
 from sim.units import milliseconds
 
 SECTIONS: Mapping[str, str] = {
@@ -48,7 +48,9 @@ SECTIONS: Mapping[str, str] = {
 }
 """Anchor -> heading, in the order of the page."""
 
-DEFINED: Mapping[str, str] = {m.key: m.definition for m in METRICS if m.compared}
+DEFINED: Mapping[str, str] = {
+    m.key: m.definition for m in METRICS if m.compared or m.key in (DOLLARS.key, KWH.key)
+}
 """Figure -> its definition."""
 
 DEFINITIONS: Mapping[str, Definition] = {

@@ -257,4 +257,5 @@ def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome])
         key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
     }
     bands = summaries[0]["infersim"]["bands"]
-    return ContrastColumn(label, dict(settings), values, None, 0, states, bands)
+    slo = tuple(summary["infersim"]["verdict"]["slo_state"] for summary in summaries)
+    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo)

@@ -12,12 +12,10 @@ from typing import Any
 
 from sim.metrics.definitions import METRIC
 from sim.metrics.trust import GUESS, LIKELY, SURE
-from sim.planning.points.points import show
+from sim.planning.contrast.fleet_bills import of_fleets
+from sim.planning.contrast.variant_names import Document, Entry, entries_of, name, varied
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
-
-Document = Mapping[str, Any]
-Entry = Mapping[str, Any]
 
 OVERLOADED = "overloaded"
 UNSURE = "too short to tell"
@@ -194,26 +192,6 @@ def shared_errors(document: Document) -> str:
     return " ".join(told)
 
 
-def varied(document: Document) -> list[Mapping[str, Any]]:
-    """The axes with several values."""
-    axes: Sequence[Mapping[str, Any]] = document.get("axes", ())
-    return [axis for axis in axes if len(axis["values"]) > 1]
-
-
-def values_of(document: Document, index: int) -> list[str]:
-    """The values that distinguish a variant from the others; its label where there are none."""
-    variant = document["variants"][index]
-    keys = [axis["key"] for axis in varied(document)]
-    return [show(variant["settings"][key]) for key in keys] or [variant["label"]]
-
-
-def name(document: Document, index: int) -> str:
-    """What a sentence calls a variant: a bare number has its key."""
-    label, axes = str(document["variants"][index]["label"]), varied(document)
-    bare = len(axes) == 1 and not isinstance(next(iter(axes[0]["values"])), str)
-    return f"{axes[0]['name']}={label}" if bare else label
-
-
 def headlines(document: Document) -> list[str]:
     """The states and the best variant in the metric that means something there, then the rest."""
     served = [i for i, variant in enumerate(document["variants"]) if variant["error"] is None]
@@ -233,11 +211,11 @@ def headlines(document: Document) -> list[str]:
         they = "they keep" if len(unsure) > 1 else "it keeps"
         told.append(f"{who} ran {UNSURE} whether {they} up (run.requests)")
     text = "; ".join(told)
-    entries = _entries(document)
+    entries = entries_of(document)
     further = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
     rate = "request_goodput" if limited(document) else "output_throughput"
     further += [_rate(document, entries[key]) for key in (rate,) if key in entries]
-    return [f"{text}.", *(line for line in further if line)]
+    return [f"{text}.", *(line for line in (of_fleets(document), *further) if line)]
 
 
 def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
@@ -251,8 +229,11 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
 
 
 def main_headline(document: Document) -> tuple[str, list[str]]:
-    """The headline, with how sure the best variant is, and the other lines."""
+    """The headline, with what fleets cost where they differ, else with how sure the best variant
+    is; and the other lines."""
     told = headlines(document)
+    if told and (fleets := of_fleets(document)) in told:
+        return f"{told[0]} {fleets}", [line for line in told[1:] if line != fleets]
     at = next((n for n, line in enumerate(told) if THAT_IS in line), 0)
     if not told or not at:
         return (told[0], told[1:]) if told else ("", [])
@@ -261,12 +242,8 @@ def main_headline(document: Document) -> tuple[str, list[str]]:
 
 def limited(document: Document) -> bool:
     """Whether there is an SLO; without one there is no goodput."""
-    entry = _entries(document).get("verdict.attainment")
+    entry = entries_of(document).get("verdict.attainment")
     return entry is not None and any(mean is not None for mean in entry["means"])
-
-
-def _entries(document: Document) -> dict[str, Entry]:
-    return {entry["key"]: entry for entry in document["figures"]}
 
 
 def _first(entry: Entry) -> int | None:
@@ -292,7 +269,7 @@ def _list(document: Document, indices: Sequence[int]) -> str:
 
 
 def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[str]:
-    entry = _entries(document)["output_throughput"]
+    entry = entries_of(document)["output_throughput"]
     told = [_rate(document, entry)]
     if all_over:
         told[0] = f"{_all(served)} are {OVERLOADED}; {told[0]}"

@@ -11,7 +11,7 @@ from typing import Any
 from sim.metrics.ratio_bands import Bands
 from sim.planning.contrast.paired import Difference, difference
 from sim.planning.contrast.trusted import errors, trusted
-from sim.planning.points.figures import FIGURES, HELD, PointFigure, best_of, own_figures
+from sim.planning.points.figures import FIGURES, HELD, OF_FLEETS, PointFigure, best_of, own_figures
 
 Values = Mapping[str, Sequence[float | None]]
 """A figure's key -> its value in each repetition."""
@@ -32,6 +32,8 @@ class ContrastColumn:
     exit_code: int
     states: tuple[str, ...]
     bands: Bands | None = None
+    slo: tuple[str | None, ...] = ()
+    """Whether each repetition met its SLO, as its verdict has it."""
 
     def mean(self, key: str) -> float | None:
         """The mean of a figure over the repetitions in which it is defined."""
@@ -91,13 +93,13 @@ def contrasts(
 
 
 def _figures(columns: Sequence[ContrastColumn]) -> list[PointFigure]:
-    """What is compared: the usual metrics, the replicas held where they or what scales them
-    differ, and the user's own."""
+    """What is compared: the usual metrics, replicas held, dollars and energy where those or what
+    scales them differ, and the user's own."""
     scaled = any(key.startswith("autoscaling") for column in columns for key in column.settings)
     differ = len({column.mean(HELD.key) for column in columns}) > 1
     return [
         *FIGURES,
-        *([HELD] if scaled or differ else []),
+        *(OF_FLEETS if scaled or differ else []),
         *own_figures(key for column in columns for key in column.values),
     ]
 
@@ -125,7 +127,7 @@ def _best(
 
 
 def _variant(column: ContrastColumn) -> dict[str, Any]:
-    states = Counter(column.states)
+    states, slo = Counter(column.states), Counter(column.slo)
     return {
         "label": column.label,
         "settings": column.settings,
@@ -133,6 +135,7 @@ def _variant(column: ContrastColumn) -> dict[str, Any]:
         "exit_code": column.exit_code,
         "state": states.most_common(1)[0][0] if states else None,
         "states": dict(states),
+        "slo": slo.most_common(1)[0][0] if slo else None,
         "values": {
             figure.key: list(column.values[figure.key])
             for figure in _figures([column])

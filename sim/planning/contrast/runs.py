@@ -17,7 +17,7 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
 from sim.metrics.repetitions import CONFIDENCE, headlines
-from sim.planning.contrast.contrast import Contrast, ContrastColumn, contrasts
+from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, held, own_figures
 from sim.planning.points.footnote_words import notes_of, sure_of_all
@@ -163,12 +163,17 @@ def _repeated(label: str, run: ContrastRun, seeds: Sequence[int]) -> ContrastCol
         for figure in (*FIGURES, *own_figures(table.columns))
         if figure.key in table
     }
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run))
+    return _column(label, values, run)
 
 
 def _single(label: str, run: ContrastRun) -> ContrastColumn:
     values = {key: [value] for key, value in run.figures.items()}
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run))
+    return _column(label, values, run)
+
+
+def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
+    slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo)
 
 
 def _bands(run: ContrastRun) -> dict[str, Any] | None:

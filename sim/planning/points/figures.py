@@ -31,15 +31,26 @@ FIGURES = tuple(
 HELD = PointFigure("replicas_held", "Replicas held", "", None)
 """Replicas on average over a run, those that start or end included: what is paid for."""
 
+DOLLARS = PointFigure("cost.usd", "Cost (USD)", "USD", "lower")
+KWH = PointFigure("energy.kwh", "Energy (kWh)", "kWh", "lower")
+"""What a whole run costs and takes: comparable where fleets serve the same traffic."""
+
+OF_FLEETS = (HELD, DOLLARS, KWH)
+"""What is compared in addition where fleets differ in how many replicas they hold."""
+
 
 def held(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """``HELD`` of a run, by its key: replicas of its fleet, of scaled pools those held."""
+    """``OF_FLEETS`` of a run, by their keys: replicas of its fleet, of scaled pools those held."""
     own = summary["infersim"]
     if "replicas" not in own:
         return {}
     scaled = own.get("scaling", ())
     fixed = own["replicas"] - sum(pool["max"] for pool in scaled)
-    return {HELD.key: fixed + sum(pool["mean_replicas"] for pool in scaled)}
+    return {
+        HELD.key: fixed + sum(pool["mean_replicas"] for pool in scaled),
+        DOLLARS.key: (own.get("cost") or {}).get("usd"),
+        KWH.key: (own.get("energy") or {}).get("kwh"),
+    }
 
 
 def own_figures(keys: Iterable[str]) -> list[PointFigure]:

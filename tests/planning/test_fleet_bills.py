@@ -1,0 +1,79 @@
+"""What a comparison says first of fleets that hold different numbers of replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sim.planning.contrast.compare_words import main_headline
+from sim.planning.contrast.contrast import ContrastColumn, contrasts
+from sim.planning.contrast.fleet_bills import of_fleets
+
+
+def fleet(
+    label: str, usd: float | None, kwh: float, held: float, slo: str | None, within: float
+) -> ContrastColumn:
+    values = {
+        "mean_ttft_ms": 40.0 + usd if usd else 40.0,
+        "p99_ttft_ms": 200.0 - usd if usd else 200.0,
+        "verdict.attainment": within,
+        "request_goodput": 20.0,
+        "replicas_held": held,
+        "cost.usd": usd,
+        "energy.kwh": kwh,
+    }
+    return ContrastColumn(
+        label, {}, {key: [value] for key, value in values.items()}, None, 0, ("stable",), None,
+        (slo,),
+    )  # fmt: skip
+
+
+STATIC = fleet("static", 23.94, 3.09, 3.0, "met", 1.0)
+HPA = fleet("hpa", 17.99, 2.42, 2.25, "met", 1.0)
+LATE = fleet("late", 12.43, 1.6, 1.4, "missed", 0.56)
+UNSURE = fleet("unsure", 15.0, 2.0, 1.8, "too close to call", 0.99)
+
+
+def document(*columns: ContrastColumn) -> dict[str, Any]:
+    return {"axes": [], "paired_by": None, **contrasts(columns)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (
+            (STATIC, HPA),
+            "Of those that meet the SLO hpa costs the least: $17.99 and 2.42 kWh; static $23.94 "
+            "and 3.09 kWh.",
+        ),
+        (
+            (STATIC, LATE),
+            "static alone meets the SLO: $23.94 and 3.09 kWh; late $12.43 and 1.6 kWh, missed with "
+            "56% of requests.",
+        ),
+        (
+            (UNSURE, LATE),
+            "None meets the SLO beyond doubt; late costs the least: $12.43 and 1.6 kWh; unsure "
+            "$15.00 and 2 kWh, too close to call with 99% of requests.",
+        ),
+        (
+            (fleet("a", 2.0, 1.0, 1.0, None, 1.0), fleet("b", 1.5, 0.8, 0.7, None, 1.0)),
+            "b costs the least: $1.50 and 0.8 kWh; a $2.00 and 1 kWh.",
+        ),
+        ((STATIC, fleet("free", None, 1.0, 1.0, "met", 1.0)), ""),
+        ((STATIC, fleet("dear", 30.0, 3.0, 3.0, "met", 1.0)), ""),  # as many replicas
+    ],
+)
+def test_dollars_and_energy_of_those_that_meet_the_slo(
+    columns: tuple[ContrastColumn, ...], told: str
+) -> None:
+    assert of_fleets(document(*columns)) == told
+
+
+def test_a_page_begins_with_what_differs() -> None:
+    """Dollars, not the latency, although the dearer fleet has a lower one."""
+    first, further = main_headline(document(STATIC, HPA))
+    assert first.startswith("Both keep up with the traffic. Of those that meet the SLO hpa costs")
+    assert any("lowest TTFT p99" in line for line in further)
+    assert not any("costs the least" in line for line in further)
