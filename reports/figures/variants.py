@@ -11,7 +11,7 @@ from reports.figures.series import BATCHING
 from reports.frame import theme
 from sim.errors import shorten
 from sim.planning.contrast.compare_words import OVERLOADED, reason
-from sim.planning.contrast.variant_names import values_of
+from sim.planning.contrast.variant_words import values_of
 
 MOST_ROWS = 24
 """Variants that one figure shows."""

@@ -22,7 +22,7 @@ from sim.planning.contrast.compare_words import (
     shared_errors,
     written,
 )
-from sim.planning.contrast.variant_names import values_of, varied
+from sim.planning.contrast.variant_words import values_of, varied
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.terminal.console import WIDTH, axis_columns
 

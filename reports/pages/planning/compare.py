@@ -35,8 +35,7 @@ from sim.planning.contrast.compare_words import (
     reason,
     shared_errors,
 )
-from sim.planning.contrast.variant_names import values_of, varied
-from sim.planning.points.figures import DOLLARS, KWH
+from sim.planning.contrast.variant_words import values_of, varied
 from sim.units import milliseconds
 
 SECTIONS: Mapping[str, str] = {
@@ -48,8 +47,11 @@ SECTIONS: Mapping[str, str] = {
 }
 """Anchor -> heading, in the order of the page."""
 
+OF_FLEETS = ("cost.usd", "energy.kwh")
+"""Metrics that are compared where fleets hold different numbers of replicas."""
+
 DEFINED: Mapping[str, str] = {
-    m.key: m.definition for m in METRICS if m.compared or m.key in (DOLLARS.key, KWH.key)
+    m.key: m.definition for m in METRICS if m.compared or m.key in OF_FLEETS
 }
 """Figure -> its definition."""
 

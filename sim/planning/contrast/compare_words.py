@@ -13,7 +13,7 @@ from typing import Any
 from sim.metrics.definitions import METRIC
 from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.contrast.fleet_bills import of_fleets
-from sim.planning.contrast.variant_names import Document, Entry, entries_of, name, varied
+from sim.planning.contrast.variant_words import Document, Entry, entries_of, name, varied
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 

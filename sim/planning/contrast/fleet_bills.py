@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sim.metrics.attainment import MET
-from sim.planning.contrast.variant_names import Document, Entry, entries_of, name
+from sim.planning.contrast.variant_words import Document, Entry, entries_of, name
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import share
 from sim.units import number
