@@ -71,6 +71,9 @@ class HybridCachingAllocator(WindowedAllocator):
         )
         kinds = zip(self.groups, self._most, strict=True)
         self._members = [(group, most) for group, most in kinds for _ in range(group.number)]
+        numbers = iter(range(len(self._members)))
+        own = [(group, [next(numbers) for _ in range(group.number)]) for group in self.groups]
+        self._looking_back = [each for each in own if each[0].window is not None]
         self._even = len({group.block for group in self.groups}) == 1
         windows = [(group, group.window) for group, _ in self._members if group.window is not None]
         self._windows = len(windows)
@@ -119,12 +122,21 @@ class HybridCachingAllocator(WindowedAllocator):
         if tokens <= held.entered:
             return
         held.entered = tokens
+        known = request.prefix[-1][1] if request.prefix else 0
         for member, ((group, _), share) in enumerate(zip(self._members, held.shares, strict=True)):
             size, window = group.block, group.window
-            full, first = tokens // size, max(share.entered, share.first)
-            if full <= share.entered:
+            full, first = tokens // size, share.entered
+            if full <= first:
                 continue
+            if share.first > first:
+                first = share.first
             per = need = align // size
+            if per == 1 and first * size >= known:  # the text is its own, and nobody waits for it
+                if full > first:
+                    share.name(self._pool, self._search.key(member, ~request.id), first, full)
+                    self._texts.add(~request.id)
+                share.entered = full
+                continue
             if window is not None and not window.chunked:
                 need = min(per, -(-(window.size - 1) // size))
             for text, low, high in spans(request, size, tokens, first):
@@ -358,9 +370,12 @@ class HybridCachingAllocator(WindowedAllocator):
             tokens = held.tokens + turn
             self._found = None
             self._enter(request, held, tokens)
-            for (group, _), share in zip(self._members, held.shares, strict=True):
-                if group.window is not None and (first := behind(group, tokens)) > share.first:
-                    share.give_back_up_to(self._pool, first)
+            for group, members in self._looking_back:
+                first = behind(group, tokens)
+                for member in members:
+                    share = held.shares[member]
+                    if first > share.first:
+                        share.give_back_up_to(self._pool, first)
             held.turn = turn + 1 + self._until_turn(tokens + 1)
             heapreplace(turns, (held.turn, number, request))
 

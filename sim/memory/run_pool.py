@@ -116,6 +116,10 @@ class RunPool:
         layers = self._cached.get(text)
         if layers is None:
             return None
+        if len(layers) == 1:
+            (layer,) = layers
+            run = layer[bisect_right(layer, block, key=LOW) - 1]  # the last if there is none
+            return (run, run.low, run.high) if run.low <= block < run.high else None
         best, low, high = None, 0, 1 << 60
         for layer in layers:
             place = bisect_right(layer, block, key=LOW)
@@ -192,6 +196,25 @@ class RunPool:
         if not run.holders:
             front.insert(run)  # the last blocks go first
         return front
+
+    def shed(self, run: Run, at: int) -> None:
+        """The only one that holds ``run`` gives back its blocks before ``at``: ``split`` and
+        ``release`` in one."""
+        low = run.low
+        front = Run(run.text, low, at, 0)
+        front.age = run.age
+        run.above = None
+        for layer in self._cached[run.text]:
+            place = len(layer) - 1  # mostly the text goes on with this run
+            if layer[place] is not run:
+                place = bisect_left(layer, low, key=LOW)
+                if place == len(layer) or layer[place] is not run:
+                    continue
+            layer.insert(place, front)
+            break
+        run.low = at
+        front.insert(self._queue.before)
+        self.idle += at - low
 
     # -- who holds it ------------------------------------------------------------------------
 
