@@ -52,7 +52,7 @@ def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deplo
     model = None
     if guesses.draft_model is not None:
         model = catalog.model(guesses.draft_model, scenario.base)
-    drafted = with_drafts(d, guesses.method, guesses.rates, model)
+    drafted = with_drafts(d, guesses.method, guesses.rates, model, guesses.match)
     table, most = guesses.num_tokens_per_batch_size, pool.scheduler.max_num_seqs
     if table is None:
         return drafted
@@ -66,14 +66,20 @@ def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deplo
 
 
 def with_drafts(
-    d: Deployment, method: str, rates: Sequence[float], model: ModelSpec | None
+    d: Deployment,
+    method: str,
+    rates: Sequence[float],
+    model: ModelSpec | None,
+    match: float = 1.0,
 ) -> Deployment:
     """``d`` with tokens drafted by ``method``, or by ``model``, one for each of the ``rates`` at
-    which they are accepted; ValueError where that is not possible."""
+    which they are accepted, in the share ``match`` of all iterations; ValueError where that is not
+    possible."""
     if d.state_bytes():
         raise ValueError(
-            f"speculative: not modelled yet for models with a state, such as {d.model.name}: each "
-            "draft has a state of its own to go back to"
+            f"speculative: not modelled for models with a state, such as {d.model.name}: a draft "
+            "that is rejected leaves the state that was before it, so that each draft has one of "
+            "its own, in memory and in every layer's reads"
         )
     if method == "mtp" and not d.model.mtp_layers:
         raise ValueError(
@@ -96,7 +102,8 @@ def with_drafts(
                 f"{d.model.vocab_size:,} of {d.model.name}, so that its drafts mean others"
             )
     drafter = drafter_of(d, method, model)
-    return replace(d, speculation=Speculation(method, len(rates), tuple(rates), drafter))
+    given = Speculation(method, len(rates), tuple(rates), drafter, match=match)
+    return replace(d, speculation=given)
 
 
 def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:

@@ -252,7 +252,7 @@ def _check_caching(
         )
     if memory.state_blocks:
         raise UsageError(
-            f"{where}not modelled yet for models with a state, such as {deployment.model.name}; "
+            f"{where}not modelled for models with a state, such as {deployment.model.name}; "
             "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
             "keeps states at the ends of blocks (all or align, experimental)"
         )
@@ -283,11 +283,21 @@ def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> N
     """UsageError where no prefix cache behind windows is modelled."""
     knobs, what = pool.scheduler, "for models with windows"
     if RULES[knobs.rule].prefix_cache == "radix":
-        raise UsageError(f"{where}SGLang's is not modelled {what} yet")
+        raise UsageError(
+            f"{where}SGLang's is not modelled {what}: its tree for them locks and evicts what "
+            "windows see apart from what other layers see; use policy: vllm"
+        )
     if pool.speculative is not None:
-        raise UsageError(f"{where}not modelled {what} whose tokens are drafted yet")
+        raise UsageError(
+            f"{where}not modelled {what} whose tokens are drafted: blocks behind a window would go "
+            "back before the drafts in them are checked; leave out the one or the other"
+        )
     if pool.layout.pipeline > 1:
-        raise UsageError(f"{where}not modelled {what} over the stages of a pipeline yet")
+        raise UsageError(
+            f"{where}not modelled {what} over the stages of a pipeline: a batch in flight still "
+            "reads the blocks behind a window that the next one gives back; use pipeline_parallel: "
+            "1"
+        )
     policy = knobs.policy_class(folders)
     if not issubclass(policy, ChunkedPrefill) or issubclass(policy, RankedPrefill):
         raise UsageError(

@@ -20,7 +20,7 @@ from sim.memory import ALLOCATORS
 from sim.memory.capacity import Capacity
 from sim.memory.host import HostLink, HostMemory
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import Offloading
+from sim.schedulers import ORDERS, ChunkedPrefill, Offloading, VllmRule
 from sim.schedulers.abilities import HOST
 from sim.specs.latent import Latent
 from sim.specs.links import host_rate
@@ -143,6 +143,26 @@ def _copies(deployment: Deployment) -> int:
     return 1 if latent else deployment.layout.gpus
 
 
+def _why_not(pool: PoolSettings) -> str:
+    """Why the scheduler of ``pool`` goes without memory in the host."""
+    knobs, order = pool.scheduler, ORDERS.get(pool.scheduler.order)
+    if knobs.batching != ChunkedPrefill.name:
+        return f"{knobs.batching} batching loads and stores nothing between iterations"
+    if knobs.rule != VllmRule.name:
+        return f"{knobs.rule} has a rule of its own for what it moves, and when"
+    if knobs.plans_ahead:
+        return (
+            "an iteration that is planned ahead begins before the blocks are written that a "
+            "preempted request would move, and before those are there that another one loads"
+        )
+    if order is not None and order.preempts_by_rank:
+        return (
+            f"order: {knobs.order} may preempt a request in the iteration that loads its blocks, "
+            "while they are on their way"
+        )
+    return "a prompt in one piece, before all decodes, has no part that could wait for a load"
+
+
 def _check(
     pool: PoolSettings, deployment: Deployment, memory: Capacity, folders: Sequence[Path]
 ) -> None:
@@ -154,7 +174,9 @@ def _check(
     if memory.windowed or memory.state_blocks or memory.states:
         kind = "windows" if memory.windowed else "a state"
         raise UsageError(
-            f"{where}not modelled yet for models with {kind}, such as {deployment.model.name}"
+            f"{where}not modelled for models with {kind}, such as {deployment.model.name}: a block "
+            "in the host is one of all layers here, and vLLM keeps the blocks of each kind of "
+            "layers apart there, each with a rule of its own for what is found; leave it out"
         )
     if layout.data > 1:
         raise UsageError(
@@ -164,10 +186,10 @@ def _check(
     if layout.pipeline > 1:
         raise UsageError(
             f"{where}not modelled for a pipeline: its batches overlap, and so would what "
-            "each stage loads and stores"
+            "each stage loads and stores; give each replica one stage (pipeline_parallel: 1)"
         )
     if not HOST.of(policy):
         raise UsageError(
             f"{where}modelled for `policy: vllm` with chunked_prefill, without async_scheduling "
-            "and without an order that preempts by rank"
+            f"and without an order that preempts by rank: {_why_not(pool)}"
         )

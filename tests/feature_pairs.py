@@ -425,8 +425,8 @@ UNCACHED = {
     "no-evict": "none is modelled for guaranteed-no-evict",
     "max-utilization": "none is modelled for max-utilization",
     "prompts-wait": "none is modelled for max-utilization",
-    "linear": "not modelled yet for models with a state",
-    "mamba": "not modelled yet for models with a state",
+    "linear": "not modelled for models with a state",
+    "mamba": "not modelled for models with a state",
 }
 """What has no prefix cache, and why."""
 DRAFTS = ("ngram", "eagle", "mtp", "drafts-by-batch", "async-drafts")
@@ -445,7 +445,7 @@ UNDRAFTED = {
         "memory in the host is not modelled with drafts",
     ),
     "pipeline": "pipelines are not modelled with drafts",
-    **dict.fromkeys(("linear", "mamba"), "not modelled yet for models with a state"),
+    **dict.fromkeys(("linear", "mamba"), "not modelled for models with a state"),
 }
 """What no tokens are drafted with, and why."""
 
@@ -487,7 +487,7 @@ UNTIERED = {
     "edf": "modelled for `policy: vllm` with chunked_prefill",
     "pipeline": "not modelled for a pipeline",
     **dict.fromkeys(("data-parallel", "deepep", "cadence"), "not modelled for data ranks"),
-    **dict.fromkeys(("windows", "chunks"), "not modelled yet for models with windows"),
+    **dict.fromkeys(("windows", "chunks"), "not modelled for models with windows"),
 }
 """What has no memory in the host, and why; besides what has no prefix cache."""
 

@@ -42,7 +42,8 @@ class Iteration:
     ``padded`` counts slots that were computed for no request, ``served`` are requests that got a
     token, ``preempted`` those that lost their memory for it. ``seen`` is how much of their context
     the decodes saw through each window of the model. Where tokens are drafted, ``accepted`` has how
-    many drafts of each of ``decodes`` were right, and ``gained`` the tokens that it got.
+    many drafts of each of ``decodes`` were right, of the ``drafts`` that were checked, and
+    ``gained`` the tokens that it got.
     """
 
     start: float
@@ -55,6 +56,7 @@ class Iteration:
     preempted: tuple[int, ...]
     seen: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
+    drafts: tuple[int, ...] = ()
     gained: tuple[int, ...] = ()
 
 
@@ -201,6 +203,7 @@ class Log:
         decoded = [span.request for span in done.spans if not span.prompt]
         decodes = tuple(request for request in decoded if request in served)
         accepted, gained = done.accepted or {}, done.gained or {}
+        checked = {span.request: len(span.tokens) - 1 for span in done.spans if not span.prompt}
         self.iterations.append(
             Iteration(
                 start=row.start,
@@ -213,6 +216,7 @@ class Log:
                 preempted=preempted,
                 seen=row.windows[: self._windows],
                 accepted=tuple(accepted[request] for request in decodes if accepted),
+                drafts=tuple(checked[request] for request in decodes if accepted),
                 gained=tuple(gained[request] for request in decodes if gained),
             )
         )

@@ -39,10 +39,11 @@ COLUMNS: dict[str, Callable[[Iteration], object]] = {
     "preempted": lambda i: " ".join(map(str, i.preempted)),
     "seen_tokens": lambda i: " ".join(map(str, i.seen)),
     "accepted": lambda i: " ".join(map(str, i.accepted)),
+    "drafts": lambda i: " ".join(map(str, i.drafts)),
 }
 """Of one iteration: ``decodes`` are request ids, ``prefills`` have id:tokens before+tokens,
 ``seen_tokens`` are how much of their context the decodes see through each window of the model,
-``accepted`` how many drafts of each of them were right."""
+``accepted`` how many drafts of each of them were right, of the ``drafts`` that were checked."""
 
 
 class ObservedDirectory(RunDirectory):

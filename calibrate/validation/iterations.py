@@ -44,7 +44,7 @@ class ObservedIterations:
     ``context`` the KV tokens that both held before. ``decodes`` are request ids, None where they
     were not written down. ``seen`` is how much of the context the decodes saw through each window
     of the model; empty where there is none, or it was not written down. ``accepted`` has how many
-    drafts of each decode were right, empty likewise.
+    drafts of each decode were right, of the ``drafts`` that were checked, empty likewise.
     """
 
     start: Floats
@@ -57,6 +57,7 @@ class ObservedIterations:
     preempted: Ints
     seen: Sequence[tuple[int, ...]]
     accepted: Sequence[tuple[int, ...]]
+    drafts: Sequence[tuple[int, ...]]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -90,6 +91,15 @@ class ObservedIterations:
         shares = [float((right > place).mean()) for place in range(drafts)]
         return tuple(round(share, 6) for share in shares)
 
+    def match_rate(self, drafts: int) -> float | None:
+        """How many of that many ``drafts`` of each decode were made, as a share to six digits: less
+        than 1 where a text is searched that does not always repeat. None where it was not written
+        down."""
+        made = [count for counts in self.drafts for count in counts]
+        if not made:
+            return None
+        return round(sum(made) / (drafts * len(made)), 6)
+
     @property
     def end(self) -> Floats:
         """When the tokens of each were there (s)."""
@@ -113,7 +123,19 @@ def read_iterations(path: Path) -> ObservedIterations | None:
     if not rows:
         return None
     columns = zip(*rows, strict=True)
-    start, duration, decode, context, padded, prefills, decodes, preempted, seen, accepted = columns
+    (
+        start,
+        duration,
+        decode,
+        context,
+        padded,
+        prefills,
+        decodes,
+        preempted,
+        seen,
+        accepted,
+        drafts,
+    ) = columns
     return ObservedIterations(
         start=np.array(start),
         duration=np.array(duration),
@@ -125,11 +147,12 @@ def read_iterations(path: Path) -> ObservedIterations | None:
         preempted=np.array(preempted, dtype=np.int64),
         seen=seen,
         accepted=accepted,
+        drafts=drafts,
     )
 
 
 Counts = tuple[int, ...]
-Row = tuple[float, float, int, int, int, tuple[Prefill, ...], Counts, int, Counts, Counts]
+Row = tuple[float, float, int, int, int, tuple[Prefill, ...], Counts, int, Counts, Counts, Counts]
 """The cells of a row that are read, in the order of ``_row``."""
 
 
@@ -154,6 +177,7 @@ def _row(path: Path, line: int, cells: Mapping[str, str | None]) -> Row:
         len(read("preempted", _counts)),
         read("seen_tokens", _counts),
         read("accepted", _counts),
+        read("drafts", _counts),
     )
 
 

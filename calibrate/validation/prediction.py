@@ -28,6 +28,7 @@ from sim.scenario import Scenario, load_scenario
 from sim.scenario.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
 from sim.specs.engine import NO_FACTORS, EngineSpec, Factors
+from sim.units import show_share
 from sim.workload import (
     ClosedTraffic,
     LengthChunk,
@@ -124,12 +125,22 @@ def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], lis
     if given_drafts is not None and recorded is not None and "speculative" not in given:
         rates = recorded.acceptance(given_drafts.num_tokens)
         if rates is not None:
+            made = recorded.match_rate(given_drafts.num_tokens)
+            searched = given_drafts.method == "ngram" and made is not None and rates[0] > 0
+            match = max(made or 1.0, rates[0]) if searched else 1.0
             changes["speculative.acceptance_rate"] = None
-            changes["speculative.acceptance"] = {"rates": list(rates)}
+            changes["speculative.acceptance"] = {"rates": [min(1.0, r / match) for r in rates]}
+            if searched:
+                changes["speculative.match_rate"] = match
             notes.append(
                 f"{1 + sum(rates):.2f} tokens came of a decode and iteration, and are predicted "
                 f"with; the scenario says {1 + sum(given_drafts.rates):.2f}."
             )
+            if searched:
+                notes.append(
+                    f"Of the drafts that an iteration may have, {show_share(match)} were made: "
+                    "where the text did not repeat, none were checked."
+                )
     known = run.precision in get_args(PrecisionName) and "precision" not in given
     if known and run.precision != scenario.precision.weights:
         parts = ("weights", "activations", "kv_cache")

@@ -47,6 +47,7 @@ class IterationTimes(Timer):
         self._streamed = self._engine.per_streamed_token
         speculation = deployment.speculation
         self._speculation = speculation
+        self._match = 1.0 if speculation is None else speculation.match
         self._drafting: Drafting | None = None
         self._drafts: tuple[int, int] | None = (0, 0)  # checked and made; None: by the batch
         self._with_drafts: dict[tuple[int, int], Self] = {}
@@ -137,6 +138,11 @@ class IterationTimes(Timer):
         drafts = self._speculation.drafts(requests)
         return drafts, drafts
 
+    def _rows(self, sequences: int, checked: int) -> int:
+        """Tokens of decoding ``sequences`` in the target's pass, with that many drafts of each."""
+        given = self._speculation
+        return sequences if given is None else given.rows(sequences, checked)
+
     @property
     def alone(self) -> Self:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
@@ -158,7 +164,7 @@ class IterationTimes(Timer):
         """The same of sequences that see so much through the windows of the model."""
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
-        rows, each = sequences * (1 + checked), 0.0
+        rows, each = self._rows(sequences, checked), 0.0
         gpu, step, left = self._kernels(rows, rows), 0.0, seen.left
         if self._drafting is not None:
             gpu += self._drafting.seconds(rows, sequences, drafted, self._of_others())
@@ -188,7 +194,8 @@ class IterationTimes(Timer):
             return self._seen_lines[key]
         except KeyError:
             verify = self.attention.verify_lines
-            lines = [verify(sequences, 1 + checked, window) for window in self._windows]
+            width = 1 + self._match * checked
+            lines = [verify(sequences, width, window) for window in self._windows]
             found = [_indexed(self._attention_of(*key)), *map(_indexed, lines)]
             self._seen_lines[key] = found
             return found
@@ -266,7 +273,7 @@ class IterationTimes(Timer):
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         outputs = sequences + len(parts)
         checked, drafted = self._drafts or self._drafts_of(outputs)
-        decoded = tokens = sequences * (1 + checked)
+        decoded = tokens = self._rows(sequences, checked)
         for part in parts:
             tokens += part.tokens
         gpu = self._kernels(tokens, decoded + len(parts)) + prefill
@@ -295,7 +302,7 @@ class IterationTimes(Timer):
 
     def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
         """Decode attention of the target, over all tokens of the pass, and of a drafter."""
-        lines = self.attention.verify_lines(sequences, 1 + checked)
+        lines = self.attention.verify_lines(sequences, 1 + self._match * checked)
         if self._prefix:
             once, shared = self._of_prefix(sequences), sequences * self._prefix
             lines = [(limit + shared, a - b * shared + once, b) for limit, a, b in lines]
@@ -367,7 +374,7 @@ class IterationTimes(Timer):
         """
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
-        tokens, searched, each = sequences * (1 + checked), 0.0, 0.0
+        tokens, searched, each = self._rows(sequences, checked), 0.0, 0.0
         fixed = self._kernels(tokens, tokens)
         if self._drafting is not None:
             fixed += self._drafting.seconds(tokens, sequences, drafted, self._of_others())

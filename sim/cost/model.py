@@ -24,7 +24,7 @@ class CostModel(PipelinedTimes):
         """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
         sequences, context, parts, _, seen = batch
         checked, drafted = self._drafts_of(sequences + len(parts))
-        decoded = sequences * (1 + checked)
+        decoded = self._rows(sequences, checked)
         tokens, outputs = decoded + sum(part.tokens for part in parts), decoded + len(parts)
         operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
         if self._prefix:
@@ -32,7 +32,9 @@ class CostModel(PipelinedTimes):
             alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
             operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
         if sequences:
-            operators.append(self.attention.verify(sequences, context, 1 + checked, seen))
+            operators.append(
+                self.attention.verify(sequences, context, 1 + self._match * checked, seen)
+            )
             operators += self.attention.updates(sequences)
         if parts:
             operators.append(self.attention.prefill(parts, sequences))
@@ -51,7 +53,7 @@ class CostModel(PipelinedTimes):
         bytes.
         """
         checked, drafted = self._recorded_drafts(batches)
-        beyond = batches.sequences * checked
+        beyond = np.rint(self._match * batches.sequences * checked).astype(np.int64)
         tokens, outputs = (batches.sizes(n + beyond) for n in (batches.tokens, batches.outputs))
         size, met = self.by_size, []
         per_token = size.per_token if self._ranks == 1 else size.of_one_rank
@@ -61,7 +63,7 @@ class CostModel(PipelinedTimes):
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         per_output = self.by_size.per_output(outputs.different)
         sequences = batches.sequences.astype(np.float64)
-        width = 1.0 + checked.astype(np.float64)
+        width = 1.0 + self._match * checked.astype(np.float64)
         context = batches.context
         if batches.read_once is not None:
             context = context - sequences * batches.read_once

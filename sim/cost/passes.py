@@ -164,10 +164,12 @@ class GroupAttention:
         f = self._decode
         return lines if f == 1.0 else [(limit, a * f, b * f) for limit, a, b in lines]
 
-    def verify_lines(self, sequences: int, width: int, window: Window | None = None) -> list[Line]:
-        """``decode_lines`` of sequences with ``width`` tokens each in the pass: the cache is read
-        once for all of them, and the arithmetic of each takes its time. Where kernels take one
-        sequence after the other, they are chunks."""
+    def verify_lines(
+        self, sequences: int, width: float, window: Window | None = None
+    ) -> list[Line]:
+        """``decode_lines`` of sequences with ``width`` tokens each in the pass, on average: the
+        cache is read once for all of them, and the arithmetic of each takes its time. Where kernels
+        take one sequence after the other, they are chunks."""
         if width > 1 and self._checks is not None:
             return self._checks.lines(sequences, width)
         lines = self.decode_lines(sequences, window)
@@ -184,7 +186,7 @@ class GroupAttention:
         if not several.any():
             return self.decode(sequences, context, seen)
         if self._checks is not None:
-            chunks = self._checks.operator(sequences, context, np.maximum(several, 2))
+            chunks = self._checks.operator(sequences, context, np.where(several > 1, several, 2))
             return either(np.greater(width, 1), chunks, self.decode(sequences, context, seen))
         found = []
         for window, held in self._seen_by(sequences, context, seen).items():

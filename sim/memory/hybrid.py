@@ -131,7 +131,7 @@ class HybridCachingAllocator(WindowedAllocator):
             if share.first > first:
                 first = share.first
             per = need = align // size
-            if per == 1 and first * size >= known:  # the text is its own, and nobody waits for it
+            if per == 1 and first * size >= known:  # its own text, which no other one enters
                 if full > first:
                     share.name(self._pool, self._search.key(member, ~request.id), first, full)
                     self._texts.add(~request.id)

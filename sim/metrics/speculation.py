@@ -48,7 +48,8 @@ def speculation(run: RunRecord) -> dict[str, Any]:
 
     ``drafts`` are rounds of drafting that were checked, one of each decoding sequence and
     iteration, ``draft_tokens`` the tokens in them and ``accepted_tokens`` those that were right;
-    ``acceptance_length`` is 1 + accepted tokens over drafts, all as vLLM counts them.
+    ``acceptance_length`` is 1 + accepted tokens over drafts, all as vLLM counts them: rounds for
+    which nothing was drafted (``match_rate``, if there are any) are none.
     Where their number follows the batch, ``by_drafts`` says of each number how many iterations
     checked that many drafts of a sequence, with how many sequences on average.
     ``tokens_per_iteration`` are those that a decoding batch got of an iteration; tokens of a last
@@ -62,9 +63,9 @@ def speculation(run: RunRecord) -> dict[str, Any]:
     if given is None or DELIVERED not in (plans.dtype.names or ()):
         return {}
     iterations = plans["iterations"].astype(np.int64)
-    drafts = int((plans["decode"] * iterations)[plans[CHECKED] > 0].sum())
+    drafts = round(given.match * int((plans["decode"] * iterations)[plans[CHECKED] > 0].sum()))
     sequences = int((plans["decode"] * iterations).sum())
-    drafted = int((plans["decode"] * iterations * plans[CHECKED]).sum())
+    drafted = round(given.match * int((plans["decode"] * iterations * plans[CHECKED]).sum()))
     accepted = int(plans[ACCEPTED].sum())
     decoding = int(iterations[plans["decode"] > 0].sum())
     held = float((plans["context"] * iterations).sum())
@@ -78,12 +79,20 @@ def speculation(run: RunRecord) -> dict[str, Any]:
             "accepted_tokens": accepted,
             "acceptance_rate": accepted / drafted if drafted else None,
             "acceptance_length": 1.0 + accepted / drafts if drafts else None,
-            "expected_length": given.length,
+            "expected_length": _expected(given),
+            **({} if given.match == 1.0 else {"match_rate": given.match}),
             **_by_drafts(plans, given),
             "tokens_per_iteration": int(plans[DELIVERED].sum()) / decoding if decoding else None,
             **pays(pool, context),
         }
     }
+
+
+def _expected(given: Speculation) -> float | None:
+    """The acceptance length of rounds for which tokens were drafted; None where none ever are."""
+    if given.match == 1.0:
+        return given.length
+    return 1.0 + (given.length - 1.0) / given.match if given.match else None
 
 
 def _by_drafts(plans: NDArray[np.void], given: Speculation) -> dict[str, Any]:

@@ -144,6 +144,14 @@ class Speculative(Section):
         examples=["llama-3.2-1b"],
     )
 
+    match_rate: Share | None = Field(
+        default=None,
+        description="Share of a sequence's iterations for which its text has a match, so that "
+        "tokens are drafted; else none are, and none are checked. Only the method ngram has one; "
+        "what is accepted is then of the drafts that were made, as vLLM's metrics count it. null: "
+        "1.",
+        examples=["0.3"],
+    )
     num_tokens_per_batch_size: Schedule = Field(
         default=None,
         description="How many are drafted after an iteration over so many requests, prompts "
@@ -155,8 +163,19 @@ class Speculative(Section):
     )
 
     @property
+    def match(self) -> float:
+        """The share of iterations for which anything is drafted."""
+        return 1.0 if self.match_rate is None else self.match_rate
+
+    @property
     def rates(self) -> tuple[float, ...]:
-        """The chance of each position that all drafts up to it are accepted."""
+        """The chance of each position that all drafts up to it are accepted, over all
+        iterations."""
+        made = self.rates_of_drafts()
+        return made if self.match_rate is None else tuple(self.match * rate for rate in made)
+
+    def rates_of_drafts(self) -> tuple[float, ...]:
+        """The same where drafts are made."""
         given, drafts = self.acceptance, self.num_tokens
         if given is None:
             assert self.acceptance_rate is not None
@@ -210,6 +229,15 @@ class Speculative(Section):
         return self
 
     @model_validator(mode="after")
+    def _searched_text(self) -> Speculative:
+        if self.match_rate is not None and self.method != "ngram":
+            raise trouble(
+                f"only method: ngram has a match_rate; {self.method} drafts for every iteration",
+                "match_rate",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _model_of_its_own(self) -> Speculative:
         if self.method == "draft_model" and self.draft_model is None:
             raise trouble("method draft_model needs a draft_model", "method")
@@ -250,7 +278,8 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         ),
         (
             DRAFTS not in RULES[knobs.rule].abilities,
-            f"only vLLM's rule is modelled, not policy: {knobs.rule}",
+            f"only vLLM's rule is modelled, not policy: {knobs.rule}, which gives drafts tokens "
+            "and blocks by another; use policy: vllm with this engine's overheads",
             *("scheduler", "policy"),
         ),
         (
@@ -260,7 +289,8 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         ),
         (
             order is None or order.preempts_by_rank,
-            f"order: {knobs.order} {undrafted}",
+            f"order: {knobs.order} {undrafted}: who is preempted for a rank, or passed over, gives "
+            "back tokens that were drafted and not checked yet",
             *("scheduler", "order"),
         ),
         (
@@ -271,17 +301,20 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         ),
         (
             knobs.plans_ahead and table is not None,
-            "a number of drafts by batch is not modelled with plans made ahead",
+            "a number of drafts by batch is not modelled with plans made ahead: the batch that "
+            "says how many is still in flight when the next one is planned",
             *("scheduler", "async_scheduling"),
         ),
         (
             knobs.plans_ahead and layout.data > 1,
-            "drafts on data ranks are not modelled with plans made ahead",
+            "drafts on data ranks are not modelled with plans made ahead: a rank whose request has "
+            "ended by drafts computes it once more, and all others wait for it",
             *("scheduler", "async_scheduling"),
         ),
         (
             knobs.long_prefill_token_threshold is not None,
-            f"a cap on the tokens of a prompt {undrafted}",
+            f"a cap on the tokens of a prompt {undrafted}, which take their share of the budget "
+            "before it",
             *("scheduler", "long_prefill_token_threshold"),
         ),
         (
@@ -291,14 +324,22 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         ),
         (
             kv.host_memory is not None,
-            f"memory in the host {undrafted}",
+            f"memory in the host {undrafted}: a block goes there once its tokens are checked, an "
+            "iteration later, and one that a drafter computed has no content to be found by",
             *("kv_cache", "host_memory"),
         ),
         (
             layout.pipeline > 1,
-            "pipelines are not modelled with drafts",
+            "pipelines are not modelled with drafts: the drafter runs after the last stage, which "
+            "alone takes longer, so that all batches in flight wait for it",
             "fleet",
             "pipeline_parallel",
+        ),
+        (
+            layout.data > 1 and guesses.match_rate not in (None, 1.0),
+            "match_rate is of one scheduler's batch: all data ranks wait for the one whose texts "
+            "match most, which a mean does not say",
+            *("fleet", "data_parallel"),
         ),
         (
             layout.data > 1 and table is not None,

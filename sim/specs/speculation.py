@@ -69,8 +69,10 @@ class Speculation:
     ``rates[i]`` is the chance that the first i + 1 drafts are all accepted, one for each position,
     none above the one before (vLLM's unconditional rates per position). ``drafter`` is None where
     the text itself is searched. ``by_batch[n - 1]``, where given, is how many are drafted after a
-    pass over n requests, at most ``num_tokens``, the last for more requests, too. Raises ValueError
-    for rates that are none.
+    pass over n requests, at most ``num_tokens``, the last for more requests, too. ``match`` is the
+    share of a sequence's iterations for which anything is drafted at all: where the text itself is
+    searched, nothing is where it does not repeat. ``rates`` are over all iterations. Raises
+    ValueError for rates that are none.
     """
 
     method: str
@@ -78,6 +80,7 @@ class Speculation:
     rates: tuple[float, ...]
     drafter: Drafter | None = None
     by_batch: tuple[int, ...] = ()
+    match: float = 1.0
 
     def __post_init__(self) -> None:
         if len(self.rates) != self.num_tokens:
@@ -86,6 +89,8 @@ class Speculation:
             raise ValueError(f"rates: got {self.rates}, expected shares from 0 to 1")
         if any(later > rate for rate, later in zip(self.rates, self.rates[1:], strict=False)):
             raise ValueError(f"rates: got {self.rates}, expected none above the one before")
+        if not max(self.rates, default=0.0) <= self.match <= 1.0:
+            raise ValueError(f"match: got {self.match}, expected a share of at least {self.rates}")
 
     def drafts(self, requests: int) -> int:
         """Drafts made for each sequence after a pass over that many ``requests``, prompts included.
@@ -103,6 +108,15 @@ class Speculation:
         """What is drafted for a batch that stays at that many ``requests``."""
         drafts = self.drafts(requests)
         return replace(self, num_tokens=drafts, rates=self.rates[:drafts], by_batch=())
+
+    def rows(self, sequences: int, drafts: int) -> int:
+        """Tokens of the target's pass over that many ``sequences``: one of each, and that many
+        ``drafts`` of those whose text has a match, as many as there are on average.
+
+        >>> Speculation("ngram", 4, (0.2,) * 4, match=0.25).rows(8, 4)
+        16
+        """
+        return sequences + round(self.match * sequences * drafts)
 
     @property
     def width(self) -> int:

@@ -140,3 +140,14 @@ def test_checks_are_measured_where_sequences_are_computed_one_by_one(kind):
         point.size("tokens") for point in PrefillAttention().points(scope) if point.size("context")
     }
     assert (set(CHECKS) <= chunks) == (kind == "cpu")
+
+
+def test_a_mean_width_lies_between_two_whole_ones():
+    """Of sequences some of which have no drafts."""
+    attention = parts_of(deployment())[1]
+    at_two, at_three, between = (
+        at(attention.verify_lines(4, width), 4 * 500) for width in (2, 3, 2.25)
+    )
+    assert between == pytest.approx(0.75 * at_two + 0.25 * at_three)
+    operator = attention.verify(4.0, 2000.0, np.array([2.25]))
+    assert operator.seconds == pytest.approx(between, rel=1e-6)

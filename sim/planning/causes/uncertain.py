@@ -178,7 +178,7 @@ def _acceptance(scenario: Scenario, ends: tuple[float, float]) -> Input:
     guesses = scenario.speculative
     if guesses is None:
         return _none("acceptance", "nothing is speculated in this scenario")
-    low, high = (_accepted(guesses.rates, end) for end in ends)
+    low, high = (_accepted(guesses.rates_of_drafts(), end) for end in ends)
     return Input("acceptance", TITLES["acceptance"], low, high, _texts(ends))
 
 

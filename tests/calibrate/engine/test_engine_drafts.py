@@ -183,3 +183,21 @@ def test_an_observed_run_is_predicted_with_the_acceptance_that_was_measured(path
     assert told["acceptance_length"] == pytest.approx(length)
     predicted = predict(made, asked).summary["infersim"]["speculation"]
     assert predicted["acceptance_length"] == pytest.approx(length, rel=0.1)
+
+
+def test_a_searched_text_is_predicted_with_the_drafts_that_were_made(path, device, tmp_path):
+    """Random weights: most texts do not repeat, and then the engine checks nothing."""
+    drafts = dict(DRAFTS, method="ngram", acceptance_rate=0.01)
+    observed = run(load_scenario(path).override({"speculative": drafts}), device, precision="fp32")
+    made = read_observed(ObservedResult(observed).save(tmp_path / "it"))
+    checked = [count for i in observed.iterations for count in i.drafts]
+    right = [count for i in observed.iterations for count in i.accepted]
+    assert len(checked) == len(right) == sum(len(i.decodes) for i in observed.iterations)
+    match = sum(checked) / (3 * len(checked))
+    assert 0 < match < 0.95
+    asked = question(made, None, [], None)
+    speculation = asked.setup.only.deployment.speculation
+    assert speculation is not None
+    assert speculation.match == pytest.approx(max(match, speculation.rates[0]), abs=1e-5)
+    assert speculation.length == pytest.approx(1 + sum(right) / len(right), abs=1e-4)
+    assert any("of the drafts" in note.lower() for note in asked.notes)
