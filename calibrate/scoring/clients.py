@@ -20,6 +20,8 @@ SETTLED = "the same, without their first requests"
 SPREAD = "clients that wait, lengths of 0.8 to 1 of those stated"
 BURST = "one burst, a request for each client"
 
+AT_ONCE = "clients that wait, and get their first token before those that are streamed together"
+
 SHORTEST = 0.8
 """Of a stated length, in the protocol of InferenceMAX. Requests alike that start together end
 together, so that such clients stay in step; lengths that differ put them out of it."""
@@ -46,6 +48,7 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
         KEPT: kept,
         SETTLED: replace(kept, warm=True),
         **_spread(kept),
+        **({AT_ONCE: replace(kept, streamed=1)} if kept.streamed > 1 else {}),
         BURST: replace(kept, burst=True, requests=known.size),
         **dict(list(_splits(kept).items())[1:]),  # the first is that of all the above
     }

@@ -68,7 +68,7 @@ class Conditions:
     there are clients, or else ``at_once``, or what memory has room for up to ``most_at_once``,
     ``whole`` whether prompts are not cut into chunks, ``policy`` the rule of batching where it is
     not the engine's own, ``batch_wait`` for how many iterations prompts wait until what share of
-    one is full.
+    one is full. ``streamed`` tokens come together, the first ones too.
     """
 
     driver: Driver
@@ -104,6 +104,7 @@ class Conditions:
     whole: bool = False
     policy: str = ""
     batch_wait: tuple[int, float] | None = None
+    streamed: int = 1
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -172,6 +173,7 @@ def conditions(row: Row) -> Conditions:
         whole=known.whole,
         policy=known.policy,
         batch_wait=known.batch_wait,
+        streamed=known.streamed,
         at_once=_slots(row) if known.slots else USUAL_SLOTS,
         whole_system=known.whole_system,
         more=known.more,

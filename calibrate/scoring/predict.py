@@ -161,7 +161,20 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+    if known.streamed > 1:
+        numbers |= together(numbers, known.streamed)
     return Predicted(numbers | _derived(result, known), *_causes(result, known))
+
+
+def together(numbers: Mapping[str, float], tokens: int) -> dict[str, float]:
+    """The times that a client measures to whom the first token comes with so many ``tokens``: the
+    end is the same, so that the times of the others are shorter by as much."""
+    wait = (tokens - 1) * numbers["mean_tpot_ms"]
+    others = numbers["total_output_tokens"] / numbers["completed"] - 1
+    return {
+        "mean_ttft_ms": numbers["mean_ttft_ms"] + wait,
+        "mean_tpot_ms": numbers["mean_tpot_ms"] - wait / others,
+    }
 
 
 def _derived(result: Result, known: Conditions) -> dict[str, float | None]:
@@ -211,6 +224,13 @@ def _causes(
         if (slower := figures.get(other)) is not None:
             figures[key] = {name: -value for name, value in slower.items()}
             figures[STEADY_RUNNING] = dict.fromkeys(slower, 0.0)  # all run, whatever a pass takes
+    if known.streamed > 1:
+        first, token = figures["mean_ttft_ms"], figures["mean_tpot_ms"]
+        wait = (known.streamed - 1) * result.summary["mean_tpot_ms"]
+        share = wait / (wait + result.summary["mean_ttft_ms"])
+        figures["mean_ttft_ms"] = {
+            name: (1 - share) * each + share * token[name] for name, each in first.items()
+        }
     causes = {key: weights(key, each, at) for key, each in figures.items()}
     return causes, {key: setting(key, at) for key in figures}
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
+from calibrate.scoring.clients import AT_ONCE, KEPT, plausible
 from calibrate.scoring.conditions import Lengths, conditions
 from calibrate.scoring.console import view
 from calibrate.scoring.document import to_document
@@ -20,7 +21,7 @@ from calibrate.scoring.errors import errors_of, groups, kind, source
 from calibrate.scoring.figures import figure, measured
 from calibrate.scoring.known import statement
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
-from calibrate.scoring.predict import Scored, case, run
+from calibrate.scoring.predict import Scored, case, run, together
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table
 from sim.cli import app
 from sim.errors import TraceError
@@ -225,6 +226,16 @@ class TestConditions:
         known = conditions(row(**cells, batch_or_concurrency="16"))
         assert (known.tensor_parallel, known.expert_parallel, known.kv_cache) == (8, 8, "fp8")
         assert document(known)["scheduler"]["max_num_batched_tokens"] == 1024 + 16 + 64
+        assert known.streamed == 10
+        open_client = {"n_requests": "", "notes": "client not described"}
+        ways = plausible(conditions(row(**cells | open_client)))
+        assert (ways[KEPT].streamed, ways[AT_ONCE].streamed) == (10, 1)
+
+    def test_a_first_token_that_comes_with_others(self) -> None:
+        """101 tokens of 10 ms after 100 ms: the tenth comes at 190 ms, the last at 1,100 ms."""
+        run = {"mean_ttft_ms": 100, "mean_tpot_ms": 10, "completed": 3, "total_output_tokens": 303}
+        assert together(run, 10) == {"mean_ttft_ms": 190, "mean_tpot_ms": pytest.approx(9.1)}
+        assert together(run, 1) == {"mean_ttft_ms": 100, "mean_tpot_ms": 10}
 
     def test_lengths_known_by_their_mean(self) -> None:
         known = conditions(row(isl="OpenOrca mean 294.45", osl="290.3 (tok/s / samples/s)"))
