@@ -17,7 +17,7 @@ from sim.planning.causes.shapley import Coalition
 from sim.planning.points.points import Settings
 from sim.routers import AFFINE, LeastOutstanding
 from sim.scenario import Scenario
-from sim.schedulers import Static
+from sim.schedulers import ORDERS, Static
 from sim.schedulers.orders import FirstCome
 from sim.specs.precision import precision_bytes
 
@@ -45,12 +45,15 @@ def techniques(scenario: Scenario, batch: int = SMALL_BATCH) -> list[Technique]:
     found = [*_batching(scenario, batch), *_memory(scenario), *_precision(scenario)]
     knobs, guesses = scenario.scheduler, scenario.speculative
     if knobs.order != FirstCome.name:
+        order = ORDERS.get(knobs.order)
+        of_cache = ("prefix-caching", "paging", f"{_word(scenario)}-batching")
+        needs = of_cache if order is not None and order.by_prefix else ()
         found.append(_switch("order", f"queue order {knobs.order}", "scheduler.order",
-                             knobs.order, FirstCome.name))  # fmt: skip
+                             knobs.order, FirstCome.name, needs))  # fmt: skip
     if guesses is not None:
-        needs = ("continuous-batching", "chunked-prefill", "paging")
+        drafting = ("continuous-batching", "chunked-prefill", "paging")
         found.append(_switch("speculation", f"speculation ({guesses.method})", "speculative",
-                             guesses.model_dump(mode="json"), None, needs))  # fmt: skip
+                             guesses.model_dump(mode="json"), None, drafting))  # fmt: skip
     return found
 
 
