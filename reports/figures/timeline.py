@@ -1,9 +1,10 @@
 """Draws a whole run on one time axis, a panel for each of its quantities.
 
-Top to bottom: arrivals and completions; requests running and waiting; share of the KV cache used
-and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; drafts of
-a sequence, where their number follows the batch; tokens per second; power of a GPU, where it is
-known. Steps are states of the fleet (replicas summed, KV cache averaged).
+Top to bottom: arrivals and completions; requests running and waiting, and running in
+each of several replicas; share of the KV cache used and reserved; preemptions, if there were any;
+tokens prefilled and decoded per iteration; drafts of a sequence, where their number follows the
+batch; tokens per second; power of a GPU, where it is known. Steps are states of the fleet (replicas
+summed, KV cache averaged).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import plotly.graph_objects as go
 
 from reports.figures.bins import PerIteration, per_iteration, preempted, rate
 from reports.figures.kv_map import means
+from reports.figures.series import MOST_LINES, styles
 from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
 from reports.frame import theme
 from reports.frame.decimate import Floats, extremes
@@ -63,7 +65,7 @@ def figure(
     rates = token_rates(timeseries, requests, nice_width(duration, BINS))
     panels = [
         _traffic(requests, rates.edges, duration),
-        *_states(timeseries, requests, capacity),
+        *_states(timeseries, requests, capacity, _by_replica(timeseries, requests, rates.edges)),
         *_preemptions(timeseries, rates.edges),
         *_iterations(timeseries, rates.edges),
         *_drafts(timeseries, rates.edges),
@@ -106,9 +108,13 @@ def _traffic(requests: pd.DataFrame, edges: Floats, duration: float) -> Panel:
 
 
 def _states(
-    timeseries: pd.DataFrame, requests: pd.DataFrame, capacity: float | None
+    timeseries: pd.DataFrame,
+    requests: pd.DataFrame,
+    capacity: float | None,
+    by_replica: Sequence[Panel],
 ) -> list[Panel]:
-    """Requests in the system, and the KV cache where anything is known of it."""
+    """Requests in the system, of several replicas also of each, and the KV cache where anything is
+    known of it."""
     steps = fleet_steps(timeseries, requests)
     levels = steps.levels
     counts = Panel(
@@ -120,7 +126,7 @@ def _states(
     told = "%{y:.1%}" if capacity else "%{y:,.0f} tokens"
     used, reserved = levels["kv_used_tokens"] / share, levels["kv_reserved_tokens"] / share
     if not (reserved > 0).any():  # requests ran, and they cannot have run without memory
-        return [counts]
+        return [counts, *by_replica]
     traces = [
         _steps(steps.time, reserved, "KV reserved", "kv_reserved", told) | {"fill": "none"},
         _steps(steps.time, used, "KV used", "kv_used", told),
@@ -132,7 +138,40 @@ def _states(
         {"tickformat": ".0%", "range": [0, 1.02]} if capacity else {},
         traces,
     )
-    return [counts, cache]
+    return [counts, *by_replica, cache]
+
+
+def _by_replica(timeseries: pd.DataFrame, requests: pd.DataFrame, edges: Floats) -> list[Panel]:
+    """Requests that run in each replica, mean of each bin; of many the most, the mean and the least
+    that one has. Nothing where there is one replica."""
+    running = {}
+    for replica, plans in timeseries.groupby("replica", sort=True):
+        steps = fleet_steps(plans, requests[requests["replica"] == replica])
+        running[int(replica)] = means(steps.time, steps.levels["running"], edges)
+    if len(running) < 2:
+        return []
+    told = "%{y:,.3~g}"
+    if len(running) > MOST_LINES:
+        every = np.array(list(running.values()))
+        ends = {"most": every.max(axis=0), "mean": every.mean(axis=0), "least": every.min(axis=0)}
+        traces = [
+            _bins(edges, values, f"{name} of a replica", "running", told) | {"fill": "none"}
+            for name, values in ends.items()
+        ]
+        for trace, dash in zip(traces, ("dash", "solid", "dot"), strict=True):
+            trace["line"] = trace["line"] | {"dash": dash}
+    else:
+        traces = [
+            _bins(edges, values, f"replica {replica}", "running", told)
+            | {
+                "fill": "none",
+                "line": {"shape": "hv", "color": look.color, "dash": look.dash, "width": 1.5},
+            }
+            for (replica, values), look in zip(
+                running.items(), styles([{} for _ in running]), strict=True
+            )
+        ]
+    return [Panel("in each replica", {}, traces)]
 
 
 COUNTED = ("running", "waiting")

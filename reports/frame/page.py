@@ -37,6 +37,11 @@ TRACES = ("bar", "box", "heatmap", "scatter")
 """The kinds of traces that the figures use; all are in the bundle, as a test holds."""
 
 
+SCRIPTS = ("head", "views", "page", "other")
+"""The scripts of ``templates/``: what comes before a page is drawn, how its figures are looked at,
+what it does, and what only the page of a run has."""
+
+
 class Bundle(NamedTuple):
     """plotly.js: ``packed`` is base64 of gzip of UTF-8; ``digest`` is its CSP source."""
 
@@ -120,7 +125,7 @@ def coded(text: object) -> Markup:
 
 def _frame() -> dict[str, Any]:
     """What every page has, whatever it reports: scripts, styles, colours."""
-    scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in ("head", "page")}
+    scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in SCRIPTS}
     library = plotly_js()
     digests = [*map(script_digest, scripts.values()), library.digest]
     policy = [

@@ -214,9 +214,10 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "timeline": Definition(
         "Timeline",
-        "Arrivals and completions per second; requests that run and wait; KV cache; preemptions; "
-        "tokens prefilled and decoded in one iteration of a replica (most, and mean of those that "
-        "have any); tokens per second of the fleet; what a GPU draws, mean of all.",
+        "Arrivals and completions per second; requests that run and wait, and that run in each of "
+        "several replicas; KV cache; preemptions; tokens prefilled and decoded in one iteration of "
+        "a replica (most, and mean of those that have any); tokens per second of the fleet; what a "
+        "GPU draws, mean of all.",
     ),
     "submitted": Definition("Submitted", "Requests that arrived."),
     "completed": Definition("Completed", "Requests whose last token was delivered."),

@@ -127,6 +127,39 @@ def _rgb(color: str) -> str:
     return f"rgb({red}, {green}, {blue})"
 
 
+CUT = """(() => [...document.querySelectorAll("[data-drawn=yes]")].flatMap((plot) => {
+  const box = plot.getBoundingClientRect();
+  const out = (text) => {
+    const { left, right, top, bottom, width } = text.getBoundingClientRect();
+    const above = top < box.top - 2 || bottom > box.bottom + 2;
+    return width && (left < box.left - 2 || right > box.right + 2 || above);
+  };
+  const seen = [...plot.querySelectorAll(".main-svg text")];
+  return seen.filter(out).map((text) => `${plot.dataset.name}: ${text.textContent}`);
+}))()"""
+"""Words of figures that lie beyond their edges."""
+
+WIDE = """[...document.querySelectorAll("main *, header *")]
+  .filter((each) => !each.closest(".scroll, .plot, pre"))
+  .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
+  .map((each) => each.textContent.trim().slice(0, 40))"""
+"""What stands beyond the right edge of the page, other than what scrolls by itself."""
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_nothing_is_cut_on_any_screen(name: str, window: Window, tmp_path: Path) -> None:
+    html = KINDS[name].render(tmp_path)
+    assert len(html.encode()) < 1.5e6
+    tab = opened(window, html)
+    for width in (1440, 768, 390):
+        tab.resize(width, 900)
+        drawn = "[...document.querySelectorAll('.main-svg')]"
+        assert until(tab, f"{drawn}.every((each) => each.clientWidth < {width})")
+        assert until(tab, f"{CUT}.length === 0"), (width, tab.evaluate(CUT))
+        assert until(tab, f"{WIDE}.length === 0"), (width, tab.evaluate(WIDE))
+    assert tab.complaints == []
+
+
 def _narrow(tab: Tab) -> None:
     """On a phone nothing is wider than the screen, and no figure lies over the next one."""
     tab.resize(390, 800)

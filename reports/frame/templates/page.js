@@ -5,6 +5,8 @@
   const darkTwins = new Map(Object.entries(readJson("dark-twins")));
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   const plots = [...document.querySelectorAll(".plot")];
+  const extras = new Map(); // name of a figure -> what else is drawn in it
+  const { views, asked, keepView, keepInside } = globalThis.pageViews;
   const PAPER = 670; // pixels across a page of A4 within its margins
   let printing = false;
 
@@ -43,10 +45,16 @@
     );
     if (plot.dataset.axis) Object.assign(figure.layout.xaxis, axisOf(plot, figure.layout));
     if (plot.dataset.shares === "on") asShares(figure);
+    lay(figure, extras.get(plot.dataset.name) ?? []);
+    if (!printing) {
+      for (const [axis, range] of views.get(plot) ?? []) {
+        Object.assign(figure.layout[axis] ?? {}, { range: [...range], autorange: false });
+      }
+    }
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) {
       figure.layout.width = widthOnPaper(plot);
-      if (figure.layout.height) figure.layout.height = Math.min(figure.layout.height, 860);
+      if (figure.layout.height) figure.layout.height = Math.min(figure.layout.height, 640);
     }
     return figure;
   }
@@ -59,6 +67,16 @@
     return plot.dataset.axis === "log"
       ? { ...log, tickmode: "array" }
       : { type: "linear", tickmode: "auto", tickvals: null, ticktext: null, ...linear };
+  }
+
+  // What else is drawn in a figure, with room for it.
+  function lay({ data, layout }, more) {
+    if (!more.length) return;
+    data.push(...more);
+    layout.showlegend = true;
+    layout.legend ??= { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
+    data.forEach((trace) => (trace.showlegend = Boolean(trace.name) && trace.mode === "lines"));
+    if (layout.xaxis.type !== "log") Object.assign(layout.xaxis, { autorange: true });
   }
 
   function widthOnPaper(plot) {
@@ -82,6 +100,11 @@
       // on paper the width is another: what was measured for the screen must not be kept
       const method = printing ? Plotly.newPlot : Plotly.react;
       await method(plot, data, layout, config);
+      if (!plot.dataset.drawn) {
+        plot.on("plotly_afterplot", () => keepInside(plot));
+        keepView(plot);
+        keepInside(plot);
+      }
       plot.dataset.drawn = "yes";
       performance.mark("figure");
     } catch (error) {
@@ -136,6 +159,7 @@
         button.textContent = `${other()} axis`;
         const { layout } = JSON.parse(document.getElementById(plot.dataset.spec).textContent);
         const axis = Object.entries(axisOf(plot, layout));
+        views.delete(plot);
         await Plotly.relayout(plot, Object.fromEntries(axis.map(([key, value]) => [`xaxis.${key}`, value])));
       });
     }
@@ -327,14 +351,19 @@
 
   // A definition that is folded away opens when something leads to it.
   function unfold() {
-    const wanted = location.hash && document.getElementById(location.hash.slice(1));
-    const folded = wanted && wanted.closest("details:not([open])");
-    if (!folded) return;
-    folded.open = true;
-    wanted.scrollIntoView();
+    const { id, view } = asked();
+    const wanted = id && document.getElementById(id);
+    const hidden = wanted && wanted.closest("details:not([open])");
+    if (hidden) hidden.open = true;
+    const plot = view.length && wanted && wanted.querySelector(".plot");
+    if (plot) views.set(plot, new Map(view));
+    if (plot && plot.dataset.drawn) draw(plot);
+    if (hidden || plot) wanted.scrollIntoView();
   }
   addEventListener("hashchange", unfold);
   unfold();
+
+  globalThis.pageFigures = { plots, extras, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
 
   root.dataset.run = whatRan();
   start(); // the library is inflated while the tables are prepared

@@ -56,8 +56,10 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def _told(entry: Mapping[str, Any]) -> str:
-    """The first figure of the variants: of the first ones and of the last."""
-    figure, variants = entry["figures"][0], entry["variants"]
+    """The figure that the claim compares first, of the first variants and of the last."""
+    figures, variants = entry["figures"], entry["variants"]
+    compared = entry["checks"][0]["statement"]
+    figure = next((each for each in figures if each["key"] in compared), figures[0])
     found = [*variants[: MOST_TOLD - 1], variants[-1]] if len(variants) > MOST_TOLD else variants
     values = (
         f"{variant['name'].replace('_', ' ')} {shown(figure, variant['figures'][figure['key']])}"
