@@ -145,8 +145,10 @@ def _by_replica(timeseries: pd.DataFrame, requests: pd.DataFrame, edges: Floats)
     """Requests that run in each replica, mean of each bin; of many the most, the mean and the least
     that one has. Nothing where there is one replica."""
     running = {}
-    for replica, plans in timeseries.groupby("replica", sort=True):
-        steps = fleet_steps(plans, requests[requests["replica"] == replica])
+    of_plans, of_requests = (frame["replica"].to_numpy() for frame in (timeseries, requests))
+    for replica in np.unique(of_plans).tolist():
+        mine = timeseries[of_plans == replica], requests[of_requests == replica]
+        steps = fleet_steps(*mine)
         running[int(replica)] = means(steps.time, steps.levels["running"], edges)
     if len(running) < 2:
         return []
