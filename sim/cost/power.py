@@ -18,13 +18,14 @@ class PowerModel:
     """The energy of one deployment's operators.
 
     ``limit`` is what one GPU draws at most (W), ``idle`` what it draws with nothing to do, ``flop``
-    the energy of a FLOP in the deployment's arithmetic (J).
+    the energy of a FLOP in the deployment's arithmetic (J). ``freed``: the limit is that of the
+    card, whatever the deployment sets; its clocks stay.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, *, freed: bool = False) -> None:
         gpu = deployment.gpu
         self.draw: PowerDraw = gpu.power_draw
-        self.limit = gpu.power
+        self.limit = gpu.power / gpu.clocks if freed else gpu.power
         self.idle = min(self.draw.idle, gpu.power)
         sixteen_bits = max(gpu.peak_flops.get(name, 0.0) for name in ("bf16", "fp16"))
         faster = gpu.flops(deployment.arithmetic) / sixteen_bits

@@ -115,10 +115,13 @@ class AttemptRecorder:
         self._outages += _pack_outage(replica, lost, since, until, computing)
 
     def rows(self) -> AttemptRows:
-        """All that was recorded."""
+        """All that was recorded: attempts in the order in which they ended for their clients, since
+        that in which engines dropped them is another one with leaps; outages as they began."""
+        failed = np.frombuffer(self._failed, ATTEMPT)
+        outages = np.frombuffer(self._outages, OUTAGE)
         return AttemptRows(
-            np.frombuffer(self._failed, ATTEMPT),
-            np.frombuffer(self._outages, OUTAGE),
+            failed[np.lexsort((failed["attempt"], failed["request"], failed["ended"]))],
+            outages[np.lexsort((outages["replica"], outages["since"]))],
             np.frombuffer(self._again, SENT),
             self.unsent,
             np.empty(0, CHUNK),

@@ -150,10 +150,12 @@ class Autoscaler:
     def _process(self, alarm: Alarm) -> Process:
         env, always = self._env, self._always
         decision, reading, polls = self._interval, self._scrape, list(self._polling)
-        while not self._over:
+        while not self._is_over():
             starts = [due for pool in self.pools for due, _ in pool.starting]
             self._wakes = min([decision, reading, *polls, *starts])
             yield alarm.at(self._wakes, HANDOVER)
+            if self._fleet.clients is not None and self._is_over():  # the run has ended before
+                break
             now = env._now
             for pool in self.pools:
                 self._begin(pool, now)
@@ -170,8 +172,7 @@ class Autoscaler:
             self._retarget()
         yield alarm.at(math.inf, HANDOVER)
 
-    @property
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether all requests have come and are over."""
         fleet = self._fleet
         if fleet.issued < self._total or fleet.outstanding:

@@ -72,11 +72,13 @@ class _Even(NamedTuple):
 
 class Draws:
     """What one GPU draws in each of ``rows`` plans, filled block by block; ``most`` is the most of
-    any iteration (W)."""
+    any iteration (W), ``freed`` what all would take in the same time without a power limit (J)."""
 
     def __init__(self, cost: CostModel, rows: int) -> None:
         self._cost, self._power = cost, PowerModel(cost.deployment)
-        self.joules, self.most = np.zeros(rows), 0.0
+        limited = cost.deployment.gpu.clocks < 1
+        self._without_limit = PowerModel(cost.deployment, freed=True) if limited else None
+        self.joules, self.most, self.freed = np.zeros(rows), 0.0, 0.0
 
     def add(
         self, block: slice, plans: NDArray[np.void], batches: Batches, ran: Sequence[Ran]
@@ -85,6 +87,9 @@ class Draws:
         (``CostModel.operators``)."""
         self.joules[block], most = _drawn(self._cost, self._power, plans, batches, ran)
         self.most = max(self.most, float(most.max(initial=0.0)))
+        if self._without_limit is not None:
+            found, _ = _drawn(self._cost, self._without_limit, plans, batches, ran)
+            self.freed += float(found.sum())
 
 
 def _drawn(
@@ -207,7 +212,8 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     kwh, asked = joules / JOULES_PER_KWH, run.scenario.energy
     price, grid = asked.price_per_kwh, asked.grid_intensity
     draws = {pool.deployment.gpu.name: pool.deployment.gpu.power_draw for pool in run.pools}
-    slowed = max(map(_slowed_too_much, run.parts))
+    less = max(map(_slowed_too_much, run.parts))
+    more = max(_cut_off(part, each) for part, each in zip(run.parts, pools, strict=True))
     return {
         "joules_per_output_token": joules / outputs,
         "joules_per_request": joules / int(run.completed.sum()),
@@ -217,8 +223,8 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
         "peak_watts_per_gpu": max(each.most for each in pools),
         "co2e_grams": None if grid is None else kwh * grid,
         "usd": None if price is None else kwh * price,
-        "error": max(draw.error for draw in draws.values()) + slowed,
-        "note": _note(draws, slowed),
+        "error": max(draw.error for draw in draws.values()) + max(less, more),
+        "note": _note(draws, less, more),
     }
 
 
@@ -237,7 +243,17 @@ def _slowed_too_much(part: PoolRun) -> float:
     return (1 - share) * found.by_bound.get("compute", 0.0) / busy if busy and share < 1 else 0.0
 
 
-def _note(draws: dict[str, Any], slowed: float) -> str:
+def _cut_off(part: PoolRun, drawn: PoolEnergy) -> float:
+    """The share by which the energy of a pool under a power limit may be more than predicted: what
+    the limit cuts off operators that are not slowed down by it, since memory is taken to be read as
+    fast as ever. At most, their work takes as many joules as without it, and longer."""
+    if part.pool.deployment.gpu.clocks == 1 or not drawn.busy:
+        return 0.0
+    gpus = part.pool.deployment.layout.gpus / part.pool.deployment.layout.batches
+    return max(0.0, gpus * part.draws.freed - drawn.busy) / (drawn.busy + drawn.idle)
+
+
+def _note(draws: dict[str, Any], less: float, more: float) -> str:
     """What the figures are of, and how sure."""
     told = []
     for name, draw in draws.items():
@@ -245,10 +261,11 @@ def _note(draws: dict[str, Any], slowed: float) -> str:
         how = "fitted to published runs" if fitted else "scaled from an H100's by its power limit"
         told.append(f"the power of {name} is {how} (± {draw.error:.0%})")
     limit = ""
-    if slowed:
+    if less or more:
         limit = (
-            "; no GPU was measured under a power_limit: what is bound by arithmetic may be faster "
-            f"than predicted, and the energy less by another {slowed:.0%}"
+            f"; no GPU was measured under a power_limit: the energy may be another {less:.0%} "
+            f"less, where arithmetic slows down less than predicted, or {more:.0%} more, where "
+            "reading memory slows down, too"
         )
     return f"Of the GPUs alone, idle time included; {'; '.join(told)}{limit}."
 

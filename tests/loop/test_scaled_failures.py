@@ -189,3 +189,51 @@ def test_clients_of_a_scaled_fleet_give_up_while_replicas_start(leap: bool) -> N
         assert gone[timeout] + result.summary["completed"] == 200
     assert gone[2] > 100
     assert gone[60] == 0
+
+
+def test_attempts_are_in_the_same_order_with_leaps_and_without() -> None:
+    """A request that timed out is still on its replica when that fails: with leaps the engine
+    drops it before the others, without them it goes with them."""
+    crowded = {
+        **FAILING,
+        "model": "llama-3.2-1b",
+        "fleet": {"gpu": "a10g", "replicas": {"min": 2, "max": 3}},
+        "workload": {
+            "arrivals": {"kind": "constant", "rate": 30},
+            "prompt_tokens": {"kind": "uniform", "low": 1, "high": 120},
+            "output_tokens": {"kind": "uniform", "low": 1, "high": 40},
+        },
+        "failures": {
+            "mtbf": "80ms",
+            "repair": "60ms",
+            "in_flight": {"attempts": 4, "backoff": "10ms"},
+        },
+        "scheduler": {"client_timeout": "150ms", "on_timeout": {"attempts": 3, "backoff": "20ms"}},
+        "run": {"requests": 80, "warmup": 0},
+    }
+    for seed in range(4):
+        one, two = (
+            sim.simulate({**crowded, "seed": seed}, leap=leap).record.attempts
+            for leap in (True, False)
+        )
+        assert one is not None
+        assert two is not None
+        assert one.failed.tobytes() == two.failed.tobytes()
+        assert (np.diff(one.failed["ended"]) >= 0).all()
+        assert (np.diff(one.outages["since"]) >= 0).all()
+
+
+def test_nothing_is_started_when_all_clients_have_gone() -> None:
+    """Of a crowd all give up after 1.5 s, when the run ends; at 2 s HPA would want more."""
+    crowd = {
+        **SCENARIO,
+        "autoscaling": {**SCENARIO["autoscaling"], "metric": "queue", "target": 1},
+        "workload": {**SCENARIO["workload"], "arrivals": {"kind": "burst"},
+                     "output_tokens": {"kind": "fixed", "value": 400}},
+        "scheduler": {"max_num_seqs": 2, "client_timeout": "1500ms"},
+        "run": {"requests": 40, "warmup": 0},
+    }  # fmt: skip
+    record = sim.simulate(crowd).record
+    assert (record.requests["status"] != 0).all()
+    assert record.end < 2
+    assert record.held.tolist() == [(0, 0.0, record.end)]
