@@ -47,10 +47,12 @@ from sim.metrics.objectives import LOST, TIMED_OUT
 from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
+from sim.metrics.precision import share_interval
 from sim.metrics.reach import reach, reach_text
 from sim.metrics.slo_text import is_apart
 from sim.metrics.stability import Load, load, longest_growth
 from sim.metrics.unfinished import missed_by_unfinished_alone
+from sim.metrics.usual_sessions import Usual, usual
 from sim.routers import router_class
 from sim.scenario.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
@@ -182,13 +184,29 @@ def _in_the_long_run(
     grows = law is None and _grows_at_its_end(found)
     lacks_peak = run.cut is not None and not run.cut.has_peak
     flattered = slo["slo_state"] == MET and is_near(found, law) and not _without_start(found, slo)
-    if why is None and not grows and not lacks_peak and not flattered:
+    expected = usual(run)
+    young = expected is not None and slo["slo_state"] == MET and _missed_later(run, expected, slo)
+    if why is None and not grows and not lacks_peak and not flattered and not young:
         return {}
+    enough = enough_of_all(found, law)
+    if young and expected is not None:
+        enough = max(enough or 0, expected.enough)
     return {
         "slo_state": OPEN,
         "slo_doubts": [why or LENGTH, *slo["slo_doubts"]],
-        "requests_to_decide": enough_of_all(found, law),
+        "requests_to_decide": enough,
     }
+
+
+def _missed_later(run: RunRecord, expected: Usual, slo: Mapping[str, Any]) -> bool:
+    """Whether the second half of a run that lacks later turns of its sessions leaves open whether
+    it meets the SLO: latencies rise while sessions grow older."""
+    apart = any(is_apart(name) for name in slo["limits"])
+    if apart or slo["target"] is None or not expected.outlasts(run.duration):
+        return False
+    counted = run.within_slo[run.completed & ~run.warmup]
+    low, _ = share_interval(counted[len(counted) // 2 :])
+    return low < float(slo["target"])
 
 
 def _without_start(found: Load, slo: Mapping[str, Any]) -> bool:

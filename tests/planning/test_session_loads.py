@@ -175,3 +175,19 @@ def test_a_request_of_twice_the_share_counts_as_two() -> None:
     # the prompts of its iterations are drawn, by other numbers
     assert one.costs[twice] == pytest.approx(other.costs, rel=0.02)
     assert shares @ one.costs == pytest.approx(other.costs.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize(("requests", "limit"), [(1500, "35ms"), (3000, "40ms")])
+def test_an_slo_that_only_young_sessions_meet_is_left_open(requests: int, limit: str) -> None:
+    """Prompts grow with every turn: what the run meets, a long one misses, and it cannot know."""
+    slo = {"ttft": limit, "attainment": 0.95}
+    short, long = (
+        sim.simulate(sim.load_scenario(changed(BASE, {**LONG, "run.requests": n, "slo": slo})))
+        for n in (requests, 20_000)
+    )
+    own, verdict = short.summary["infersim"], short.summary["infersim"]["verdict"]
+    assert verdict["slo_met"]
+    assert verdict["slo_state"] == "too close to call"
+    assert "length" in verdict["slo_doubts"]
+    assert verdict["requests_to_decide"] >= own["sessions"]["requests_to_show"]
+    assert long.summary["infersim"]["verdict"]["slo_state"] == "missed"
