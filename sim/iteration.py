@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from sim.growth.seen import Seen
 
+Ints = tuple[int, ...]
+
 
 class Part:
     """``tokens`` of one prompt, prefilled on top of ``context`` tokens already computed."""
@@ -78,11 +80,11 @@ class Timer(ABC):
 
     @abstractmethod
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         """(duration, share of it spent in prefill attention, query-key pairs of that) of an
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
-        one."""
+        one. What sequences have ``seen`` matters to models with windows."""
 
     def among(self, others: int, requests: int = 0) -> Timer:
         """The times on a data rank while the other ranks have that many tokens in the pass in sum,
@@ -105,13 +107,9 @@ class Timer(ABC):
 
     def passage(self, batch: Batch) -> Passage:
         """``batch`` on its way through the stages of a pipeline; here, through a single one."""
-        sequences, context, parts, admitted, seen = batch
-        if not parts:
+        if not batch.parts:
             return Passage(0.0, (self.seconds(batch),))
-        if seen:
-            seconds, attention, pairs = self.windowed_iteration(*batch)
-        else:
-            seconds, attention, pairs = self.iteration(sequences, context, parts, admitted)
+        seconds, attention, pairs = self.iteration(*batch)
         return Passage(0.0, (seconds,), attention=attention, pairs=pairs)
 
     def cycle(self, batch: Batch) -> float:
@@ -124,24 +122,11 @@ class Timer(ABC):
         longer than ``seen.left`` iterations."""
         return self.line(sequences, context)
 
-    def windowed_iteration(
-        self,
-        sequences: int,
-        context: int,
-        parts: Sequence[Part],
-        admitted: int,
-        seen: tuple[int, ...],
-    ) -> tuple[float, float, float]:
-        """``iteration`` of sequences that see this many tokens through each window."""
-        return self.iteration(sequences, context, parts, admitted)
-
     def seconds(self, batch: Batch) -> float:
         """The duration of one iteration over ``batch``; none of an empty one."""
-        sequences, context, parts, admitted, seen = batch
+        sequences, context, parts, _, seen = batch
         if parts:
-            if seen:
-                return self.windowed_iteration(*batch)[0]
-            return self.iteration(sequences, context, parts, admitted)[0]
+            return self.iteration(*batch)[0]
         if not sequences:
             return 0.0
         if seen:

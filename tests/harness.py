@@ -11,7 +11,7 @@ import numpy as np
 import simpy
 
 from sim.growth.sampled import Sampled
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine
 from sim.loop.lockstep import LockStep, Rank
@@ -64,7 +64,7 @@ class LineTimer(Timer):
         return float("inf"), base - self.context * self.bend, 2 * self.context
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         tokens = sum(part.tokens for part in parts)
         _, base, slope = self.line(sequences, context)

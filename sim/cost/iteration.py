@@ -19,7 +19,7 @@ from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
 from sim.growth.seen import Seen, seen_by_equals
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
@@ -200,24 +200,8 @@ class IterationTimes(Timer):
             self._seen_lines[key] = found
             return found
 
-    def windowed_iteration(
-        self,
-        sequences: int,
-        context: int,
-        parts: Sequence[Part],
-        admitted: int,
-        seen: tuple[int, ...],
-    ) -> tuple[float, float, float]:
-        """``iteration`` of sequences that see this many tokens through each window."""
-        return self.iteration(sequences, context, parts, admitted, seen)
-
     def iteration(
-        self,
-        sequences: int,
-        context: int,
-        parts: Sequence[Part],
-        admitted: int,
-        seen: tuple[int, ...] = (),
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
@@ -266,7 +250,7 @@ class IterationTimes(Timer):
         context: int,
         parts: Sequence[Part],
         admitted: int,
-        seen: tuple[int, ...],
+        seen: Ints,
     ) -> tuple[float, float, float]:
         """``iteration`` where tokens are drafted: the target's pass over all of them, and what
         makes the next ones."""
@@ -314,7 +298,7 @@ class IterationTimes(Timer):
         self,
         sequences: int,
         context: int,
-        seen: tuple[int, ...],
+        seen: Ints,
         drafts: tuple[int, int] = (0, 0),
     ) -> float:
         """Seconds of decode attention in the layers that have a window, while that many ``drafts``

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.growth.steady import Line
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 from sim.memory.caching import CachingAllocator
 
 
@@ -27,7 +27,7 @@ class CascadeTimer(Timer):
         return self._timer.sharing(self.prefix).line(sequences, context)
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         """The same; a prompt shares what it had computed before."""
         size = self._kv.block_size
@@ -35,4 +35,4 @@ class CascadeTimer(Timer):
         requests = sequences + len(parts)
         self.prefix = self._timer.read_once(common, requests, prompts=True)
         timer = self._timer.sharing(self.prefix)
-        return timer.iteration(sequences, context, parts, admitted)
+        return timer.iteration(sequences, context, parts, admitted, seen)

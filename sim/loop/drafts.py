@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sim.growth.sampled import Sampled
 from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 
 
 class DraftsTimer(Timer):
@@ -17,34 +17,20 @@ class DraftsTimer(Timer):
         assert isinstance(batch, Sampled)
         self._timer, self._batch = timer, batch
 
+    def _drafting(self) -> Timer:
+        batch = self._batch
+        return self._timer.drafting(batch.courses.drafts, batch.drafted)
+
     def line(self, sequences: int, context: int) -> Line:
         """With the drafts of this iteration."""
-        batch = self._batch
-        return self._timer.drafting(batch.courses.drafts, batch.drafted).line(sequences, context)
+        return self._drafting().line(sequences, context)
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         """The same."""
-        batch = self._batch
-        timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
-        return timer.iteration(sequences, context, parts, admitted)
+        return self._drafting().iteration(sequences, context, parts, admitted, seen)
 
     def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
         """The same."""
-        batch = self._batch
-        timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
-        return timer.windowed_line(sequences, context, seen)
-
-    def windowed_iteration(
-        self,
-        sequences: int,
-        context: int,
-        parts: Sequence[Part],
-        admitted: int,
-        seen: tuple[int, ...],
-    ) -> tuple[float, float, float]:
-        """The same."""
-        batch = self._batch
-        timer = self._timer.drafting(batch.courses.drafts, batch.drafted)
-        return timer.windowed_iteration(sequences, context, parts, admitted, seen)
+        return self._drafting().windowed_line(sequences, context, seen)

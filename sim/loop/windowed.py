@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 from sim.memory import Allocator
 from sim.memory.windowed import WindowedAllocator
 from sim.schedulers import Plan
@@ -32,11 +32,11 @@ class WindowedTimer(Timer):
         return min(limit, float(context + seen.left * sequences)), intercept, slope
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         """With what the sequences see now."""
         seen = self._batch.seen(sequences, context).tokens
-        return self._timer.windowed_iteration(sequences, context, parts, admitted, seen)
+        return self._timer.iteration(sequences, context, parts, admitted, seen)
 
 
 def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tuple[int, int]:

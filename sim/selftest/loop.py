@@ -14,7 +14,7 @@ import simpy
 from numpy.typing import NDArray
 
 from sim.errors import InfersimError
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import make_fleet
 from sim.loop.recorder import Recorder
@@ -50,7 +50,7 @@ class LineTimer(Timer):
         return math.inf, self._fixed + self._sequence * sequences, self._context
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         """A prompt counts as a sequence: it ends with a token too, as none is ever cut here."""
         duration = self._fixed + self._sequence * (sequences + len(parts))

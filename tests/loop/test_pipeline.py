@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.growth.leaps import COMPUTING, WAITED
-from sim.iteration import Batch, Part, Passage, Timer
+from sim.iteration import Batch, Ints, Part, Passage, Timer
 from sim.memory import PagedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from tests.harness import Arriving, LoggedPipeline, play
@@ -34,7 +34,7 @@ class Stages(Timer):
         raise NotImplementedError
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         raise NotImplementedError
 

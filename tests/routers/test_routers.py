@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sim
 from sim.errors import InfersimError, UsageError
-from sim.iteration import Part, Timer
+from sim.iteration import Ints, Part, Timer
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.memory import PagedAllocator
@@ -63,7 +63,7 @@ class Second(Timer):
         return float("inf"), 1.0, 0.0
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         return 1.0, 0.0, 0.0
 

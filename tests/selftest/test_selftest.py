@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import sim.selftest
 from sim.cli import app
 from sim.errors import InfersimError
-from sim.iteration import Part
+from sim.iteration import Ints, Part
 from sim.memory import PagedAllocator
 from sim.request import Request
 from sim.schedulers import ChunkedPrefill, Limits, Plan
@@ -87,7 +87,7 @@ class FreePrefill(LineTimer):
     """Forgets what an iteration with a prefill costs the decodes in it."""
 
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
 
