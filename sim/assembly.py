@@ -260,45 +260,25 @@ def make_engine(
     leap: bool,
     on_finish: Callable[[Request], None] | None,
 ) -> Engine:
-    """One replica of ``pool``, with its weight; see ``_engine`` for the rest."""
-    engine = _engine(env, pool, number, recorder, kinds, leap=leap, on_finish=on_finish)
-    engine.weight = pool.settings.weight
-    return engine
-
-
-def _engine(
-    env: simpy.Environment,
-    pool: PreparedPool,
-    number: int,
-    recorder: Recorder,
-    kinds: ReplicaKinds,
-    *,
-    leap: bool,
-    on_finish: Callable[[Request], None] | None,
-) -> Engine:
-    """One replica of ``pool``, with that ``number``; its data ranks or batches in flight, if there
-    are several, have that number and those that follow."""
+    """One replica of ``pool``, with its weight and that ``number``; its data ranks or batches in
+    flight, if there are several, have that number and those that follow."""
     replica, rank = kinds.replica, kinds.rank
     if pool.settings.role == PrefillRole.role:
         replica, rank = kinds.prefill, kinds.prefill_rank
     ranks = pool.deployment.layout.data
+    schedulers = [make_replica_scheduler(pool) for _ in range(ranks)]
+    first, cost = schedulers[0], pool.cost
+    engine: Engine
     if pool.deployment.layout.pipeline > 1:
-        pipelined = make_replica_scheduler(pool)
-        assert isinstance(pipelined, PipelinedPrefill)
-        return kinds.pipeline(env, number, pipelined, pool.cost, recorder, on_finish=on_finish)
-    if ranks == 1:
-        scheduler = make_replica_scheduler(pool)
-        return replica(env, number, scheduler, pool.cost, recorder, leap=leap, on_finish=on_finish)
-    own = [
-        rank(
-            env,
-            number + at,
-            make_replica_scheduler(pool),
-            pool.cost,
-            recorder,
-            leap=leap,
-            on_finish=on_finish,
-        )
-        for at in range(ranks)
-    ]
-    return LockStep(env, own, leap=leap)
+        assert isinstance(first, PipelinedPrefill)
+        engine = kinds.pipeline(env, number, first, cost, recorder, on_finish=on_finish)
+    elif ranks == 1:
+        engine = replica(env, number, first, cost, recorder, leap=leap, on_finish=on_finish)
+    else:
+        own = [
+            rank(env, at, each, cost, recorder, leap=leap, on_finish=on_finish)
+            for at, each in enumerate(schedulers, number)
+        ]
+        engine = LockStep(env, own, leap=leap)
+    engine.weight = pool.settings.weight
+    return engine

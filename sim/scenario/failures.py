@@ -192,25 +192,32 @@ def keeps_requests(pool: PoolSettings, folders: Sequence[Path] | None = None) ->
     return next((why for why, holds in found.items() if holds), None)
 
 
-def _check_outages(outages: Sequence[Outage], pools: Sequence[PoolSettings]) -> None:
+def named_pool(
+    pools: Sequence[PoolSettings], named: str | None, replica: int, place: tuple[str | int, ...]
+) -> PoolSettings:
+    """The pool of a ``replica`` that is written at ``place``; raises the error of one that
+    is not there."""
     names = [pool.name for pool in pools]
+    if named is None and len(pools) > 1:
+        raise trouble(f"of which pool? one of {', '.join(names)}", (*place, "pool"), place)
+    if named is not None and named not in names:
+        raise trouble(
+            f"no pool is called {named!r}; there are {', '.join(names)}", (*place, "pool")
+        )
+    pool = pools[0 if named is None else names.index(named)]
+    if replica >= pool.replicas:
+        raise trouble(
+            f"pool {pool.name} has the replicas 0 to {pool.replicas - 1}, and no {replica}",
+            (*place, "replica"),
+        )
+    return pool
+
+
+def _check_outages(outages: Sequence[Outage], pools: Sequence[PoolSettings]) -> None:
     gone: dict[tuple[int, int], float] = {}
     for at, outage in sorted(enumerate(outages), key=lambda item: item[1].at):
         place = ("failures", "outages", at)
-        if outage.pool is None and len(pools) > 1:
-            raise trouble(f"of which pool? one of {', '.join(names)}", (*place, "pool"), place)
-        if outage.pool is not None and outage.pool not in names:
-            raise trouble(
-                f"no pool is called {outage.pool!r}; there are {', '.join(names)}",
-                (*place, "pool"),
-            )
-        pool = pools[0 if outage.pool is None else names.index(outage.pool)]
-        if outage.replica >= pool.replicas:
-            raise trouble(
-                f"pool {pool.name} has the replicas 0 to {pool.replicas - 1}, and no "
-                f"{outage.replica}",
-                (*place, "replica"),
-            )
+        pool = named_pool(pools, outage.pool, outage.replica, place)
         which = (pool.index, outage.replica)
         if outage.at <= gone.get(which, -1.0):
             raise trouble(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from sim.scenario.failures import Failures, keeps_requests
+from sim.scenario.failures import Failures, keeps_requests, named_pool
 from sim.scenario.fields import Line, Place, Wait, trouble
 from sim.scenario.support import Section
 
@@ -77,22 +77,9 @@ def check_steering(
         return
     if (why := unsteered(router, stateless, sum(pool.replicas for pool in pools))) is not None:
         raise trouble(why, ("router",))
-    names = [pool.name for pool in pools]
     for at, step in enumerate(steering.steps):
         place = ("steering", "steps", at)
-        if step.pool is None and len(pools) > 1:
-            raise trouble(f"of which pool? one of {', '.join(names)}", (*place, "pool"), place)
-        if step.pool is not None and step.pool not in names:
-            raise trouble(
-                f"no pool is called {step.pool!r}; there are {', '.join(names)}", (*place, "pool")
-            )
-        pool = pools[0 if step.pool is None else names.index(step.pool)]
-        if step.replica >= pool.replicas:
-            raise trouble(
-                f"pool {pool.name} has the replicas 0 to {pool.replicas - 1}, and no "
-                f"{step.replica}",
-                (*place, "replica"),
-            )
+        pool = named_pool(pools, step.pool, step.replica, place)
         if pool.scales is not None and not pool.scales.min:
             raise trouble(
                 f"operators are not modelled where no replica may serve, as in pool {pool.name}; "

@@ -34,23 +34,7 @@ def render(document: Mapping[str, Any]) -> str:
         "plan.html.j2",
         SECTIONS,
         chosen(PLAN),
-        header={
-            "name": document["scenario"],
-            "kind": "fleets",
-            **question(
-                document["scenario"],
-                "fleets",
-                document.get("asked"),
-                document["description"],
-            ),
-            "setup": [
-                ("Model", document["model"]),
-                ("Rate", phrase(document["rate"], "number", "requests/s")),
-                ("Headroom", phrase(document["headroom"], "share")),
-                ("Router", document["router"].replace("-", " ")),
-                ("Layouts tried", f"{document['layouts']:,}"),
-            ],
-        },
+        header=header(document, "fleets", ("Layouts tried", document["layouts"])),
         headline=headline(document),
         objectives=objectives(document),
         fleets=fleets(document),
@@ -101,6 +85,23 @@ def objectives(document: Mapping[str, Any]) -> list[str]:
         *([] if lengths is None else lengths["text"]),
         *filter(None, more),
     ]
+
+
+def header(document: Mapping[str, Any], kind: str, tried: tuple[str, int]) -> dict[str, Any]:
+    """The head of a page about fleets of that ``kind``; ``tried`` says of what how many were."""
+    name, number = tried
+    return {
+        "name": document["scenario"],
+        "kind": kind,
+        **question(document["scenario"], kind, document.get("asked"), document["description"]),
+        "setup": [
+            ("Model", document["model"]),
+            ("Rate", phrase(document["rate"], "number", "requests/s")),
+            ("Headroom", phrase(document["headroom"], "share")),
+            ("Router", document["router"].replace("-", " ")),
+            (name, f"{number:,}"),
+        ],
+    }
 
 
 def headline(document: Mapping[str, Any]) -> Headline:

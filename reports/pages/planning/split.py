@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.figures import split_ratios
-from reports.frame.asked import provenance, question
+from reports.frame.asked import provenance
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
-from reports.pages.planning.plan import rejected
+from reports.pages.planning.plan import header, rejected
 from reports.pages.planning.plan_words import SPLIT, chosen
 from reports.pages.planning.study import within
 from sim.planning.points.wording import held_text, limit_name, rank
@@ -33,23 +33,7 @@ def render(document: Mapping[str, Any]) -> str:
         "split.html.j2",
         SECTIONS,
         chosen(SPLIT),
-        header={
-            "name": document["scenario"],
-            "kind": "fleets apart",
-            **question(
-                document["scenario"],
-                "fleets apart",
-                document.get("asked"),
-                document["description"],
-            ),
-            "setup": [
-                ("Model", document["model"]),
-                ("Rate", phrase(document["rate"], "number", "requests/s")),
-                ("Headroom", phrase(document["headroom"], "share")),
-                ("Router", document["router"].replace("-", " ")),
-                ("Pairs of layouts", f"{document['layout_pairs']:,}"),
-            ],
-        },
+        header=header(document, "fleets apart", ("Pairs of layouts", document["layout_pairs"])),
         headline=headline(document),
         notes=[*(f"SLO: {each}" for each in document["promises"]), *_told(document)],
         fleets=fleets(document),

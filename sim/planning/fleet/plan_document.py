@@ -35,6 +35,23 @@ LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 """Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
 
 
+def head(
+    scenario: Scenario, engine: str, rate: float, varied: Sequence[str], file: str
+) -> dict[str, Any]:
+    """What every plan says first: of which ``scenario``, of which keys are ``varied``."""
+    return {
+        "infersim": version(),
+        "scenario": scenario.name,
+        "description": scenario.description,
+        "asked": asked(scenario, varied) | changed(scenario, varied),
+        "file": file,
+        "model": str(scenario.model),
+        "engine": engine,
+        "router": scenario.router,
+        "rate": rate,
+    }
+
+
 def document(
     plan: FleetPlan, *, file: str = "SCENARIO", given: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -51,15 +68,7 @@ def document(
     ]
     return {
         "command": "plan",
-        "infersim": version(),
-        "scenario": plan.scenario.name,
-        "description": plan.scenario.description,
-        "asked": asked(plan.scenario, varied) | changed(plan.scenario, varied),
-        "file": file,
-        "model": str(plan.scenario.model),
-        "engine": plan.scenario.only_pool.engine,
-        "router": plan.scenario.router,
-        "rate": question.rate,
+        **head(plan.scenario, plan.scenario.only_pool.engine, question.rate, varied, file),
         "own_rate": plan.own_rate,
         "scaling": LoadAxis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
         "traffic_notes": list(plan.traffic_notes),

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.asked import asked, changed
 from sim.metrics.objectives import judged_by
 from sim.planning.fleet.choose import FleetPlan, bands
 from sim.planning.fleet.layouts import Candidate
-from sim.planning.fleet.plan_document import run_command
+from sim.planning.fleet.plan_document import head, run_command
 from sim.planning.fleet.plan_prices import HOURS
 from sim.planning.fleet.split import SplitPlan
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
 from sim.planning.load.loads import LoadAxis, further_notes
 from sim.planning.load.probe import Probe
 from sim.planning.points.wording import fleet_text
-from sim.version import version
 
 
 def document(
@@ -35,15 +33,7 @@ def document(
     return {
         "command": "plan",
         "kind": "apart",
-        "infersim": version(),
-        "scenario": plan.scenario.name,
-        "description": plan.scenario.description,
-        "asked": asked(plan.scenario, varied) | changed(plan.scenario, varied),
-        "file": file,
-        "model": str(plan.scenario.model),
-        "engine": plan.scenario.engine,
-        "router": plan.scenario.router,
-        "rate": question.rate,
+        **head(plan.scenario, plan.scenario.engine, question.rate, varied, file),
         "headroom": question.headroom,
         "target": question.target,
         **judged_by(plan.objectives),
