@@ -69,7 +69,7 @@ def test_tile_and_distribution_show_the_percentile_that_is_promised() -> None:
     at_95 = limit_at(free, "ttft", 0.97)  # p95 keeps it, p99 does not
     run = page({"ttft": at_95, "attainment": 0.95})
     tile = next(card for card in head.cards(run.summary) if card.definition == "ttft")
-    assert tile.label == "TTFT, p95"
+    assert tile.label == "TTFT p95"
     entry = run.summary["infersim"]["verdict"]["limits"]["ttft"]
     assert float(tile.value) == pytest.approx(entry["value_ms"], rel=0.01)
     assert run.summary["p99_ttft_ms"] > entry["limit_ms"] > entry["value_ms"]
@@ -97,7 +97,7 @@ def test_a_percentile_of_its_own_is_judged_and_drawn() -> None:
         f"TTFT p50 breaks first: {percent(0.5)} of requests are within "
     )
     labels = {card.label for card in head.cards(run.summary)}
-    assert {"TTFT, p50", "TPOT, p95"} <= labels
+    assert {"TTFT p50", "TPOT p95"} <= labels
 
 
 def test_nothing_is_said_of_limits_where_there_are_none() -> None:

@@ -215,7 +215,7 @@ def test_tiles_of_latencies_are_cells_of_the_terminal(case: str) -> None:
     }
     seen = 0
     for label, value in both.tiles.items():
-        name, _, rank = label.partition(", ")
+        name, _, rank = label.rpartition(" ")
         if name in rows and rank in rows[name]:
             assert milliseconds(value) == rows[name][rank], label
             seen += 1
@@ -260,5 +260,5 @@ def test_no_tile_breaks_between_digits() -> None:
 
 
 def test_a_latency_of_minutes_is_in_minutes() -> None:
-    assert re.fullmatch(r"[\d.]+ min", shown("minutes").tiles["TTFT, p99"])
+    assert re.fullmatch(r"[\d.]+ min", shown("minutes").tiles["TTFT p99"])
     assert "x the limit" in shown("minutes").page

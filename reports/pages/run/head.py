@@ -110,7 +110,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
         ),
         Card(
             "queue",
-            "Queue time, p99",
+            "Queue time p99",
             *split(show(pick(summary, "infersim.queue_ms.p99"), "ms")),
             _lines(
                 _between(summary, "infersim.queue_ms.p99", "ms"),
@@ -152,7 +152,7 @@ def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
             text += f": only {slo.percent(limit.attainment, limit.target)} within it"
         parts.insert(2, text)
     tone = "neutral" if limit is None else limit.tone
-    title = f"{name.upper()}, {rank}"
+    title = f"{name.upper()} {rank}"
     return Card(name, title, *split(show(value, "ms")), _lines(*parts), tone)
 
 
