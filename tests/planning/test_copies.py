@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sim.errors import InfersimError
-from sim.planning.load.advance import Advance
+from sim.planning.load.advance import USUAL, Advance
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
@@ -76,7 +76,7 @@ def test_what_was_begun_and_not_asked_for_changes_nothing() -> None:
     other = Finder(steep(), "rate", finder.objectives)
     with other.side_by_side(2):
         other.ahead(20.0, 1)
-        other.ahead(25.0, 1, fresh=True)
+        other.ahead(25.0, 1, whole=True)
         assert other.probe(20.0, 1).document() == alone.document()
     assert other.probe(25.0, 1).document() == finder.probe(25.0, 1).document()
 
@@ -91,4 +91,4 @@ def test_a_search_tells_how_far_it_is() -> None:
         advance.played(400, 1)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert all(done <= total for done, total in told)
-    assert told[0] == (400, 400 + 75 * 200 - 400)
+    assert told[0] == (400, 400 + USUAL * 200 - 400)

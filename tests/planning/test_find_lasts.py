@@ -7,7 +7,7 @@ import pytest
 
 from sim import simulate
 from sim.metrics.objectives import look, slo_objectives
-from sim.planning.load.find import CURVE, TOLERANCE, find
+from sim.planning.load.find import CURVE, CURVE_REQUESTS, TO_SHOW, TOLERANCE, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.load.search import search
@@ -43,19 +43,20 @@ def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     assert told["chance"]["holds_up_to"] <= told["load"] < lengths["first_load"]
 
 
+@pytest.mark.usefixtures("brief_answers")
 def test_the_interval_contains_the_analytic_rate() -> None:
     each, first = service()
     share, wait = 0.9, 2.0 * each
     exact = highest(share, wait, each)
     slo = {"ttft": wait + first, "attainment": share}
     covered = 0
-    for seed in range(1, 7):
+    for seed in range(1, 13):
         asked = load_scenario(ONE_SERVER, {"slo": slo, "run.requests": 200, "seed": seed})
         found = settle(Finder(asked, "rate", slo_objectives(asked)), 1, TOLERANCE, None)
         assert found.sure is not None
         assert found.missed is not None
-        covered += found.sure.load <= exact <= found.missed.load
-    assert covered >= 5  # each with 95 % confidence
+        covered += found.sure <= exact <= found.missed
+    assert covered >= 10  # each with 95 % confidence
 
 
 def test_the_answer_says_how_long_its_runs_were() -> None:
@@ -65,9 +66,9 @@ def test_the_answer_says_how_long_its_runs_were() -> None:
     assert f"longer ones, of {lengths['answer']:,} requests (" in text
     assert f"the SLO is met at {told['chance']['holds_up_to']:.4g} requests/s" in text
     assert "for sure" not in text
-    assert lengths["confirmed"]
+    assert not lengths["confirmed"]
     best = next(probe for probe in told["probes"] if probe["load"] == told["load"])
-    assert best["requests_per_run"] == lengths["longest"] == 4 * lengths["answer"]
+    assert best["requests_per_run"] == lengths["longest"] == lengths["answer"]
 
 
 def test_the_table_calls_no_load_decided_that_lies_inside_the_interval() -> None:
@@ -77,7 +78,8 @@ def test_the_table_calls_no_load_decided_that_lies_inside_the_interval() -> None
     inside = [outcome for load, outcome in outcomes.items() if low < load < high]
     assert inside
     assert set(inside) == {"too close to call"}
-    assert (outcomes[low], outcomes[high]) == ("holds", "fails")
+    assert {outcome for load, outcome in outcomes.items() if load <= low} == {"holds"}
+    assert {outcome for load, outcome in outcomes.items() if load >= high} == {"fails"}
     assert told["at_best"]["outcome"] == outcomes[told["load"]]
     assert "a load lies between these two" in " ".join(told["sentences"])
 
@@ -109,6 +111,7 @@ def test_a_rate_that_is_called_stable_claims_no_confidence() -> None:
     assert told["trust"]["sure_up_to"] == pytest.approx(0.8 * told["load"])
 
 
+@pytest.mark.usefixtures("brief_answers")
 def test_a_closed_loop_is_tried_in_longer_runs_too() -> None:
     closed = {"kind": "closed", "concurrency": 4}
     scenario = short(workload__arrivals=closed).override({"slo": {"tpot": "9ms"}})
@@ -132,17 +135,18 @@ def test_a_search_near_its_guess_takes_small_steps() -> None:
     assert (found.holds, found.fails) == (pytest.approx(10.1 / 1.03), 10.1)
 
 
-def test_the_knee_is_of_loads_played_at_one_length() -> None:
+def test_the_curve_is_of_runs_of_one_duration() -> None:
     """Runs of 400 requests are too short for the answer, and so for the curve below it."""
     found, _ = found_steep()
     told = document(found)
     lengths = told["run_lengths"]
     assert lengths["first"] < lengths["answer"]
     played = {probe.load: probe.requests // probe.runs for probe in found.probes}
-    curve = [played[share * told["load"]] for share in CURVE if share < 0.9]
-    assert curve == [lengths["answer"]] * sum(share < 0.9 for share in CURVE)
-    at = told["knee"]["load"]
-    assert at == told["load"] or played[at] == lengths["answer"]
+    for share in CURVE:
+        least = TO_SHOW / (1 - 0.99)
+        wanted = max(math.ceil(min(share, 1) * CURVE_REQUESTS), round(least))
+        assert played[share * told["load"]] == wanted
+    assert told["knee"]["load"] in played
     table = as_text(find_view(told))
     assert f"{lengths['answer']:,}" in table
     assert "tokens/s" not in table
@@ -160,7 +164,8 @@ def open_at(load: float, count: int | None) -> dict[str, Any]:
 
 def test_what_confirms_a_load_says_what_its_row_says() -> None:
     told = document(found_steep()[0])
-    assert told["run_lengths"]["confirmed"]
+    longer = told["run_lengths"] | {"confirmed": True, "longest": 4 * told["run_lengths"]["answer"]}
+    told |= {"run_lengths": longer}  # as results of older versions have it
     held = {**told, "at_best": told["at_best"] | {"outcome": "holds"}}
     assert "confirm that this load holds" in words(held)
     open_one = {**told, "at_best": told["at_best"] | {"outcome": "too close to call"}}

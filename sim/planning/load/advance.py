@@ -7,7 +7,7 @@ from collections.abc import Callable
 Progress = Callable[[int, int], None]
 """Called with what is done, and how much there is in all."""
 
-USUAL = 75
+USUAL = 35
 """Runs of the first length that a search makes in all, as those of the shipped scenarios do; only
 the time left that is shown depends on it."""
 

@@ -118,8 +118,8 @@ def crossing(
     strains: dict[float, float], strain: Callable[[float], float], near: float
 ) -> float | None:
     """Where ``strain`` changes its sign, as loads with their ``strains`` say; others are tried
-    until one lies within half of ``near`` of it. None where the change is not among them, or what
-    they say is infinite.
+    until one lies within half of ``near`` of it. None where the change is neither among them nor
+    that near to one, or what they say is infinite.
 
     >>> crossing({8.0: math.log(0.8), 12.5: math.log(1.25)}, lambda load: math.log(load / 10), 0.04)
     10.0
@@ -128,14 +128,19 @@ def crossing(
     for _ in range(ATTEMPTS):
         high = min((load for load, found in seen.items() if found > 0), default=math.inf)
         low = max((load for load, found in seen.items() if load < high), default=-math.inf)
-        if not (low in seen and high in seen):
-            return None
+        among = low in seen and high in seen
+        if not among:
+            if len(seen) < 2:
+                return None
+            low, high = sorted(seen)[:2] if high in seen else sorted(seen)[-2:]
         rise = seen[high] - seen[low]
         if not 0 < rise < math.inf:
             return None
         root = low * math.exp(-seen[low] / rise * math.log(high / low))
-        if min(root / low, high / root) <= 1 + near / 2:
+        if any(max(root / load, load / root) <= 1 + near / 2 for load in (low, high)):
             return float(f"{root:.12g}")
+        if not among:
+            return None
         seen[root] = strain(root)
     return None
 
@@ -157,20 +162,24 @@ def slope_at(best: Probe, probes: Sequence[Probe]) -> float:
     return min(max(slope, SLOPES[0]), SLOPES[1])
 
 
-def looked_for(finder: Finder, guess: float, near: float, stretch: int) -> float | None:
+def looked_for(finder: Finder, guess: float, near: float, most: int) -> float | None:
     """The highest load of ``finder``, whose times are those of an end, looked for from ``guess``
     on: where strain says it is between two loads that differ by the share ``near``, which takes few
-    runs; 0 if none holds, None if none fails."""
+    runs, at most ``most`` of a load; 0 if none holds, None if none fails."""
     found, fails = finder.find(
         finder.axis.scenario.replicas,
         near,
         guess=guess / math.sqrt(1 + near),
         first_step=near,
-        stretch=stretch,
-        most=SEVERAL,
+        most=most,
     )
     if fails is None or found is None:
         return None if fails is None else 0.0
-    rise = fails.strain - found.strain
-    part = -found.strain / rise if 0 < rise < math.inf and not finder.axis.whole else 0.0
-    return found.load * math.exp(part * math.log(fails.load / found.load))
+    return found.load if finder.axis.whole else crossed(found, fails)
+
+
+def crossed(holds: Probe, fails: Probe) -> float:
+    """The load between two at which their strain says that the change is."""
+    rise = fails.strain - holds.strain
+    part = -holds.strain / rise if 0 < rise < math.inf else 0.0
+    return holds.load * math.exp(part * math.log(fails.load / holds.load))

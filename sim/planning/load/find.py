@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import REJECTED, Objective, slo_objectives
+from sim.metrics.long_enough import FULL
+from sim.metrics.objectives import REJECTED, USUAL_SHARE, Objective, slo_objectives
 from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.load.advance import Advance, Progress
 from sim.planning.load.band_ends import (
@@ -30,6 +32,8 @@ from sim.planning.load.loads import (
     check_whole_curve,
 )
 from sim.planning.load.probe import (
+    BEYOND,
+    FEWEST,
     SEVERAL,
     Probe,
     cut_off,
@@ -51,8 +55,15 @@ from sim.simulation import is_random
 TOLERANCE = 0.02
 
 CURVE = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
-"""Shares of the load found at which the throughput-latency curve is drawn: closely where it bends.
-Far below, where latencies hardly change, a run takes twice the time of one near the capacity."""
+"""Shares of the load found at which the throughput-latency curve is drawn: closely where it
+bends."""
+
+CURVE_REQUESTS = 5_000
+"""Requests of a run of the curve at the load found, where the scenario's own runs have less and
+longer ones are possible: fifty of them are beyond the p99."""
+
+TO_SHOW = 10
+"""Late requests that are allowed in a run of the curve, at least: what its SLO asks for is seen."""
 
 SAME = 1e-3
 """Loads that differ by no more than this share are one in the curve: the search has tried it."""
@@ -129,38 +140,22 @@ def _found(
         if fails.cut:
             raise UsageError(cut_off(scenario))
         raise InfeasibleError(_not_even(finder, fails, replicas))
-    tried, length = finder.probes(replicas, stretch), _length(finder, best, replicas, stretch)
-    near = max(tolerance, (best.error or 0.0) / 2)
-    power = 1 + 1 / slope_at(best, finder.probes(replicas, stretch))
-    searches = [
-        (finder.axis, finder.objectives, each, best.load / each**power, near, stretch)
-        for each in (end_factors(best.error) if best.error else ())
-    ]
+    tried = finder.probes(replicas, stretch)
+    searches = _searches(finder, settled, tolerance)
     readable = only_iterations_take_time(finder.axis)
     begun = [copies.submit(_end, *each) for each in searches] if copies and not readable else []
-    points = _points(finder, best, tried)
-    each = length or best.requests // best.runs
-    finder.advance.expect(each * (1 + sum(most for _, most in points)))
-    for load, most in points:
+    points = _points(finder, settled)
+    usual = best.requests // best.runs
+    finder.advance.expect(usual + sum((length or usual) * most for _, length, most in points))
+    for load, length, most in points:
         finder.ahead(load, replicas, length=length, most=most)
-    own = None
-    if finder.axis.own is not None:
-        own = finder.probe(finder.axis.own, replicas, stretch=stretch)
-    added = [finder.of_length(load, replicas, length, most) for load, most in points]
-    curve = sorted([*finder.probes(replicas, stretch), *added], key=_load)
-    alike = [each for each in curve if length in (None, each.requests // each.runs)]
+    own = _own(finder, settled)
+    added = [finder.of_length(load, replicas, length, most) for load, length, most in points]
+    curve = sorted([*tried, *added], key=_load)
     known = [PlayedLoad(probe, stretch, None) for probe in tried]
-    known += [PlayedLoad(probe, 1, length) for probe in added]
-    ends = None
-    if best.error and begun:
-        faster, slower = map(result_of, begun)
-        ends = _around(best, faster, slower)
-    elif best.error:
-        faster, slower = (
-            _read_or_searched(finder, replicas, known if readable else (), search)
-            for search in searches
-        )
-        ends = _around(best, faster, slower)
+    drawn = [
+        PlayedLoad(probe, 1, length) for probe, (_, length, _) in zip(added, points, strict=True)
+    ]
     return FoundLoad(
         axis=finder.axis,
         scenario=scenario,
@@ -172,9 +167,9 @@ def _found(
         best=best,
         fails=fails,
         own=own,
-        probes=settled.with_longest(curve),
-        knee=knee([probe for probe in alike if probe.load <= best.load]),
-        ends=ends,
+        probes=settled.with_longest([*curve, *([] if own is None else [own])]),
+        knee=knee([probe for probe in curve if probe.load <= best.load]),
+        ends=_ends(finder, settled, (known, known + drawn) if readable else (), searches, begun),
         settled=settled,
         traffic_notes=finder.traffic_notes,
     )
@@ -182,7 +177,32 @@ def _found(
 
 _Search = tuple[LoadAxis, tuple[Objective, ...], float, float, float, int]
 """What ``_end`` is asked: of which load and objectives, the factor of all times, the load to begin
-with, how near to look, and how much longer than usual its runs are."""
+with, how near to look, and how many runs a load gets at most."""
+
+
+def _searches(finder: Finder, settled: Settled, tolerance: float) -> list[_Search]:
+    """What there is to ask at the faster and the slower end of the band, if there is one: in runs
+    as those that say where the answer is ``crossing``, or without these as its own."""
+    best = settled.best
+    assert best is not None
+    if not best.error:
+        return []
+    near, power = max(tolerance, best.error / 2), 1 + 1 / slope_at(best, _tried(finder, settled))
+    most = SEVERAL if settled.crossing is None else FEWEST
+    return [
+        (finder.axis, finder.objectives, each, _middle(settled) / each**power, near, most)
+        for each in end_factors(best.error)
+    ]
+
+
+def _tried(finder: Finder, settled: Settled) -> tuple[Probe, ...]:
+    return finder.probes(finder.axis.scenario.replicas, settled.stretch)
+
+
+def _middle(settled: Settled) -> float:
+    """The load that runs as long as those at the ends of the band hold at the predicted times."""
+    assert settled.best is not None
+    return settled.best.load if settled.crossing is None else settled.crossing
 
 
 def _end(
@@ -192,27 +212,40 @@ def _end(
     factor: float,
     guess: float,
     near: float,
-    stretch: int,
+    most: int,
 ) -> float | None:
     """The highest load with all times multiplied by ``factor``, by simulation; in a copy of this
     process too."""
     other = Finder(at_factor(axis.scenario, factor), axis.kind, objectives, axis.scale)
-    return looked_for(other, guess, near, stretch)
+    return looked_for(other, guess, near, most)
 
 
-def _read_or_searched(
-    finder: Finder, replicas: int, known: Sequence[PlayedLoad], search: _Search
-) -> float | None:
-    """The same, from ``known`` runs where these say it."""
-    _, _, factor, _, near, _ = search
-    found = read_off(finder, replicas, factor, known, near) if known else None
-    return _end(None, *search) if found is None else found
-
-
-def _around(best: Probe, faster: float | None, slower: float | None) -> Ends:
-    """The ends of the band around ``best``, which is the lower end of its bracket, where those at
-    the ends lie inside theirs."""
-    assert best.error is not None
+def _ends(
+    finder: Finder,
+    settled: Settled,
+    known: Sequence[Sequence[PlayedLoad]],
+    searches: Sequence[_Search],
+    begun: Sequence[Future[float | None]],
+) -> Ends | None:
+    """The highest loads at the ends of the band, from ``known`` runs where these say it, the first
+    of them if they do, else from ``searches``, which may have ``begun``; None without a band.
+    ``best`` is the lower end of its bracket: it is within the band."""
+    best, found = settled.best, []
+    assert best is not None
+    for number, search in enumerate(searches):
+        _, _, factor, _, near, _ = search
+        replicas = finder.axis.scenario.replicas
+        read = (read_off(finder, replicas, factor, each, near) for each in known)
+        load = next((each for each in read if each is not None), None)
+        if load is None:
+            load = result_of(begun[number]) if begun else _end(None, *search)
+            if load is not None:  # short runs flatter there as much as here
+                load *= best.load / _middle(settled)
+                load = float(round(load)) if finder.axis.whole else load
+        found.append(load)
+    if not found or best.error is None:
+        return None
+    faster, slower = found
     return Ends(
         best.error,
         slower if slower is None else min(slower, best.load),
@@ -224,31 +257,57 @@ def _load(probe: Probe) -> float:
     return probe.load
 
 
-def _length(finder: Finder, best: Probe, replicas: int, stretch: int) -> int | None:
-    """Requests of one of the runs that found ``best``, None for a trace, which has its own: loads
-    are compared in runs of one length, since the start and the end of a run count less in a longer
-    one."""
-    scenario = finder.axis.scenario
-    if scenario.workload.trace is not None or scenario.run.requests is None:
+def _own(finder: Finder, settled: Settled) -> Probe | None:
+    """What becomes of the scenario's own load: a usual run says it where it is far from the
+    highest, those that decide say it near."""
+    load, best, replicas = finder.axis.own, settled.best, finder.axis.scenario.replicas
+    assert best is not None
+    if load is None:
         return None
-    found = finder.probe(best.load, replicas, stretch=stretch)
-    return found.requests // found.runs
+    if not settled.lasts:
+        return finder.probe(load, replicas)
+    if not FULL * best.load <= load <= BEYOND * best.load:
+        usual = finder.probe(load, replicas, most=1)
+        if usual.sure:
+            return usual
+    return finder.probe(load, replicas, stretch=settled.stretch, whole=True)
 
 
-def _points(finder: Finder, best: Probe, tried: Sequence[Probe]) -> list[tuple[float, int]]:
-    """The loads that complete the throughput-latency curve, and the most runs of each: what was
-    ``tried`` and the scenario's own load are on it already."""
-    known, found = [each.load for each in tried], []
-    if finder.axis.own is not None:
-        known.append(finder.axis.own)
+def _points(finder: Finder, settled: Settled) -> list[tuple[float, int | None, int]]:
+    """The loads that complete the throughput-latency curve, how many requests a run of each has
+    (None: those of its traffic) and the most runs: what was tried and the scenario's own load are
+    on it already."""
+    best, axis = settled.best, finder.axis
+    assert best is not None
+    known, found = [each.load for each in _tried(finder, settled)], []
+    if axis.own is not None:
+        known.append(axis.own)
     for share in CURVE:
         load = best.load * share
-        if finder.axis.whole:
+        if axis.whole:
             load = float(max(1, round(load)))
         if not any(math.isclose(load, other, rel_tol=SAME) for other in known):
             known.append(load)
-            found.append((load, 1 if share < ROOM else SEVERAL))
+            most = 1 if share < ROOM or settled.lasts else SEVERAL
+            found.append((load, _requests(finder, settled, share), most))
     return found
+
+
+def _requests(finder: Finder, settled: Settled, share: float) -> int | None:
+    """Requests of a run of the curve at that share of the highest load. Runs of one duration are
+    compared: the start and the end of each take the same part of it."""
+    best, scenario = settled.best, finder.axis.scenario
+    assert best is not None
+    if scenario.workload.trace is not None or scenario.run.requests is None:
+        return None
+    each = best.requests // best.runs
+    if not settled.lasts:
+        return each
+    assert settled.first is not None
+    usual = settled.first.requests // settled.first.runs
+    whole = max(usual, min(each, CURVE_REQUESTS))
+    asked = max((USUAL_SHARE, *(objective.share for objective in finder.objectives)))
+    return min(whole, max(math.ceil(min(share, 1.0) * whole), math.ceil(TO_SHOW / (1 - asked))))
 
 
 def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:

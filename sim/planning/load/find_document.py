@@ -29,8 +29,8 @@ def headroom(found: FoundLoad) -> float | None:
 
 def holds_up_to(found: FoundLoad) -> float | None:
     """The highest load of which chance in the longest runs leaves no doubt that it holds."""
-    if found.settled.longest > 1:
-        return None if found.settled.sure is None else found.settled.sure.load
+    if found.settled.lasts:
+        return found.settled.sure
     held = [p.load for p in found.probes if p.outcome == HOLDS and p.load <= found.best.load]
     return max(held, default=None)
 
@@ -38,8 +38,8 @@ def holds_up_to(found: FoundLoad) -> float | None:
 def fails_from(found: FoundLoad) -> float | None:
     """The lowest load above the answer of which chance in the longest runs leaves no doubt that it
     fails."""
-    if found.settled.longest > 1:
-        return None if found.settled.missed is None else found.settled.missed.load
+    if found.settled.lasts:
+        return found.settled.missed
     missed = [p.load for p in found.probes if p.outcome == FAILS and p.load > found.best.load]
     return min(missed, default=None)
 
@@ -47,7 +47,7 @@ def fails_from(found: FoundLoad) -> float | None:
 def between(found: FoundLoad, load: float) -> bool:
     """Whether ``load`` lies between the two loads of which the longest runs leave no doubt, so that
     whatever shorter ones made of it is too close to call."""
-    if found.settled.longest == 1:
+    if not found.settled.lasts:
         return False
     low, high = holds_up_to(found), fails_from(found)
     above = load >= found.best.load if low is None else load > low

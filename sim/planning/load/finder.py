@@ -31,7 +31,7 @@ from sim.planning.load.saturation import (
     fleet_saturation,
     saturation,
 )
-from sim.planning.load.search import FIRST_STEP, Bracket, search
+from sim.planning.load.search import FIRST_STEP, SLOPE, Bracket, search
 from sim.planning.points.copies import Workers
 from sim.scenario import Scenario
 from sim.simulation import prepare
@@ -84,14 +84,27 @@ class Finder:
         self.advance = advance or Advance(None)
         self._known: dict[tuple[float, int, int], Probe] = {}
         self._most: dict[tuple[float, int, int], int] = {}  # runs that each of them had at most
+        self._whole: set[tuple[float, int, int]] = set()
 
-    def probe(self, load: float, replicas: int, *, most: int = MOST, stretch: int = 1) -> Probe:
-        """Whether ``load`` holds on that many replicas, in runs ``stretch`` times as long as usual;
-        asked twice, simulated once."""
+    def probe(
+        self,
+        load: float,
+        replicas: int,
+        *,
+        most: int = MOST,
+        stretch: int = 1,
+        whole: bool = False,
+    ) -> Probe:
+        """Whether ``load`` holds on that many replicas, in runs ``stretch`` times as long as usual,
+        ``whole`` if all of them are made; asked twice, simulated once."""
         key = (load, replicas, stretch)
-        if key not in self._known or (most > self._most[key] and not self._known[key].sure):
-            self._known[key] = self._played(load, replicas, most=most, stretch=stretch)
+        known = self._known.get(key)
+        open_still = known is None or (most > self._most[key] and not known.sure)
+        if key not in self._whole and (whole or open_still):
+            how = {"most": most, "stretch": stretch, "whole": whole}
+            self._known[key] = self._played(load, replicas, **how)
             self._most[key] = most
+            self._whole |= {key} if whole else set()
         return self._known[key]
 
     def side_by_side(self, jobs: int) -> AbstractContextManager[Workers | None]:
@@ -108,10 +121,6 @@ class Finder:
         arguments of ``Prober.probe``."""
         return self._prober.probe(self.axis, load, replicas=replicas, times=times, **further)
 
-    def again(self, load: float, replicas: int, stretch: int) -> Probe:
-        """Probe the load again under other seeds, with the most runs that a load gets."""
-        return self._played(load, replicas, stretch=stretch, fresh=True)
-
     def _played(self, load: float, replicas: int, **further: Any) -> Probe:
         found = self._prober.probe(self.axis, load, replicas=replicas, **further)
         self.advance.played(found.requests, found.runs)
@@ -123,7 +132,7 @@ class Finder:
         return self._prober.members(self.axis, load, replicas)
 
     def of_length(self, load: float, replicas: int, length: int | None, most: int) -> Probe:
-        """The same in runs of ``length`` requests; None: as long as usual."""
+        """What runs of ``length`` requests make of a load; None: as long as usual."""
         if length is None:
             return self.probe(load, replicas, most=most)
         return self._played(load, replicas, most=most, length=length)
@@ -136,14 +145,20 @@ class Finder:
         tell: Tell | None = None,
         guess: float | None = None,
         first_step: float = FIRST_STEP,
+        slope: float = SLOPE,
         stretch: int = 1,
         most: int = MOST,
+        whole: bool = False,
     ) -> tuple[Probe | None, Probe | None]:
-        """(highest that holds, lowest that fails), by at most ``most`` runs of each load: None if
-        not even a trickle holds, or if all loads do."""
+        """(highest that holds, lowest that fails), by at most ``most`` runs of each load, or by as
+        many (``whole``): None if not even a trickle holds, or if all loads do. ``slope`` as in
+        ``search``."""
+
+        def probe_at(load: float) -> Probe:
+            return self.probe(load, replicas, stretch=stretch, most=most, whole=whole)
 
         def strain(load: float) -> float:
-            probe = self.probe(load, replicas, stretch=stretch, most=most)
+            probe = probe_at(load)
             if tell is not None:
                 tell(probe)
             return probe.strain
@@ -159,15 +174,15 @@ class Finder:
         start = self._start() * replicas if guess is None else guess
 
         def around(load: float) -> Bracket:
-            whole = self.axis.whole
             return search(
                 strain,
                 load,
                 lowest=lowest,
                 highest=highest,
                 tolerance=tolerance,
-                whole=whole,
+                whole=self.axis.whole,
                 first_step=first_step,
+                slope=slope,
             )
 
         bracket = around(start)
@@ -175,8 +190,7 @@ class Finder:
             held = next((share * full for share in SCAN if strain(share * full) <= 0), None)
             bracket = bracket if held is None else around(held)
         return tuple(
-            None if load is None else self.probe(load, replicas, stretch=stretch, most=most)
-            for load in (bracket.holds, bracket.fails)
+            None if load is None else probe_at(load) for load in (bracket.holds, bracket.fails)
         )  # type: ignore[return-value]
 
     def found(

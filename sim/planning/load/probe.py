@@ -187,18 +187,18 @@ class Prober:
         most: int = MOST,
         stretch: int = 1,
         length: int | None = None,
-        fresh: bool = False,
+        whole: bool = False,
         times: float = 1.0,
     ) -> Probe:
         """Whether ``load`` holds, decided by at most ``most`` runs, each ``stretch`` times as long
-        as it has to be, or of ``length`` requests. ``fresh`` runs have seeds that no other probe
-        has, and all of them are made: to stop at the first interval without doubt is to be wrong
-        more often than it says. Latencies count ``times`` as long as they were.
+        as it has to be, or of ``length`` requests. Of a ``whole`` probe all of them are made: to
+        stop at the first interval without doubt is to be wrong more often than it says. Latencies
+        count ``times`` as long as they were.
 
         Without an SLO, whether the verdict calls it stable.
         """
         scenario, most = self._asked(axis, load, replicas, most, stretch, length)
-        first, key = self._numbers(fresh), (load, replicas, scenario.run.requests)
+        key = (load, replicas, scenario.run.requests)
         of_the_slo = bool(self.objectives) and self.objectives == tuple(slo_objectives(scenario))
         cut = scenario.run.horizon is not None and of_the_slo
         objectives = [objective.stretched(1 / times) for objective in self.objectives]
@@ -206,17 +206,17 @@ class Prober:
         decided = False
         while True:
             done = len(played)
-            enough = most if fresh else self._enough(played[0]) if played else self._least
+            enough = most if whole else self._enough(played[0]) if played else self._least
             likely = enough if decided else max(enough, done + self._player.side_by_side)
             for number in range(done, min(most, likely)):
-                self._player.ahead((*key, first + number), scenario, first + number)
-            played.append(self._player.take((*key, first + done), scenario, first + done))
+                self._player.ahead((*key, number), scenario, number)
+            played.append(self._player.take((*key, done), scenario, done))
             cut = cut and played[-1].only_cut
             attained = tuple(
                 pooled(objective, [one.judged[index].seen(objective) for one in played])
                 for index, objective in enumerate(objectives)
             )
-            decided = not fresh and all(each.sure for each in attained)
+            decided = not whole and all(each.sure for each in attained)
             if len(played) >= most or (decided and len(played) >= self._enough(played[0])):
                 found = _concluded(load, attained, played)
                 return replace(found, cut=cut and not all(each.kept for each in attained))
@@ -230,15 +230,14 @@ class Prober:
         most: int = MOST,
         stretch: int = 1,
         length: int | None = None,
-        fresh: bool = False,
+        whole: bool = False,
     ) -> None:
         """Begin the runs that ``probe`` will take of the same arguments, as far as there are other
-        processes: all of a fresh one, else as many as it takes at least."""
+        processes: all of a whole one, else as many as it takes at least."""
         scenario, most = self._asked(axis, load, replicas, most, stretch, length)
-        first = self._numbers(fresh)
-        for number in range(most if fresh else min(most, max(self._least, FEWEST))):
-            key = (load, replicas, scenario.run.requests, first + number)
-            self._player.ahead(key, scenario, first + number)
+        for number in range(most if whole else min(most, max(self._least, FEWEST))):
+            key = (load, replicas, scenario.run.requests, number)
+            self._player.ahead(key, scenario, number)
 
     @contextmanager
     def side_by_side(self, jobs: int) -> Iterator[Workers | None]:
@@ -253,10 +252,6 @@ class Prober:
                 yield copies
             finally:
                 self._player.copies = None
-
-    def _numbers(self, fresh: bool) -> int:
-        """The number of the first seed."""
-        return MOST if fresh else 0
 
     def _asked(
         self,

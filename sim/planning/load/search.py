@@ -115,7 +115,7 @@ class _Tried:
         """Whether the change lies between two loads that are close enough."""
         if self.low is None or self.high is None:
             return False
-        return self.high - self.low <= self._nearest(self.low)
+        return self.high - self.low <= (1 + ROUNDING) * self._nearest(self.low)
 
     def _nearest(self, load: float) -> float:
         """How close to ``load`` is close enough."""

@@ -218,6 +218,8 @@ def lengths(document: Document) -> str:
         return f"{text}, and runs of {longest} confirm that this load holds."
     if runs["longest"] > runs["answer"]:
         return f"{text}; in runs of {longest} this load is too close to call."
+    if runs["answer"] > runs["first"]:
+        return f"{text}."
     return f"{text}; still longer ones may hold less (run.requests={2 * runs['answer']})."
 
 
