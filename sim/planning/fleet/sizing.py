@@ -39,6 +39,14 @@ SOME = 1e-6
 Judge = Callable[[Finder, float, int], Probe]
 """What says whether a load holds on that many replicas."""
 
+ENDS = 0.05
+"""How close to the smallest number of replicas those at the ends of the band are, as a share: of
+fewer than forty, the very number."""
+
+POWER = 2
+"""By what power of the times a fleet within its limits grows, to begin with: more than in
+proportion. Only how soon a search ends depends on it."""
+
 FAR = 4
 """Times the guessed number of replicas up to which a fleet is tried."""
 
@@ -105,7 +113,9 @@ def size(
     layout = screened.layout
     try:
         finder = Finder(scenario.override(layout.settings(scenario)), "rate", objectives, scale)
-        best, fails = finder.found(1, ROUGH, few=1, most=SEVERAL)
+        best, fails = finder.find(1, ROUGH, most=1)
+        if best is None or (fails is not None and fails.cut):
+            best, fails = finder.find(1, ROUGH, most=SEVERAL)
         if best is None or (fails is not None and fails.cut and not best.sure):
             assert fails is not None
             if fails.cut:
@@ -146,11 +156,20 @@ def size(
 
 
 def _fleet(
-    finder: Finder, target: float, rate: float, spare: int, least: int, guess: int, most: int
+    finder: Finder,
+    target: float,
+    rate: float,
+    spare: int,
+    least: int,
+    guess: int,
+    most: int,
+    coarse: float = 0.0,
 ) -> int | None:
     """The smallest fleet from ``least`` to ``most`` replicas that holds ``target``, and without
-    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by a few
-    usual runs, whose strain leads there soon; then next to what these say by those that decide."""
+    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by single
+    usual runs, whose strain leads there soon; then next to what these say by those that decide.
+    With a ``coarse`` share one that holds is the answer if one that is smaller by that share does
+    not, each by one run of a length."""
 
     def strain(replicas: int, judge: Judge) -> float:
         if replicas <= spare:
@@ -158,13 +177,14 @@ def _fleet(
         asked = [(target, replicas), (rate, replicas - spare)][: 2 if spare else 1]
         return max(judge(finder, *each).strain for each in asked)
 
-    near = smallest(lambda replicas: strain(replicas, _few), least, guess, most) or most
+    if coarse:
+        return smallest(lambda replicas: strain(replicas, _once), least, guess, most, coarse)
+    near = smallest(lambda replicas: strain(replicas, quick), least, guess, most) or most
     return next_to(lambda replicas: strain(replicas, lasting) <= 0, least, near, most)
 
 
-def _few(finder: Finder, load: float, replicas: int) -> Probe:
-    """What a few usual runs make of a load, whatever doubt they leave."""
-    return finder.probe(load, replicas, most=SEVERAL)
+def _once(finder: Finder, load: float, replicas: int) -> Probe:
+    return lasting(finder, load, replicas, most=1)
 
 
 def next_to(holds: Callable[[int], bool], least: int, near: int, most: int) -> int | None:
@@ -192,9 +212,11 @@ def next_to(holds: Callable[[int], bool], least: int, near: int, most: int) -> i
     return high if high <= most else None
 
 
-def smallest(strain: Callable[[int], float], least: int, guess: int, most: int) -> int | None:
-    """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on;
-    None if there is none. What holds for a number holds for larger ones.
+def smallest(
+    strain: Callable[[int], float], least: int, guess: int, most: int, coarse: float = 0.0
+) -> int | None:
+    """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on, up
+    to the share ``coarse``; None if there is none. What holds for a number holds for larger ones.
 
     ``strain`` is at most 0 for a number that holds and above 0 for one that does not, as in
     ``sim.planning.load.search``.
@@ -207,7 +229,7 @@ def smallest(strain: Callable[[int], float], least: int, guess: int, most: int) 
         found = strain(int(number))
         return -found if found > 0 else max(-found, SOME)
 
-    found = search(failing, guess, lowest=least, highest=most, tolerance=0.0, whole=True)
+    found = search(failing, guess, lowest=least, highest=most, tolerance=coarse, whole=True)
     return None if found.fails is None else int(found.fails)
 
 
@@ -219,11 +241,11 @@ def confirm(
     tolerance: float,
     scale: Scale = "compress",
 ) -> Confirmed:
-    """What the fleet does at ``rate``, and the highest rate that usual runs hold."""
+    """What the fleet does at ``rate``, and the highest rate that a usual run holds."""
     settings = {**sized.layout.settings(scenario)}
     finder = Finder(scenario.override(settings), "rate", objectives, scale)
     guess = max(sized.at_target.load * (1 + tolerance), sized.alone * sized.replicas)
-    best, fails = finder.found(sized.replicas, tolerance, few=1, most=SEVERAL, guess=guess)
+    best, fails = finder.find(sized.replicas, tolerance, most=1, guess=guess)
     if best is None or best.load < sized.at_target.load:
         best = sized.at_target  # seen to hold: chance alone says otherwise
     known = rate == sized.at_target.load
@@ -280,8 +302,10 @@ def fewest_if_faster(
     least, fewer = spare + 1, mine - 1
     if not error or fewer < least:
         return mine
-    faster = _at(scenario, sized, objectives, scale, end_factors(error)[0])
-    return _fleet(faster, target, rate, spare, least, fewer, fewer) or mine
+    factor = end_factors(error)[0]
+    faster = _at(scenario, sized, objectives, scale, factor)
+    guess = min(fewer, max(least, math.ceil(mine * factor**POWER)))
+    return _fleet(faster, target, rate, spare, least, guess, fewer, ENDS) or mine
 
 
 def if_slower(
@@ -300,12 +324,14 @@ def if_slower(
     error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
     if not error:
         return FleetEnds(0.0, mine, mine, True)
-    slower = _at(scenario, sized, objectives, scale, end_factors(error)[1])
+    factor = end_factors(error)[1]
+    slower = _at(scenario, sized, objectives, scale, factor)
     holds = at_half = lasting(slower, rate, mine - spare).holds
     if not holds:
         half = _at(scenario, sized, objectives, scale, 1 + half_of(error))
         at_half = lasting(half, rate, mine - spare).holds
-    most = _fleet(slower, target, rate, spare, mine, mine, FAR * mine)
+    guess = int(mine * factor**POWER)
+    most = _fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
     return FleetEnds(error, mine, most, holds, at_half)
 
 

@@ -12,21 +12,22 @@ from dataclasses import replace
 
 from sim.metrics.long_enough import DOUBT, FULL, holds_without_start
 from sim.planning.load.finder import Finder
-from sim.planning.load.probe import STABILITY, Probe
+from sim.planning.load.probe import MOST, STABILITY, Probe
 from sim.planning.load.settled import lasts, longest_stretch
 from sim.planning.points.wording import FAILS
 
 
-def lasting(finder: Finder, load: float, replicas: int) -> Probe:
-    """What decides whether ``load`` holds on that many replicas; asked twice, simulated once."""
+def lasting(finder: Finder, load: float, replicas: int, *, most: int = MOST) -> Probe:
+    """What decides whether ``load`` holds on that many replicas, by at most ``most`` runs of each
+    length; asked twice, simulated once."""
     if not lasts(finder):
-        return finder.probe(load, replicas)
+        return finder.probe(load, replicas, most=most)
     usual = quick(finder, load, replicas)
     if _clear(finder, usual, replicas):
         return usual
     if usual.outcome == FAILS:
         return finder.probe(load, replicas)
-    longer = finder.probe(load, replicas, stretch=longest_stretch(usual))
+    longer = finder.probe(load, replicas, stretch=longest_stretch(usual), most=most)
     if longer.utilisation is not None and longer.utilisation > 1 - DOUBT:
         # without capacity to spare a queue grows for ever, however slowly
         return replace(longer, holds=False, breaks=STABILITY)
