@@ -141,8 +141,12 @@ def telling(command: str) -> Iterator[Reporting]:
     """Lines above a bar with the time left on stderr, if that is a terminal; else a line now and
     then."""
     if not sys.stderr.isatty():
-        paced = Paced()
-        yield Reporting(lambda text: paced.tell(f"{command}: {text}"), lambda done, total: None)
+        paced, far = Paced(), [0, 0]
+
+        def count(done: int, total: int) -> None:
+            far[:] = done, total
+
+        yield Reporting(lambda text: paced.tell(f"{command}: {text}{paced.left(*far)}"), count)
         return
     from sim.terminal.progress import bar
 

@@ -47,11 +47,14 @@ class Paced:
 
     def count(self, what: str, done: int, total: int) -> None:
         """The same of ``done`` of ``total``, with the time left at this pace."""
-        left = ""
-        if 0 < done < total:
-            spent = time.monotonic() - self._begun
-            left = f", about {_duration(spent * (total - done) / done)} left"
-        self.tell(f"{what}: {done:,} of {total:,}{left}")
+        self.tell(f"{what}: {done:,} of {total:,}{self.left(done, total)}")
+
+    def left(self, done: int, total: int) -> str:
+        """The time left at this pace, to end a line with; nothing where there is no pace yet."""
+        if not 0 < done < total:
+            return ""
+        spent = time.monotonic() - self._begun
+        return f", about {_duration(spent * (total - done) / done)} left"
 
 
 def _duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.commands import output as run_output
+from sim.commands.answer import telling
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
 
@@ -65,6 +66,19 @@ def test_a_long_command_tells_how_far_it_is_on_stderr_alone(
     assert line in done.stderr
     assert "\x1b" not in done.stderr
     assert json.loads(done.stdout)
+
+
+def test_a_search_tells_the_time_left_at_each_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("sim.commands.output.time.monotonic", lambda: now[0])
+    with telling("find") as told:
+        told.say("begun")  # before it is time for a line
+        now[0] = 120.0
+        told.count(2_000, 8_000)
+        told.say("load 1")
+    assert capsys.readouterr().err == "find: load 1, about 60 s left\n"
 
 
 def test_a_short_run_tells_nothing() -> None:
