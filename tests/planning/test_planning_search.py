@@ -215,3 +215,30 @@ def test_constraints_that_say_nothing_are_refused(text: str, told: str) -> None:
 def test_rates_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
         read_rate(text, 5.0)
+
+
+@pytest.mark.parametrize("high", [23.11503153104396, 7.3, 101.7, 0.3])
+def test_a_step_of_the_tolerance_closes_the_bracket(high: float) -> None:
+    tried: list[float] = []
+
+    def strain(load: float) -> float:
+        tried.append(load)
+        return math.inf if load >= high else -math.inf
+
+    found = search(strain, high, lowest=0.01, highest=1e3, tolerance=0.02, first_step=0.02)
+    assert found.fails == high
+    assert len(tried) == 2  # whatever a division rounds to
+
+
+def test_of_a_large_fleet_the_number_is_found_up_to_a_share() -> None:
+    tried: list[int] = []
+
+    def strain(number: int) -> float:
+        tried.append(number)
+        return 0.1 * math.log(41.5 / number)
+
+    found = smallest(strain, 1, 31, 104, 0.05)
+    assert found is not None
+    assert 42 <= found <= 44
+    assert any(found * 0.95 - 1 <= number <= 41 for number in tried)
+    assert smallest(strain, 1, 31, 104) == 42
