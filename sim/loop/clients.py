@@ -126,6 +126,8 @@ class Clients:
         chances: Callable[[int], np.random.Generator],
         patience: Mapping[int, float] | None = None,
     ) -> None:
+        for words in OUTCOMES:  # numbered alike, whichever comes first: with leaps another may
+            recorder.reason(words)
         self.rows = AttemptRecorder()
         self.ended = 0.0
         """When the last request was answered, or had left its engine (s)."""

@@ -212,10 +212,10 @@ def test_attempts_are_in_the_same_order_with_leaps_and_without() -> None:
         "run": {"requests": 80, "warmup": 0},
     }
     for seed in range(4):
-        one, two = (
-            sim.simulate({**crowded, "seed": seed}, leap=leap).record.attempts
-            for leap in (True, False)
-        )
+        runs = [sim.simulate({**crowded, "seed": seed}, leap=leap).record for leap in (True, False)]
+        assert runs[0].requests.tobytes() == runs[1].requests.tobytes()
+        assert runs[0].reasons == runs[1].reasons
+        one, two = (each.attempts for each in runs)
         assert one is not None
         assert two is not None
         assert one.failed.tobytes() == two.failed.tobytes()
