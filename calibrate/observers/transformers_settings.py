@@ -68,6 +68,13 @@ class TransformersSettings:
         }
 
 
+SERVED = {
+    ChunkedPrefill.name: "continuous batches (its manager)",
+    Static.name: "static ones (generate)",
+}
+"""The kinds of batches that transformers has."""
+
+
 def wanted(setup: Setup, precision: str | None) -> TransformersSettings:
     """The settings of transformers for ``setup``; ``precision`` overrides the scenario's.
 
@@ -128,9 +135,9 @@ def _check(setup: Setup) -> None:
     refusals = [
         *single(setup, DRIVEN),
         (
-            knobs.batching not in (ChunkedPrefill.name, Static.name),
+            knobs.batching not in SERVED,
             f"scheduler.batching: {knobs.batching} is not supported by transformers; it has "
-            "continuous batches (its manager) and static ones (generate)",
+            f"{' and '.join(SERVED.values())}",
         ),
         (
             continuous and not knobs.chunked_prefill,
