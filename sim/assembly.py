@@ -111,9 +111,10 @@ def make_autoscaler(
         return None
     asked = setup.scenario.autoscaling or Autoscaling()
     pools: list[ScaledPool] = []
+    first = 0
     for pool in setup.pools:
-        first = pools[-1].places.stop if pools else 0
         own, scales = range(first, first + pool.replicas), pool.settings.scales
+        first = own.stop
         if scales is None:
             pools.append(ScaledPool(own, None, pool.replicas, 0.0))
             continue
