@@ -212,6 +212,7 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     kwh, asked = joules / JOULES_PER_KWH, run.scenario.energy
     price, grid = asked.price_per_kwh, asked.grid_intensity
     draws = {pool.deployment.gpu.name: pool.deployment.gpu.power_draw for pool in run.pools}
+    error = max(draw.error for draw in draws.values())
     less = max(map(_slowed_too_much, run.parts))
     more = max(_cut_off(part, each) for part, each in zip(run.parts, pools, strict=True))
     return {
@@ -223,7 +224,8 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
         "peak_watts_per_gpu": max(each.most for each in pools),
         "co2e_grams": None if grid is None else kwh * grid,
         "usd": None if price is None else kwh * price,
-        "error": max(draw.error for draw in draws.values()) + max(less, more),
+        "error": error + max(less, more),
+        **({"less": min(1.0, error + less), "more": error + more} if less or more else {}),
         "note": _note(draws, less, more),
     }
 

@@ -172,19 +172,17 @@ class RunRecord:
 
     @cached_property
     def duration(self) -> float:
-        """Seconds from the first arrival to the last token, or to the end of an unfinished run."""
+        """Seconds from the first arrival to the last token, or until the last client gave up, or to
+        the end of an unfinished run."""
         if not len(self.requests):
             return 0.0
         start = float(self.requests["arrival"].min())
         if self.interrupted or (self.requests["status"] == UNFINISHED).any():
             return self.end - start
-        if self.attempts is not None:  # the last one may have given up
-            return self.end - start
-        return (
-            float(self.requests["finish"][self.completed].max()) - start
-            if self.completed.any()
-            else 0.0
-        )
+        ended = [self.requests["finish"][self.completed]]
+        if self.attempts is not None:
+            ended.append(self.attempts.failed["ended"])
+        return float(np.max(np.concatenate(ended), initial=start)) - start
 
     @property
     def durations(self) -> Floats:

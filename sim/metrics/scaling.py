@@ -44,7 +44,7 @@ def scaling(run: RunRecord) -> dict[str, Any]:
                 "min": settings.scales.min,
                 "max": settings.scales.max,
                 "mean_replicas": mean,
-                "peak_replicas": max(count for _, count in held),
+                "peak_replicas": max((count for _, count in held), default=0),
                 "replica_hours": hours,
                 "started": started,
                 "stopped": stopped,

@@ -96,7 +96,7 @@ SUMMARY: Mapping[str, Shape] = {
         "energy": {
             **_each(NUMBER, "joules_per_output_token", "joules_per_request", "kwh", "idle_share"),
             **_each(NUMBER, "mean_watts_per_gpu", "peak_watts_per_gpu", "co2e_grams", "usd"),
-            **_each(NUMBER, "error"),
+            **_each(NUMBER, "error", "less", "more"),
             "note": TEXT,
         },
         "error_band": {

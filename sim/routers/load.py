@@ -84,8 +84,8 @@ class RoundRobin(Router):
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The replica after the last one chosen."""
-        index = self._next
-        self._next = (index + 1) % len(targets)
+        index = self._next % len(targets)  # there may be fewer than before
+        self._next = index + 1
         return index
 
 

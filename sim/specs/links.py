@@ -84,13 +84,17 @@ def limited(gpu: GpuSpec, power: float) -> GpuSpec:
     power, its memory does not.
 
     A limit of 300 W on a GPU of 400 W is 0.75 of its peak. What a pass draws stays what it was, up
-    to the limit. Raises ValueError for more than the GPU
-    draws.
+    to the limit. Raises ValueError for more than the GPU draws, or no more than it draws idle.
     """
     if power > gpu.power:
         raise ValueError(
             f"power_limit: {power:g} W is more than the {gpu.power:g} W of {gpu.name}; give at "
             "most that, or null for its own limit"
+        )
+    if power <= gpu.power_draw.idle:
+        raise ValueError(
+            f"power_limit: {gpu.name} draws {gpu.power_draw.idle:g} W with nothing to do; give "
+            f"more than that, at most {gpu.power:g} W"
         )
     if power == gpu.power:
         return gpu

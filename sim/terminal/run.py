@@ -347,7 +347,10 @@ def _energy_lines(energy: dict[str, Any] | None, spread: Spread) -> Iterator[Tex
         parts.append(f"{number(energy['co2e_grams'])} g CO2e")
     if energy["usd"] is not None:
         parts.append(f"{_usd(energy['usd'])} USD")
-    yield Text(f"Energy: {', '.join(parts)} (± {energy['error']:.0%})")
+    sure = f"± {energy['error']:.0%}"
+    if "more" in energy:  # no GPU was measured under a power limit
+        sure = f"{energy['less']:.0%} less to {energy['more']:.0%} more under the power limit"
+    yield Text(f"Energy: {', '.join(parts)} ({sure})")
 
 
 def _longer(half: float | None) -> str:

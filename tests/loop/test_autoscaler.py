@@ -346,6 +346,12 @@ def test_what_waits_at_the_gateway_is_unfinished_when_the_run_ends() -> None:
     assert np.isnan(rows["scheduled"]).tolist() == [False, True]
 
 
+def test_a_run_that_ends_before_the_first_replica_starts_has_a_summary() -> None:
+    result = sim.simulate({**SPARSE, "run": {"requests": 4, "warmup": 0, "horizon": "1s"}})
+    (pool,) = result.summary["infersim"]["scaling"]
+    assert (pool["peak_replicas"], pool["started"], result.summary["completed"]) == (0, 0, 0)
+
+
 def test_replicas_that_never_change_are_those_of_a_number() -> None:
     fixed = {**SCENARIO, "fleet": {**SCENARIO["fleet"], "replicas": 2}, "autoscaling": None}
     held = {**SCENARIO["fleet"], "replicas": {"min": 2, "max": 2}}

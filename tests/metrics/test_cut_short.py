@@ -127,8 +127,8 @@ def test_a_trace_that_a_horizon_cuts_lacks_its_busiest_stretch_or_does_not(tmp_p
     calm = [0.5 * number for number in range(240)]
     busy = sorted([*calm, *(100 + 0.05 * number for number in range(100))])
     for times, peak, told in (
-        (busy, False, "of a trace of 120 s: its busiest 10 s, at 95 s, is not in it"),
-        (calm, True, "of a trace of 120 s: 119 of its 240 requests are not in it"),
+        (busy, False, "of a trace of 1.99 min: its busiest 10 s, at 95 s, is not in it"),
+        (calm, True, "of a trace of 1.99 min: 119 of its 240 requests are not in it"),
     ):
         scenario = small(workload=trace(tmp_path, times), run={"horizon": "60s"})
         result = simulate(scenario)

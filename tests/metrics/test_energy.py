@@ -215,6 +215,9 @@ def test_under_a_power_limit_the_energy_is_less_sure() -> None:
     drawn = pool_energy(part)
     more = (part.draws.freed - busy) / (drawn.busy + drawn.idle)
     assert found["energy"]["error"] == pytest.approx(0.15 + max(0.5 * compute, more))
+    assert found["energy"]["less"] == pytest.approx(0.15 + 0.5 * compute)
+    assert found["energy"]["more"] == pytest.approx(0.15 + more)
+    assert not {"less", "more"} & own["energy"].keys()
     assert f"another {0.5 * compute:.0%} less" in found["energy"]["note"]
     assert f"or {more:.0%} more" in found["energy"]["note"]
     loose = sim.simulate(small(fleet__0__power_limit="690W")).record.parts[0].draws
@@ -254,3 +257,8 @@ def test_the_mean_power_of_a_scaled_fleet_is_that_of_the_gpus_held() -> None:
     assert part.held is not None
     assert part.held < 3 * result.record.duration
     assert found["mean_watts_per_gpu"] == pytest.approx(found["kwh"] * 3.6e6 / part.held)
+
+
+def test_a_limit_below_what_an_idle_gpu_draws_is_refused() -> None:
+    with pytest.raises(UsageError, match="draws 120 W with nothing to do; give more than that"):
+        sim.simulate(small(fleet__0__power_limit="120W"))

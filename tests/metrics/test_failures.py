@@ -22,6 +22,7 @@ from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.units import show_share
 from tests.places import ROOT
+from tests.planning_fixtures import small
 
 ALONE: dict[str, Any] = {
     "model": "llama-3.2-1b",
@@ -225,3 +226,15 @@ def test_a_page_gives_lost_work_in_percent() -> None:
     result = sim.simulate({**ALONE, "scheduler": {"client_timeout": "50ms"}})
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in facts(result.summary).rows}
     assert rows["Lost work, of the GPU time"] == ["100", "%"]
+
+
+def test_patience_that_never_ends_and_a_late_horizon_change_no_figure() -> None:
+    """The run is over with the last token, not at the horizon."""
+    plain, patient = (
+        sim.simulate(small(run__requests=50, run__horizon="10min", scheduler__client_timeout=each))
+        for each in (None, "1h")
+    )
+    assert patient.record.attempts is not None
+    assert patient.record.duration == plain.record.duration < 60
+    for key in ("output_throughput", "request_throughput"):
+        assert patient.summary[key] == plain.summary[key]

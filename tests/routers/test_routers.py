@@ -81,6 +81,12 @@ def test_round_robin_goes_around_whatever_the_replicas_do() -> None:
     assert choices(RoundRobin(), targets, 7) == [0, 1, 2, 0, 1, 2, 0]
 
 
+def test_round_robin_goes_on_among_those_that_are_left() -> None:
+    router = RoundRobin()
+    assert choices(router, [Stub(0), Stub(0), Stub(0)], 2) == [0, 1]
+    assert choices(router, [Stub(0), Stub(0)], 3) == [0, 1, 0]
+
+
 def test_each_round_robin_counts_for_itself() -> None:
     first, second, targets = RoundRobin(), RoundRobin(), [Stub(0), Stub(0)]
     assert [router.choose(some_request(), targets) for router in (first, first, second)] == [

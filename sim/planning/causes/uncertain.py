@@ -179,6 +179,9 @@ def _acceptance(scenario: Scenario, ends: tuple[float, float]) -> Input:
     if guesses is None:
         return _none("acceptance", "nothing is speculated in this scenario")
     low, high = (_accepted(guesses.rates_of_drafts(), end) for end in ends)
+    if guesses.match_rate is not None:
+        for changes, end in zip((low, high), ends, strict=True):
+            changes["speculative.match_rate"] = min(1.0, guesses.match_rate * end)
     return Input("acceptance", TITLES["acceptance"], low, high, _texts(ends))
 
 
