@@ -146,11 +146,12 @@ def _entry(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _layout(labels: Sequence[str]) -> dict[str, Any]:
     rows = max(len(labels), 1)
     upwards = {"type": "category", "range": [rows - 0.4, -0.6]}  # the first one on top
+    # ticks are at names: at positions, Plotly would take 1 for the variant that is called "1"
     return theme.layout() | {
         "height": variants.tall(labels),
         "yaxis": theme.axis(None)
         | upwards
-        | {"tickmode": "array", "tickvals": list(range(rows)), "ticktext": list(labels)},
+        | {"tickmode": "array", "tickvals": list(labels), "ticktext": list(labels)},
         "hovermode": "closest",
     }
 

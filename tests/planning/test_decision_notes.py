@@ -108,6 +108,17 @@ def test_a_note_that_some_points_have_names_them() -> None:
     assert notes_of(runs) == [runs[0][1]["infersim"]["notes"][0]]
 
 
+def test_a_note_whose_numbers_differ_names_whose_they_are() -> None:
+    def run(label: str, most: int) -> tuple[str, dict[str, Any]]:
+        return label, {"infersim": {"notes": [f"Drafts pay with up to {most} requests."]}}
+
+    told = notes_of([run("16", 16), run("64", 64), run("256", 107)])
+    assert told == ["16: Drafts pay with up to 16 requests."]
+    told = notes_of([run("16", 107), run("64", 107), run("256", 99)])
+    assert told == ["16 and 1 more: Drafts pay with up to 107 requests."]
+    assert notes_of([run("16", 9), run("64", 9)]) == ["Drafts pay with up to 9 requests."]
+
+
 def test_a_sweep_and_a_comparison_say_how_sure_their_metrics_are() -> None:
     asked = small(run__requests=60)
     points = swept(asked, "workload.arrivals.rate", 1.0, 40.0)

@@ -276,6 +276,12 @@ def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
     assert "50% of it would" in own_load({**told, "headroom": -0.5})
 
 
+def test_room_for_far_more_load_is_written_out() -> None:
+    told = {"own": {"load": 0.001, "holds": True, "outcome": "holds"}, "unit": "requests/s"}
+    assert own_load({**told, "headroom": 23211.0}).endswith("holds, and may grow to 23,000 times.")
+    assert own_load({**told, "headroom": 0.53}).endswith("holds, and may grow to 1.5 times.")
+
+
 def test_a_trace_is_sped_up(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(400))

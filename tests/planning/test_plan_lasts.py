@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from reports.frame.page import coded
+from reports.pages.planning.plan import fleets
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.metrics.objectives import look, slo_objectives
@@ -82,6 +83,11 @@ def test_a_fleet_says_what_shorter_runs_hold() -> None:
     for text in found["run_lengths"]["text"]:
         assert text in shown
         assert coded(text) in render_plan(found)
+    titles = [column.title for column in fleets(found).columns]
+    assert "Requests/s at SLO in short runs" in titles
+    lengths = {**found["run_lengths"], "lasts": False}  # a trace that ends
+    titles = [column.title for column in fleets({**found, "run_lengths": lengths}).columns]
+    assert "Requests/s at SLO" in titles
 
 
 def test_the_answer_does_not_depend_on_the_number_of_processes() -> None:

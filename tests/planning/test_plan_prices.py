@@ -88,9 +88,9 @@ def test_of_each_gpu_the_fewest_count(monkeypatch: pytest.MonkeyPatch) -> None:
     ("a", "b", "survives", "said"),
     [
         (listed(4, 3, 4.2), listed(2, 1.9, 9), True, "At the predicted times a is the cheapest"),
-        (listed(4, 3, 5), listed(2, 1.9, 9), False, "not if a costs more than $4.67 (others list"),
-        (listed(4, 3, 4.5), listed(2, 1.5), False, "not if b costs less than $1.71 (others"),
-        (listed(4, 3, 4.6), listed(2, 1.75), False, "not if a costs $4.60 and b $1.75 at once"),
+        (listed(4, 3, 5), listed(2, 1.9, 9), False, ": if a costs more than $4.67 (others list"),
+        (listed(4, 3, 4.5), listed(2, 1.5), False, ": if b costs less than $1.71 (others"),
+        (listed(4, 3, 4.6), listed(2, 1.75), False, ": if a costs $4.60 and b $1.75 at once"),
         (listed(4, 3, 4.5), listed(2), None, "but no lower price of b is"),
         (listed(4), listed(2, 1.9), None, "but no higher price of a is"),
         (GpuPrice(4, "given"), listed(2, 1.9), True, "is the cheapest at any listed price of b."),

@@ -233,7 +233,14 @@ def test_what_the_summary_of_a_comparison_says() -> None:
     ]
     for entry in document["figures"]:
         entry["best"] = []
-    assert headlines(document)[1] == "TTFT p99: no difference that is sure, about 165 ms."
+    unsure = "TTFT p99: no difference that is sure, "
+    assert headlines(document)[1] == f"{unsure}with means of 165 ms to 8.12 s."
+    assert headlines(document)[2] == (
+        "Goodput: no difference that is sure, with means of 0.4 requests/s to 5.6 requests/s."
+    )
+    latency = next(entry for entry in document["figures"] if entry["key"] == "p99_ttft_ms")
+    latency["means"] = [165.0, 165.01, 165.02]
+    assert headlines(document)[1] == f"{unsure}about 165 ms."
 
 
 def test_overloaded_variants_are_ranked_by_throughput() -> None:

@@ -158,12 +158,14 @@ def costs(document: Mapping[str, Any]) -> list[Plot]:
 
 def fleets(document: Mapping[str, Any]) -> PageTable:
     """The cheapest fleets."""
+    short = (document.get("run_lengths") or {}).get("lasts")  # which older versions lack
+    at_slo = f"Requests/s at SLO{' in short runs' if short else ''}"
     columns = (
         PageColumn("Rank"),
         PageColumn("Fleet", False),
         PageColumn("GPUs"),
         PageColumn("USD/h", definition="plan_cost"),
-        PageColumn("Requests/s at SLO", definition="rate_at_slo"),
+        PageColumn(at_slo, definition="rate_at_slo"),
         PageColumn("Headroom (%)", definition="headroom"),
         PageColumn("Within SLO (%)", definition="attainment"),
         PageColumn("Outcome", False),

@@ -214,7 +214,7 @@ def headlines(document: Document) -> list[str]:
     entries = entries_of(document)
     further = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
     rate = "request_goodput" if limited(document) else "output_throughput"
-    further += [_rate(document, entries[key]) for key in (rate,) if key in entries]
+    further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
     return [f"{text}.", *(line for line in (of_fleets(document), *further) if line)]
 
 
@@ -270,7 +270,7 @@ def _list(document: Document, indices: Sequence[int]) -> str:
 
 def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[str]:
     entry = entries_of(document)["output_throughput"]
-    told = [_rate(document, entry)]
+    told = [_rate(document, entry, served)]
     if all_over:
         told[0] = f"{_all(served)} are {OVERLOADED}; {told[0]}"
         told.append(
@@ -280,13 +280,12 @@ def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool)
     return told
 
 
-def _rate(document: Document, entry: Entry) -> str:
+def _rate(document: Document, entry: Entry, served: Sequence[int]) -> str:
     """The variant that serves the most, and how many times what the others serve."""
     what = METRIC[entry["key"]].title.lower()
     first, best = _first(entry), entry["best"]
     if first is None or not best:
-        mean = entry["means"][document["base"]]
-        return f"{what.capitalize()}: no difference that is sure, about {with_unit(entry, mean)}."
+        return f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
     value = with_unit(entry, entry["means"][first])
     if _alike(entry["means"]):
         return f"{what.capitalize()}: the same within {SAME:.1%}, about {value}."
@@ -311,7 +310,7 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
         value = milliseconds(known[first])
         return f"Of these, {name(document, first)} has the lowest {title}, {value}."
     if not entry["best"]:
-        return f"{title}: no difference that is sure, about {milliseconds(known[first])}."
+        return f"{title}: no difference that is sure, {_span(entry, list(known))}."
     if _alike(entry["means"]):
         return f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
     head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
@@ -320,6 +319,13 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{} times as long")
     return f"{head}{_tied(entry['best'])}{times}.{sure}"
+
+
+def _span(entry: Entry, variants: Sequence[int]) -> str:
+    """The mean that these variants have, or the least and the largest where they differ."""
+    known = [mean for index in variants if (mean := entry["means"][index]) is not None]
+    low, high = (with_unit(entry, end(known, default=None)) for end in (min, max))
+    return f"about {low}" if low == high else f"with means of {low} to {high}"
 
 
 def _tied(best: Sequence[int]) -> str:

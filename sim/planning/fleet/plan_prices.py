@@ -165,10 +165,10 @@ def _said(
 ) -> list[str]:
     """What listed prices do to the first place; nothing where every price is the asker's own."""
     if conditions:
-        ifs = "; nor if ".join(conditions)
+        ifs = "; or if ".join(conditions)
         return [
-            "At the predicted times the first place does not survive the prices that are listed: "
-            f"not if {ifs}."
+            "At the predicted times another GPU could be the cheapest at prices that are listed: "
+            f"if {ifs}."
         ]
     if unknown:
         return [

@@ -132,7 +132,7 @@ def own_load(document: Document) -> str:
         between = f"{share(kept['low'])} to {share(kept['high'])}"
         return f"{load} is too close to call: {between} of requests are within the SLO."
     if own["holds"]:
-        return f"{load} holds, and may grow to {1 + room:.2g} times."
+        return f"{load} holds, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
     breaks = limit_name(own["probe"]["breaks"])
     if room >= 0:  # chance, or batches that fill sooner where there is more
         return f"{load} does not hold ({breaks}), though the highest load does."

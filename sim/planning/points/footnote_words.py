@@ -88,8 +88,8 @@ def sure_of_all(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
 def notes_of(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """The notes of several runs, given by their labels and summaries, each once: how they were cut,
     what of the model or the formats is not as it seems. Of those that differ in numbers only, the
-    first; with the labels where not all runs have it. What a single run says of its own precision
-    and warm-up is left out."""
+    first; with the labels of those that have it where not all do. What a single run says of its own
+    precision and warm-up is left out."""
     known: dict[str, list[tuple[str, str]]] = {}
     for label, summary in runs:
         own = summary["infersim"]  # of a run on the disk, perhaps of an older version
@@ -99,7 +99,7 @@ def notes_of(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
                 known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append((label, note))
     found = []
     for alike in known.values():
-        labels = list(dict.fromkeys(label for label, _ in alike))
+        labels = list(dict.fromkeys(label for label, note in alike if note == alike[0][1]))
         some = len(labels) < len({label for label, _ in runs})
         more = f" and {len(labels) - 1:,} more" if len(labels) > 1 else ""
         found.append(f"{labels[0]}{more}: {alike[0][1]}" if some else alike[0][1])
