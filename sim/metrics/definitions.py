@@ -231,8 +231,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Warm-up",
         "First requests, which meet a system that is still filling up; left out of the latency "
         "statistics and of the attainment, counted in throughput and cost. Where it is found by "
-        "itself, it ends before the first request that timed out, was lost or found no replica, "
-        "and before the first failure.",
+        "itself, it ends before the first request that timed out, was lost, found no replica or "
+        "waited at the gateway for a cold start, and before the first failure.",
     ),
     "input_tokens": Definition("Prompt tokens", "Tokens of the prompts, summed over requests."),
     "output_tokens": Definition("Output tokens", "Tokens generated, summed over requests."),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.run_record import RunRecord
+from sim.routers import AFFINE
 from sim.units import show_share
 
 BATCHES = 10
@@ -131,9 +132,26 @@ def cold_note(run: RunRecord) -> str | None:
             said += (
                 f": {share} of the tokens looked up were of shared texts seen for the first time."
             )
+    said += _anew(run, rest["first_seen"])
     if entry["steady"] is False:
         said += (
             " Hits were still becoming more when the run ended: it is not steady, and a longer one "
             "(run.requests) finds more."
         )
     return said
+
+
+def _anew(run: RunRecord, first_seen: float | None) -> str:
+    """That texts are new to each replica, where a router that does not look for what is cached
+    deals them out and ``first_seen`` of the tokens after the warm-up were new; empty elsewhere."""
+    router = run.scenario.router
+    several = any(
+        part.pool.replicas > 1 and part.pool.settings.kv_cache.enable_prefix_caching
+        for part in run.parts
+    )
+    if not several or router in AFFINE or ":" in router or (first_seen or 0.0) <= SMALL:
+        return ""
+    return (
+        " That is not the start alone: each replica has a cache of its own and meets the texts "
+        f"anew, since router {router} does not look for what is cached; {' and '.join(AFFINE)} do."
+    )

@@ -20,19 +20,22 @@ def scaling(run: RunRecord) -> dict[str, Any]:
 
     ``held`` has (time, replicas held from then on), those that start or finish their last requests
     included; ``started`` and ``stopped`` count replicas after the start of the run, and
-    ``replica_hours`` is what was held of them.
+    ``replica_hours`` is what was held of them. What happened after the last token, when the
+    duration and the cost of the run end, is in none of them.
     """
     found = []
     asked = run.scenario.autoscaling or Autoscaling()
     aim = f" to {asked.aim}" if asked.aim else ""
     unheeded = " and ".join(asked.unheeded)
     told = f" {asked.policy} does not heed {unheeded}." if unheeded else ""
+    end = min(run.end, float(run.requests["arrival"].min(initial=np.inf)) + run.duration)
     for part in run.parts:
         settings = part.pool.settings
         if settings.scales is None or part.held is None or run.held is None:
             continue
         rows = run.held[np.isin(run.held["replica"], settings.numbers)]
-        back = rows["until"] < run.end
+        rows = rows[rows["since"] <= end]
+        back = rows["until"] < end
         held = _steps(rows, back)
         mean = part.held / run.duration if run.duration else float(settings.scales.first)
         started, stopped = int((rows["since"] > 0).sum()), int(back.sum())

@@ -50,7 +50,8 @@ SESSION_TERMS: Mapping[str, Definition] = {
         "Sessions",
         "Conversations: requests of which each sends the earlier ones again. Finished: all turns "
         "were answered. Outgrown: the next turn would have been longer than the maximum length. "
-        "The others were under way when the run ended, or were rejected.",
+        "The others were under way when the run ended, or ended early since a request was "
+        "rejected or given up.",
     ),
     "session_requests": Definition(
         "Requests of a session",
@@ -64,12 +65,14 @@ SESSION_TERMS: Mapping[str, Definition] = {
     "session_expected_duration": Definition(
         "Expected duration of a session",
         "Mean seconds that the sessions of the run take to their last answer, those included that "
-        "were under way when it ended: the pauses that each is to have, and for each of its turns "
+        "were under way when it ended, without those that ended early: the pauses that each is to "
+        "have, and for each of its turns "
         "the mean time of an answer.",
     ),
     "session_unsent": Definition(
         "Still to come",
-        "Share of the tokens of all started sessions that had not been sent when the run ended. "
+        "Share of the tokens of all started sessions that had not been sent when the run ended, "
+        "without those that ended early. "
         "The run has that much less work than the usual traffic, most of it in later turns.",
     ),
     "first_turns": Definition(

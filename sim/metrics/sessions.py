@@ -7,12 +7,14 @@ Times in the summary are milliseconds where the key says so, seconds otherwise.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.session_rows import OUTGROWN, REFUSED, SESSION, WHOLE
+from sim.loop.session_rows import OUTGROWN, SESSION, WHOLE
+from sim.metrics.early_ends import WAS_REJECTED, WHY, early_ends
 from sim.metrics.percentiles import describe
 from sim.metrics.usual_sessions import usual
 from sim.units import show_share, show_time
@@ -28,7 +30,8 @@ def sessions(run: RunRecord) -> dict[str, Any]:
 
     ``started`` sessions, of which ``finished`` had all their turns, ``outgrown`` would have become
     longer than the model takes, ``refused`` were refused a request, and ``under_way`` when the run
-    ended. ``requests`` is how many a session has on average (None where only those that were sent
+    ended; ``given_up``, where clients give up or replicas fail, ended with a request that got no
+    answer. ``requests`` is how many a session has on average (None where only those that were sent
     are known), ``duration_s`` from the first arrival to the last answer of those that finished or
     were outgrown: the short ones, unless the run is long. ``expected_duration_s`` is how long a
     session lasts on average, ``unsent`` the share of the tokens of the started ones that were still
@@ -49,12 +52,15 @@ def sessions(run: RunRecord) -> dict[str, Any]:
     took = by_themselves["end"] - by_themselves["start"]
     started = len(np.unique(rows.turns["session"][named]))
     planned, expected = per_session(run), usual(run)
+    early = early_ends(run)
+    rejected = sum(why == WAS_REJECTED for why in early.values())
     return {
         "sessions": {
             "started": started,
             "finished": int((ended["ending"] == WHOLE).sum()),
             "outgrown": int((ended["ending"] == OUTGROWN).sum()),
-            "refused": int((ended["ending"] == REFUSED).sum()),
+            "refused": rejected,
+            **({} if run.attempts is None else {"given_up": len(early) - rejected}),
             "under_way": started - len(ended),
             "requests": None if planned is None else planned[0],
             "duration_s": _durations(took),
@@ -88,11 +94,12 @@ def session_notes(run: RunRecord) -> list[str]:
             f"{found['outgrown']:,} of {found['started']:,} sessions ended early: their next turn "
             "would have been longer than max_model_len."
         )
-    if found["refused"]:
-        notes.append(
-            f"{found['refused']:,} of {found['started']:,} sessions ended early: a request was "
-            "rejected."
-        )
+    early = Counter(early_ends(run).values())
+    notes += [
+        f"{early[why]:,} of {found['started']:,} sessions ended early: {why}."
+        for why in (WAS_REJECTED, *WHY.values())
+        if early[why]
+    ]
     expected = usual(run)
     if expected is not None and expected.outlasts(run.duration):
         notes.append(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED
+from sim.metrics.early_ends import early_ends
 from sim.metrics.long_enough import STEADY
 from sim.metrics.precision import asking, rounded_up
 
@@ -47,7 +48,8 @@ class Usual:
 
 
 def usual(run: RunRecord) -> Usual | None:
-    """The usual session of a run; None where none are drawn, or no turn was answered."""
+    """The usual session of a run; None where none are drawn, or no turn was answered. Those that
+    ended early (``early_ends``) have nothing to come: they count in the requests/s alone."""
     rows = run.sessions
     if rows is None or rows.planned is None or not len(rows.planned):
         return None
@@ -55,12 +57,24 @@ def usual(run: RunRecord) -> Usual | None:
     if answered is None:
         return None
     planned, requests, law = rows.planned, run.requests, run.scenario.workload.arrivals
+    had, going_on = planned["requests"], np.ones(len(requests), dtype=bool)
+    if early := early_ends(run):
+        numbers, first, count = np.unique(
+            rows.turns["session"], return_index=True, return_counts=True
+        )
+        begun = np.argsort(first)  # they are planned in the order in which they begin
+        kept = ~np.isin(numbers[begun], list(early))
+        if not kept.any():
+            return None
+        planned, had = planned[: len(kept)], np.where(kept, had[: len(kept)], count[begun])
+        planned = planned[kept]
+        going_on = ~np.isin(rows.turns["session"], list(early))
     tokens = int(planned["tokens"].sum())
     lag = float(planned["pauses_before"].sum() + answered * planned["turns_before"].sum()) / tokens
-    sent = int(requests["prompt_tokens"].sum() + requests["output_tokens"].sum())
+    sent = int((requests["prompt_tokens"] + requests["output_tokens"])[going_on].sum())
     rate = len(requests) / run.duration
     if law is not None and law.kind in ("poisson", "gamma", "constant"):
-        rate = law.rate * float(planned["requests"].mean())
+        rate = law.rate * float(had.mean())
     return Usual(
         duration=float(planned["pauses"].mean() + answered * planned["turns"].mean()),
         lag=lag,

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from sim.loop.attempt_rows import CANCELLED
 from sim.metrics.stability import warmup_length
+from sim.pools import cold_start_of
+from sim.scenario.autoscaling import Autoscaling
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -21,9 +23,10 @@ def warmup(run: RunRecord) -> NDArray[np.bool_]:
     """Which requests are left out: those that the scenario says, else a start that differs from the
     rest while requests arrive at a steady rate.
 
-    The start that is found ends before the first trouble. An outage makes requests slower, and
-    those that were given up have no latency at all: to the search both look like a fleet that is
-    still filling up, and the SLO would be judged without what is to be judged.
+    The start that is found ends before the first trouble. An outage makes requests slower, a cold
+    start keeps them waiting at the gateway, and those that were given up have no latency at all: to
+    the search all look like a fleet that is still filling up, and the SLO would be judged without
+    what is to be judged.
     """
     count, setting = len(run.requests), run.scenario.run.warmup
     if setting.seconds is not None:
@@ -34,7 +37,7 @@ def warmup(run: RunRecord) -> NDArray[np.bool_]:
         steady = arrivals is not None and arrivals.kind in ("poisson", "gamma", "constant")
         served = np.flatnonzero(run.completed)
         cut = warmup_length(run.e2el[served]) if steady else 0
-        skipped = min(int(served[cut]), _first_trouble(run)) if cut else 0
+        skipped = min(int(served[cut]), _first_trouble(run), _first_held(run)) if cut else 0
     return np.arange(count) < skipped
 
 
@@ -50,4 +53,33 @@ def _first_trouble(run: RunRecord) -> int:
         if len(outages):
             since = outages["since"].min()
             found.append(int(np.count_nonzero(run.requests["arrival"] < since)))
+    return min(found)
+
+
+def _first_held(run: RunRecord) -> int:
+    """The place of the first request that waited at the gateway since no replica served; the number
+    of requests where there is none.
+
+    Requests are sent to replicas that serve. One that came before its own did was held until then;
+    but a replica that decodes is chosen only when the prompt is computed, so there no other one of
+    its pool may have served either.
+    """
+    found = [len(run.requests)]
+    asked = run.scenario.autoscaling or Autoscaling()
+    for part in run.parts:
+        settings = part.pool.settings
+        if run.held is None or settings.scales is None or settings.scales.min:
+            continue
+        rows = run.held[np.isin(run.held["replica"], settings.numbers)]
+        begun = rows["since"] + np.where(rows["since"] > 0, cold_start_of(part.pool, asked), 0.0)
+        came = part.requests["arrival"] + run.front_end
+        others = np.zeros(len(came), dtype=bool)
+        late = others.copy()
+        for number, since, until in zip(rows["replica"], begun, rows["until"], strict=True):
+            on = (part.requests["replica"] == number) & (part.requests["scheduled"] >= since)
+            late |= on & (part.requests["scheduled"] <= until) & (came < since)
+            if settings.role == "decode":
+                others |= (came >= since) & (came < until)
+        places = np.arange(len(run.requests))[part.places][late & ~others]
+        found.extend(places[:1].tolist())
     return min(found)

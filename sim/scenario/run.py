@@ -67,7 +67,7 @@ class RunSettings(LimitedSection):
         default_factory=Warmup,
         description="auto, a number of requests (200), or a time (30s) to leave out of the "
         "statistics. auto: the start is cut where it differs from the rest, never beyond the first "
-        "failure or timeout.",
+        "failure or timeout, or the first request that waited at the gateway for a cold start.",
     )
     repetitions: Count = Field(
         default=1,

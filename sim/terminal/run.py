@@ -207,6 +207,8 @@ def _sessions_table(sessions: dict[str, Any]) -> Table:
     lasted = sessions["duration_s"]
     told = [f"{_count(sessions['started'])} started", f"{_count(sessions['finished'])} finished"]
     told += [f"{sessions[key]:,} {key}" for key in ("outgrown", "refused") if sessions[key]]
+    if sessions.get("given_up"):
+        told.append(f"{sessions['given_up']:,} given up")
     if lasted["mean"] is not None:
         told.append(f"{show_time(lasted['mean'])} each (p90 {show_time(lasted['p90'])})")
     if sessions.get("expected_duration_s") is not None:

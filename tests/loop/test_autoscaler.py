@@ -10,6 +10,7 @@ import pytest
 
 import sim
 from sim.errors import InfersimError
+from sim.metrics.stability import warmup_length
 from sim.pools import cold_start_of
 from sim.scaling import Apa, ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
 from sim.scenario import load_scenario
@@ -337,6 +338,41 @@ def test_kpa_goes_to_none_and_comes_back() -> None:
     assert first["until"] - record.requests["finish"][0] == pytest.approx(181, abs=1.1)
     assert 300 < second["since"] <= 302
     assert record.requests["scheduled"][1] == pytest.approx(second["since"] + 3)
+
+
+def test_the_warm_up_ends_before_what_waited_at_the_gateway() -> None:
+    """At 5 requests/s those of the first seconds wait for a start of 20 s; a pool that has a
+    replica from the start makes none wait there."""
+    changed = {
+        **SPARSE,
+        "autoscaling": {**SPARSE["autoscaling"], "cold_start": "20s"},
+        "workload": {**SPARSE["workload"], "arrivals": {"kind": "constant", "rate": 5}},
+        "run": {"requests": 1000},
+    }
+    record = sim.simulate(changed).record
+    waited = record.ttft > 3
+    assert waited.sum() > 50
+    assert warmup_length(record.e2el) > 50  # what the search alone would leave out
+    assert not (record.warmup & waited).any()
+    one = {**changed, "fleet": {**SCENARIO["fleet"], "replicas": {"min": 1, "max": 3}}}
+    record = sim.simulate(one).record
+    served = np.flatnonzero(record.completed)
+    cut = warmup_length(record.e2el[served])
+    assert record.warmup.sum() == (served[cut] if cut else 0)
+
+
+def test_what_is_given_back_after_the_last_token_is_not_counted() -> None:
+    """A horizon of ten minutes, long after the last of four requests: the replica that served it is
+    given back before that, but after the reported duration."""
+    changed = {**SPARSE, "run": {"requests": 4, "warmup": 0, "horizon": "10min"}}
+    result = sim.simulate(changed)
+    record, summary = result.record, result.summary
+    (scaled,) = summary["infersim"]["scaling"]
+    assert record.held is not None
+    assert (record.held["until"] < record.end).sum() == 4
+    assert (scaled["started"], scaled["stopped"]) == (4, 3)
+    assert scaled["text"].endswith("4 were started (ready after 3 s) and 3 given back.")
+    assert all(at <= summary["duration"] for at, _ in scaled["held"])  # the first comes at 0
 
 
 def test_what_waits_at_the_gateway_is_unfinished_when_the_run_ends() -> None:
