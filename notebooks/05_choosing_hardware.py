@@ -341,7 +341,7 @@ pd.DataFrame(rows, columns=["fleet", *names]).set_index("fleet")
 # %%
 ranking = plan["ranking"]
 error, half = first["error_band"]["error"], first["error_band"]["half"]
-assert not ranking["survives"]
+assert ranking["survives"]
 assert half < 0.5 * error
 Markdown(f"""
 > {ranking["text"]}
