@@ -79,11 +79,6 @@ class Setup:
     def steady(self) -> tuple[PreparedPool, ...]:
         """The pools of a fleet that stays as it is, and whose clients wait; UsageError of any
         other: what it holds depends on how long it is watched."""
-        if any(pool.settings.scales is not None for pool in self.pools):
-            raise UsageError(
-                "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
-                "a number here"
-            )
         check_undisturbed(self.scenario)
         return self.pools
 

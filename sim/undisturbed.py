@@ -1,4 +1,4 @@
-"""Refuses to look for the load of a fleet that fails, is steered, or whose clients give up.
+"""Refuses to look for the load of a fleet that is scaled, fails or is steered, or is given up on.
 
 It says why there is no such load, and what to ask instead. Times in seconds.
 """
@@ -11,9 +11,14 @@ from sim.units import show_time
 
 
 def check_undisturbed(scenario: Scenario) -> None:
-    """Raise the UsageError of a scenario whose replicas fail or are steered, or whose clients do
-    not wait: what a fleet holds depends on when that happens. It says why, and what to ask
-    instead."""
+    """Raise the UsageError of a scenario whose replicas come and go, fail or are steered, or whose
+    clients do not wait: what a fleet holds depends on when that happens. It says why, and what to
+    ask instead."""
+    if any(pool.scales is not None for pool in scenario.pools):
+        raise UsageError(
+            "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
+            "a number here"
+        )
     if scenario.disturbed:
         raise UsageError(
             f"{_disturbance(scenario)}; failures, steering and scheduler.client_timeout are "

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from reports.figures.axes import legend
 from reports.figures.find_curve import OUTCOMES
 from reports.frame import theme
+from sim.planning.points.wording import nearest_promise, promise_name
 
 DEPTH = 8.0
 """Where the axis ends, in shares that may miss the target."""
@@ -25,7 +26,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
     Without an SLO the figure is empty.
     """
     probes = [probe for probe in document["probes"] if probe["promises"]]
-    targets = [probe["promises"][0]["target"] for probe in probes]
+    targets = [each["target"] for probe in probes for each in probe["promises"]]
     floor = max(0.0, 1 - DEPTH * (1 - min(targets))) if targets else 0.0
     right = max([probe["load"] for probe in document["probes"]]) * 1.04
     layout = theme.layout() | {
@@ -38,7 +39,8 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
     }
     traces = [_points(probes, floor, *outcome) for outcome in OUTCOMES]
     if probes:
-        traces.append(_target(probes[0]["promises"][0]["target"], right))
+        asked = dict.fromkeys(each["target"] for each in probes[0]["promises"])
+        traces += [_target(share, right) for share in asked]
     return go.Figure(data=traces, layout=layout)
 
 
@@ -46,7 +48,8 @@ def _points(
     probes: list[Mapping[str, Any]], floor: float, outcome: str, color: str, symbol: str
 ) -> dict[str, Any]:
     mine = [probe for probe in probes if probe["outcome"] == outcome]
-    worst = [min(probe["promises"], key=lambda p: p["low"] - p["target"]) for probe in mine]
+    worst = [each for probe in mine if (each := nearest_promise(probe)) is not None]
+    several = any(len(probe["promises"]) > 1 for probe in mine)
     tone = theme.PAGE[color].light
     return {
         "type": "scatter",
@@ -71,7 +74,8 @@ def _points(
             "symbol": [symbol if p["attainment"] >= floor else "triangle-down" for p in worst],
             "color": tone,
         },
-        "hovertemplate": "%{x:.4~g}: %{customdata:.3%}<extra></extra>",
+        "hovertemplate": f"%{{x:.4~g}}: %{{customdata:.3%}}{' %{text}' * several}<extra></extra>",
+        **({"text": [f"within {promise_name(each)}" for each in worst]} if several else {}),
     }
 
 

@@ -74,7 +74,8 @@ def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:
     def tell(probe: Probe) -> None:
         from sim.planning.points.wording import counted
 
-        word = "holds" if probe.holds else f"fails ({probe.breaks})"
+        breaks = probe.breaks if probe.attained else probe.state
+        word = "holds" if probe.holds else f"fails ({breaks})"
         runs = f"{counted(probe.runs, 'run')} of {probe.requests // probe.runs:,} requests"
         say(f"load {next(tried)}: {probe.load:.4g}: {word}, {runs}")
 

@@ -24,7 +24,15 @@ from sim.planning.load.sentences import (
     traffic_text,
     trust_text,
 )
-from sim.planning.points.wording import FAILS, OPEN, outcome_text, rank, share
+from sim.planning.points.wording import (
+    FAILS,
+    OPEN,
+    nearest_promise,
+    outcome_text,
+    promise_name,
+    rank,
+    share,
+)
 from sim.units import milliseconds
 
 MOST_ROWS = 9
@@ -81,24 +89,43 @@ def _table(document: Mapping[str, Any], probes: list[Mapping[str, Any]]) -> Tabl
     names = [name for name in document["shares"] if name in document["limits_ms"]]
     names = names or ["ttft", "tpot"]
     latencies = [f"{name.upper()} {rank(document['shares'][name])}" for name in names]
-    lengths = ["requests"] if len(names) < 3 else []
-    titles = [document["unit"], "", "in SLO", "95 % interval", *latencies, *lengths]
+    parts = [nearest_promise(probe) for probe in probes]
+    limits = {promise_name(kept) for kept in parts if kept is not None}
+    kept_by, mixed = _kept_title(document, limits), len(limits) > 1
+    lengths = ["requests"] if len(names) < 3 and len(document["promises"]) < 2 else []
+    titles = [document["unit"], "", *kept_by, *latencies, *lengths]
     for title in titles:
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
-    for probe in probes:
-        objectives = probe["promises"]
-        kept = min(objectives, key=lambda p: p["low"] - p["target"]) if objectives else None
+    for probe, kept in zip(probes, parts, strict=True):
         style = STYLES[probe["outcome"]]
         style += " bold" if probe["load"] == document["load"] else ""
         table.add_row(
             f"{probe['load']:.4g}",
             Text(outcome_text(probe), style=style),
-            "-" if kept is None else share(kept["attainment"]),
-            "-" if kept is None else f"{share(kept['low'])[:-1]}..{share(kept['high'])[:-1]}",
+            *_kept(kept, mixed),
             *(milliseconds(probe[f"slo_{name}_ms"]) for name in names),
             *(played(probe) for _ in lengths),
         )
     return table
+
+
+def _kept_title(document: Mapping[str, Any], limits: set[str]) -> list[str]:
+    """The heading of the share of requests and of its interval: which part of the SLO they are of,
+    if there are several; none without an SLO."""
+    if not limits:
+        return []
+    if len(document["promises"]) < 2:
+        return ["in SLO", "95 % interval"]
+    return [f"in {next(iter(limits))}" if len(limits) == 1 else "nearest limit", "95 % interval"]
+
+
+def _kept(kept: Mapping[str, Any] | None, mixed: bool) -> list[str]:
+    """The share of requests within a part of the SLO, named where rows differ in it."""
+    if kept is None:
+        return []
+    between = f"{share(kept['low'])[:-1]}..{share(kept['high'])[:-1]}"
+    limit = f"{promise_name(kept)}: " if mixed else ""
+    return [limit + share(kept["attainment"]), between]
 
 
 def played(probe: Mapping[str, Any]) -> str:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
+from sim.metrics.long_enough import DOUBT
 from sim.metrics.objectives import Objective
+from sim.own import is_own
 from sim.planning.load.advance import Advance
 from sim.planning.load.loads import (
     Kind,
@@ -19,6 +22,7 @@ from sim.planning.load.loads import (
 )
 from sim.planning.load.probe import (
     MOST,
+    STABILITY,
     Probe,
     Prober,
 )
@@ -32,6 +36,7 @@ from sim.planning.load.saturation import (
     saturation,
 )
 from sim.planning.load.search import FIRST_STEP, SLOPE, Bracket, search
+from sim.planning.load.settled import goes_on
 from sim.planning.points.copies import Workers
 from sim.scenario import Scenario
 from sim.simulation import prepare
@@ -80,6 +85,14 @@ class Finder:
             self.saturation = Saturation(each * whole.rate, each * whole.slots)
             self.estimate = Saturation(ROOM * each * whole.rate, each * whole.slots)
         residence = max(alone(pool, traffic).residence for pool in self.pools)
+        self._estimated = any(is_own(pool.settings.scheduler.batching) for pool in self.pools)
+        self._bounded = (
+            bool(self.objectives)
+            and not (self.axis.whole or self._estimated)
+            and goes_on(self.axis)
+            and len(traffic.prompts) == len(everything.prompts)
+        )
+        self._residence = residence
         self._prober = Prober(setup, objectives, residence, everything)
         self.advance = advance or Advance(None)
         self._known: dict[tuple[float, int, int], Probe] = {}
@@ -119,12 +132,22 @@ class Finder:
     def at_times(self, times: float, load: float, replicas: int, **further: Any) -> Probe:
         """What runs at ``load`` come to if all latencies are ``times`` as long; ``further`` are
         arguments of ``Prober.probe``."""
-        return self._prober.probe(self.axis, load, replicas=replicas, times=times, **further)
+        found = self._prober.probe(self.axis, load, replicas=replicas, times=times, **further)
+        return self._served(found, replicas)
+
+    def _served(self, probe: Probe, replicas: int) -> Probe:
+        """``probe``, of a load that goes on for ever and exceeds what full batches serve as one
+        that fails: its queue grows, however few of the requests of a run feel it yet. In doubt as
+        far as that rate itself is."""
+        full = self.saturation.rate * replicas
+        if not self._bounded or not probe.holds or probe.load <= full:
+            return probe
+        return replace(probe, holds=False, sure=probe.load > (1 + DOUBT) * full, breaks=STABILITY)
 
     def _played(self, load: float, replicas: int, **further: Any) -> Probe:
         found = self._prober.probe(self.axis, load, replicas=replicas, **further)
         self.advance.played(found.requests, found.runs)
-        return found
+        return self._served(found, replicas)
 
     def members(self, load: float, replicas: int) -> float:
         """Requests that are in that many replicas at a time: as many come until batches are
@@ -171,6 +194,8 @@ class Finder:
             )
         else:
             lowest, highest = LOWEST * full, HIGHEST * full
+            if self._estimated:  # that may be far more than is served: so rare that none meet
+                lowest = min(lowest, LOWEST * replicas / self._residence)
         start = self._start() * replicas if guess is None else guess
 
         def around(load: float) -> Bracket:

@@ -55,7 +55,10 @@ def open_between(
         top = fails.load if missed else max((each[1] for each in ends), default=math.inf)
         high = min(high, top)
     low = min(low, best.load)
-    high = fails.load if fails.breaks == STABILITY and fails.sure else max(high, fails.load)
+    if fails.breaks == STABILITY:  # a capacity that is worked out may be off by so much
+        high = fails.load if fails.sure else fails.load * (1 + DOUBT)
+    else:
+        high = max(high, fails.load)
     if _full(best):  # without capacity to spare a queue grows for ever, however slowly
         assert best.utilisation is not None
         low = min(low, best.load * (1 - DOUBT) / best.utilisation)

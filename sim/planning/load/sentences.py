@@ -6,10 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.planning.load.probe import MOST
-from sim.planning.points.wording import OPEN, limit_name, share
+from sim.planning.points.wording import (
+    FAILS,
+    OPEN,
+    limit_name,
+    nearest_promise,
+    outcome_text,
+    promise_name,
+    share,
+)
 from sim.units import show_time
 
 Document = Mapping[str, Any]
+
+OVERLOADED = "overloaded"
+"""What the verdict calls a load of which more arrives than can be served."""
 
 MANY = 1_000_000
 """Requests to decide a load beyond which their number is not worth stating."""
@@ -116,6 +127,13 @@ def first_to_break(document: Document) -> str:
     if name is None:
         return "Nothing breaks."
     full = f"{document['saturated']:.4g} {document['unit']}"
+    states = {probe["load"]: probe["state"] for probe in document["probes"]}
+    state = states.get(document["fails_at"], OVERLOADED)
+    if document["criterion"] == "stable" and state != OVERLOADED:
+        return (
+            f"What ends it: at {document['fails_at']:.4g} {document['unit']} the verdict is "
+            f"{state}, not stable. Full batches serve {full}."
+        )
     if name == "capacity":
         return f"First to break: the capacity; full batches serve {full}."
     if name == "rejected":
@@ -128,21 +146,17 @@ def own_load(document: Document) -> str:
     own, room = document["own"], document["headroom"]
     load = f"The scenario's own load of {own['load']:.4g} {document['unit']}"
     if own["outcome"] == OPEN:
-        kept = _worst(own["probe"])
+        kept = nearest_promise({**own["probe"], "outcome": OPEN})
+        assert kept is not None
         between = f"{share(kept['low'])} to {share(kept['high'])}"
-        return f"{load} is too close to call: {between} of requests are within the SLO."
+        limits = "the SLO" if len(document["promises"]) == 1 else f"the {promise_name(kept)} limit"
+        return f"{load} is too close to call: {between} of requests are within {limits}."
     if own["holds"]:
         return f"{load} holds, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
-    breaks = limit_name(own["probe"]["breaks"])
+    breaks = outcome_text({**own["probe"], "outcome": FAILS}).removeprefix(f"{FAILS}: ")
     if room >= 0:  # chance, or batches that fill sooner where there is more
         return f"{load} does not hold ({breaks}), though the highest load does."
     return f"{load} does not hold ({breaks}): {1 + room:.0%} of it would."
-
-
-def _worst(probe: Document) -> Document:
-    """The part of the SLO that a load is surest to miss, or least sure to meet."""
-    found: Document = min(probe["promises"], key=lambda each: each["low"] - each["target"])
-    return found
 
 
 def opening(document: Document) -> list[str]:

@@ -98,10 +98,51 @@ def fleet_text(replicas: int, layout: str) -> str:
     return layout if replicas == 1 else f"{replicas} x ({layout})"
 
 
+def nearest_promise(probe: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The part of the SLO that decides what is said of a load: where chance leaves it open one that
+    is, else the one that breaks first, or that uses up most of the requests it may miss; None
+    without an SLO. Parts with other percentiles are not compared by their shares.
+
+    >>> loose = {"target": 0.5, "attainment": 0.7, "low": 0.65, "high": 0.75}
+    >>> strict = {"target": 0.95, "attainment": 1.0, "low": 0.99, "high": 1.0}
+    >>> nearest_promise({"outcome": "holds", "promises": [strict, loose]})["target"]
+    0.5
+    """
+    promises: list[Mapping[str, Any]] = list(probe["promises"])
+    if probe.get("outcome") == OPEN:
+        left = [each for each in promises if each["low"] < each["target"] <= each["high"]]
+        promises = left or promises
+    return max(promises, key=_used, default=None)
+
+
+def _used(promise: Mapping[str, Any]) -> tuple[bool, float, float]:
+    """How near a part of the SLO is to breaking: whether it is missed, how many of the requests
+    that may miss it do, and the highest of its latencies over their limits."""
+    missed, allowed = 1 - promise["attainment"], 1 - promise["target"]
+    latencies = promise.get("pressure", {}).values()
+    highest = max((math.inf if each is None else each for each in latencies), default=0.0)
+    used = missed / allowed if allowed else missed
+    return promise["attainment"] < promise["target"], used, highest
+
+
+def promise_name(promise: Mapping[str, Any]) -> str:
+    """The limits of a part of the SLO, by name.
+
+    >>> promise_name({"within": {"tpot_p50": 0.7}})
+    'TPOT p50'
+    >>> promise_name({"within": {"ttft": 1.0, "tpot": 1.0}})
+    'TTFT and TPOT'
+    """
+    return " and ".join(map(limit_name, promise["within"]))
+
+
 def outcome_text(probe: Mapping[str, Any]) -> str:
-    """``holds``, ``fails: TPOT`` or ``too close to call``."""
+    """``holds``, ``fails: TPOT`` or ``too close to call``; without an SLO what the verdict says
+    instead of stable."""
     if probe["outcome"] != FAILS:
         return str(probe["outcome"])
+    if probe.get("promises") == []:
+        return f"{FAILS}: {probe['state']}"
     return f"{FAILS}: {limit_name(probe['breaks'])}"
 
 
