@@ -141,7 +141,7 @@ def outcome_text(probe: Mapping[str, Any]) -> str:
     instead of stable."""
     if probe["outcome"] != FAILS:
         return str(probe["outcome"])
-    if probe.get("promises") == []:
+    if probe.get("promises") == [] and "state" in probe:
         return f"{FAILS}: {probe['state']}"
     return f"{FAILS}: {limit_name(probe['breaks'])}"
 
