@@ -94,7 +94,7 @@ def run_ends(
     target = summary["infersim"]["verdict"]["target"]
     rank = f"p{100 * (scenario.slo.attainment if target is None else target):g}"
     met = [_holds(found[name]["verdict"]) for name in ENDS]
-    text = _text(found, rank if f"{rank}_ttft_ms" in summary else "p99")
+    text = _text(summary, found, rank if f"{rank}_ttft_ms" in summary else "p99")
     return found | {"decided": met[0] == met[1], "text": text}
 
 
@@ -119,15 +119,21 @@ def _metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(ends: Mapping[str, Any], rank: str) -> str:
-    """What the ends of the band come to, in a sentence; latencies at the percentile ``rank``."""
+def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str:
+    """What the ends of the band come to, in a sentence; latencies at the percentile ``rank``.
+
+    ``summary`` is that of the run as predicted.
+    """
     fast, slow = (ends[name] for name in ENDS)
     parts = []
     for metric in ("ttft", "tpot"):
-        low, high = (end[f"{rank}_{metric}_ms"] for end in (fast, slow))
+        key = f"{rank}_{metric}_ms"
+        own, low, high = (end.get(key) for end in (summary, fast, slow))
         if low is not None and high is not None:
             span = " to ".join(show_time(each / 1e3) for each in sorted((low, high)))
             turned = ", the longer one if faster" if low > high else ""
+            if own is not None and not min(low, high) <= own <= max(low, high):
+                turned += f" (chance moves it more: {show_time(own / 1e3)} as predicted)"
             parts.append(f"{metric.upper()} {rank} is {span}{turned}")
     slow_end, fast_end = slow["verdict"], fast["verdict"]
     if fast_end["slo_met"] is not None and slow_end["slo_met"] is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, log1p
 
 from calibrate.validation import proposals
 from calibrate.validation.figures import HEADLINES, ValidatedFigure, figures, mean_error
@@ -59,6 +59,14 @@ def within_noise(rows: Sequence[ValidatedFigure]) -> bool:
     return bool(judged) and all(abs(row.error) <= QUIET * row.expected_noise for row in judged)
 
 
+def failures_explain(run: ObservedRun, error: float) -> bool:
+    """Whether what the engine did for requests that failed may be all of a mean ``error``
+    (``mean_error``): each may have loaded it like one that was served, and only recorded iterations
+    would show it."""
+    served = len(run.requests)
+    return run.iterations is None and served > 0 and log1p(run.failed / served) >= error > 0
+
+
 def advise(
     run: ObservedRun,
     asked: ValidationQuestion,
@@ -71,6 +79,8 @@ def advise(
     before = left = mean_error(rows)
     if within_noise(rows):
         return Advice(_harmless(run, asked, []), True, before, left)
+    if failures_explain(run, before):
+        return Advice(_harmless(run, asked, []), False, before, left)
     current, changes = baseline, list[Change]()
     while len(changes) < MOST_CHANGES and left > 0:
         best = _best(run, asked, current, rows, terms, changes)

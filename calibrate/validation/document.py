@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.validation import wording
-from calibrate.validation.advice import Advice, Change, advise
+from calibrate.validation.advice import Advice, Change, advise, failures_explain
 from calibrate.validation.composition import COLUMNS, Agreement, agreement, levels
 from calibrate.validation.engine_file import sampled
 from calibrate.validation.expected import Expected, expect
@@ -143,6 +143,8 @@ class Validation:
         text = ""
         if advice.quiet:
             text = wording.quiet(1 + len(self.repeats), self._worst())
+        elif failures_explain(self.run, advice.before):
+            text = wording.FAILURES
         elif not advice.changes:
             text = wording.ONLY_A_SUMMARY if self.run.summary_only else wording.NOTHING_FOUND
         measured = len(self.repeats) > 0

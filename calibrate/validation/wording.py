@@ -135,6 +135,10 @@ def quiet(runs: int, error: float) -> str:
 NOTHING_FOUND = (
     "The error is larger than runs of the engine differ by, but nothing that was tried explains it."
 )
+FAILURES = (
+    "Failed requests are missing from the record, and what the engine did for them may explain all "
+    "of the error: nothing is concluded. Take in a run in which nearly all requests are served."
+)
 ONLY_A_SUMMARY = (
     "The record is a summary, from which no change can be inferred: save the single requests (vllm "
     "bench serve --save-result --save-detailed) and take in that result."

@@ -31,7 +31,7 @@ from sim.metrics.dependence import Dependences
 from sim.metrics.pools import names
 from sim.metrics.precision import Z95
 from sim.metrics.trust import verdict_trust
-from sim.units import show_time
+from sim.units import show_number, show_time
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -218,7 +218,7 @@ def _text(
             top = "an overload" if high is None else show_time(high / 1e3)
             told.append(f"{metric.upper()} {rank} {show_time(low / 1e3)} to {top}")
         else:
-            told.append(f"{low:,.0f} to {high:,.0f} output tokens/s")
+            told.append(f"{show_number(low)} to {show_number(high)} output tokens/s")
     ending = " The slower end is overloaded: then latencies grow for as long as it lasts."
     text = f"With a chance of 90 % a real run lies within: {', '.join(told)}."
     return text + (ending if overload else "")

@@ -21,10 +21,11 @@ def handover(run: RunRecord) -> dict[str, Any]:
     """The entry ``handover`` of a summary; nothing where each replica serves its requests alone.
 
     ``total`` is the time from the complete prompt to the first token, in four stages: until the
-    decode replica has ``memory`` for it, until the ``link`` is free, the ``transfer``, and from
-    there to the ``first_token``, with the wait for a slot. Where layers are pushed as they are
-    computed, stages that ended before the prompt was complete are 0. ``link_busy`` is the busiest
-    link of a replica, as a share of the run; ``bytes`` what went over all of them.
+    decode replica has admitted it, which looks for ``memory`` between two iterations, until the
+    ``link`` is free, the ``transfer``, and from there to the ``first_token``, with the wait for a
+    slot. Where layers are pushed as they are computed, stages that ended before the prompt was
+    complete are 0. ``link_busy`` is the busiest link of a replica, as a share of the run; ``bytes``
+    what went over all of them.
     """
     rows = run.handed
     if rows is None or all(pool.settings.role == "both" for pool in run.pools):

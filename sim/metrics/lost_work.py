@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.loop.attempt_rows import AttemptRows
 from sim.loop.recorder import GAVE_UP
-from sim.units import show_share
+from sim.units import show_number, show_share
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -33,17 +33,18 @@ def lost_work(run: RunRecord) -> float:
     return float(share) if share >= WORTH_SAYING else 0.0
 
 
-def lost_work_text(share: float) -> str:
-    """What a verdict says of the capacity of a fleet that loses this ``share``; empty for 0.
+def lost_work_text(share: float, completed: float) -> str:
+    """What a verdict says of the capacity of a fleet that loses this ``share``, and ``completed``
+    so many requests a second; empty for 0.
 
-    >>> lost_work_text(0.8)
-    ' The capacity is what lost work leaves of it: 80% of the GPU time went to failed attempts.'
-    """
+    >>> lost_work_text(0.8, 9.41)
+    ' That capacity leaves out part of the lost work: 80% of the GPU time went to failed attempts, and 9.41 requests/s were completed.'
+    """  # noqa: E501
     if not share:
         return ""
     return (
-        f" The capacity is what lost work leaves of it: {show_share(share)} of the GPU time went "
-        "to failed attempts."
+        f" That capacity leaves out part of the lost work: {show_share(share)} of the GPU time "
+        f"went to failed attempts, and {show_number(completed)} requests/s were completed."
     )
 
 

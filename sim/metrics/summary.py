@@ -105,6 +105,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "gpu": names(d.gpu.name for d in deployments),
         "gpus": run.gpus,
         "replicas": run.replicas,
+        **({"data_ranks": ranks} if (ranks := _data_ranks(run)) > run.replicas else {}),
         "engine": names(d.engine.name for d in deployments),
         "batching": names(pool.settings.scheduler.batching for pool in pools),
         "verdict": verdict,
@@ -363,6 +364,11 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
     ]
     return [note for note in found if note]
+
+
+def _data_ranks(run: RunRecord) -> int:
+    """Data ranks of all replicas, which have a scheduler and a KV cache each."""
+    return sum(pool.replicas * pool.deployment.layout.data for pool in run.pools)
 
 
 def _in_step(part: PoolRun) -> str | None:

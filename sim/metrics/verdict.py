@@ -110,7 +110,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
     lost = 0.0 if found is None else lost_work(run)
-    text = _as_far_as_it_goes(run, text) + given_up_text(run) + lost_work_text(lost)
+    completed = int(run.completed.sum()) / run.duration if lost else 0.0
+    text = _as_far_as_it_goes(run, text) + given_up_text(run) + lost_work_text(lost, completed)
     if by_pool is not None:
         text += limiting_text([pool.settings.name for pool in run.pools], by_pool)
     if slo["slo_state"] in (MISSED, OPEN):
@@ -333,6 +334,8 @@ def _without_load(run: RunRecord) -> tuple[str, str]:
             "Offline: all sessions start together, and later turns wait for their answers; only "
             "throughput counts."
         )
+    if len(run.requests) == 1:
+        return "offline", "A single request, which has the fleet to itself: no load to judge."
     return "offline", "Offline: all requests are there from the start; only throughput counts."
 
 

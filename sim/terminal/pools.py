@@ -27,7 +27,7 @@ def pool_lines(own: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def handover_line(found: Mapping[str, Any]) -> str:
     """What a hand-over took, in a sentence."""
-    parts = {"memory": "memory", "link": "the link", "transfer": "the transfer"}
+    parts = {"memory": "admission", "link": "the link", "transfer": "the transfer"}
     parts["first_token"] = "the first token"
     spent = [
         f"{title} {show_time(found[f'{name}_ms']['mean'] / 1e3)}"

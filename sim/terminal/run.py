@@ -247,7 +247,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
     used = _share(kv["mean_used"]) + spread.of_share("kv_cache.mean_used")
     between = " /\n" if spread.known else " / "
     mfu, mbu = (_share(use[key]) + spread.of_share(f"utilisation.{key}") for key in ("mfu", "mbu"))
-    a_replica = "/replica" if own["replicas"] > 1 else ""
+    a_replica = "/rank" if "data_ranks" in own else "/replica" if own["replicas"] > 1 else ""
     waiting = f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})"
     rows = [
         ("completed", f"{requests['completed']:,}{spread.of('completed')}"),

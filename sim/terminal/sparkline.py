@@ -83,8 +83,8 @@ class Sparks:
 
     def _span(self, span: float, columns: int, blocks: bool, one_scale: bool) -> str:
         told = f"Over {show_time(span)}, the most in each {show_time(span / columns)}"
-        if self._timeline.replicas > 1:
-            told += f" on all {self._timeline.replicas:,} replicas"
+        if (number := self._timeline.replicas) > 1:
+            told += f" on {'both' if number == 2 else f'all {number:,}'} replicas"
         if self._of_first:
             told += ", first repetition"
         if not blocks:

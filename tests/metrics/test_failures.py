@@ -139,7 +139,7 @@ def test_a_capacity_that_lost_work_has_lowered_says_so(storm: dict[str, Result])
     assert broken["verdict"]["lost_work"] == broken["failures"]["wasted"]["gpu_share"] > 0.5
     assert broken["verdict"]["utilisation"] > calm["verdict"]["utilisation"] + 0.1
     share = show_share(broken["verdict"]["lost_work"])
-    told = f"what lost work leaves of it: {share} of the GPU time went to failed attempts."
+    told = f"leaves out part of the lost work: {share} of the GPU time went to failed attempts"
     assert told in broken["verdict"]["text"]
     room = {**calm["verdict"], "lost_work": 0.25}
     assert headroom_text(room) == (

@@ -252,6 +252,19 @@ def test_a_token_costs_what_the_fleet_costs_while_it_serves_the_rate() -> None:
         assert (figures["usd_per_million_output_tokens"] or 0) > 1.05 * usd
 
 
+def test_a_month_of_energy_is_that_of_the_tokens_of_the_rate() -> None:
+    found = planned()
+    for fleet, each in zip(document(found)["fleets"], found.best, strict=True):
+        figures = each.at_rate.figures
+        outputs = (figures["output_throughput"] or 0) / (figures["request_throughput"] or 1)
+        month = found.question.rate * outputs * fleet["usd_per_month"] / fleet["usd_per_hour"]
+        joules = fleet["joules_per_output_token"] * month * 3600
+        assert fleet["kwh_per_month"] * 3.6e6 == pytest.approx(joules)
+        # the run goes on until its last answer, with GPUs that have less and less to do
+        assert joules < (figures["joules_per_output_token"] or 0) * month * 3600
+        assert fleet["mean_watts_per_gpu"] > (figures["mean_watts_per_gpu"] or 0)
+
+
 def test_the_front_has_no_fleet_that_is_dearer_and_slower() -> None:
     sized = planned().sized
     on = front(sized, "slo_ttft_ms")

@@ -11,6 +11,8 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
+from sim.cost.power import PowerModel
+from sim.deployments import deployment_of
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
 from sim.metrics.engine_defaults import engine_defaults_note
@@ -22,7 +24,7 @@ from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.worth import worth
 from sim.planning.load.loads import LoadAxis, further_notes
-from sim.planning.load.played import COSTS
+from sim.planning.load.played import COSTS, DRAWN
 from sim.planning.load.settled import goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
@@ -139,7 +141,8 @@ def _fleet(
 ) -> dict[str, Any]:
     sized, figures = each.sized, each.at_rate.figures
     changes = settings(plan, sized, plan.question.rate)
-    smaller = sized.smaller
+    own, smaller = plan.scenario.override(changes), sized.smaller
+    drawn = _drawn(each, own)
     return {
         "rank": rank,
         "layout": sized.layout.text,
@@ -162,7 +165,8 @@ def _fleet(
         "survivors": _survivors(sized),
         **figures,
         **_token_costs(each),
-        **_energy(plan, sized.gpus, figures["mean_watts_per_gpu"]),
+        **drawn,
+        **_energy(plan, sized.gpus, drawn["mean_watts_per_gpu"]),
         "error_band": {
             "error": band.error,
             "half": half_of(band.error),
@@ -174,10 +178,10 @@ def _fleet(
             "survives": band.survives,
             "rivals": list(band.rivals),
         },
-        "notes": _fleet_notes(each, plan.scenario.override(changes)),
+        "notes": _fleet_notes(each, own),
         "settings": changes,
         "run": run_command(given, changes),
-        "launch": launch_commands(plan.scenario.override(changes)),
+        "launch": launch_commands(own),
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
@@ -214,10 +218,31 @@ def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
     fewer requests a second are served than come. A fleet that holds its load serves all that it
     accepts.
     """
+    figures, served = fleet.at_rate.figures, _served(fleet)
+    return {key: None if (cost := figures[key]) is None else cost * served for key in COSTS}
+
+
+def _served(fleet: Confirmed) -> float:
+    """The share of the accepted load that is served in each second of the whole run."""
     probe = fleet.at_rate
     refused = 0.0 if probe.rejection is None else probe.rejection.share
-    served = (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
-    return {key: None if (cost := probe.figures[key]) is None else cost * served for key in COSTS}
+    return (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
+
+
+def _drawn(fleet: Confirmed, scenario: Scenario) -> dict[str, float | None]:
+    """Joules of an output token, and mean watts of a GPU, while the fleet serves the wanted rate;
+    ``scenario`` is that fleet's.
+
+    As for costs, the run lasts longer than that: what the GPUs draw with nothing to do is taken
+    off for the difference.
+    """
+    figures, served, gpus = fleet.at_rate.figures, _served(fleet), fleet.sized.gpus
+    joules, watts = (figures[key] for key in DRAWN)
+    tokens = figures["output_throughput"]
+    if joules is None or watts is None or not tokens or not served:
+        return dict.fromkeys(DRAWN)
+    idle = PowerModel(deployment_of(scenario, scenario.pools[0])).idle * (1 - served)
+    return dict(zip(DRAWN, (joules - idle * gpus / tokens, (watts - idle) / served), strict=True))
 
 
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:

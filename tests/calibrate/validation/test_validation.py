@@ -249,6 +249,21 @@ def test_what_failed_is_not_sent_again(tmp_path):
     assert any("not sent again" in note for note in validation.document["notes"])
 
 
+@pytest.mark.parametrize("longest", [1000, 4096])
+def test_nothing_is_concluded_from_a_record_whose_failures_may_explain_all(tmp_path, longest):
+    """Without iterations, what the engine did for requests that failed is not to be seen."""
+    slow, changes = Variant(factors=Factors(decode_attention=1.5)), {"max_model_len": longest}
+    for iterations in (True, False):
+        folder = tmp_path / f"{iterations}"
+        folder.mkdir()
+        validation = validate(folder, slow, changes, iterations=iterations)
+        assert validation.run.failed == 0 or validation.run.failed > 6
+        told = validation.document["advice"]
+        concluded = iterations or not validation.run.failed
+        assert bool(told["changes"]) == concluded
+        assert ("Failed requests" in told["text"]) == (not concluded)
+
+
 def test_warm_up_is_that_of_the_observed_run(tmp_path):
     run = validate(tmp_path, changes={**POISSON, "run.warmup": 7}).run
     asked = question(run, None, [], None)
