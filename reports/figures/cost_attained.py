@@ -5,20 +5,24 @@ Down and right is dearer and worse: what stands up and left of another variant i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures import variants
-from reports.figures.axes import legend
 from reports.figures.naming import plain
-from reports.figures.series import styles
 from reports.frame import theme
 from sim.units import PER_OUTPUT_TOKENS
 
 COST, ATTAINED = "cost.usd_per_million_output_tokens", "verdict.attainment"
 """The figures of both axes."""
+
+NEAR = 0.05
+"""Share of an axis within which two names would lie on each other."""
+
+TO_THE_LEFT = 0.8
+"""From this share of the axis on a name stands left of its point."""
 
 
 def figure(document: Mapping[str, Any]) -> go.Figure | None:
@@ -31,27 +35,25 @@ def figure(document: Mapping[str, Any]) -> go.Figure | None:
     known = [at for at, pair in enumerate(pairs) if None not in pair]
     if len(known) < 2 or len(known) > variants.MOST_ROWS:
         return None
-    labels, looks = variants.names(document), styles([{} for _ in known])
-    traces = []
-    for at, look in zip(known, looks, strict=True):
-        name = plain(labels[at].replace("<br>", " "))
-        hollow = look.dash != "solid"
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "x": [pairs[at][0]],
-                "y": [pairs[at][1]],
-                "marker": {
-                    "size": 11,
-                    "color": look.color,
-                    "symbol": "circle-open" if hollow else "circle",
-                },
-                "cliponaxis": False,
-                "hovertemplate": f"{name}<br>$%{{x:,.4~g}}, %{{y:.2%}}<extra></extra>",
-            }
-        )
+    labels = variants.names(document)
+    names = [plain(labels[at].replace("<br>", " ")) for at in known]
+    points = [(float(pairs[at][0]), float(pairs[at][1])) for at in known]
+    trace = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "text": _texts(points, [name.split(" ")[0] if "#" in name else name for name in names]),
+        "textposition": [
+            "middle left" if x > TO_THE_LEFT * max(x for x, _ in points) else "middle right"
+            for x, _ in points
+        ],
+        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
+        "customdata": names,
+        "marker": {"size": 9, "opacity": 0.7, "color": theme.BLUE.light},
+        "cliponaxis": False,
+        "hovertemplate": "%{customdata}<br>$%{x:,.4~g}, %{y:.2%}<extra></extra>",
+    }
     pad = max(0.02, 0.1 * (1 - min(pairs[at][1] for at in known)))
     lowest = max(0.0, min(pairs[at][1] for at in known) - pad)
     layout = theme.layout() | {
@@ -59,7 +61,25 @@ def figure(document: Mapping[str, Any]) -> go.Figure | None:
         "yaxis": theme.axis("requests within the SLO")
         | {"tickformat": ".0%", "range": [lowest, 1 + pad]},
         "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
     }
-    return go.Figure(data=traces, layout=layout)
+    return go.Figure(data=[trace], layout=layout)
+
+
+def _texts(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[str]:
+    """The name of each point; of points that lie on each other the first has all names.
+
+    >>> _texts([(1.0, 0.5), (1.01, 0.5), (3.0, 0.9)], ["#1", "#2", "#3"])
+    [' #1, #2 ', '', ' #3 ']
+    """
+    widest = max(x for x, _ in points)
+    texts = [""] * len(points)
+    for at, (x, y) in enumerate(points):
+        first = next(
+            i
+            for i, (left, low) in enumerate(points)
+            if abs(x - left) <= NEAR * widest and abs(y - low) <= NEAR
+        )
+        texts[first] = (
+            f"{texts[first].rstrip()}, {names[at]} " if texts[first] else f" {names[at]} "
+        )
+    return texts

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from reports.figures.naming import plain
+from reports.figures.naming import axis_name, plain
 from reports.figures.series import written
 from reports.frame import theme
 from reports.frame.scale import time_scale
@@ -67,8 +67,9 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
         "hovertemplate": f"%{{x}}, %{{y}}: %{{customdata:,.4~g}}, {wanted.title}<extra></extra>",
     }
     layout = theme.layout() | {
-        "xaxis": theme.axis(plain(across["name"])) | {"type": "category", "showgrid": False},
-        "yaxis": theme.axis(plain(up["name"])) | {"type": "category", "showgrid": False},
+        "xaxis": theme.axis(plain(axis_name(across["name"])))
+        | {"type": "category", "showgrid": False},
+        "yaxis": theme.axis(plain(axis_name(up["name"]))) | {"type": "category", "showgrid": False},
     }
     met = [[_met(found_rows.get((x, y))) for x in columns] for y in rows]
     layout["shapes"] = _border(met)

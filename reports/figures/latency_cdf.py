@@ -202,7 +202,7 @@ def _wanted(target: float) -> dict[str, Any]:
     }
 
 
-STARTS = (0.0, 0.78, 0.64, 0.42, 0.24)
+STARTS = (0.0, *(start / 100 for start in range(78, 20, -3)))
 """Where the label of the target may begin, as shares of the width."""
 
 

@@ -43,6 +43,15 @@ def spoken(text: str) -> str:
     return SETTING.sub(said, text)
 
 
+def axis_name(name: str) -> str:
+    """A setting along an axis, with what its values count.
+
+    >>> axis_name("rate"), axis_name("max_num_seqs")
+    ('rate (requests/s)', 'max_num_seqs')
+    """
+    return f"{name} ({MEASURED[name]})" if name in MEASURED else name
+
+
 def plain(text: str) -> str:
     """``text`` on one line, its middle left out if it is long, so that Plotly shows it as it is.
 

@@ -31,7 +31,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
         max(cost, cost if high is None else high)
         for cost, (_, high) in zip(costs, ends, strict=True)
     ]
-    first, rest = theme.BLUE.light, theme.PAGE["neutral"].light
+    first, rest = theme.RAMP[2].light, theme.PHASES["queue"].light  # whiskers stand out from both
     trace = {
         "type": "bar",
         "orientation": "h",
@@ -52,7 +52,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
         "text": [f"${cost:,.2f}" for cost in costs],
         "textposition": "inside",
         "insidetextanchor": "start",
-        "textfont": {"color": theme.PAGE["surface"].light, "size": 12},
+        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
         "customdata": list(zip(lows, highs, strict=True)),
         "hovertemplate": "%{y}: $%{x:,.2f}/h ($%{customdata[0]:,.2f} to $%{customdata[1]:,.2f})"
         "<extra></extra>",

@@ -59,6 +59,15 @@ class QueueView(NamedTuple):
     number: NDArray[np.int64]
 
 
+class BatchSpan(NamedTuple):
+    """A batch that is served as a whole: from when to when (s), and which share of its drawn
+    slots' time, as far as it is drawn, decodes."""
+
+    start: float
+    end: float
+    decoding: float
+
+
 @dataclass(frozen=True, slots=True)
 class SlotView:
     """What is drawn: ``stays`` that touch ``start..end`` on ``replica``.
@@ -80,6 +89,7 @@ class SlotView:
     is_cut: bool  # whether the stretch is not the whole run
     queue: QueueView | None  # in place of lanes, where many wait
     decoding: float | None  # share of the slots' time that is decoded, where batches are whole
+    batches: tuple[BatchSpan, ...]  # in their order, where batches are whole
     about: Mapping[int, str]  # of each request drawn: its lengths, its wait and its TTFT
 
 
@@ -160,6 +170,7 @@ def slot_view(
         is_cut=half < whole if window is None else start > first or end < duration,
         queue=_waiting(rows, replica, start, end) if crowded else None,
         decoding=_decoding(kept, start, end) if after else None,
+        batches=_batches(rows, after, kept, start, end),
         about=_about(rows, sorted({stay.row for stay in kept})),
     )
 
@@ -217,6 +228,28 @@ def _decoding(stays: Sequence[Stay], start: float, end: float) -> float | None:
             spent[part.phase == "decode"] += max(0.0, inside)
     total = sum(spent.values())
     return spent[True] / total if total > 0 else None
+
+
+def _batches(
+    rows: Mapping[str, NDArray[Any]],
+    after: Mapping[int, tuple[Phase, float]],
+    stays: Sequence[Stay],
+    start: float,
+    end: float,
+) -> tuple[BatchSpan, ...]:
+    """The whole batches of which something is drawn."""
+    begun: dict[float, float] = {}
+    for row, (_, over) in after.items():
+        begun[over] = min(begun.get(over, np.inf), float(rows["scheduled_s"][row]))
+    members: dict[float, list[Stay]] = {}
+    for stay in stays:
+        if stay.in_slot and stay.row in after:
+            members.setdefault(after[stay.row][1], []).append(stay)
+    shares = {over: _decoding(drawn, start, end) for over, drawn in members.items()}
+    found = [
+        BatchSpan(begun[over], over, share) for over, share in shares.items() if share is not None
+    ]
+    return tuple(sorted(found))
 
 
 def caption(view: SlotView) -> str:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.slot_view import QueueView, SlotView, slot_view
+from reports.figures.slot_view import BatchSpan, QueueView, SlotView, slot_view
 from reports.frame import theme
+from reports.frame.formats import NARROW_SPACE
 from reports.frame.scale import SECONDS, Scale
 from sim.results.trail_files import Trail
 from sim.trails.slots import Phase, SlotPart
@@ -48,6 +49,13 @@ HATCH = {"pattern": {"shape": "/", "size": 5, "solidity": 0.35}}
 
 LEGEND = 24
 """How far (px) the legend is above the slots."""
+
+SHARES = 16
+"""Height (px) of the line above the slots that says how much of each batch decodes."""
+
+LEGIBLE = 0.035
+"""Share of the width from which a batch has room for a number above it, on a wide screen; the page
+leaves out what would lie on another one."""
 
 NAMED = 0.012
 """Share of the width from which a bar has room for the number of its request, per character."""
@@ -205,19 +213,20 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     below = QUEUE if view.queue is not None else pitch * lanes
     between = BETWEEN if below else 0
     plot = pitch * slots + below + between
+    raised = SHARES if view.batches else 0
     layout = theme.layout() | {
         "barmode": "overlay",
         "bargap": 0,
         "hovermode": "closest",
-        "height": HEAD + plot + FOOT,
+        "height": HEAD + raised + plot + FOOT,
         "showlegend": True,
     }
-    layout["margin"] = layout["margin"] | {"t": HEAD, "b": FOOT}
+    layout["margin"] = layout["margin"] | {"t": HEAD + raised, "b": FOOT}
     layout["legend"] = {
         "orientation": "h",
         "x": 0,
         "xanchor": "left",
-        "y": 1 + LEGEND / plot,
+        "y": 1 + (LEGEND + raised) / plot,
         "yanchor": "bottom",
         "font": {"size": 12, "color": theme.PAGE["ink"].light},
         "bgcolor": "rgba(0, 0, 0, 0)",
@@ -231,7 +240,11 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     }
     cut = below / plot
     layout["yaxis"] = _rows(slots) | {"domain": [cut + between / plot, 1] if below else [0, 1]}
-    layout["annotations"] = [_heading("slots of the batch", 1)] if slots else []
+    title = "slots; above each batch: the share of its slots' time that is decoding"
+    title = title if view.batches else "slots of the batch"
+    layout["annotations"] = [_heading(title, 1) | {"yshift": raised}] if slots else []
+    layout["annotations"] += _shares(view)
+    layout["shapes"] = [_beginning(batch, shown) for batch in view.batches]
     if view.queue is not None:
         most = max(1, int(view.queue.number.max()))
         layout["yaxis2"] = theme.axis(None) | {
@@ -247,6 +260,31 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
         layout["yaxis2"] = _rows(lanes) | {"domain": [0, cut], "anchor": "x"}
         layout["annotations"] += [_heading("not in the batch", cut)]
     return layout
+
+
+def _beginning(batch: BatchSpan, shown: Scale) -> dict[str, Any]:
+    """A line through the slots where a batch begins."""
+    line = {"color": theme.PAGE["ink"].light, "width": 1, "dash": "dot"}
+    place = {"xref": "x", "yref": "y domain", "y0": 0, "y1": 1}
+    at = batch.start * shown.factor
+    return {"type": "line", **place, "x0": at, "x1": at, "line": line, "layer": "above"}
+
+
+def _shares(view: SlotView) -> list[dict[str, Any]]:
+    """What share of each batch decodes, above its right end; nothing above one that is too
+    narrow."""
+    span, shown = view.end - view.start, _unit(view)
+    found = []
+    for batch in view.batches:
+        end = min(batch.end, view.end)
+        width = (end - max(batch.start, view.start)) / span
+        if width < LEGIBLE:
+            continue
+        text = f"{batch.decoding:.0%}".replace("%", f"{NARROW_SPACE}%")
+        place = {"xref": "x", "yref": "paper", "x": end * shown.factor, "y": 1, "showarrow": False}
+        place |= {"xanchor": "right", "yanchor": "bottom", "borderpad": 1}
+        found.append(place | {"text": text, "font": {"color": theme.PAGE["ink"].light, "size": 11}})
+    return found
 
 
 def _heading(text: str, top: float) -> dict[str, Any]:

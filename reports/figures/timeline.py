@@ -245,6 +245,7 @@ def _mean_and_most(found: PerIteration, edges: Floats, name: str, metric: str) -
     most = _bins(edges, found.most, f"{name}, most", metric, "%{y:,.0f}")
     mean = _bins(edges, found.mean, f"{name}, mean", metric, "%{y:,.4~g}")
     most |= {"line": {"shape": "hv", "color": theme.faint(tone).light, "width": 1}}
+    most["showlegend"] = False
     return [most, mean | {"fill": "none"}]
 
 

@@ -19,13 +19,30 @@ SLOWEST = 100
 
 def drawn(requests: pd.DataFrame) -> pd.DataFrame:
     """The completed requests that have a point, the slowest last."""
-    done = requests[(requests["status"] == "completed") & ~requests["warmup"].astype(bool)]
-    ordered = done[np.isfinite(done["ttft_s"])].sort_values("ttft_s", kind="stable")
-    rest = len(ordered) - SLOWEST
-    step = max(1, -(-rest // (MOST - SLOWEST)))
-    some: pd.DataFrame = ordered.iloc[: max(rest, 0) : step]
-    slowest: pd.DataFrame = ordered.iloc[max(rest, 0) :]
+    ordered = _answered(requests).sort_values("ttft_s", kind="stable")
+    rest = max(len(ordered) - SLOWEST, 0)
+    some: pd.DataFrame = ordered.iloc[: rest : _step(len(ordered))]
+    slowest: pd.DataFrame = ordered.iloc[rest:]
     return pd.concat([some, slowest])
+
+
+def caption(requests: pd.DataFrame) -> str:
+    """Which requests have a point."""
+    step = _step(len(_answered(requests)))
+    if step == 1:
+        return "Every request."
+    return f"One of {step:,} requests, in the order of their TTFT, and the slowest {SLOWEST}."
+
+
+def _answered(requests: pd.DataFrame) -> pd.DataFrame:
+    done = requests[(requests["status"] == "completed") & ~requests["warmup"].astype(bool)]
+    answered: pd.DataFrame = done[np.isfinite(done["ttft_s"])]
+    return answered
+
+
+def _step(count: int) -> int:
+    """Of so many requests, of which how many one has a point."""
+    return max(1, -(-(count - SLOWEST) // (MOST - SLOWEST)))
 
 
 def figure(requests: pd.DataFrame, *, limit_s: float | None = None) -> go.Figure:

@@ -39,6 +39,7 @@ GREY = Tone("#76808c", "#98a2ae")
 RUST = Tone("#9c3f00", "#c8501c")
 PLUM = Tone("#6f2455", "#c64f9b")
 """Darker than vermillion and purple, which some readers cannot tell from orange and grey."""
+NAVY = Tone("#002f52", "#d6eefd")
 
 POLICIES: Mapping[str, Tone] = dict(zip(BATCHINGS, (ORANGE, PURPLE, BLUE), strict=False))
 """Batching policy -> its colour, the same on every page, in the order of the registry; ``policy``
@@ -105,7 +106,7 @@ MEMORY: Mapping[str, Tone] = {
     "weights": BLUE,
     "activations": SKY,
     "reserve": GREY,
-    "kv_shared": PURPLE,
+    "kv_shared": PLUM,
     "kv_used": GREEN,
     "kv_wasted": ORANGE,
     "kv_cached": SKY,
@@ -119,13 +120,13 @@ ITERATIONS: Mapping[str, Tone] = {"decode": BLUE, "mixed": PURPLE, "prefill": OR
 
 OPERATORS: Mapping[str, Tone] = {
     "gemm": BLUE,
-    "decode_attention": VERMILLION,
+    "decode_attention": RUST,
     "prefill_attention": GREEN,
-    "all_reduce": PURPLE,
+    "all_reduce": PLUM,
     "stream": ORANGE,
     "memory": GREY,
     "quantise": SKY,
-    "sampling": SKY,
+    "sampling": NAVY,
 }
 """Operator of a profile -> its colour; ``operator`` covers the others."""
 
@@ -133,7 +134,7 @@ PRECISIONS: Mapping[str, Tone] = {
     "bf16": BLUE,
     "fp16": SKY,
     "fp32": GREEN,
-    "fp8": VERMILLION,
+    "fp8": RUST,
     "int8": ORANGE,
     "int8-weights": PURPLE,
 }
@@ -141,9 +142,6 @@ PRECISIONS: Mapping[str, Tone] = {
 
 SIDES: Mapping[str, Tone] = {"observed": BLUE, "predicted": VERMILLION}
 """What was observed and what was predicted -> its colour; ``side`` is the whole line."""
-
-REGIMES = (SKY, BLUE, PURPLE, GREEN, GREY, GREEN, VERMILLION, ORANGE)
-"""Colours of kinds of iterations: decodes from small batches to large ones, prompts, both."""
 
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE)
 """Colours of lines that have no colour of their own."""
@@ -156,9 +154,12 @@ RAMP = (
     Tone("#0068a4", "#6cbcee"),
     Tone("#005589", "#8fcdf3"),
     Tone("#00426d", "#b3ddf8"),
-    Tone("#002f52", "#d6eefd"),
+    NAVY,
 )
 """Colours of lines whose values have an order, from the least to the most."""
+
+REGIMES = (*(RAMP[place] for place in (0, 1, 2, 4, 6, 7)), ORANGE, PURPLE)
+"""Colours of kinds of iterations: decodes from small batches to large ones, prompts, both."""
 
 PAGE: Mapping[str, Tone] = {
     "surface": Tone("#ffffff", "#14171b"),

@@ -5,12 +5,13 @@ The directory fills point by point; the table, and only then the page, are made 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim.commands.answer import exit_code, page_writer, present
+from sim.commands.answer import Document, exit_code, page_writer, present
 from sim.commands.exits import INTERRUPTED, plain_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
 from sim.commands.output import progress
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sim.planning.points.executors import Executor
     from sim.planning.points.store import Store
     from sim.planning.sweep.sweep import Sweep
+
+RUNS = Path("runs")
 
 Where = Annotated[
     Literal["local", "dask"],
@@ -75,11 +78,28 @@ def sweep(
             _run(asked, store, executor)
             found = document(asked, store.known)
             store.finish(found)
-        page = page_writer("sweep", report)
+        page = page_writer("sweep", report, partial(_pages, asked))
         present(found, store.path, view=sweep_view, write_page=page, as_json=as_json)
         codes = (row["exit_code"] for row in found["results"])
         code = exit_code(codes, f"{found['points']:,} points")
     raise typer.Exit(code)
+
+
+def _pages(asked: Sweep, document: Document, place: Path) -> dict[int, str]:
+    """The pages of the points that the sweep's page leads to: each is simulated once more, as a run
+    of its own under ``runs`` of ``place``, unless it is there from before."""
+    from reports.frame.run_directory import PAGE
+    from reports.pages.planning.sweep import chosen
+    from sim.simulation import simulate
+
+    found = {}
+    for index in chosen(document):
+        folder = place / RUNS / str(index + 1)
+        if not (folder / PAGE).is_file():
+            settings = document["results"][index]["settings"]
+            simulate(asked.scenario.override(settings)).save(folder, report=True)
+        found[index] = f"{RUNS}/{folder.name}/{PAGE}"
+    return found
 
 
 def _executor(where: str, address: str | None, jobs: int) -> Executor:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from reports.figures import knee
+from reports.figures.naming import spoken
+from reports.pages.planning.sweep import chosen
 from reports.pages.planning.sweep import render as render_sweep
 from sim.cli import app
 from sim.errors import UsageError
@@ -27,6 +30,7 @@ from sim.planning.sweep.sweep import AT_PREDICTED, Sweep, begun_in, document
 from sim.scenario import load_scenario
 from sim.terminal.sweep import legend, sweep_view
 from sim.units import milliseconds
+from tests import made_up
 from tests.places import ROOT
 from tests.planning_fixtures import SMALL, small
 
@@ -378,6 +382,31 @@ def test_the_command(tmp_path: Path) -> None:
     page = (tmp_path / "it/report.html").read_text()
     assert 'id="spec-knee-ttft"' in page
     assert "5 requests/s, num_gpu_blocks 1" in page
+    found = json.loads((tmp_path / "it/result.json").read_text())
+    links = re.findall(r'<a href="(runs/[^"]+)">([^<]+)</a>', page)
+    assert len(links) == len(chosen(found)) > 0
+    for (place, name), index in zip(links, chosen(found), strict=True):
+        row = found["results"][index]
+        assert name == spoken(row["label"])
+        summary = json.loads((tmp_path / "it" / place).with_name("summary.json").read_text())
+        assert summary["p99_ttft_ms"] == row["summary"]["p99_ttft_ms"]
+
+
+def test_runs_are_kept_where_the_slo_is_met_last_and_missed_first() -> None:
+    found = made_up.load_sweep()
+    kept = [found["results"][index] for index in chosen(found)]
+    for seats in (24, 52):
+        course = [r for r in found["results"] if r["settings"]["scheduler.max_num_seqs"] == seats]
+        met = [row["summary"]["infersim"]["verdict"]["slo_met"] for row in course]
+        border = met.index(False)
+        assert [row for row in kept if row in course] == course[border - 1 : border + 1]
+    grid = made_up.grid_sweep()
+    (best,) = chosen(grid)
+    served = [row["summary"] for row in grid["results"]]
+    most = max(s["output_throughput"] for s in served if s["infersim"]["verdict"]["slo_met"])
+    assert served[best]["output_throughput"] == most
+    nothing = {**grid, "results": [{**row, "summary": None} for row in grid["results"]]}
+    assert chosen(nothing) == []
 
 
 def test_values_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_the_workload_is_that_of_all_requests(run: SavedRun) -> None:
     cut = run.requests.assign(prompt_tokens=run.requests["prompt_tokens"].clip(upper=500))
     piled = (cut["prompt_tokens"] == 500).mean()
     assert piled > 0.01
-    told = f"{phrase(piled, 'share')} have exactly the longest length, 500 tokens."
+    told = f"{phrase(piled, 'share')} have the longest length, 500 tokens."
     assert told in traffic.workload(cut)[0].caption
     apart = np.diff(run.requests["arrival_s"])
     assert f"variation {apart.std() / apart.mean():.3f}" in gaps.caption

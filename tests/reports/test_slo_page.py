@@ -137,7 +137,9 @@ def test_what_fits_is_stated_and_a_reserved_cache_does_not_look_empty() -> None:
     assert fits.question == "What fits"
     room = round(cache["max_concurrency"], 1)
     ran = run.summary["infersim"]["batch"]["peak_running"]
-    assert fits.short == f"Room for {room} requests of 1,024 tokens; at most {ran} ran at once."
+    full = f"which reserved {reserved} % of the KV cache"
+    short = f"Room for {room} requests of 1,024 tokens; at most {ran} ran at once, {full}."
+    assert plain(fits.short) == short
     several = answers(page(None, **{"fleet.0.replicas": 2}))["fits"].short
     assert several.startswith("Each replica has room for ")
     assert several.endswith(" ran at once in one.")

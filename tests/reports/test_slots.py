@@ -14,6 +14,7 @@ from reports.figures import slot_view as views
 from reports.figures import slots
 from reports.figures.slot_view import caption, slot_view
 from reports.frame import theme
+from reports.frame.formats import NARROW_SPACE
 from sim.units import show_time
 from tests.browser import Drive, needs_browser, with_figures
 from tests.report_fixtures import make_run, plan_frame
@@ -101,6 +102,32 @@ def test_a_slot_of_a_whole_batch_is_padded_or_held_until_the_batch_is_done() -> 
         share = (decoded["end"] - decoded["start"]).sum() / taken
         assert view.decoding == pytest.approx(share)
         assert f"{share:.0%} of the time of these slots" in caption(view)
+
+
+def test_each_whole_batch_is_marked_where_it_begins_with_the_share_that_decodes() -> None:
+    for batching in ("static", "request"):
+        result = simulated(batching, requests=8)
+        view = slot_view(result.requests, result.timeseries, batching)
+        assert view is not None
+        spans = result.requests.groupby("scheduled_s")["finish_s"].max()
+        assert [(each.start, each.end) for each in view.batches] == list(spans.items())
+        figure = slots.draw(view)
+        drawn = bars(figure)
+        decodes = drawn[drawn["phase"] == slots.LABELS["decode"]]
+        for batch in view.batches:
+            inside = decodes[(decodes["start"] >= batch.start) & (decodes["end"] <= batch.end)]
+            share = (inside["end"] - inside["start"]).sum() / (4 * (batch.end - batch.start))
+            assert batch.decoding == pytest.approx(share)
+        marks = [shape.x0 for shape in figure.layout.shapes]
+        unit = slots._unit(view).factor
+        assert marks == pytest.approx([batch.start * unit for batch in view.batches])
+        told = [each.text for each in figure.layout.annotations if each.text.endswith("%")]
+        shares = [f"{batch.decoding:.0%}" for batch in view.batches]
+        assert told == [share.replace("%", f"{NARROW_SPACE}%") for share in shares]
+    result = simulated("continuous", requests=8)
+    view = slot_view(result.requests, result.timeseries, "continuous")
+    assert view is not None
+    assert (view.batches, slots.draw(view).layout.shapes) == ((), ())
 
 
 def test_a_batch_that_began_before_the_stretch_keeps_its_slots() -> None:

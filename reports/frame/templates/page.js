@@ -8,6 +8,8 @@
   const extras = new Map(); // name of a figure -> what else is drawn in it
   const { views, asked, keepView, keepInside } = globalThis.pageViews;
   const PAPER = 670; // pixels across a page of A4 within its margins
+  const SMALLER = 0.8; // of its height on the screen a figure has on paper, where fewer are cut off
+  const heights = new Map(); // figure -> its height on the screen
   let printing = false;
 
   function readJson(id) {
@@ -54,7 +56,7 @@
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) {
       figure.layout.width = widthOnPaper(plot);
-      if (figure.layout.height) figure.layout.height = Math.min(figure.layout.height, 640);
+      figure.layout.height = Math.min(SMALLER * (figure.layout.height ?? heights.get(plot)), 640);
     }
     return figure;
   }
@@ -96,11 +98,11 @@
   async function draw(plot) {
     try {
       const { data, layout } = figureOf(plot, isDark());
-      if (layout.height) plot.style.height = `${layout.height}px`; // it outlasts a change of width
+      plot.style.height = layout.height ? `${layout.height}px` : ""; // it outlasts a change of width
       // on paper the width is another: what was measured for the screen must not be kept
-      const method = printing ? Plotly.newPlot : Plotly.react;
-      await method(plot, data, layout, config);
-      if (!plot.dataset.drawn) {
+      const anew = printing || !plot.dataset.drawn;
+      await (printing ? Plotly.newPlot : Plotly.react)(plot, data, layout, config);
+      if (anew) { // a new plot has no listeners
         plot.on("plotly_afterplot", () => keepInside(plot));
         keepView(plot);
         keepInside(plot);
@@ -268,8 +270,9 @@
   }
 
   addEventListener("beforeprint", () => {
-    printing = true;
     document.querySelectorAll("details").forEach((each) => (each.open = true));
+    if (!printing) plots.forEach((plot) => heights.set(plot, plot.offsetHeight));
+    printing = true;
     fitTables();
     restyle();
   });

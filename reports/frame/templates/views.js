@@ -44,6 +44,20 @@
       const shift = right > box.right ? box.right - right - 1 : Math.max(0, box.left - left);
       if (shift) label.style.translate = `${shift}px`;
     });
+    if (plot.dataset.name.startsWith("slots")) apart(labels);
+  }
+
+  // Of two numbers that lie on each other the later one is left out.
+  function apart(labels) {
+    const ends = new Map(); // height on the screen -> where the last label of that line ends
+    labels.forEach((label) => {
+      if (!label.matches(".annotation-text-g")) return;
+      const { left, right, bottom } = label.getBoundingClientRect();
+      const line = Math.round(bottom / 6);
+      const hidden = left < (ends.get(line) ?? -Infinity);
+      label.style.visibility = hidden ? "hidden" : "";
+      if (!hidden) ends.set(line, right);
+    });
   }
 
   globalThis.pageViews = { views, asked, keepView, keepInside };

@@ -81,9 +81,26 @@ def objectives(document: Mapping[str, Any]) -> list[str]:
     return [
         *told,
         *promised,
-        *survive,
+        *(survive or one_gone(document)),
         *([] if lengths is None else lengths["text"]),
         *filter(None, more),
+    ]
+
+
+def one_gone(document: Mapping[str, Any]) -> list[str]:
+    """What the cheapest fleet holds without one of its replicas, by their share of what all hold;
+    nothing for a fleet of one, or of which that is not known."""
+    best = next(iter(document["fleets"]), None)
+    if best is None or best["replicas"] < 2 or best["rate_at_slo"] is None:
+        return []
+    left, rate = best["replicas"] - 1, document["rate"]
+    kept = best["rate_at_slo"] * left / best["replicas"]
+    enough = "which covers" if kept >= rate else "less than"
+    held, wanted = (phrase(load, "number") for load in (kept, rate))
+    return [
+        f"If one of the {best['replicas']:,} replicas fails, {left:,} hold about {held} requests/s "
+        f"by their share, {enough} the {wanted} asked for. `infersim plan --survive 1` simulates "
+        "that."
     ]
 
 

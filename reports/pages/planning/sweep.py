@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.figures import heat, knee, pareto
-from reports.figures.naming import spoken
+from reports.figures.naming import axis_name, spoken
 from reports.figures.pareto import Kind
 from reports.figures.series import MOST_LINES, lines, written
 from reports.frame.asked import on_gpus, provenance, question
@@ -70,8 +70,36 @@ COLUMNS = (
 )
 
 
-def render(document: Mapping[str, Any]) -> str:
-    """The page as HTML; a function of its argument alone."""
+MOST_RUNS = 4
+"""Points of which a run is kept, with its page."""
+
+
+def chosen(document: Mapping[str, Any]) -> list[int]:
+    """The points whose runs are kept: where the SLO is met last and missed first along the load, of
+    as many combinations of the other values as there is room for, or the last of all where neither
+    is known; without a load that of the headline."""
+    results = document["results"]
+    served = [row for row in results if row["summary"] is not None]
+    load = document["load"]
+    if load is None:
+        return [results.index(_best(served))] if served else []
+    found: list[int] = []
+    courses: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(served, key=lambda row: float(row["settings"][load])):
+        others = {key: value for key, value in row["settings"].items() if key != load}
+        courses.setdefault(str(others), []).append(row)
+    for course in courses.values():
+        met = [row for row in course if _holds(row)]
+        missed = [row for row in course if _verdict(row)["slo_met"] is False]
+        ends = [*met[-1:], *missed[:1]] or course[-1:]
+        found += [results.index(row) for row in ends]
+    return sorted(found[:MOST_RUNS])
+
+
+def render(document: Mapping[str, Any], pages: Mapping[int, str] | None = None) -> str:
+    """The page as HTML; a function of its arguments alone. ``pages`` leads from the places of some
+    points to the pages of their runs."""
+    kept = pages or {}
     failed, gpus = document["failed"], on_gpus(document)
     sections = {key: title for key, title in SECTIONS.items() if failed or key != "failures"}
     return fill(
@@ -98,6 +126,7 @@ def render(document: Mapping[str, Any]) -> str:
         ],
         notes=[*map(spoken, _notes(document)), *_one_point(document)],
         plots=plots(document),
+        links=[(spoken(document["results"][at]["label"]), page) for at, page in kept.items()],
         points=_points(document),
         failures=_failures(document) if failed else None,
         provenance=provenance(document),
@@ -133,7 +162,7 @@ def headline(document: Mapping[str, Any]) -> Headline:
     good = [row for row in rows if _holds(row)]
     if limited and not good:
         return _none_meets(rows)
-    best = max(good or rows, key=lambda row: row["summary"]["output_throughput"] or 0.0)
+    best = _best(rows)
     what = "Most output within the SLO" if limited else "Most output"
     rate = phrase(best["summary"]["output_throughput"], "number", "tokens/s")
     verb = "meets" if len(good) == 1 else "meet"
@@ -141,6 +170,12 @@ def headline(document: Mapping[str, Any]) -> Headline:
     return Headline(
         "neutral", f"{what}: {rate}, with {spoken(best['label'])}", share if limited else ""
     )
+
+
+def _best(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of ``rows``, at least one, which serves most within the SLO, or most if none meets it."""
+    good = [row for row in rows if _holds(row)]
+    return max(good or rows, key=lambda row: row["summary"]["output_throughput"] or 0.0)
 
 
 def _verdict(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -228,7 +263,7 @@ def _values(values: list[Any]) -> str:
 
 
 def _points(document: Mapping[str, Any]) -> PageTable:
-    axes = tuple(PageColumn(axis["name"], _numeric(axis)) for axis in document["axes"])
+    axes = tuple(PageColumn(axis_name(axis["name"]), _numeric(axis)) for axis in document["axes"])
     own, ranks = _own_names(document), _percentiles(document)
     shown = document["results"][:MOST_ROWS]
     rows = tuple(

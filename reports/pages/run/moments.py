@@ -42,6 +42,8 @@ def whole_run(
         f"Rates are averages over {width:g} s. Long series are thinned for the screen; lowest and "
         "highest values stay."
     ]
+    if any(str(trace.name).endswith(", most") for trace in drawn.data):
+        told.append("Pale behind a mean: the most of each stretch.")
     if replicas > 1:
         told.insert(0, f"Sum over {replicas} replicas; KV cache: their mean.")
     preemptions = timeseries["preemptions"]

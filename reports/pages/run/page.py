@@ -164,5 +164,6 @@ def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str
         "profile": str(pick(summary, "infersim.provenance") or "not stated"),
         "band": str(band["text"]) if band else "",
         "notes": notes,
+        "price": str(known(summary, "infersim.cost.text") or ""),
         "energy_note": str(energy["note"] or "") if energy else "",
     }

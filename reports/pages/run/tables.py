@@ -90,14 +90,13 @@ def costs(summary: Mapping[str, Any]) -> PageTable:
     good = pick(summary, "request_goodput")
     kept = completed * good / rate if good and rate else None
     within = [("per 1,000 requests within the SLO", _over(1000 * usd, kept))]
-    whose = known(summary, "infersim.cost.text")
     derived = [
         ("per 1,000 requests", _over(1000 * usd, completed)),
         *(within if limits(summary) else ()),
         ("of the fleet, per hour", hourly * pick(summary, "infersim.gpus")),
     ]
     rows = [_fact("cost", detail, show(value, "usd"), "USD") for detail, value in derived]
-    rows.append(_fact("cost", "of one GPU hour", show(hourly, "usd"), whose or "USD"))
+    rows.append(_fact("cost", "of one GPU hour", show(hourly, "usd"), "USD"))
     return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))
 
 

@@ -57,8 +57,7 @@ def by_prompt(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
         return Plot("ttft-by-prompt", title, "ttft", note, None)
     limit = shown_limit(summary, "ttft")
     drawn = ttft_by_prompt.figure(requests, limit_s=limit.limit_ms / 1e3 if limit else None)
-    note = f"Every n-th request, and the slowest {ttft_by_prompt.SLOWEST}. Dashed: the limit."
-    note = note if limit else note.partition(" Dashed")[0]
+    note = ttft_by_prompt.caption(requests) + (" Dashed: the limit." if limit else "")
     return Plot("ttft-by-prompt", title, "ttft", note, to_json(drawn))
 
 

@@ -26,7 +26,7 @@ def workload(requests: pd.DataFrame) -> list[Plot]:
 
 
 MANY = 0.01
-"""Share of requests of the longest length from which on a page says so."""
+"""Share of requests of the longest length from which on a page says so, whatever the others are."""
 
 
 def _lengths(name: str, title: str, definition: str, metric: str, values: Floats) -> Plot:
@@ -39,12 +39,16 @@ def _lengths(name: str, title: str, definition: str, metric: str, values: Floats
 
 
 def _pile(values: Floats) -> str:
-    """A sentence about the bar at the right end, where many requests have the longest length."""
-    share = float((values == values.max()).mean())
-    if values.min() == values.max() or share < MANY:
+    """A sentence about the bar at the right end, where many requests have the longest length, or
+    more than in the bar before it."""
+    if values.min() == values.max():
         return ""
-    longest = phrase(float(values.max()), "count", "tokens")
-    return f" {phrase(share, 'share')} have exactly the longest length, {longest}."
+    longest = values == values.max()
+    share, counts = float(longest.mean()), histogram.binned(values, whole=True).counts
+    if share < MANY and (len(counts) < 2 or longest.sum() <= max(1.0, float(counts[-2]))):
+        return ""
+    length = phrase(float(values.max()), "count", "tokens")
+    return f" The bar at the right end: {phrase(share, 'share')} have the longest length, {length}."
 
 
 def _gaps(arrivals: Floats) -> Plot:

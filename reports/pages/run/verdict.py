@@ -27,6 +27,9 @@ _STATES: Mapping[str, tuple[Tone, str, str]] = {
     "observed": ("neutral", "Observed", "This run was observed, not judged."),
     "no traffic served": ("bad", "No traffic served", "No, it served nothing."),
 }
+UNUSED = 0.05
+"""Share of the KV cache from which on what is reserved and holds nothing is part of the answer."""
+
 FEW = 0.1
 """Requests that wait on average, below which almost none does."""
 
@@ -137,7 +140,12 @@ def _at_once(summary: Mapping[str, Any]) -> str:
     short = f"{'Each replica has room for' if several else 'Room for'} {together} of {longest}"
     ran = known(summary, "infersim.batch.peak_running")
     at_once = "at once in one" if several else "at once"
-    return f"{short}." if ran is None else f"{short}; at most {phrase(ran, 'count')} ran {at_once}."
+    if ran is None:
+        return f"{short}."
+    reserved, used = known(cache, "peak_reserved"), known(cache, "peak_used")
+    held = reserved is not None and used is not None and reserved - used > UNUSED
+    full = f", which reserved {phrase(reserved, 'share')} of the KV cache" if held else ""
+    return f"{short}; at most {phrase(ran, 'count')} ran {at_once}{full}."
 
 
 def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
@@ -225,7 +233,8 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     error = known(summary, "infersim.verdict.utilisation_error")
     detail = f"The traffic takes {phrase(round(used, 3), 'share')} of what full batches would serve"
     if error:
-        detail += f", ±{phrase(round(2 * error, 3), 'share')} by chance in the lengths (95 %)"
+        wide = round(2 * error, 3 if 2 * error < 1 else 2)
+        detail += f", ±{phrase(wide, 'share')} by chance in the lengths (95 %)"
     tone: Tone = "bad" if used >= 1 else "neutral"
     told = f"{detail}. {rest}".strip()
     return RowAnswer("headroom", question, tone, page_text(short), page_text(told))

@@ -25,7 +25,7 @@ GOOD, FAIR = 0.10, 0.25
 """Errors up to which a prediction is called good, and up to which fair."""
 
 JUDGED: Mapping[str, str] = {
-    **{f"mean_{name}_ms": f"Mean {DEFINITIONS[name].title}" for name in ("ttft", "tpot", "e2el")},
+    **{f"mean_{name}_ms": f"{DEFINITIONS[name].title} mean" for name in ("ttft", "tpot", "e2el")},
     "output_throughput": DEFINITIONS["output_throughput"].title,
 }
 
