@@ -33,6 +33,8 @@ from tests.harness import Played, play
 from tests.places import DATA, MODELS
 from tests.test_fuzz import check
 
+Names = tuple[str, ...]
+
 BASE: dict[str, Any] = {
     "model": "llama-3.2-1b",
     "fleet": {"gpu": "a10g"},
@@ -572,7 +574,7 @@ def both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
     return (one, other), (other, one)
 
 
-REFUSED: Mapping[tuple[str, str], str] = {
+REFUSED: Mapping[Names, str] = {
     **{
         (batching, scaled): f"autoscaling is not modelled for {batching} batching"
         for batching in ("static", "request")
@@ -714,9 +716,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "equal-lengths": ("joint-lengths",),
 }
 """Features that the event loop meets in the same places. A pair with one on the right repeats much
-of the pair with the one on the left: `make thorough` runs those, too."""
-
-Names = tuple[str, ...]
+of the pair with the one on the left: only `make thorough` runs it."""
 
 
 def cases() -> Iterator[Names]:

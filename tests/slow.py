@@ -69,8 +69,8 @@ THOROUGH = (
     "tests/planning/test_find_lasts.py::test_the_interval_contains_the_analytic_rate",
     "tests/test_notebooks.py::test_what_is_committed_is_what_comes_out[05_choosing_hardware]",
 )
-"""The three that take half a minute and more each; with the pairs of features that repeat much of
-another pair (``tests.feature_pairs.ALIKE``) they are what `make thorough` runs, and CI does not."""
+"""The three that take half a minute and more each; with every pair of features by itself, which
+`make test` runs in groups, they are what `make thorough` runs, and CI does not."""
 
 
 def is_slow(name: str) -> bool:

@@ -1,10 +1,13 @@
 """Every feature alone and with every other: leaps change nothing, and nothing is lost.
 
 The features, and what is checked, stand in ``tests.feature_pairs``; a new feature adds a row there.
+Pairs meet in the groups of ``tests.feature_groups``; `make thorough` runs each by itself as well,
+which also finds the pair where a group fails.
 """
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import get_args
 
 import pytest
@@ -14,6 +17,7 @@ from sim.errors import InfersimError
 from sim.routers import ROUTERS
 from sim.scenario.arrivals import Arrivals
 from sim.schedulers.orders import ORDERS
+from tests.feature_groups import REFUSED_TOGETHER, groups, met
 from tests.feature_pairs import (
     ALIKE,
     FEATURES,
@@ -27,16 +31,26 @@ from tests.feature_pairs import (
 )
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(names, marks=pytest.mark.thorough if is_thorough(names) else ())
-        for names in cases()
-    ],
-    ids="+".join,
-)
+@pytest.mark.parametrize("names", [names for names in cases() if len(names) == 1], ids="+".join)
 def test_leaps_change_nothing_and_nothing_is_lost(names: Names) -> None:
     check_together(names)
+
+
+@pytest.mark.parametrize("names", list(groups()), ids="+".join)
+def test_nor_where_several_go_together(names: Names) -> None:
+    check_together(names)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("names", [names for names in cases() if len(names) == 2], ids="+".join)
+def test_nor_in_any_pair_alone(names: Names) -> None:
+    check_together(names)
+
+
+def test_every_pair_meets_in_a_group() -> None:
+    pairs = {pair for pair in cases() if len(pair) == 2 and not is_thorough(pair)}
+    assert {pair for group in groups() for pair in met(group)} >= pairs
+    assert len(pairs) > 1_000
 
 
 def test_features_that_are_alike_are_features() -> None:
@@ -44,12 +58,15 @@ def test_features_that_are_alike_are_features() -> None:
     assert not set(ALIKE) & {name for others in ALIKE.values() for name in others}
 
 
-@pytest.mark.parametrize("pair", list(REFUSED), ids="+".join)
-def test_what_cannot_be_had_together_is_refused_in_words(pair: tuple[str, str]) -> None:
-    assert not alternatives(*pair)
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [pytest.param(*row, id="+".join(row[0])) for row in (REFUSED | REFUSED_TOGETHER).items()],
+)
+def test_what_cannot_be_had_together_is_refused_in_words(names: Names, why: str) -> None:
+    assert not any(alternatives(*pair) for pair in combinations(names, 2))
     with pytest.raises(InfersimError) as caught:
-        sim.simulate(scenario_of(pair))
-    assert REFUSED[pair] in str(caught.value)
+        sim.simulate(scenario_of(names))
+    assert why in str(caught.value)
     assert caught.value.exit_code in (2, 3)
 
 
