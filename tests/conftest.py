@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -14,7 +15,8 @@ from typer.main import get_command
 from sim.cli import GARBAGE
 from sim.export.browser import Browser
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
-from tests.slow import THOROUGH, is_slow
+from tests.planning_fixtures import be_brief
+from tests.slow import THOROUGH, is_left_out, is_slow
 
 # A busy machine may take any time over an example. Each run draws others; `make thorough` many.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,11 +40,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow ones, and run them first: at the end no process waits for another one's."""
+    seen: Counter[str] = Counter()
     for item in items:
-        if item.nodeid in THOROUGH:
+        family = item.nodeid.partition("[")[0]
+        if item.nodeid in THOROUGH or is_left_out(family, seen[family]):
             item.add_marker("thorough")
         elif is_slow(item.nodeid):
             item.add_marker("slow")
+        seen[family] += 1
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -63,10 +68,15 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
 
 @pytest.fixture
 def brief_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loads are decided by a tenth of the requests that may usually be spent on one: for what is
-    asked of an answer other than how sure it is. Processes of their own do not know of it."""
-    for module in ("probe", "settled"):
-        monkeypatch.setattr(f"sim.planning.load.{module}.LONG_ENOUGH", 5_000)
+    """What ``tests.planning_fixtures.be_brief`` says, in this test."""
+    be_brief(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _brief_unless_slow(request: pytest.FixtureRequest) -> None:
+    """Slow tests are those of how sure an answer is; the others ask for something else of it."""
+    if not is_slow(request.node.nodeid):
+        request.getfixturevalue("brief_answers")
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sim.scenario import Scenario, load_scenario
 
 SMALL: dict[str, Any] = {
@@ -26,3 +28,13 @@ def small(**changes: object) -> Scenario:
     """``SMALL`` with other values; ``__`` in a name stands for the dots of a key."""
     settings = {key.replace("__", "."): value for key, value in changes.items()}
     return load_scenario(SMALL, settings)
+
+
+BRIEF = 5_000
+"""Requests by which a load is decided in tests: a tenth of what may usually be spent on one."""
+
+
+def be_brief(patch: pytest.MonkeyPatch) -> None:
+    """Decide loads by ``BRIEF`` requests. Processes that do not fork from this one do not know."""
+    for module in ("probe", "settled"):
+        patch.setattr(f"sim.planning.load.{module}.LONG_ENOUGH", BRIEF)

@@ -12,6 +12,7 @@ import json
 import re
 import types
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Tag
@@ -185,6 +186,12 @@ def _quantity(dimension: str, *, zero: bool) -> _Schema:
     return {"type": ["number", "string"], least: 0, "pattern": text}
 
 
+@cache
+def _types() -> Sequence[tuple[str, Any]]:
+    """The single values without their schemas, which name what a catalogue has at the time."""
+    return tuple((name, known) for name, known, _ in _values())
+
+
 def _limit(metric: str) -> _Schema:
     """A time with its unit, or a number that can only be in seconds."""
     text = _whole_text(f"{_NUMBER}\\s*({_units('time')})")
@@ -291,7 +298,7 @@ def _type(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -> _S
 def _value_name(hint: Any) -> str:
     """The single value that a type is, or that it narrows by checks of its own; else nothing."""
     best, longest = "", 0
-    for name, known, _ in _values():
+    for name, known in _types():
         parts = get_args(known)
         if get_origin(hint) is Annotated and get_args(hint)[: len(parts)] == parts:
             best, longest = (name, len(parts)) if len(parts) > longest else (best, longest)

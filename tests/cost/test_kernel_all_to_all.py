@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -231,13 +233,20 @@ def test_a_gpu_goes_through_the_tokens_that_are_brought_to_it_alone() -> None:
     assert operators(exchanged, 18_432.0)[routing] < 0.5 * operators(plain, 18_432.0)[routing]
 
 
-def served(backend: str, ranks: int, batch: Batch, skew: float = 0.0) -> float:
-    """Tokens per second of eight GPUs with DeepSeek-V3 in fp8, under SGLang."""
+@cache
+def deepseek(backend: str, ranks: int, skew: float) -> CostModel:
+    """DeepSeek-V3 in fp8, under SGLang."""
     model, engine = catalog.model("deepseek-v3").with_skew(skew), catalog.engine("sglang")
     gpu, layout = catalog.gpu("h100-sxm", kernels="sglang"), Layout(data=ranks, expert=ranks)
-    d = Deployment(model, gpu, engine, "fp8-block", "fp8", layout=layout, all2all=backend)
+    return CostModel(
+        Deployment(model, gpu, engine, "fp8-block", "fp8", layout=layout, all2all=backend)
+    )
+
+
+def served(backend: str, ranks: int, batch: Batch, skew: float = 0.0) -> float:
+    """Its tokens per second on eight GPUs."""
     tokens = batch.sequences + sum(part.tokens for part in batch.parts)
-    return 8 * tokens / CostModel(d).seconds(batch)
+    return 8 * tokens / deepseek(backend, ranks, skew).seconds(batch)
 
 
 def test_wide_expert_parallelism_goes_in_the_published_directions() -> None:

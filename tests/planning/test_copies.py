@@ -7,13 +7,14 @@ import threading
 import pytest
 
 from sim.errors import InfersimError
+from sim.metrics.objectives import slo_objectives
 from sim.planning.load.advance import USUAL, Advance
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.points.copies import Workers, can_copy, result_of
 from sim.planning.points.executors import calls
-from tests.planning.test_find import found_steep, steep
+from tests.planning.test_find import steep
 
 pytestmark = pytest.mark.skipif(not can_copy(), reason="needs a system that forks, and one thread")
 
@@ -71,7 +72,7 @@ def test_runs_side_by_side_give_the_same_answer() -> None:
 
 
 def test_what_was_begun_and_not_asked_for_changes_nothing() -> None:
-    finder = Finder(steep(), "rate", found_steep()[0].objectives)
+    finder = Finder(steep(), "rate", slo_objectives(steep()))
     alone = finder.probe(20.0, 1)
     other = Finder(steep(), "rate", finder.objectives)
     with other.side_by_side(2):

@@ -26,14 +26,13 @@ from sim.planning.load.find import TOLERANCE, Ends, FoundLoad, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
-from sim.planning.load.probe import LONG_ENOUGH
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import own_load, sureness
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.find import find_view, nearest
 from tests import made_up
-from tests.planning_fixtures import SMALL, small
+from tests.planning_fixtures import BRIEF, SMALL, be_brief, small
 
 ONE_SERVER = {
     "model": "llama-3.1-8b",
@@ -108,10 +107,14 @@ def steep() -> Scenario:
 
 
 @cache
-def found_steep() -> tuple[FoundLoad, tuple[float, ...]]:
-    """The answer for ``steep``, which many tests read, and the loads that were told meanwhile."""
+def found_steep(sure: bool = False) -> tuple[FoundLoad, tuple[float, ...]]:
+    """The answer for ``steep``, which many tests read, and the loads that were told meanwhile;
+    decided by as many requests as usual if ``sure``, and otherwise by few."""
     told: list[float] = []
-    return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
+    with pytest.MonkeyPatch.context() as patch:
+        if not sure:
+            be_brief(patch)
+        return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
 
 
 @pytest.mark.usefixtures("brief_answers")
@@ -175,7 +178,7 @@ def test_a_load_is_simulated_until_it_is_decided() -> None:
     found = found_steep()[0]
     assert found.fails is not None
     for probe in (found.best, found.fails):  # by a number of runs that hangs on nothing in them
-        assert probe.runs == LONG_ENOUGH // (probe.requests // probe.runs) > 3
+        assert probe.runs == BRIEF // (probe.requests // probe.runs) > 3
     for probe in found.probes:
         (attained,) = probe.attained
         assert attained.low <= attained.share <= attained.high

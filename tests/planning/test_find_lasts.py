@@ -33,7 +33,7 @@ def share_of_many(scenario: Scenario, load: float) -> float:
 
 def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     scenario = short()
-    told = document(found_steep()[0])
+    told = document(found_steep(sure=True)[0])
     assert share_of_many(scenario, told["chance"]["holds_up_to"]) >= 0.95
     assert share_of_many(scenario, told["chance"]["fails_from"]) < 0.95
     # which the load that runs of 400 requests hold would not
@@ -60,7 +60,7 @@ def test_the_interval_contains_the_analytic_rate() -> None:
 
 
 def test_the_answer_says_how_long_its_runs_were() -> None:
-    told = document(found_steep()[0])
+    told = document(found_steep(sure=True)[0])
     lengths, text = told["run_lengths"], " ".join(told["sentences"])
     assert f"Runs of {lengths['first']:,} requests hold {lengths['first_load']:.4g}" in text
     assert f"longer ones, of {lengths['answer']:,} requests (" in text
@@ -137,7 +137,7 @@ def test_a_search_near_its_guess_takes_small_steps() -> None:
 
 def test_the_curve_is_of_runs_of_one_duration() -> None:
     """Runs of 400 requests are too short for the answer, and so for the curve below it."""
-    found, _ = found_steep()
+    found, _ = found_steep(sure=True)
     told = document(found)
     lengths = told["run_lengths"]
     assert lengths["first"] < lengths["answer"]
@@ -163,7 +163,7 @@ def open_at(load: float, count: int | None) -> dict[str, Any]:
 
 
 def test_what_confirms_a_load_says_what_its_row_says() -> None:
-    told = document(found_steep()[0])
+    told = document(found_steep(sure=True)[0])
     longer = told["run_lengths"] | {"confirmed": True, "longest": 4 * told["run_lengths"]["answer"]}
     told |= {"run_lengths": longer}  # as results of older versions have it
     held = {**told, "at_best": told["at_best"] | {"outcome": "holds"}}
@@ -174,7 +174,7 @@ def test_what_confirms_a_load_says_what_its_row_says() -> None:
 
 
 def test_the_requests_that_decide_are_those_of_the_answer() -> None:
-    told = document(found_steep()[0]) | {"sure": False}
+    told = document(found_steep(sure=True)[0]) | {"sure": False}
     load, fails = told["load"], told["fails_at"]
     both = words(told, probes=[open_at(load, 120_000), open_at(fails, 6_600_000)])
     assert f"About 120,000 requests at {load:.4g} would decide" in both

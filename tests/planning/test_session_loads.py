@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ LONG: dict[str, Any] = {
 }
 
 
+@cache
 def played(requests: int) -> tuple[dict[str, Any], RunRecord]:
     changes = {**LONG, "run.requests": requests}
     result = sim.simulate(sim.load_scenario(changed(BASE, changes)))
@@ -118,7 +120,7 @@ def test_a_longer_run_asks_for_no_more_requests() -> None:
 def test_the_load_of_a_short_run_is_that_of_a_long_one() -> None:
     """A plain mean over its requests lacks the longest prompts; nothing of them is cached."""
     short, record = played(6000)
-    long, _ = played(40_000)
+    long, _ = played(20_000)
     assert 0.2 < short["sessions"]["unsent"] < 0.35
     wanted = long["verdict"]["utilisation"]
     assert short["verdict"]["utilisation"] == pytest.approx(wanted, rel=0.04)

@@ -228,11 +228,15 @@ def test_nothing_is_wider_than_the_page_and_no_figure_is_cut(width: int, drive: 
     assert (result["wide"], result["cut"], result["scrolled"]) == ([], [], [])
 
 
+PRINTED = ("operators", "slots", "cdf-ttft", "timeline", "parts-e2el", "prompts")
+"""Figures of every shape: all of them are printed by the same lines, and drawn thrice."""
+
+
 def test_on_paper_figures_are_light_and_legends_stand_above_them(drive: Drive) -> None:
     """What is measured right after the event is what a browser prints."""
     dark = '<html lang="en" data-theme="dark">'
     result = drive(
-        render(make_run(300)).replace('<html lang="en">', dark),
+        with_figures(render(make_run(300)), *PRINTED).replace('<html lang="en">', dark),
         """
         const box = (plot, what) => plot.querySelector(what).getBoundingClientRect();
         const named = (name) => document.querySelector(`[data-name="${name}"]`);

@@ -49,7 +49,7 @@ CONFIG = llama(
 )
 
 
-TICK = 0.001
+TICK = 0.02
 """Seconds that pass from one reading of a calibration's clock to the next: a busy machine measures
 as many points as an idle one."""
 
