@@ -1,8 +1,8 @@
 """The tests that take several seconds of a core each: `make test` leaves them out, and so does CI;
 `make slow` and `make check` run them.
 
-Files, classes or functions, as pytest names them. What is here takes 2.5 s of a core or more, and a
-shorter test runs the same code; of families of tests `make test` runs a part.
+Files, classes or functions, as pytest names them. What is here takes 2.5 s or more, and shorter
+tests run the same code; of families of tests (``FAMILIES``) `make test` runs a part.
 """
 
 SLOW = frozenset(
@@ -32,6 +32,7 @@ SLOW = frozenset(
         "tests/planning/test_diagnose.py::"
         "test_where_the_slo_is_met_with_room_nothing_needs_to_change",
         "tests/planning/test_find.py::test_a_few_rejected_requests_are_named_in_the_answer",
+        "tests/planning/test_find.py::test_a_load_is_simulated_until_it_is_decided",
         "tests/planning/test_find.py::test_the_answer_says_how_it_was_found",
         "tests/planning/test_find.py::test_the_highest_rate_of_one_server_is_the_analytic_one",
         "tests/planning/test_find.py::test_the_opening_of_a_closed_loop_does_not_count",

@@ -26,13 +26,14 @@ from sim.planning.load.find import TOLERANCE, Ends, FoundLoad, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
+from sim.planning.load.probe import LONG_ENOUGH
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import own_load, sureness
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.find import find_view, nearest
 from tests import made_up
-from tests.planning_fixtures import BRIEF, SMALL, be_brief, small
+from tests.planning_fixtures import SMALL, be_brief, small
 
 ONE_SERVER = {
     "model": "llama-3.1-8b",
@@ -175,10 +176,10 @@ def test_half_a_band_moves_the_load_by_the_same_power_of_the_speed() -> None:
 
 
 def test_a_load_is_simulated_until_it_is_decided() -> None:
-    found = found_steep()[0]
+    found = found_steep(sure=True)[0]
     assert found.fails is not None
     for probe in (found.best, found.fails):  # by a number of runs that hangs on nothing in them
-        assert probe.runs == BRIEF // (probe.requests // probe.runs) > 3
+        assert probe.runs == LONG_ENOUGH // (probe.requests // probe.runs) > 3
     for probe in found.probes:
         (attained,) = probe.attained
         assert attained.low <= attained.share <= attained.high
