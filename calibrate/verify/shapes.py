@@ -69,7 +69,7 @@ def _points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[Be
         if shape is not head:
             yield gemm.point(precision, most, *shape)
     for group in model.layers:
-        yield from _attention(group.attention, setting)
+        yield from _attention(group.attention, setting, kind)
         yield from _experts(model.hidden_size, group.mlp, setting, [*rows, most])
     for operator, width in widths(model):
         for m in rows[:: max(1, len(rows) // MOVED)]:
@@ -80,10 +80,10 @@ def _points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[Be
         yield copies.memory_point("memory", precision, size)
 
 
-def _attention(attention: Attention, setting: TrafficSetting) -> Iterator[BenchPoint]:
+def _attention(attention: Attention, setting: TrafficSetting, kind: str) -> Iterator[BenchPoint]:
     """Decodes, whole prompts, and chunks behind a context."""
     precision = setting.precision
-    decodes, prompts = list(_decodes(setting)), list(_prompts(setting))
+    decodes, prompts = list(_decodes(setting)), list(_prompts(setting, kind))
     if isinstance(attention, GroupedQuery):
         heads = Heads(attention.num_heads, attention.num_kv_heads, attention.head_dim)
         window = attention.sliding_window
@@ -112,14 +112,18 @@ def _decodes(setting: TrafficSetting) -> Iterator[tuple[int, int]]:
             yield sequences, context
 
 
-def _prompts(setting: TrafficSetting) -> Iterator[tuple[int, int, int]]:
-    """(prompts, tokens of each, context of each)."""
+def _prompts(setting: TrafficSetting, kind: str) -> Iterator[tuple[int, int, int]]:
+    """(prompts, tokens of each, context of each); on a CPU also drafts that are checked, which it
+    computes as such."""
     lengths = _lengths(setting)
     prompts = [n for n in lengths if n <= setting.prompt[1]] or lengths[:1]
     for tokens in prompts:
         for many in sorted({1, min(4, setting.batch)}):
             yield many, tokens, 0
         for context in (n for n in prompts[1::2] if n + tokens <= lengths[-1]):
+            yield 1, tokens, context
+    for tokens in prefill_attention.CHECKS if kind == "cpu" else ():
+        for context in (n for n in lengths[1:] if n + tokens <= lengths[-1]):
             yield 1, tokens, context
 
 

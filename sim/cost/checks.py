@@ -42,9 +42,9 @@ class ChunkChecks:
         self._kinds, self._factor = kinds, factor
         self._tables: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
-    def lines(self, sequences: int, width: float) -> list[Line]:
+    def lines(self, sequences: int, width: int) -> list[Line]:
         """Lines in the tokens that ``sequences`` hold in sum, ``width`` more of each in the
-        pass, on average."""
+        pass."""
         floors, each = self._table(width)
         seconds = (floors + sequences * each).tolist()
         held = (KNOTS - 1.0) * sequences
@@ -65,7 +65,7 @@ class ChunkChecks:
         seconds = np.zeros(sequences.shape)
         for size in np.unique(width[running]).tolist():
             chosen = running & (width == size)
-            floors, each = self._table(size)
+            floors, each = self._table(int(size))
             one = [np.interp(held[chosen] + 1.0, KNOTS, column) for column in (floors, each)]
             seconds[chosen] = one[0] + sequences[chosen] * one[1]
         tokens = sequences * width
@@ -79,18 +79,8 @@ class ChunkChecks:
         )
         return operator._replace(name="decode attention")
 
-    def _table(self, width: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """At each of ``KNOTS``: what a pass takes once, and what each sequence takes; between two
-        whole widths as much of either as makes the mean."""
-        below = math.floor(width)
-        if width == below:
-            return self._whole_table(below)
-        low, high = self._whole_table(below), self._whole_table(below + 1)
-        share = width - below
-        floors, each = ((1 - share) * a + share * b for a, b in zip(low, high, strict=True))
-        return floors, each
-
-    def _whole_table(self, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _table(self, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """At each of ``KNOTS``: what a pass takes once, and what each sequence takes."""
         known = self._tables.get(width)
         if known is None:
             chunks = [[Part(width, int(knot) - 1)] for knot in KNOTS]

@@ -2,8 +2,9 @@
 
 A drafter makes K passes. The first goes over the tokens that the target has just computed, prompts
 included, which it has to see as well; the others go over one token of each sequence. All of them
-read the drafter's own keys and values of the whole context. Searching the text for the last few
-tokens is the host's work, and waits for the tokens of the pass.
+read the drafter's own keys and values of the whole context, and each waits for the host, which
+prepares it. Searching the text for the last few tokens is the host's work, and waits for the tokens
+of the pass.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from sim.cost.batches import Batches, By, Counts
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, merged
-from sim.cost.passes import GroupAttention, added, parts_of, tabulated
+from sim.cost.passes import GroupAttention, added, parts_of, repeated, tabulated
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
 from sim.specs.speculation import Speculation
@@ -39,7 +40,7 @@ class Drafting:
         self._all_seconds: list[float] = []  # by tokens of all data ranks in it
         self._output_seconds: list[float] = []  # by positions that it samples
         self._attention: GroupAttention | None = None
-        self._launches = 0.0
+        self._launches = self._prepared = 0.0
         drafter = speculation.drafter
         if drafter is None:
             return
@@ -51,6 +52,7 @@ class Drafting:
         layers = own.model.num_layers
         self._gaps = own.engine.per_layer * layers
         self._launches = own.engine.launch_time(layers, prompts=False)
+        self._prepared = own.engine.per_drafting_pass
 
     def launches(self, drafts: int) -> float:
         """What the host takes to launch the passes for that many ``drafts`` of each sequence."""
@@ -95,13 +97,16 @@ class Drafting:
         passes = max(1, drafts)
         lines = self._attention.decode_lines(sequences)
         if self._attention.in_chunks and checked:
-            first = self._attention.verify_lines(sequences, 1 + checked)
-            return added([first, _repeated(lines, passes - 1)]) if passes > 1 else first
-        return _repeated(lines, passes)
+            first = self._attention.verify_lines(sequences, checked)
+            return added([first, repeated(lines, passes - 1)]) if passes > 1 else first
+        return repeated(lines, passes)
 
     def host_line(self, sequences: int, drafts: int) -> tuple[float, float]:
-        """(intercept, slope) of the host's search, in the tokens that ``sequences`` hold."""
-        if self._attention is not None or not drafts:
+        """(intercept, slope), in the tokens that ``sequences`` hold, of the host's search, or of
+        what it does for each pass of a drafter."""
+        if self._attention is not None:
+            return max(1, drafts) * self._prepared, 0.0
+        if not drafts:
             return 0.0, 0.0
         return sequences * SEARCH_SEQUENCE, SEARCH_TOKEN
 
@@ -132,42 +137,29 @@ class Drafting:
         tokens = (batches.tokens + batches.sequences * checked).astype(np.float64)
         outputs = batches.outputs.astype(np.float64)
         sequences = batches.sequences.astype(np.float64)
-        again = np.maximum(drafts - 1, 0)
+        made = drafts.astype(np.float64)
+        again = np.maximum(made - 1, 0)
         kernels = self._per_token(tokens)
-        kernels += [often(operator, drafts) for operator in self._size.per_output(outputs)]
+        kernels += [operator.often(made) for operator in self._size.per_output(outputs)]
         if again.any():
-            kernels += [often(operator, again) for operator in self._per_token(outputs)]
+            kernels += [operator.often(again) for operator in self._per_token(outputs)]
         if self._ranks > 1:
             drafted = batches.sequences * checked
             met = batches.everyone(self._ranks, drafted), batches.drafting(self._ranks)
             kernels += self._size.of_all_ranks(met[0].astype(np.float64))
             later = self._size.of_all_ranks(met[1].astype(np.float64))
-            kernels += [often(operator, again) for operator in later]
+            kernels += [operator.often(again) for operator in later]
         decode = self._attention.decode(sequences, batches.context)
-        attention = [often(decode, again + 1)]
+        attention = [decode.often(again + 1)]
         if self._attention.in_chunks:
-            first = self._attention.verify(
-                sequences, batches.context, 1.0 + checked.astype(np.float64)
-            )
-            attention = [first, often(decode, again)]
+            first = self._attention.verify(sequences, batches.context, checked.astype(np.float64))
+            attention = [first, decode.often(again)]
         share = self._attention.pair_flops / self._target.pair_flops
         prompts = prefills._replace(seconds=prefills.seconds * share)
         return [
             ("decodes", _one([*kernels, *attention])),
             ("prompts", _one([self._attention.prefill_operator(prompts)])),
         ]
-
-
-def _repeated(lines: list[Line], times: int) -> list[Line]:
-    """So many times over."""
-    return [(limit, times * a, times * b) for limit, a, b in lines]
-
-
-def often(operator: Operator, times: Counts) -> Operator:
-    """The same that many times over, in each pass."""
-    factor = times.astype(np.float64)
-    more = operator.slowed(factor)
-    return more._replace(flops=more.flops * factor, bytes=more.bytes * factor)
 
 
 def _one(operators: Sequence[Operator]) -> Operator:

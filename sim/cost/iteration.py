@@ -138,10 +138,24 @@ class IterationTimes(Timer):
         drafts = self._speculation.drafts(requests)
         return drafts, drafts
 
-    def _rows(self, sequences: int, checked: int) -> int:
-        """Tokens of decoding ``sequences`` in the target's pass, with that many drafts of each."""
+    def _matching(self, sequences: int) -> tuple[int, float]:
+        """How many of decoding ``sequences`` have drafts to check, and the share of passes in which
+        one more has."""
         given = self._speculation
-        return sequences if given is None else given.rows(sequences, checked)
+        return (sequences, 0.0) if given is None else given.matching(sequences)
+
+    def _decoded(
+        self, sequences: int, checked: int, prompt_tokens: int = 0, prompts: int = 0
+    ) -> float:
+        """Kernels but attention of the target's pass over decoding ``sequences``, with so many
+        drafts of each that has a match, and over ``prompts``."""
+        whole, share = self._matching(sequences)
+        rows = sequences + whole * checked
+        seconds = self._kernels(rows + prompt_tokens, rows + prompts)
+        if not share:
+            return seconds
+        more = self._kernels(rows + checked + prompt_tokens, rows + checked + prompts)
+        return (1.0 - share) * seconds + share * more
 
     @property
     def alone(self) -> Self:
@@ -164,9 +178,9 @@ class IterationTimes(Timer):
         """The same of sequences that see so much through the windows of the model."""
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
-        rows, each = self._rows(sequences, checked), 0.0
-        gpu, step, left = self._kernels(rows, rows), 0.0, seen.left
+        gpu, step, left, each = self._decoded(sequences, checked), 0.0, seen.left, 0.0
         if self._drafting is not None:
+            rows = sequences * (1 + checked)
             gpu += self._drafting.seconds(rows, sequences, drafted, self._of_others())
             searched, each = self._drafting.host_line(sequences, drafted)
             later += searched
@@ -193,9 +207,8 @@ class IterationTimes(Timer):
         try:
             return self._seen_lines[key]
         except KeyError:
-            verify = self.attention.verify_lines
-            width = 1 + self._match * checked
-            lines = [verify(sequences, width, window) for window in self._windows]
+            verify, match = self.attention.verify_lines, self._match
+            lines = [verify(sequences, checked, match, window) for window in self._windows]
             found = [_indexed(self._attention_of(*key)), *map(_indexed, lines)]
             self._seen_lines[key] = found
             return found
@@ -257,12 +270,10 @@ class IterationTimes(Timer):
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         outputs = sequences + len(parts)
         checked, drafted = self._drafts or self._drafts_of(outputs)
-        decoded = tokens = self._rows(sequences, checked)
-        for part in parts:
-            tokens += part.tokens
-        gpu = self._kernels(tokens, decoded + len(parts)) + prefill
+        coming = sum(part.tokens for part in parts)
+        gpu = self._decoded(sequences, checked, coming, len(parts)) + prefill
         others = None if self._others is None else (self._others, self._others_requests)
-        gpu += drafting.seconds(tokens, outputs, drafted, others)
+        gpu += drafting.seconds(sequences * (1 + checked) + coming, outputs, drafted, others)
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
             kept = self._attention_lines
@@ -286,7 +297,7 @@ class IterationTimes(Timer):
 
     def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
         """Decode attention of the target, over all tokens of the pass, and of a drafter."""
-        lines = self.attention.verify_lines(sequences, 1 + self._match * checked)
+        lines = self.attention.verify_lines(sequences, checked, self._match)
         if self._prefix:
             once, shared = self._of_prefix(sequences), sequences * self._prefix
             lines = [(limit + shared, a - b * shared + once, b) for limit, a, b in lines]
@@ -358,9 +369,10 @@ class IterationTimes(Timer):
         """
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
-        tokens, searched, each = self._rows(sequences, checked), 0.0, 0.0
-        fixed = self._kernels(tokens, tokens)
+        searched, each = 0.0, 0.0
+        fixed = self._decoded(sequences, checked)
         if self._drafting is not None:
+            tokens = sequences * (1 + checked)
             fixed += self._drafting.seconds(tokens, sequences, drafted, self._of_others())
             searched, each = self._drafting.host_line(sequences, drafted)
         later += searched

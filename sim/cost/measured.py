@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sim.cost.kernels import all_reduce, all_to_all, decode_attention, gemm, serial
 from sim.cost.kernels.choice import Choice, choose
-from sim.cost.kernels.form import Ceilings, Shape, inside
+from sim.cost.kernels.form import Ceilings, Shape, inside, interpolate
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
@@ -105,9 +105,18 @@ class MeasuredGemm:
             rows = np.append(rows, np.column_stack([edges + 1, edges + TILE]))
         shape = shaped(m=rows, n=n, k=k)
         parts = self._parts(shape)
-        seconds = parts.total * self._form.correction(self._fit, shape)
+        seconds = parts.total * self._corrected(shape)
         error, known = trusted(self._fit, shape, self._unmeasured)
         return _Table(rows, Timing(seconds, parts.compute, parts.memory, error, known))
+
+    def _corrected(self, shape: Shape) -> NDArray[np.float64]:
+        """The factor by which products with one matrix differ from the formula: of the table of
+        that matrix, or else of the table of all."""
+        known = self._fit.known
+        own = None if known is None else known.find({n: float(shape[n]) for n in known.names})
+        if own is None:
+            return self._form.correction(self._fit, shape)
+        return np.asarray(np.exp(interpolate(own, self._form.coordinates(shape))))
 
     def _parts(self, shape: Shape) -> gemm.Parts:
         p = self._fit.parameters

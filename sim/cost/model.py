@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from sim.cost.batches import Batches, Counts, Ran
+from sim.cost.batches import Batches, By, Counts, Ran, Sizes
 from sim.cost.cascade import behind
-from sim.cost.operators import Operator, Prefills
+from sim.cost.operators import Amount, Operator, Prefills, mixed
 from sim.cost.pipelined import PipelinedTimes
 from sim.iteration import Batch
 
@@ -24,16 +24,19 @@ class CostModel(PipelinedTimes):
         """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
         sequences, context, parts, _, seen = batch
         checked, drafted = self._drafts_of(sequences + len(parts))
-        decoded = self._rows(sequences, checked)
-        tokens, outputs = decoded + sum(part.tokens for part in parts), decoded + len(parts)
-        operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
+        tokens, outputs = sequences + sum(part.tokens for part in parts), sequences + len(parts)
+        whole, share = self._matching(sequences)
+        operators = self._sized_once(tokens + whole * checked, outputs + whole * checked)
+        if share:
+            more = (whole + 1) * checked
+            operators = mixed(operators, self._sized_once(tokens + more, outputs + more), share)
         if self._prefix:
             parts, context = behind(parts, self._prefix), context - sequences * self._prefix
             alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
             operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
         if sequences:
             operators.append(
-                self.attention.verify(sequences, context, 1 + self._match * checked, seen)
+                self.attention.verify(sequences, context, float(checked), self._match, seen)
             )
             operators += self.attention.updates(sequences)
         if parts:
@@ -45,6 +48,10 @@ class CostModel(PipelinedTimes):
             operators += [_alone(operator) for _, operator in made]
         return operators
 
+    def _sized_once(self, tokens: int, outputs: int) -> list[Operator]:
+        """What depends on the tokens in a pass, and on the positions that sample one."""
+        return [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
+
     def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
         """Every operator of many passes, host excluded.
 
@@ -53,27 +60,24 @@ class CostModel(PipelinedTimes):
         bytes.
         """
         checked, drafted = self._recorded_drafts(batches)
-        beyond = np.rint(self._match * batches.sequences * checked).astype(np.int64)
-        tokens, outputs = (batches.sizes(n + beyond) for n in (batches.tokens, batches.outputs))
         size, met = self.by_size, []
         per_token = size.per_token if self._ranks == 1 else size.of_one_rank
         if self._ranks > 1:
+            beyond = batches.sequences * checked
             everyone = batches.sizes(batches.everyone(self._ranks, beyond))
             of_all = size.of_all_ranks(everyone.different)
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
-        per_output = self.by_size.per_output(outputs.different)
-        sequences = batches.sequences.astype(np.float64)
-        width = 1.0 + self._match * checked.astype(np.float64)
-        context = batches.context
+        sequences, context = batches.sequences.astype(np.float64), batches.context
         if batches.read_once is not None:
             context = context - sequences * batches.read_once
-        decode = self.attention.verify(sequences, context, width, batches.seen)
+        drafts = checked.astype(np.float64)
+        decode = self.attention.verify(sequences, context, drafts, self._match, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
-            *(Ran("tokens", o, tokens.times, tokens) for o in per_token(tokens.different)),
+            *self._sized("tokens", batches, checked, per_token),
             *met,
-            *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
+            *self._sized("outputs", batches, checked, size.per_output),
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             *self._of_prefixes(batches),
@@ -81,16 +85,37 @@ class CostModel(PipelinedTimes):
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
 
+    def _sized(
+        self, by: By, batches: Batches, checked: Counts, of: Callable[[Amount], list[Operator]]
+    ) -> list[Ran]:
+        """What depends on the tokens in a pass, or on the positions that sample one, with drafts in
+        both; where not every sequence has any, the mean of passes with one more and one less."""
+        count = batches.tokens if by == "tokens" else batches.outputs
+        if self._match == 1.0:
+            sizes = batches.sizes(count + batches.sequences * checked)
+            return [Ran(by, operator, sizes.times, sizes) for operator in of(sizes.different)]
+        (rows, sequences, drafts), at = _different(
+            np.stack([count, batches.sequences, checked], axis=1)
+        )
+        whole, share = np.array([self._matching(n) for n in sequences.tolist()]).reshape(-1, 2).T
+        fewer = rows + whole * drafts
+        times = np.bincount(at, weights=batches.times).astype(np.float64)
+        sizes = Sizes(at, np.arange(len(times), dtype=np.float64), times)
+        found = mixed(of(fewer), of(fewer + drafts), share)
+        return [Ran(by, operator, times, sizes) for operator in found]
+
     def _of_prefixes(self, batches: Batches) -> list[Ran]:
         """The attention to what was read once."""
         if batches.read_once is None or not batches.read_once.any():
             return []
         once = batches.read_once > 0
         both = np.stack([batches.read_once, batches.tokens], axis=1)[once]
-        different, at = np.unique(both, axis=0, return_inverse=True)
-        took = [self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.tolist()]
+        different, at = _different(both)
+        took = [
+            self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.T.tolist()
+        ]
         seconds, pairs = np.zeros(len(once)), np.zeros(len(once))
-        seconds[once] = np.array(took)[at.reshape(-1)]
+        seconds[once] = np.array(took)[at]
         pairs[once] = both.prod(axis=1)
         tokens = np.where(once, batches.tokens, 0).astype(np.float64)
         keys = batches.read_once.astype(np.float64)
@@ -128,6 +153,12 @@ class CostModel(PipelinedTimes):
         """``batches``, an iteration each, as columns."""
         timed = [self.iteration(*batch)[1:] if batch.parts else (0.0, 0.0) for batch in batches]
         return Batches.made(batches, timed)
+
+
+def _different(rows: Counts) -> tuple[Counts, Counts]:
+    """The columns of the different ``rows``, and the place of each row among them."""
+    different, at = np.unique(rows, axis=0, return_inverse=True)
+    return different.T, at.reshape(-1)
 
 
 def _alone(operator: Operator) -> Operator:

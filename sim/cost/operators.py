@@ -59,6 +59,11 @@ class Operator(NamedTuple):
             communication=self.communication * factor,
         )
 
+    def often(self, times: Amount) -> Operator:
+        """The same that many ``times`` over in each pass; a share of the passes has it."""
+        more = self.slowed(times)
+        return more._replace(flops=self.flops * times, bytes=self.bytes * times)
+
     @property
     def bound(self) -> str:
         """What a single pass spends most of its time on."""
@@ -101,6 +106,13 @@ def merged(operators: Iterable[Operator]) -> list[Operator]:
         known = found.get(each.name)
         found[each.name] = each if known is None else _sum(known, each)
     return list(found.values())
+
+
+def mixed(one: Iterable[Operator], other: Iterable[Operator], share: Amount) -> list[Operator]:
+    """The mean of passes, a ``share`` of which has the ``other`` operators of the same names."""
+    return merged(
+        [*(each.often(1.0 - share) for each in one), *(each.often(share) for each in other)]
+    )
 
 
 def _sum(one: Operator, other: Operator) -> Operator:

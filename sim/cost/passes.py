@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.cost.checks import ChunkChecks, by_sequence
 from sim.cost.decode_table import Line
-from sim.cost.operators import Amount, Operator, Prefills, merged
+from sim.cost.operators import Amount, Operator, Prefills, merged, mixed
 from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
 from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.shared import Shared
@@ -162,32 +163,46 @@ class GroupAttention:
         kinds = [each for each in self._kinds if each.window == window]
         lines = added([each.decode_lines(sequences) for each in kinds])
         f = self._decode
-        return lines if f == 1.0 else [(limit, a * f, b * f) for limit, a, b in lines]
+        return lines if f == 1.0 else repeated(lines, f)
 
     def verify_lines(
-        self, sequences: int, width: float, window: Window | None = None
+        self, sequences: int, drafts: int, match: float = 1.0, window: Window | None = None
     ) -> list[Line]:
-        """``decode_lines`` of sequences with ``width`` tokens each in the pass, on average: the
-        cache is read once for all of them, and the arithmetic of each takes its time. Where kernels
-        take one sequence after the other, they are chunks."""
-        if width > 1 and self._checks is not None:
-            return self._checks.lines(sequences, width)
-        lines = self.decode_lines(sequences, window)
+        """``decode_lines`` of sequences, the share ``match`` of which has so many ``drafts`` to
+        check in the pass: the cache is read once for all tokens of a sequence, and the arithmetic
+        of each takes its time. Where kernels take one sequence after the other, they are
+        chunks."""
+        lines, width = self.decode_lines(sequences, window), 1 + match * drafts
         if width == 1:
             return lines
+        if self._checks is not None:
+            chunks = self._checks.lines(sequences, 1 + drafts)
+            if match == 1.0:
+                return chunks
+            return added([repeated(lines, 1.0 - match), repeated(chunks, match)])
         slope = self._arithmetic[window] * width
         return raised(lines, (sequences * slope, slope))
 
     def verify(
-        self, sequences: Amount, context: Amount, width: Amount, seen: Sequence[Amount] = ()
+        self,
+        sequences: Amount,
+        context: Amount,
+        drafts: Amount,
+        match: float = 1.0,
+        seen: Sequence[Amount] = (),
     ) -> Operator:
         """``decode`` of the same."""
-        several = np.where(np.greater(width, 1), width, 0)
+        width = np.asarray(1.0 + match * drafts)
+        several = np.where(width > 1, width, 0)
         if not several.any():
             return self.decode(sequences, context, seen)
         if self._checks is not None:
-            chunks = self._checks.operator(sequences, context, np.where(several > 1, several, 2))
-            return either(np.greater(width, 1), chunks, self.decode(sequences, context, seen))
+            alone = self.decode(sequences, context, seen)
+            wide = 1.0 + np.maximum(drafts, 1)
+            chunks = self._checks.operator(sequences, context, wide)
+            if match != 1.0:
+                chunks = mixed([alone], [chunks], match)[0]
+            return either(width > 1, chunks, alone)
         found = []
         for window, held in self._seen_by(sequences, context, seen).items():
             kinds = [each for each in self._seeing if each.window == window]
@@ -293,7 +308,12 @@ def added(several: list[list[Line]]) -> list[Line]:
     return found
 
 
-def either(chosen: Amount, one: Operator, other: Operator) -> Operator:
+def repeated(lines: list[Line], times: float) -> list[Line]:
+    """So many times over."""
+    return [(limit, a * times, b * times) for limit, a, b in lines]
+
+
+def either(chosen: NDArray[np.bool_], one: Operator, other: Operator) -> Operator:
     """``one`` where it is ``chosen``, else ``other``."""
 
     def of(mine: Amount, theirs: Amount) -> Amount:

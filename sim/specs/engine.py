@@ -82,6 +82,8 @@ class EngineSpec:
                          then takes the longer of both, not their sum
     ``cuda_graphs``      kernels are replayed from a graph; otherwise the host launches each of the
                          ``kernels_per_layer``, ``launch`` apart, and the GPU may wait for it
+    ``per_drafting_pass``  host time of each pass of a drafter: its tensors are prepared, and its
+                         tokens brought back, before the next can begin
     ``fused``            norms, rotary embedding and activations are compiled into the products
                          next to them, and cost no kernel of their own
     ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
@@ -138,6 +140,7 @@ class EngineSpec:
     kernels: str
     sources: Mapping[str, str]
     per_streamed_token: Seconds = 0.0
+    per_drafting_pass: Seconds = 0.0
     fused: bool = False
     per_ring_gpu: Seconds = 0.0
     eager_prefill: bool = False
@@ -197,12 +200,13 @@ class EngineSpec:
             launch=self.launch * factor,
             front_end=self.front_end * factor,
             per_streamed_token=self.per_streamed_token * factor,
+            per_drafting_pass=self.per_drafting_pass * factor,
             per_ring_gpu=self.per_ring_gpu * factor,
         )
 
     def without_host(self) -> EngineSpec:
-        """The same engine if its host needed no time between passes; kernel launches stay, since
-        they belong to the pass."""
+        """The same engine if its host needed no time between iterations; kernel launches stay, and
+        what it does for each pass of a drafter, since they belong to the iteration."""
         return replace(
             self,
             per_iteration=0.0,

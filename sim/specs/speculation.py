@@ -118,6 +118,17 @@ class Speculation:
         """
         return sequences + round(self.match * sequences * drafts)
 
+    def matching(self, sequences: int) -> tuple[int, float]:
+        """How many of that many ``sequences`` have a match, and the share of passes in which one
+        more has, so that there are as many as on average.
+
+        >>> Speculation("ngram", 4, (0.2,) * 4, match=0.25).matching(6)
+        (1, 0.5)
+        """
+        mean = self.match * sequences
+        whole = int(mean)
+        return whole, mean - whole
+
     @property
     def width(self) -> int:
         """Most tokens of a decoding sequence in the target's pass."""
@@ -133,6 +144,15 @@ class Speculation:
         first pass is one token longer than the target's (vLLM 0.32,
         ``max_num_new_slots_for_drafting``)."""
         return 1 + drafts + (self.method == "draft_model")
+
+    def asked(self, sequences: int, drafts: int) -> int:
+        """What that many ``sequences`` take together: of a text that is searched, those whose text
+        has a match take the drafts, as many as there are on average.
+
+        >>> Speculation("ngram", 4, (0.2,) * 4, match=0.25).asked(8, 4)
+        16
+        """
+        return self.rows(sequences, drafts) + sequences * (self.slots - self.width)
 
     @property
     def lookahead(self) -> int:

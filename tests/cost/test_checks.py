@@ -62,24 +62,24 @@ def at(lines, context):
 def test_a_check_takes_as_long_as_a_chunk_of_each_sequence(sequences, context):
     attention = parts_of(deployment())[1]
     chunks, _ = attention.prefill_seconds([Part(4, context)] * sequences, 0)
-    lines = attention.verify_lines(sequences, 4)
+    lines = attention.verify_lines(sequences, 3)
     assert at(lines, context * sequences) == pytest.approx(chunks)
     assert chunks > at(attention.decode_lines(sequences), context * sequences)
 
 
 def test_the_operator_of_a_check_takes_what_its_lines_say():
     attention = parts_of(deployment())[1]
-    sequences, context, width = (np.array(each) for each in ([1, 3, 0, 5], [700, 90, 0, 4000], 3.0))
-    operator = attention.verify(sequences, context, width)
+    sequences, context, drafts = (np.array(e) for e in ([1, 3, 0, 5], [700, 90, 0, 4000], 2.0))
+    operator = attention.verify(sequences, context, drafts)
     expected = [
-        at(attention.verify_lines(n, 3), held) if n else 0.0
+        at(attention.verify_lines(n, 2), held) if n else 0.0
         for n, held in zip(sequences.tolist(), context.tolist(), strict=True)
     ]
     assert np.asarray(operator.seconds).tolist() == pytest.approx(expected)
-    mixed = attention.verify(np.array([2, 2]), np.array([700, 700]), np.array([1.0, 3.0]))
+    mixed = attention.verify(np.array([2, 2]), np.array([700, 700]), np.array([0.0, 2.0]))
     alone = attention.decode(2, 700)
     assert mixed.seconds[0] == pytest.approx(float(alone.seconds))
-    assert mixed.seconds[1] == pytest.approx(at(attention.verify_lines(2, 3), 700))
+    assert mixed.seconds[1] == pytest.approx(at(attention.verify_lines(2, 2), 700))
 
 
 @pytest.mark.parametrize("drafts", [1, 3])
@@ -97,9 +97,33 @@ def test_a_drafting_iteration_is_one_price(drafts):
     assert sum(float(each.seconds) for each in operators) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("drafts", [0, 1, 3])
+def test_each_pass_of_a_drafter_waits_for_the_host(drafts, overlapped):
+    """Also where the host prepares the next iteration meanwhile; without drafts there is one pass,
+    for the drafter's own keys and values."""
+    engine = replace(catalog.engine("vllm"), per_drafting_pass=2e-3, overlapped=overlapped)
+    plain = deployment()
+    drafter = replace(plain, model=catalog.model("llama-3.2-1b"))
+
+    def seconds(engine, *batch):
+        made = replace(plain, engine=engine)
+        own = Drafter(replace(drafter, engine=engine))
+        speculation = Speculation("draft_model", 3, (0.5,) * 3, own)
+        cost = CostModel(replace(made, speculation=speculation)).drafting(drafts, drafts)
+        return cost.seconds(Batch(*batch))
+
+    free = replace(engine, per_drafting_pass=0.0)
+    for batch in ((4, 2000), (4, 2000, [Part(300, 0)], 1)):
+        waits = seconds(engine, *batch) - seconds(free, *batch)
+        assert waits == pytest.approx(max(1, drafts) * 2e-3)
+    assert engine.without_host().per_drafting_pass == 2e-3
+    assert engine.scaled(0.0).per_drafting_pass == 0.0
+
+
 def test_a_paged_kernel_reads_a_cache_once_for_all_drafts():
     attention = parts_of(replace(deployment(), gpu=catalog.gpu("h100-sxm")))[1]
-    assert at(attention.verify_lines(8, 3), 8000) == at(attention.decode_lines(8), 8000)
+    assert at(attention.verify_lines(8, 2), 8000) == at(attention.decode_lines(8), 8000)
 
 
 def test_a_row_walks_the_weights_and_more_rows_copy_them_first():
@@ -142,12 +166,41 @@ def test_checks_are_measured_where_sequences_are_computed_one_by_one(kind):
     assert (set(CHECKS) <= chunks) == (kind == "cpu")
 
 
-def test_a_mean_width_lies_between_two_whole_ones():
-    """Of sequences some of which have no drafts."""
+def test_sequences_without_a_match_decode_as_ever():
+    """A quarter of them have two drafts to check: chunks of three tokens, the others of one."""
     attention = parts_of(deployment())[1]
-    at_two, at_three, between = (
-        at(attention.verify_lines(4, width), 4 * 500) for width in (2, 3, 2.25)
+    decoded, checked, some = (
+        at(attention.verify_lines(4, 2, match), 4 * 500) for match in (0.0, 1.0, 0.25)
     )
-    assert between == pytest.approx(0.75 * at_two + 0.25 * at_three)
-    operator = attention.verify(4.0, 2000.0, np.array([2.25]))
-    assert operator.seconds == pytest.approx(between, rel=1e-6)
+    assert decoded == at(attention.decode_lines(4), 4 * 500)
+    assert some == pytest.approx(0.75 * decoded + 0.25 * checked)
+    operators = (attention.verify(4.0, 2000.0, np.array([2.0]), match) for match in (0.0, 1.0))
+    alone, all_of_them = (float(np.sum(operator.seconds)) for operator in operators)
+    operator = attention.verify(4.0, 2000.0, np.array([2.0]), 0.25)
+    assert operator.seconds == pytest.approx(0.75 * alone + 0.25 * all_of_them)
+
+
+def test_one_sequence_takes_the_mean_of_passes_with_drafts_and_without():
+    """Rows of a product are whole ones: a pass has one of them, or all."""
+    plain = deployment()
+
+    def seconds(match, parts=()):
+        given = Speculation("ngram", 4, (0.2,) * 4, match=match)
+        cost = CostModel(replace(plain, speculation=given))
+        batch = Batch(1, 500, parts, len(parts))
+        operators = cost.pass_operators(batch)
+        ran = cost.operators(cost.columns([batch]))
+        searched = cost._drafting.host_line(1, 4)
+        found = cost.seconds(batch) - searched[0] - searched[1] * 500
+        assert sum(float(each.seconds) for each in operators) == pytest.approx(found)
+        totals = (one.total(one.operator.seconds) for one in ran)
+        assert sum(totals) == pytest.approx(found)
+        return found
+
+    always, often, half = (seconds(match) for match in (1.0, 0.6, 0.5))
+    never = CostModel(plain).seconds(Batch(1, 500))
+    assert half == pytest.approx((always + never) / 2)
+    assert often == pytest.approx(0.6 * always + 0.4 * never)
+    prompts = [Part(300, 0)]
+    wide = CostModel(plain).seconds(Batch(1, 500, prompts, 1))
+    assert wide < seconds(0.5, prompts) < seconds(1.0, prompts)

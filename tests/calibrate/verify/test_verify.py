@@ -102,6 +102,10 @@ def test_a_verification_from_beginning_to_end(model: Path) -> None:
     (result,) = document["traces"]
     assert [run["batching"] for run in result["runs"]] == ["static", "continuous"]
     assert len(result["anchors_s"]) == len(result["host"]) == 2
+    engine = catalog.engine(out / "burst" / harness.ENGINE)
+    prepared = [terms["per_drafting_pass"] for terms in result["host"]]
+    assert min(prepared) > 0
+    assert engine.per_drafting_pass == pytest.approx(sum(prepared) / 2, rel=1e-3)
     assert all(abs(run["drift"]) < 50 for run in result["runs"])
     assert result["drift"][0].keys() >= {"gemm", "decode_attention", "norm"}
     for run in result["runs"]:
@@ -231,6 +235,8 @@ def test_points_cover_every_operator_of_the_pass(model: Path) -> None:
     }
     assert {1, 2, 3, 4, 5, 6} <= {int(p.shape["m"]) for p in products}
     assert max(p.shape["m"] for p in products) == 3 * 20  # a static batch of the longest prompts
+    checks = {p.size("tokens") for p in points if p.shape.get("context") and "tokens" in p.shape}
+    assert checks >= {2, 3, 4, 5, 9}
 
 
 def test_a_model_with_fewer_layers_is_the_same_otherwise(model: Path, tmp_path: Path) -> None:
