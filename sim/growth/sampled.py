@@ -82,6 +82,10 @@ class Sampled(Steady):
         """Tokens of an iteration's budget that each member takes."""
         return self.courses.speculation.slots_of(self.courses.drafts)
 
+    def asked(self, members: int) -> int:
+        """What that many members take together."""
+        return self.courses.speculation.asked(members, self.courses.drafts)
+
     def redraft(self, drafts: int) -> None:
         """From now on each iteration checks this number of drafts per member."""
         self.courses.drafts = drafts

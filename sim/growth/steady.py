@@ -144,6 +144,10 @@ class Steady:
         iteration."""
         return ALL
 
+    def asked(self, members: int) -> int:
+        """What that many members take together."""
+        return members * self.asks
+
     def join(self, request: Request, now: float) -> None:
         """``request`` got its first token (again, after a preemption) at ``now`` and has more to
         come."""

@@ -124,7 +124,8 @@ def _continuous(
         drafts = drafts.at(round(slots))
         steps, each = drafts.steps(steps), drafts.length
         output = 1.0 + _mean(steps, shares_of)
-        more = (output - 1) * (drafts.slots - 1)
+        beyond = drafts.match * drafts.num_tokens + drafts.slots - drafts.width
+        more = (output - 1) * beyond
     computed = prompts - found
     members = min(slots, output * budget / (_mean(computed, shares_of) + output - 1 + more))
     members = members if shape.mixed else slots

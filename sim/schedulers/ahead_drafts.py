@@ -42,7 +42,7 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         again = self._again = dict(batch.unforeseen)
         batch.unforeseen = []
         self._make_room_again()
-        self.spoken_for = len(again) * batch.asks
+        self.spoken_for = batch.asked(len(again))
         plan = super()._next(now)
         self.spoken_for, self._short = 0, False
         if again:

@@ -162,7 +162,7 @@ class ChunkedPrefill(IterationLevel):
             preempted = self._grow_decodes()
         size = batch.size
         if (self.waiting or self.handed) and not preempted:
-            budget = self.limits.max_num_batched_tokens - size * batch.asks - self.spoken_for
+            budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             for chunk in chunks:
                 budget -= chunk.tokens
             admitted = self._admit_waiting(chunks, budget, now)
@@ -220,7 +220,7 @@ class ChunkedPrefill(IterationLevel):
         can have been cut short by it, and no other share is larger than an iteration ago.
         """
         batch = self.decoding
-        budget = self.limits.max_num_batched_tokens - batch.size * batch.asks - self.spoken_for
+        budget = self.limits.max_num_batched_tokens - batch.asked(batch.size) - self.spoken_for
         chunks: list[Chunk] = []
         for request in self._partials:
             tokens = min(self._share(request), budget)

@@ -59,7 +59,7 @@ class MaxUtilization(ChunkedPrefill):
     def _wait(self) -> bool:
         """Whether the prompts that could run are left to a later iteration."""
         limits, batch = self.limits, self.decoding
-        decodes = batch.size * batch.asks
+        decodes = batch.asked(batch.size)
         tokens = self._runnable(limits.max_num_batched_tokens - decodes)
         if not tokens:
             return False
@@ -93,7 +93,7 @@ class MaxUtilization(ChunkedPrefill):
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
         """As the base class, in whole blocks; a prompt may have to wait for the next iteration."""
         batch = self.decoding
-        budget = self.limits.max_num_batched_tokens - batch.size * batch.asks
+        budget = self.limits.max_num_batched_tokens - batch.asked(batch.size)
         chunks = []
         for request in self._partials:
             tokens = self._cut(request.tokens_to_prefill() - request.computed, budget)

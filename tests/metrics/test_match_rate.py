@@ -109,3 +109,29 @@ def test_what_always_drafts_has_no_rate() -> None:
     fleet = {"gpu": "h100-sxm", "data_parallel": 2}
     with pytest.raises(UsageError, match="all data ranks wait"):
         prepare(scenario(fleet=fleet, speculative=rare(0.5)))
+
+
+def test_the_token_budget_is_asked_for_drafts_that_are_made() -> None:
+    """8 sequences with 4 drafts of a quarter each: 16 of 40 tokens; a full batch has room for more
+    prompts then, and serves them sooner."""
+    always = Speculation("ngram", 4, (0.2,) * 4)
+    assert (always.asked(8, 4), replace(always, match=0.25).asked(8, 4)) == (40, 16)
+    small = {"max_num_batched_tokens": 48, "max_num_seqs": 8}
+    chunks = {}
+    for match in (1.0, 0.25):
+        found = sim.simulate(
+            scenario(
+                speculative=rare(match, acceptance_rate=0.01),
+                scheduler=small,
+                workload={
+                    "arrivals": {"kind": "closed", "concurrency": 8},
+                    "prompt_tokens": {"kind": "fixed", "value": 400},
+                    "output_tokens": {"kind": "fixed", "value": 200},
+                },
+                run={"requests": 24},
+            ),
+            leap=False,
+        ).record.plans
+        crowded = found[(found["decode"] == 7) & (found["prefill_tokens"] > 0)]
+        chunks[match] = int(crowded["prefill_tokens"].max())
+    assert chunks == {1.0: 48 - 7 * 5, 0.25: 48 - 7 * 2}

@@ -51,7 +51,7 @@ FLAG = Effort("setting", "a setting of the engine, at its next start", 1.0)
 FORMAT = Effort("precision", "another precision: a new checkpoint, and quality to be checked", 2.0)
 HARDWARE = Effort("hardware", "twice the GPUs, and so twice the cost", 4.0)
 SAVING = Effort("saving", "fewer GPUs, and so a lower cost", 4.0)
-DRAFTS = Effort("drafts", "drafted tokens: what is accepted depends on your texts", 2.0)
+DRAFTS = Effort("drafts", "drafted tokens: what is found and accepted depends on your texts", 2.0)
 PROBE = Effort("what-if", "cannot be bought alone: it shows what limits the run", 0.0)
 SPECULATION: Mapping[str, object] = MappingProxyType(
     {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
@@ -247,7 +247,7 @@ def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
     """Drafts from the text itself, which need no other model, where they can be had."""
     settings: Settings = {"speculative": dict(SPECULATION)}
     if scenario.speculative is None and _possible(scenario, settings):
-        title = "4 drafts from the text (n-gram), each right at 60 %"
+        title = "4 drafts from the text (n-gram), each right at 60 %, if it always has a match"
         yield Counterfactual("speculation", title, settings, DRAFTS)
 
 
