@@ -38,11 +38,12 @@ def with_known(
     axes: Axes,
     at: Sequence[str],
     judged: NDArray[np.bool_] | None = None,
+    ridges: Sequence[float] = RIDGES,
 ) -> KernelFit:
     """``found`` with tables of every shape of ``data``, over ``axes`` as far as there are points.
 
-    Points that agree in the variables ``at`` are held out together. The error is that of the
-    ``judged`` points, of all without it.
+    Points that agree in the variables ``at`` are held out together, to choose from ``ridges``. The
+    error is that of the ``judged`` points, of all without it.
     """
     judged = np.ones(len(data), dtype=bool) if judged is None else judged
     where = form.coordinates(data.shape)
@@ -51,7 +52,7 @@ def with_known(
     shape = groups(form, data)
     fold = _folds(data, [shape, *(data.shape[name] for name in at)])
     errors = {}
-    for ridge in RIDGES:
+    for ridge in ridges:
         predicted = np.zeros(len(data))
         for number in range(FOLDS):
             out = fold == number

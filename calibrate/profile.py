@@ -20,6 +20,7 @@ from calibrate.data import Data
 from calibrate.device import DeviceFacts
 from calibrate.fit import JUMPY, SMOOTH, fit, groups
 from calibrate.gpu_names import named_by_driver
+from calibrate.known_shapes import with_known
 from calibrate.measurements import SEPARATOR, Measurement
 from calibrate.residual import axes_of, jumpy_axes_of
 from sim import catalog
@@ -173,9 +174,23 @@ def _fitted(
             f"{operator} in {precision}: no form can be fitted to these {len(data)} timings "
             f"({error}); they are not as a device was measured"
         ) from None
+    if jumpy:
+        found = _at_own_sizes(found, form, data, limits.of(_arithmetic(operator, precision)))
     ranges = {name: span for name, span in found.ranges.items() if name not in COUNTS}
     name = serial.NAME if device.kind == "cpu" else ""
     return replace(found, ranges=ranges, form=name)
+
+
+def _at_own_sizes(found: KernelFit, form: Form, data: Data, ceilings: Ceilings) -> KernelFit:
+    """``found`` with a table of each matrix that was timed at ``LEAST_POINTS`` numbers of rows: the
+    library of a CPU changes its kernel at other numbers for one matrix than for the next."""
+    matrix = groups(form, data)
+    own = data.take(np.bincount(matrix)[matrix] >= LEAST_POINTS)
+    axes = jumpy_axes_of(form, own) if len(own) else None
+    if axes is None or "m" not in axes:
+        return found
+    rows = {"m": axes["m"]}
+    return with_known(found, form, own, ceilings, rows, ("m",), ridges=JUMPY.ridges)
 
 
 def _implementation(row: Measurement) -> str:

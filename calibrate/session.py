@@ -112,7 +112,7 @@ class CalibrationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything needed to measure."""
+    """Everything needed to measure; weights are ``packed`` where an engine packs its own."""
 
     device: Device
     plan: CalibrationPlan
@@ -120,6 +120,7 @@ class Session:
     store: MeasurementStore
     models: Sequence[ModelSpec]
     anchored: frozenset[str]
+    packed: bool = False
 
 
 def prepare(request: CalibrationRequest) -> Session:
@@ -174,7 +175,7 @@ def prepare(request: CalibrationRequest) -> Session:
     )
     owners = {name: family for family in found for name in family.shares}
     anchored = operators.intersection(ANCHORED) or operators
-    return Session(device, plan, owners, store, models, anchored)
+    return Session(device, plan, owners, store, models, anchored, packed=not own)
 
 
 def _check_kernels(request: CalibrationRequest, models: Sequence[ModelSpec]) -> None:
@@ -209,7 +210,7 @@ def measure(session: Session, report: Report) -> MeasurementTable:
         session.plan,
         session.owners,
         Bench(device, arena),
-        timer_for(device),
+        timer_for(device, packed=session.packed),
         store,
         report=report,
         first_pass=FIRST_PASS[device.facts.kind],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from calibrate.bench.arena import Arena
@@ -84,7 +84,7 @@ class Bench:
 
     def prepare(self, family: Family, point: BenchPoint) -> BenchWork:
         """Operands from the pool."""
-        return family.prepare(point, self._arena)
+        return replace(family.prepare(point, self._arena), rows=point.rows)
 
     def release(self) -> None:
         """Empty the pools."""

@@ -38,7 +38,13 @@ REPLAY = 500e-6
 """Seconds that one replay of a CUDA graph lasts at least, for its own launch not to count."""
 
 SCRUBBED, POOLS = 8 * 2**20, 16
-"""Bytes read to scrub a core's caches, and how many such pieces take turns."""
+"""Bytes of a matrix whose product scrubs a core's caches, and how many such take turns."""
+
+SCRUBBING = 16
+"""Rows of such a product at most: more take longer, and leave no less behind."""
+
+INNER = 512
+"""Columns of such a matrix."""
 
 UNTOUCHED = 20e-3
 """Seconds of a call from which on it does not matter what it finds in the caches."""
@@ -110,14 +116,14 @@ class CpuTimer:
     ``scrub``, where given, runs before each call of an operator, untimed, and leaves nothing of it
     in the core's own caches: neither operands nor code. In an engine the weights of a matrix have
     just streamed through them, and a small operator takes several times as long as in a loop of its
-    own.
+    own. It is given the rows of the pass that the operator belongs to.
     """
 
     def __init__(
         self,
         device: Device | None = None,
         clock: Callable[[], int] | None = None,
-        scrub: Callable[[], object] | None = None,
+        scrub: Callable[[int], object] | None = None,
     ) -> None:
         alone = device is not None and device.facts.kind == "cpu" and device.facts.units == 1
         self._wall = clock or time.perf_counter_ns
@@ -136,7 +142,7 @@ class CpuTimer:
         if first > TOO_LONG * budget:
             return summary([first, self._run(turn, 1)], self._mode)
         if self._scrub is not None and work.mode == "device" and first < UNTOUCHED:
-            taken = sample(lambda: self._run_cold(turn, work.before), budget, self._now)
+            taken = sample(lambda: self._run_cold(turn, work), budget, self._now)
             return summary(taken, f"{self._mode}, cold")
         second = self._run(turn, 1) if first < budget / 4 else first
         inner = max(1, min(GRAPH_CALLS, math.ceil(SAMPLE / max(second, 1e-9))))
@@ -161,15 +167,13 @@ class CpuTimer:
         self._wait()
         return max(clock() - start, 1) / 1e9
 
-    def _run_cold(
-        self, turn: cycle[Callable[[], object]], before: Callable[[], object] | None
-    ) -> float:
+    def _run_cold(self, turn: cycle[Callable[[], object]], work: BenchWork) -> float:
         """Seconds of one call that finds the caches full of something else."""
         assert self._scrub is not None
         clock, call = self._thread, next(turn)
-        self._scrub()
-        if before is not None:
-            before()
+        self._scrub(work.rows)
+        if work.before is not None:
+            work.before()
         start = clock()
         call()
         return max(clock() - start - self._reading, 1) / 1e9
@@ -185,12 +189,16 @@ def reading_time(clock: Callable[[], int]) -> int:
     return int(median(after - before for before, after in pairwise(readings)))
 
 
-def scrubber(streamed: float) -> Callable[[], object]:
-    """Reads ``streamed`` bytes, other ones at every call, but no more than ``SCRUBBED``: those do
-    for any core's own cache."""
-    size = max(1, int(min(streamed, SCRUBBED)) // 4)
-    parts = cycle(torch.ones(size * POOLS).split(size))
-    return lambda: torch.sum(next(parts))
+def scrubber(streamed: float, most: int = SCRUBBING) -> Callable[[int], object]:
+    """Multiplies so many rows, up to ``most``, by a matrix of ``streamed`` bytes, another one at
+    every call, but of no more than ``SCRUBBED``: those do for any core's own cache. A product of
+    several rows leaves less behind than one of a single row, since its library copies the weights
+    into panels."""
+    columns = max(1, int(min(streamed, SCRUBBED)) // (4 * INNER))
+    matrices = cycle(torch.ones(POOLS * columns, INNER).split(columns))
+    inputs = torch.ones(most, INNER)
+    linear = torch.nn.functional.linear
+    return lambda rows: linear(inputs[:rows], next(matrices))
 
 
 class CudaTimer:
@@ -279,9 +287,9 @@ class CudaTimer:
         return max(float(start.elapsed_time(end)) / 1e3, 1e-9)
 
 
-def timer_for(device: Device, streamed: float = math.inf) -> KernelTimer:
-    """The timer of a device; ``streamed`` are the bytes of a matrix that a CPU reads between small
-    operators."""
+def timer_for(device: Device, streamed: float = math.inf, *, packed: bool = False) -> KernelTimer:
+    """The timer of a device; ``streamed`` are the bytes of a matrix that a CPU multiplies by
+    between small operators, ``packed`` says that its weights lie in panels beforehand."""
     if device.facts.kind == "cpu":
-        return CpuTimer(device, scrub=scrubber(streamed))
+        return CpuTimer(device, scrub=scrubber(streamed, 1 if packed else SCRUBBING))
     return CudaTimer(device)

@@ -68,6 +68,12 @@ class BenchPoint:
         """A variable of the shape that counts something."""
         return int(self.shape[variable])
 
+    @property
+    def rows(self) -> int:
+        """Rows of the products in a pass that has this operator: its tokens."""
+        shape = self.shape
+        return int(shape.get("m", shape.get("batch", 1) * shape.get("tokens", 1)))
+
 
 @dataclass(frozen=True, slots=True)
 class BenchWork:
@@ -75,7 +81,8 @@ class BenchWork:
 
     ``kernel`` names the implementation that runs. ``release`` frees what outlives the calls.
     ``before`` is what a pass calls right before this, where that is no product: on a CPU its code
-    is found in the cache then, which a matrix would have swept out.
+    is found in the cache then, which a matrix would have swept out. ``rows`` are those of the
+    pass's products.
     """
 
     calls: Sequence[Callable[[], object]]
@@ -83,6 +90,7 @@ class BenchWork:
     mode: Mode = "device"
     release: Callable[[], None] | None = None
     before: Callable[[], object] | None = None
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

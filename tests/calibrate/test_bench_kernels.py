@@ -29,7 +29,8 @@ from calibrate.bench.base import BenchPoint, BenchWork, Scope, UnsupportedError
 from calibrate.bench.heads import Heads, HeadsCandidate, close, dense_attention, first_right
 from calibrate.bench.paged import BLOCK, make_cache, spread_lengths
 from calibrate.bench.tiny_model import TinyLayer, TinySetting
-from calibrate.timing import CpuTimer
+from calibrate.suite import Bench
+from calibrate.timing import CpuTimer, scrubber
 from tests.bench_fixtures import CACHE, small_arena
 from tests.dense_models import LLAMA_2_7B, changed
 
@@ -437,12 +438,41 @@ def test_the_cpu_timer_scrubs_before_each_call_and_not_in_its_time() -> None:
 
         return run
 
-    timer = CpuTimer(clock=lambda: time[0], scrub=does("scrub", 10**6))
-    work = BenchWork([does("a", 1000), does("b", 3000)], "", before=does("before", 500))
+    scrub, rows = does("scrub", 10**6), set[int]()
+
+    def product(count: int) -> None:
+        rows.add(count)
+        scrub()
+
+    timer = CpuTimer(clock=lambda: time[0], scrub=product)
+    calls = [does("a", 1000), does("b", 3000)]
+    work = BenchWork(calls, "", before=does("before", 500), rows=3)
     timing = timer.measure(work, 0.05)
     assert 1e-6 < timing.seconds < 3e-6
     assert timing.mode.endswith("cold")
     assert order[:8] == ["a", "scrub", "before", "b", "scrub", "before", "a", "scrub"]
+    assert rows == {3}
     order.clear()
     timer.measure(BenchWork([does("layer", 1000)], "", "eager"), 0.001)
     assert set(order) == {"layer"}
+
+
+def test_caches_are_scrubbed_by_a_product_of_the_rows_of_the_pass() -> None:
+    """Of no more than 16, by another matrix each time; 8 MiB are enough of any."""
+    small = scrubber(2048.0 * 6)
+    assert [tuple(small(rows).shape) for rows in (1, 3, 500)] == [(1, 6), (3, 6), (16, 6)]
+    assert tuple(scrubber(math.inf)(1).shape) == (1, 4096)
+
+
+def test_rows_of_a_point_are_the_tokens_of_its_pass() -> None:
+    heads = Heads(4, 2, 16)
+    points = [
+        gemm.point("fp32", 7, 64, 32),
+        elementwise.stream_point("norm", "fp32", 5, 64),
+        decode_attention.point("fp32", 6, 100, heads),
+        prefill_attention.point("fp32", 2, 9, 64, heads),
+        copies.memory_point("memory", "fp32", 2**20),
+    ]
+    assert [point.rows for point in points] == [7, 5, 6, 18, 1]
+    bench = Bench(small_arena().device, small_arena())
+    assert bench.prepare(elementwise.Elementwise(), points[1]).rows == 5

@@ -21,6 +21,7 @@ from sim import catalog
 from sim.commands.calibrate import app
 from sim.cost.kernels import gemm, serial, serial_experts
 from sim.cost.kernels.form import Ceilings
+from sim.cost.measured import gemm_of
 from sim.cost.measured_experts import MeasuredExperts, fit_of
 from sim.errors import InfersimError
 from sim.specs.experts import MixtureOfExperts
@@ -299,3 +300,27 @@ def test_a_cpu_is_measured_fitted_and_used(tmp_path, monkeypatch):
     summary = sim.simulate(scenario).summary
     assert summary["completed"] == 5
     assert summary["infersim"]["error_band"]["measured"] > 0.5
+
+
+def test_products_follow_the_library_where_their_matrix_was_measured(tmp_path):
+    """A library whose times jump from one number of rows to the next, by a fifth or so, and at
+    other numbers for each matrix: a table of all matrices would smooth that away."""
+    shapes = [
+        {"m": m, "n": n, "k": 1024}
+        for n in (512, 1024, 2048, 2816)
+        for m in (1, 2, 3, 4, 5, 6, 8, 16, 64)
+    ]
+    odd = np.exp(np.random.default_rng(3).normal(0, 0.2, len(shapes)))
+    columns = {name: np.array([float(s[name]) for s in shapes]) for name in "mnk"}
+    seconds = FORMS["gemm"].seconds(TRUE["gemm"], columns, CEILINGS) * odd
+    measured = [row for row in all_rows() if row.operator != "gemm"]
+    measured += rows("gemm", shapes, 0.001, seconds=seconds)
+    measured += [row for row in all_rows() if row.operator == "gemm"]  # few rows of each
+    write_profile(measured, CPU, tmp_path / "own.yaml")
+    gpu = catalog.gpu(tmp_path / "own.yaml")
+    known = gpu.profile.kernels["gemm"]["bf16"].known
+    assert set(known.values) >= {(float(n), 1024.0) for n in (512, 1024, 2048, 2816)}
+    assert (640.0, 512.0) not in known.values
+    products = gemm_of(gpu, "bf16", "bf16")
+    found = [float(products.timing(s["m"], s["n"], s["k"]).seconds) for s in shapes]
+    assert np.array(found) == pytest.approx(seconds, rel=0.04)
