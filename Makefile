@@ -1,8 +1,8 @@
 # make run     create the environment, install, and predict the first scenario
 # make test    install what the tests need and run them, all but the slow ones
 # make slow    run the slow ones, which tests/slow.py lists
-# make thorough  three of half a minute and more, every pair of features by itself, and ten times as
-#              many examples of what holds for all
+# make thorough  three of half a minute and more, every pair of features by itself, and twenty times
+#              as many examples of what holds for all
 # make check   all tests but those, and format, lint, strict types and import contracts
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take

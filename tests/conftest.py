@@ -20,8 +20,8 @@ from tests.slow import THOROUGH, is_left_out, is_slow
 
 # A busy machine may take any time over an example. Each run draws others; `make thorough` many.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("some", ANY_MACHINE, max_examples=40)
-settings.register_profile("many", ANY_MACHINE, max_examples=400)
+settings.register_profile("some", ANY_MACHINE, max_examples=25)
+settings.register_profile("many", ANY_MACHINE, max_examples=500)
 settings.load_profile("some")
 
 
