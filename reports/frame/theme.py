@@ -143,7 +143,7 @@ PRECISIONS: Mapping[str, Tone] = {
 SIDES: Mapping[str, Tone] = {"observed": BLUE, "predicted": VERMILLION}
 """What was observed and what was predicted -> its colour; ``side`` is the whole line."""
 
-SERIES = (BLUE, VERMILLION, GREEN, PURPLE)
+SERIES = (BLUE, VERMILLION, GREEN, PLUM)
 """Colours of lines that have no colour of their own."""
 
 RAMP = (

@@ -336,6 +336,11 @@ def test_the_workload_is_that_of_all_requests(run: SavedRun) -> None:
     assert piled > 0.01
     told = f"{phrase(piled, 'share')} have the longest length, 500 tokens."
     assert told in traffic.workload(cut)[0].caption
+    few = run.requests.assign(prompt_tokens=np.r_[np.arange(1, 398), [900] * 3])
+    told = traffic.workload(few)[0].caption
+    assert f"{phrase(3 / 400, 'share')} have the longest length, 900 tokens." in told
+    alone = few.assign(prompt_tokens=np.arange(1, 401))
+    assert "longest length" not in traffic.workload(alone)[0].caption
     apart = np.diff(run.requests["arrival_s"])
     assert f"variation {apart.std() / apart.mean():.3f}" in gaps.caption
     at_once = run.requests.assign(arrival_s=0.0)

@@ -54,6 +54,13 @@ def test_the_slowest_always_have_a_point() -> None:
     assert points["ttft_s"].tail(ttft_by_prompt.SLOWEST).tolist() == slowest
 
 
+def test_the_caption_says_which_requests_have_a_point() -> None:
+    few, many = (frame([0.1] * count) for count in (600, 6000))
+    assert (ttft_by_prompt.caption(few), len(ttft_by_prompt.drawn(few))) == ("Every request.", 600)
+    assert ttft_by_prompt.caption(many).startswith("One of 12 requests, ")
+    assert len(ttft_by_prompt.drawn(many)) == 5900 // 12 + 1 + ttft_by_prompt.SLOWEST
+
+
 def test_the_table_has_the_longest_ttft_first() -> None:
     requests = frame([float(n % 50) for n in range(100)])
     requests.loc[requests["ttft_s"] == 49.0, "status"] = "rejected"

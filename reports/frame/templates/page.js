@@ -8,7 +8,9 @@
   const extras = new Map(); // name of a figure -> what else is drawn in it
   const { views, asked, keepView, keepInside } = globalThis.pageViews;
   const PAPER = 670; // pixels across a page of A4 within its margins
-  const SMALLER = 0.8; // of its height on the screen a figure has on paper, where fewer are cut off
+  // Of its height on the screen a figure has so much on paper, where it cannot be cut in two: the
+  // many figures of a run leave little blank paper as they are, the few of other pages much.
+  const SMALLER = document.getElementById("key-figures") ? 1 : 0.72;
   const heights = new Map(); // figure -> its height on the screen
   let printing = false;
 
@@ -56,7 +58,8 @@
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) {
       figure.layout.width = widthOnPaper(plot);
-      figure.layout.height = Math.min(SMALLER * (figure.layout.height ?? heights.get(plot)), 640);
+      const many = figure.layout.yaxis3 !== undefined; // panels are low enough already
+      figure.layout.height = Math.min((many ? 1 : SMALLER) * (figure.layout.height ?? heights.get(plot)), 640);
     }
     return figure;
   }

@@ -35,7 +35,7 @@
 
   // A label at the edge of a narrow figure moves inwards instead of being cut.
   function keepInside(plot) {
-    const box = plot.getBoundingClientRect();
+    const box = plot.querySelector(".main-svg").getBoundingClientRect(); // on paper wider than the window
     const labels = plot.querySelectorAll(".textpoint text, .bartext, .annotation-text-g");
     labels.forEach((label) => (label.style.translate = ""));
     const places = [...labels].map((label) => label.getBoundingClientRect());
