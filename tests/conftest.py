@@ -14,8 +14,9 @@ from typer.main import get_command
 
 from sim.cli import GARBAGE
 from sim.export.browser import Browser
+from sim.planning.load.probe import LONG_ENOUGH
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
-from tests.planning_fixtures import be_brief
+from tests.planning_fixtures import BRIEF, be_brief, decide_by
 from tests.slow import THOROUGH, is_left_out, is_slow
 
 # A busy machine may take any time over an example. Each run draws others; `make thorough` many.
@@ -72,11 +73,10 @@ def brief_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     be_brief(monkeypatch)
 
 
-@pytest.fixture(autouse=True)
-def _brief_unless_slow(request: pytest.FixtureRequest) -> None:
-    """Slow tests are those of how sure an answer is; the others ask for something else of it."""
-    if not is_slow(request.node.nodeid):
-        request.getfixturevalue("brief_answers")
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Slow tests are those of how sure an answer is; the others ask for something else of it. As a
+    fixture of every test this would take longer than many of them."""
+    decide_by(LONG_ENOUGH if is_slow(item.nodeid) else BRIEF)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sim.planning.load import probe, settled
 from sim.scenario import Scenario, load_scenario
 
 SMALL: dict[str, Any] = {
@@ -34,7 +35,13 @@ BRIEF = 5_000
 """Requests by which a load is decided in tests: a tenth of what may usually be spent on one."""
 
 
+def decide_by(requests: int) -> None:
+    """Decide loads by so many requests from now on."""
+    for module in (probe, settled):
+        module.LONG_ENOUGH = requests
+
+
 def be_brief(patch: pytest.MonkeyPatch) -> None:
     """Decide loads by ``BRIEF`` requests. Processes that do not fork from this one do not know."""
-    for module in ("probe", "settled"):
-        patch.setattr(f"sim.planning.load.{module}.LONG_ENOUGH", BRIEF)
+    for module in (probe, settled):
+        patch.setattr(module, "LONG_ENOUGH", BRIEF)

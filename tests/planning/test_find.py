@@ -114,7 +114,7 @@ def found_steep(sure: bool = False) -> tuple[FoundLoad, tuple[float, ...]]:
     told: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         if not sure:
-            be_brief(patch)
+            be_brief(patch)  # only slow tests, which are not brief, ask for more
         return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
 
 
