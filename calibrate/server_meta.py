@@ -13,7 +13,8 @@ from typing import Any
 
 from sim.errors import TraceError
 from sim.workload.traces.head import document
-from sim.workload.traces.rows import MAX_TOKENS, shown
+from sim.workload.traces.rows import shown
+from sim.workload.traffic import MAX_TOKENS
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 """Our names of vLLM's number formats."""

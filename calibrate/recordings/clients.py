@@ -15,7 +15,8 @@ import numpy as np
 
 from calibrate.recordings.recording import Requests
 from sim.errors import TraceError
-from sim.workload.traces.rows import LATEST, MAX_TOKENS, shown
+from sim.workload.traces.rows import LATEST, shown
+from sim.workload.traffic import MAX_TOKENS
 
 ENGINE = "vllm"
 

@@ -17,7 +17,6 @@ from sim.catalog.extends import CatalogEntry, kind_of, read_entry
 from sim.catalog.fields import Fields, keys
 from sim.catalog.files import read_json, read_yaml
 from sim.catalog.gpu_file import read_gpu
-from sim.catalog.huggingface import read_config
 from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
@@ -187,7 +186,11 @@ def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
         folder, path = path, path / "config.json"
         if not path.exists():
             raise UsageError(f"{folder}: holds no config.json")
-    return _model_entry(path) if path.suffix in (".yaml", ".yml") else read_config(path)
+    if path.suffix in (".yaml", ".yml"):
+        return _model_entry(path)
+    from sim.catalog.huggingface import read_config  # noqa: PLC0415 - only where there is a config
+
+    return read_config(path)
 
 
 @cache

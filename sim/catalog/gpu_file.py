@@ -8,9 +8,10 @@ prediction errs towards slow; the source of each says that it was not measured.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import date
 
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields
@@ -44,6 +45,10 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
     ),
 }
 """For each key that a file may leave out, the value assumed and why that one."""
+
+_DATE = re.compile(r"(\d{4})(?:-(\d\d?))?(?:-([ \d]?\d))?")
+_PRECISION = {1: "%Y", 2: "%Y-%m", 3: "%Y-%m-%d"}
+"""How a date is written, by how many of year, month and day are known."""
 
 NAMES = ("driver", "published", "aiconfigurator")
 """Other sources of names for a part: its driver, publishers (a pattern), tables of kernel
@@ -124,9 +129,12 @@ def _empty(fields: Fields, key: str) -> bool:
 def _date(price: Fields) -> str:
     """The day, month or year of a price; YAML itself reads some of these as days or numbers."""
     text = str(price.value("date"))
-    for pattern in ("%Y", "%Y-%m", "%Y-%m-%d"):
+    written = _DATE.fullmatch(text)
+    if written is not None:
+        parts = [int(part) for part in written.groups() if part]
         with suppress(ValueError):
-            return f"{datetime.strptime(text, pattern):{pattern}}"
+            year, month, day = (*parts, 1, 1)[:3]
+            return f"{date(year, month, day):{_PRECISION[len(parts)]}}"
     raise price.error("date", f"expected a day, month or year, such as 2026-11, found {text!r}")
 
 

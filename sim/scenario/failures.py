@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from sim.scenario.fields import Count, Duration, Line, Place, Wait, at_most, trouble
+from sim.scenario.readers import Before
 from sim.scenario.support import Section
 from sim.schedulers import RULES, able
 from sim.schedulers.abilities import LOSES, WITHDRAWS
@@ -58,8 +59,8 @@ def _by_name(value: Any) -> Any:
     return value
 
 
-OnTimeout = Annotated[Cancel | Retrying, Field(discriminator="kind"), BeforeValidator(_by_name)]
-OnLoss = Annotated[Lose | Retrying, Field(discriminator="kind"), BeforeValidator(_by_name)]
+OnTimeout = Annotated[Cancel | Retrying, Field(discriminator="kind"), Before(_by_name)]
+OnLoss = Annotated[Lose | Retrying, Field(discriminator="kind"), Before(_by_name)]
 
 
 class _Outage(Section):

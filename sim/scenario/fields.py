@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo
+from pydantic import AfterValidator, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from sim import catalog, units
@@ -21,6 +21,7 @@ from sim.errors import did_you_mean
 from sim.own import is_own
 from sim.scenario.document import show
 from sim.scenario.parsing import is_unicode, scalar
+from sim.scenario.readers import After, Before
 
 LARGEST_COUNT = 2**31 - 1
 """Counts end up in 32-bit columns of the results; nothing real comes near."""
@@ -43,7 +44,7 @@ def trouble(message: str, *at: str | int | tuple[str | int, ...]) -> PydanticCus
     return PydanticCustomError("trouble", "{message}", {"message": message, "at": at})
 
 
-def _whole(low: int, high: int = LARGEST_COUNT) -> BeforeValidator:
+def _whole(low: int, high: int = LARGEST_COUNT) -> Before:
     allowed = f"a whole number of at least {low}"
 
     def read(value: object) -> int:
@@ -56,17 +57,17 @@ def _whole(low: int, high: int = LARGEST_COUNT) -> BeforeValidator:
             raise ValueError(f"{show(value)} is too large; at most {high:,} is possible")
         return number
 
-    return BeforeValidator(read)
+    return Before(read)
 
 
-def _number(allowed: str, accepts: Callable[[float], bool]) -> BeforeValidator:
+def _number(allowed: str, accepts: Callable[[float], bool]) -> Before:
     def read(value: object) -> float:
         result = _plain_number(value, allowed)
         if not accepts(result):
             raise ValueError(f"expected {allowed}, got {show(value)}")
         return result
 
-    return BeforeValidator(read)
+    return Before(read)
 
 
 def read_ratio(value: object) -> float:
@@ -126,9 +127,7 @@ def _plain_number(value: object, allowed: str) -> float:
     return _finite(number)
 
 
-def _quantity(
-    dimension: str, noun: str, *, zero: bool = False, most: float = math.inf
-) -> BeforeValidator:
+def _quantity(dimension: str, noun: str, *, zero: bool = False, most: float = math.inf) -> Before:
     def read(value: object) -> float:
         try:
             if isinstance(value, int) and not isinstance(value, bool):
@@ -147,10 +146,10 @@ def _quantity(
             raise ValueError(f"{show(value)} is too large; at most {limit} is possible{meant}")
         return result
 
-    return BeforeValidator(read)
+    return Before(read)
 
 
-def at_most(limit: float) -> AfterValidator:
+def at_most(limit: float) -> After:
     """Refuses numbers that are larger."""
 
     def check(value: float) -> float:
@@ -158,10 +157,10 @@ def at_most(limit: float) -> AfterValidator:
             raise ValueError(f"{show(value)} is too large; at most {limit:,.0f} is possible")
         return value
 
-    return AfterValidator(check)
+    return After(check)
 
 
-def between(low: float, high: float) -> AfterValidator:
+def between(low: float, high: float) -> After:
     """Refuses numbers outside."""
 
     def check(value: float) -> float:
@@ -169,7 +168,7 @@ def between(low: float, high: float) -> AfterValidator:
             raise ValueError(f"expected a value from {low:g} to {high:g}, got {show(value)}")
         return value
 
-    return AfterValidator(check)
+    return After(check)
 
 
 def _fast(value: float) -> float:
@@ -231,7 +230,7 @@ def _version(value: int) -> int:
     return value
 
 
-def named_in(known: Sequence[str]) -> AfterValidator:
+def named_in(known: Sequence[str]) -> After:
     """A name of a registry, or ``package.module:Class``."""
 
     def check(value: str) -> str:
@@ -240,7 +239,7 @@ def named_in(known: Sequence[str]) -> AfterValidator:
         allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
         raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
 
-    return AfterValidator(check)
+    return After(check)
 
 
 def _metric(value: str) -> str:
@@ -311,7 +310,7 @@ Priority = Annotated[int, _whole(0)]
 """A whole number from 0; lower is served first."""
 Place = Annotated[int, _whole(0)]
 """The place of one among several, from 0."""
-Version = Annotated[int, _whole(1), AfterValidator(_version)]
+Version = Annotated[int, _whole(1), After(_version)]
 """The version of the scenario format."""
 Positive = Annotated[float, _number("a number above 0", lambda number: number > 0)]
 """A finite number above 0, without a unit."""
@@ -321,9 +320,9 @@ Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
 """A number of tokens that need not be whole, such as a mean or a standard deviation."""
 Factor = Annotated[Positive, between(1e-6, 1e6)]
 """What times are multiplied by; not so small that requests could no longer be distinguished."""
-Ratio = Annotated[float, BeforeValidator(read_ratio), between(1e-6, 1e6)]
+Ratio = Annotated[float, Before(read_ratio), between(1e-6, 1e6)]
 """What traffic is multiplied by: like ``Factor``, or a fraction."""
-Share = Annotated[float, BeforeValidator(_share)]
+Share = Annotated[float, Before(_share)]
 """A share in (0, 1]."""
 Price = Annotated[float | Literal["catalogue"] | dict[str, float] | None, PlainValidator(_price)]
 """US dollars, 0 or more, also by GPU; ``catalogue`` takes the catalogue's price, as do GPUs
@@ -334,21 +333,21 @@ Wait = Annotated[float, _quantity("time", "time", zero=True, most=LONGEST_TIME)]
 """Seconds, 0 or more."""
 Size = Annotated[float, _quantity("bytes", "size", zero=True)]
 """Bytes, 0 or more."""
-Bandwidth = Annotated[float, _quantity("bytes per second", "bandwidth"), AfterValidator(_fast)]
+Bandwidth = Annotated[float, _quantity("bytes per second", "bandwidth"), After(_fast)]
 """Bytes per second, at least 1 MB/s."""
 Power = Annotated[float, _quantity("power", "power")]
 """Watts, above 0."""
 Rate = Annotated[float, _quantity("rate", "rate", most=HIGHEST_RATE)]
 """Events per second, above 0."""
-Switch = Annotated[bool, BeforeValidator(_switch)]
+Switch = Annotated[bool, Before(_switch)]
 """true or false; yes, no, on and off are understood."""
 Spread = Annotated[bool | int, PlainValidator(_spread)]
 """Over how many GPUs something is spread: all there are (true), none (false), or that many."""
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, Before(_text)]
 """Any text, several lines included."""
-Line = Annotated[str, BeforeValidator(_text), AfterValidator(_line)]
+Line = Annotated[str, Before(_text), After(_line)]
 """One line of text that is not empty."""
-Metric = Annotated[Line, AfterValidator(_metric)]
+Metric = Annotated[Line, After(_metric)]
 """A function of one's own, as ``package.module:function``."""
 ModelName = Annotated[Line, _catalogue("models", "the path of a config.json")]
 """A model of the catalogue, or the path of a Hugging Face config.json or of its folder."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
-    BeforeValidator,
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
@@ -19,6 +18,7 @@ from pydantic import (
 
 from sim.scenario.fields import LONGEST_TIME, Duration, Share
 from sim.scenario.parsing import scalar
+from sim.scenario.readers import Before
 from sim.scenario.support import Section
 
 METRICS = ("ttft", "tpot", "e2el")
@@ -52,8 +52,8 @@ def read_limit(metric: str, value: object) -> object:
     return value
 
 
-def _limit(metric: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: read_limit(metric, value))
+def _limit(metric: str) -> Before:
+    return Before(lambda value: read_limit(metric, value))
 
 
 def _writer(metric: str) -> PlainSerializer:

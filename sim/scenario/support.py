@@ -86,7 +86,7 @@ class Section(BaseModel):
 class LimitedSection(Section):
     """A section to which rows of ``LIMITS`` apply."""
 
-    @field_validator("*", mode="wrap")
+    @field_validator(*{limit.key for limit in LIMITS}, mode="wrap", check_fields=False)
     @classmethod
     def _supported(
         cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo

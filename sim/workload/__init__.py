@@ -28,12 +28,9 @@ from sim.workload.sessions import (
     SessionTraffic,
 )
 from sim.workload.shared import Groups, beginning_alike
-from sim.workload.traces import Trace, read_trace
-from sim.workload.traces.prefixes import reuse_note
-from sim.workload.traces.rows import MAX_TOKENS
-from sim.workload.traces.texts import prefixes_of
 from sim.workload.traffic import (
     CHUNK,
+    MAX_TOKENS,
     ClosedTraffic,
     LengthChunk,
     OpenTraffic,
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from sim.scenario.arrivals import Arrivals
     from sim.scenario.lengths import Lengths
     from sim.scenario.sessions import Counts, Delays
+    from sim.workload.traces import Trace
 
 __all__ = [
     "AnyTraffic",
@@ -87,6 +85,8 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     """The traffic of the scenario, with the lengths that it states."""
     workload, total = scenario.workload, scenario.run.requests
     if workload.trace is not None:
+        from sim.workload.traces import read_trace  # noqa: PLC0415 - only where there is a trace
+
         recorded = workload.trace
         trace = read_trace(
             scenario.path(recorded.path),
@@ -124,6 +124,9 @@ def replay(trace: Trace, labels: Labels | None = None, *, caches: bool = False) 
     What the reader skipped, and which repeated prompt tokens no cache saves, is in the notes of the
     traffic.
     """
+    from sim.workload.traces.prefixes import reuse_note  # noqa: PLC0415 - a trace was read
+    from sim.workload.traces.texts import prefixes_of  # noqa: PLC0415
+
     labels = labels or Labels()
     column = labels.column
     check_latest(trace.arrivals[-1])

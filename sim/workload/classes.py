@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sim.errors import UsageError
 from sim.request import TrafficClass
 from sim.rng import stream
-from sim.workload.traces import Trace
 from sim.workload.traffic import LengthChunk
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
+    from sim.workload.traces import Trace
 
 MOST = 1000
 """Different priorities in a trace that can be reported one by one."""

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from sim.errors import UsageError
 from sim.scenario.lengths import Z95
-from sim.workload.traces.columns import read_column, read_pair
-from sim.workload.traces.rows import MAX_TOKENS
+from sim.workload.traffic import MAX_TOKENS
 
 Lengths = NDArray[np.int64]
 
@@ -130,6 +129,8 @@ class Empirical:
         None takes the only column; bare numbers, one per line, need no header. TraceError as for a
         trace: file and line, the value, what is allowed.
         """
+        from sim.workload.traces.columns import read_column  # noqa: PLC0415 - only where files are
+
         return cls(read_column(path, column))
 
 
@@ -154,6 +155,8 @@ class Joint:
 
         None finds them by the names that are in use. TraceError with file and line.
         """
+        from sim.workload.traces.columns import read_pair  # noqa: PLC0415 - only where files are
+
         return cls(*read_pair(path, columns))
 
 

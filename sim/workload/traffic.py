@@ -15,6 +15,9 @@ from sim.request import PLAIN, Prefix, TrafficClass
 CHUNK = 4096
 """Rows in a full chunk; only the last one of a run may be shorter."""
 
+MAX_TOKENS = 2**31 - 1
+"""The largest token count that the results can hold."""
+
 
 class TrafficChunk(NamedTuple):
     """Some consecutive requests as columns of equal length.

@@ -19,8 +19,8 @@ from sim.scenario.traffic import TraceSettings as Recorded
 from sim.workload.lengths import Empirical, Joint
 from sim.workload.traces import FORMATS, Trace, detect, read_trace
 from sim.workload.traces.columns import PAIRS, read_column, read_pair
-from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traces.text import MAX_LINE
+from sim.workload.traffic import MAX_TOKENS
 from tests.counted_work import calls
 from tests.places import DATA, ROOT, SHARED
 

@@ -39,8 +39,7 @@ from sim.workload.lengths import (
     lognormal_sigma,
 )
 from sim.workload.traces import Trace, read_trace
-from sim.workload.traces.rows import MAX_TOKENS
-from sim.workload.traffic import CHUNK
+from sim.workload.traffic import CHUNK, MAX_TOKENS
 from sim.workload.varying import Diurnal, Ramp
 from tests.counted_work import calls
 from tests.places import DATA, ROOT

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from sim.errors import TraceError, did_you_mean
 from sim.workload.traces.text import lines
-
-MAX_TOKENS = 2**31 - 1
-"""The largest token count that the results can hold."""
+from sim.workload.traffic import MAX_TOKENS
 
 LATEST = 1e10
 """The latest time, s, by whatever clock: a date in seconds since 1970 is well below."""
