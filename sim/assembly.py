@@ -17,7 +17,8 @@ from sim.iteration import Batch, Part
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
-from sim.loop.clients import PATIENT, Clients
+from sim.loop.client_rules import PATIENT
+from sim.loop.clients import Clients
 from sim.loop.fleet import Endpoint, Engine, Fleet
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep, Rank

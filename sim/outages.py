@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from sim.loop.clients import Outage, Retry, Rules
+from sim.loop.client_rules import Outage, Retry, Rules
 from sim.pools import PreparedPool, cold_start_of
 from sim.rng import stream
 from sim.scenario import Scenario

@@ -14,6 +14,9 @@ from calibrate.lazy_torch import Tensor, torch
 
 NAME = "latent by sequence"
 
+TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 3e-2}
+"""How far a result may be from plain arithmetic in 32 bits, by its precision."""
+
 
 class Up(NamedTuple):
     """The projection up of one layer, head x (part of a key, then value) x rank, and the width

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.scoring.conditions import ROUNDS, SLOTS, UNPUBLISHED, Conditions, Lengths
+from calibrate.scoring.conditions import ROUNDS, SLOTS, Conditions
+from calibrate.scoring.lengths import UNPUBLISHED, Lengths
 
 KEPT = "clients that wait for answers"
 SETTLED = "the same, without their first requests"

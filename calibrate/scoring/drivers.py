@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from calibrate.scoring.conditions import Conditions, Lengths
+from calibrate.scoring.conditions import Conditions
+from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.names import Unrepresentable
 from sim import catalog
 from sim.specs.layout import Layout

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrate.scoring.bench_limits import benchmarked
 from calibrate.scoring.clients import KEPT, plausible
-from calibrate.scoring.conditions import Conditions, conditions, of_mean_alone
+from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.figures import (
     DECODE_RATE,
@@ -26,6 +26,7 @@ from calibrate.scoring.figures import (
     measured,
     predicted,
 )
+from calibrate.scoring.lengths import of_mean_alone
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.scoring.conditions import Conditions, Lengths
+from calibrate.scoring.conditions import Conditions
 from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure, predicted
+from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.predict import Predicted, Scored, outcome

@@ -25,30 +25,8 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from sim.memory.paged import PagedAllocator
-from sim.memory.run_pool import Run, take_oldest
+from sim.memory.run_pool import FoundRuns, Run, take_oldest
 from sim.request import Request
-
-
-class Found:
-    """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
-    all, of which no request holds ``idle``, and ``left`` more that it found and does not use."""
-
-    __slots__ = ("blocks", "idle", "left", "runs")
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[Run, int, int]] = []
-        self.blocks = 0
-        self.idle = 0
-        self.left = 0
-
-    def leave_last(self) -> None:
-        """Do not use the last block."""
-        run, low, high = self.runs.pop()
-        if low < high - 1:
-            self.runs.append((run, low, high - 1))
-        self.idle -= not run.holders
-        self.blocks -= 1
-        self.left += 1
 
 
 class CachingAllocator(PagedAllocator):
@@ -88,7 +66,7 @@ class CachingAllocator(PagedAllocator):
         self._idle = 0  # cached blocks that no request holds
         self._queue = end = Run(0, 0, 0, 0)
         end.before = end.after = end
-        self._found: tuple[Request, Found] | None = None  # the latest answer, if it still holds
+        self._found: tuple[Request, FoundRuns] | None = None  # the latest answer, if it still holds
         self.grown_in: Callable[[Request], int] | None = None
         """How many tokens a decoding request has grown by, where not all grow together (``Lanes``);
         None: all by ``_grown``."""
@@ -204,7 +182,7 @@ class CachingAllocator(PagedAllocator):
 
     # -- what is cached ----------------------------------------------------------------------
 
-    def _find(self, request: Request) -> Found:
+    def _find(self, request: Request) -> FoundRuns:
         """The longest chain of cached blocks that leaves ``request`` a token to compute."""
         size, cached = self.block_size, self._cached
         if self.reserved + self._idle * size > self.capacity:
@@ -212,7 +190,7 @@ class CachingAllocator(PagedAllocator):
         if self._found is not None and self._found[0] is request:
             return self._found[1]
         most = (request.prompt_tokens + request.generated - 1) // size
-        found = Found()
+        found = FoundRuns()
         self.gives_back = False
         at = 0
         texts = request.prefix
@@ -269,7 +247,7 @@ class CachingAllocator(PagedAllocator):
         self._register(owner, tokens // self.block_size, own=True)
         return True
 
-    def _take(self, request: Request, found: Found) -> int:
+    def _take(self, request: Request, found: FoundRuns) -> int:
         """Let ``request`` hold what it found; returns how many tokens that is."""
         holds = self._holds[request] = []
         for run, low, high in found.runs:

@@ -19,11 +19,11 @@ turn, and what it filled since is entered in the cache then, or when someone ask
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush, heapreplace
 from typing import Self
 
 from sim.memory.groups import KvGroup
 from sim.memory.holdings import HeldBlocks, Holding
+from sim.memory.looking_back import LooksBack, Turns
 from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, spans
 from sim.memory.run_pool import Run, RunPool
 from sim.memory.windowed import WindowedAllocator
@@ -60,28 +60,20 @@ class HybridCachingAllocator(WindowedAllocator):
         self._search = PrefixSearch(self._pool, self.groups)
         self._holdings: dict[Request, Holding] = {}
         self._decodes: dict[Request, Holding] = {}
-        self._turns: list[tuple[int, int, Request]] = []
         self._admitted = 0
         self._owners: dict[int, Request] = {}  # those that decode, by the name of their own text
         self._given: dict[Request, int] = {}  # tokens that are to be asked for again
         self._serving = 0  # who goes on with a prompt now, by number: those before have been served
         self._apart = -1  # the iteration whose blocks are taken one by one, if it is the next
-        self._missing: int | None = (
-            None  # blocks that the head of the queue lacks, if that is known
-        )
+        # blocks that the head of the queue lacks, if that is known
+        self._missing: int | None = None
         kinds = zip(self.groups, self._most, strict=True)
         self._members = [(group, most) for group, most in kinds for _ in range(group.number)]
-        numbers = iter(range(len(self._members)))
-        own = [(group, [next(numbers) for _ in range(group.number)]) for group in self.groups]
-        self._looking_back = [each for each in own if each[0].window is not None]
         self._even = len({group.block for group in self.groups}) == 1
-        windows = [(group, group.window) for group, _ in self._members if group.window is not None]
-        self._windows = len(windows)
-        self._shown = sum(-(-window.size // group.block) + 1 for group, window in windows)
-        self._chunked = any(window.chunked for _, window in windows)
+        self._windows = LooksBack(self.groups)
+        self._returns = Turns(self._decodes)
         self._found: tuple[Request, FoundBlocks] | None = None
         self._grows = False  # whether whom it was found for goes on with a text that still grows
-        self._texts: set[int] = set()  # all that were ever in the cache
         self.note: Callable[[Request, int, int], None] | None = None
 
     @classmethod
@@ -124,53 +116,33 @@ class HybridCachingAllocator(WindowedAllocator):
         held.entered = tokens
         known = request.prefix[-1][1] if request.prefix else 0
         for member, ((group, _), share) in enumerate(zip(self._members, held.shares, strict=True)):
-            size, window = group.block, group.window
+            size = group.block
             full, first = tokens // size, share.entered
             if full <= first:
                 continue
             if share.first > first:
                 first = share.first
-            per = need = align // size
-            if per == 1 and first * size >= known:  # its own text, which no other one enters
+            if size == align and first * size >= known:  # its own text, which no other one enters
                 if full > first:
                     share.name(self._pool, self._search.key(member, ~request.id), first, full)
-                    self._texts.add(~request.id)
+                    self._search.texts.add(~request.id)
                 share.entered = full
                 continue
-            if window is not None and not window.chunked:
-                need = min(per, -(-(window.size - 1) // size))
             for text, low, high in spans(request, size, tokens, first):
                 if text < 0:
                     self._enter_owner(text, request)
                 key = self._search.key(member, text)
-                if need == per:
-                    share.name(self._pool, key, low, high)
-                    self._texts.add(text)
-                    continue
-                for end in range(low // per * per + per, high + per, per):
-                    at, stop = max(low, end - need), min(high, end)
-                    if at < stop:
-                        share.name(self._pool, key, at, stop)
-                        self._texts.add(text)
+                for at, stop in self._search.findable(group, low, high):
+                    share.name(self._pool, key, at, stop)
+                    self._search.texts.add(text)
             share.entered = full
 
     # -- requests ----------------------------------------------------------------------------
 
-    def _lacking(self, found: FoundBlocks, tokens: int, *, capped: bool) -> int:
-        """Free blocks that a request takes which finds that much and computes ``tokens`` more;
-        ``capped`` at what it holds at once."""
-        blocks = found.idle
-        for (group, most), length in zip(self._members, found.lengths, strict=True):
-            whole = -(-(found.tokens + tokens) // group.block)
-            if capped and whole > most:
-                whole = most
-            blocks += max(0, whole - max(behind(group, found.tokens), length))
-        return blocks
-
     def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
         """Whether there is room for ``tokens`` on top of what is cached."""
         found = self._find(request)
-        lack = self._lacking(found, tokens, capped=True) + int(spare * self.num_blocks)
+        lack = found.lacking(self._members, tokens, capped=True) + int(spare * self.num_blocks)
         return self._has(lack, request, found.tokens + tokens)
 
     def _has(self, blocks: int, request: Request, tokens: int) -> bool:
@@ -179,7 +151,8 @@ class HybridCachingAllocator(WindowedAllocator):
         if lack > 0:
             whole = tokens == request.prompt_tokens + request.generated and not self._grows
             # where blocks of its prefix are evicted, it lacks no fewer of those than windows show
-            self._missing = lack - self._shown if whole and not self._chunked else None
+            seen = self._windows
+            self._missing = lack - seen.blocks if whole and not seen.chunked else None
         return lack <= 0
 
     def allocate(self, request: Request, tokens: int) -> bool:
@@ -197,11 +170,11 @@ class HybridCachingAllocator(WindowedAllocator):
             held.tokens += tokens * given
             return given
         found = self._find(request)
-        lack = self._lacking(found, tokens, capped=False)
+        lack = found.lacking(self._members, tokens, capped=False)
         if not self._has(lack, request, found.tokens + tokens):
             return False
         if self.note is not None and not request.preemptions:
-            self.note(request, *self._missed(request, found.tokens))
+            self.note(request, *self._search.missed(request, found.tokens))
         self._admitted += 1
         shares: list[HeldBlocks] = []
         for (group, _), whole, pieces in zip(
@@ -266,30 +239,19 @@ class HybridCachingAllocator(WindowedAllocator):
             share.release(self._pool)
         self._count()
 
-    def _missed(self, request: Request, found: int) -> tuple[int, int]:
-        """Of the prefixes of ``request`` behind what is ``found``: tokens of texts that were in the
-        cache once, and of those that are new to it."""
-        at = known = found
-        for text, end in request.prefix:
-            if end > at:
-                if at == known and text in self._texts:
-                    known = end
-                at = end
-        return known - found, at - known
-
     # -- requests that decode ----------------------------------------------------------------
 
     def join(self, request: Request) -> None:
         """``request`` starts to decode."""
         held = self._decodes[request] = self._holdings[request]
         self._owners[~request.id] = request
-        held.turn = self._grown if self._windows else NEVER  # what its prompt had behind windows
+        # what its prompt had behind windows
+        held.turn = self._grown if self._windows.number else NEVER
         held.tokens -= self._grown
         self._decoding += 1
         for takes, group in zip(self._takes, self.groups, strict=True):
             takes[held.tokens % group.block] += 1
-        if held.turn < NEVER:
-            heappush(self._turns, (held.turn, held.number, request))
+        self._returns.add(request, held)
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing."""
@@ -360,43 +322,17 @@ class HybridCachingAllocator(WindowedAllocator):
     def _give_back(self, until: int, last: int) -> None:
         """Take back what is behind the windows of those whose turn comes up to the iteration
         ``until``, and in that up to the one admitted as number ``last``."""
-        turns = self._turns
-        while turns and (turns[0][0] < until or (turns[0][0] == until and turns[0][1] <= last)):
-            turn, number, request = turns[0]
-            if self._left(turns[0]):
-                heappop(turns)
-                continue
-            held = self._decodes[request]
-            tokens = held.tokens + turn
+        for request, held in self._returns.due(until, last):
+            tokens = held.tokens + held.turn
             self._found = None
             self._enter(request, held, tokens)
-            for group, members in self._looking_back:
+            for group, members in self._windows.groups:
                 first = behind(group, tokens)
                 for member in members:
                     share = held.shares[member]
                     if first > share.first:
                         share.give_back_up_to(self._pool, first)
-            held.turn = turn + 1 + self._until_turn(tokens + 1)
-            heapreplace(turns, (held.turn, number, request))
-
-    def _left(self, turn: tuple[int, int, Request]) -> bool:  # type: ignore[override]
-        """Whether the sequence of an entry decodes no more, or has been admitted once more."""
-        held = self._decodes.get(turn[2])
-        return held is None or held.number != turn[1] or held.turn != turn[0]
-
-    def _until_turn(self, tokens: int) -> int:
-        """Iterations until a sequence of that length gives back a block."""
-        soonest = NEVER
-        for group in self.groups:
-            size, window = group.block, group.window
-            if window is None:
-                continue
-            if window.chunked:
-                soonest = min(soonest, -tokens % window.size)
-            else:
-                first = max(tokens, window.size - 1 + size)
-                soonest = min(soonest, first - tokens + (window.size - 1 - first) % size)
-        return soonest
+            held.turn += 1 + self._windows.until_turn(tokens + 1)
 
     def growth(self, iterations: int) -> int:
         """The blocks that the next ``iterations`` decode iterations take more than they give back,
@@ -431,12 +367,11 @@ class HybridCachingAllocator(WindowedAllocator):
         0 where any iteration may fill one that it finds."""
         if self._grows:
             return 0
-        while self._turns and self._left(self._turns[0]):
-            heappop(self._turns)
-        quiet = self._turns[0][0] - self._grown if self._turns else NEVER
+        turn = self._returns.next()
+        quiet = turn - self._grown if turn < NEVER else NEVER
         if self._missing is not None:
             # each sequence gives back one block at most in as many iterations, of each such group
-            rounds = (self._missing - 1) // max(1, self._windows * self._decoding)
+            rounds = (self._missing - 1) // max(1, self._windows.number * self._decoding)
             quiet = max(quiet, rounds * self.block_size - 1)
         return min(iterations, quiet)
 

@@ -20,6 +20,11 @@ Span = tuple[int, int, int]
 """(text, its first block, the block behind its last one)."""
 
 
+def behind(group: KvGroup, computed: int) -> int:
+    """Blocks that the next token no longer sees when that many are computed."""
+    return 0 if group.window is None else (computed - group.window.seen(computed)) // group.block
+
+
 class FoundBlocks(NamedTuple):
     """What a request finds: its first ``tokens``, and of each group how many blocks these are and
     the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks."""
@@ -28,6 +33,17 @@ class FoundBlocks(NamedTuple):
     lengths: list[int]
     pieces: list[list[Piece]]
     idle: int
+
+    def lacking(self, members: Sequence[tuple[KvGroup, int]], tokens: int, *, capped: bool) -> int:
+        """Free blocks of all groups, the ``members``, that a request takes which finds this and
+        computes ``tokens`` more; ``capped`` at the most of each group that it holds at once."""
+        blocks = self.idle
+        for (group, most), length in zip(members, self.lengths, strict=True):
+            whole = -(-(self.tokens + tokens) // group.block)
+            if capped and whole > most:
+                whole = most
+            blocks += max(0, whole - max(behind(group, self.tokens), length))
+        return blocks
 
 
 class Search(NamedTuple):
@@ -50,21 +66,18 @@ def spans(request: Request, size: int, tokens: int, first: int = 0) -> Iterator[
         yield ~request.id, first, full
 
 
-def behind(group: KvGroup, computed: int) -> int:
-    """Blocks that the next token no longer sees when that many are computed."""
-    return 0 if group.window is None else (computed - group.window.seen(computed)) // group.block
-
-
 class PrefixSearch:
     """Looks up requests in ``pool``, where blocks of a group are known by its number among all
     (``key``)."""
 
-    __slots__ = ("_kinds", "_members", "_pool", "align")
+    __slots__ = ("_kinds", "_members", "_pool", "align", "texts")
 
     def __init__(self, pool: RunPool, groups: Sequence[KvGroup]) -> None:
         self._pool = pool
         self.align = math.lcm(*(group.block for group in groups))
         """Tokens after which blocks of all groups end."""
+        self.texts: set[int] = set()
+        """All that were ever in the cache."""
         # of each kind of group, those that see everything first: its own groups by number
         numbers = iter(range(sum(group.number for group in groups)))
         kinds = [(group, [next(numbers) for _ in range(group.number)]) for group in groups]
@@ -74,6 +87,31 @@ class PrefixSearch:
     def key(self, member: int, text: int) -> int:
         """How the pool knows ``text`` of that group."""
         return text * len(self._members) + member
+
+    def findable(self, group: KvGroup, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """What is kept of blocks ``low`` to ``high`` (exclusive) of a text: all, but of a window
+        only what can be found where blocks of all groups end."""
+        per = need = self.align // group.block
+        if group.window is not None and not group.window.chunked:
+            need = min(per, -(-(group.window.size - 1) // group.block))
+        if need == per:
+            yield low, high
+            return
+        for end in range(low // per * per + per, high + per, per):
+            at, stop = max(low, end - need), min(high, end)
+            if at < stop:
+                yield at, stop
+
+    def missed(self, request: Request, found: int) -> tuple[int, int]:
+        """Of the prefixes of ``request`` behind what is ``found``: tokens of texts that were in the
+        cache once, and of those that are new to it."""
+        at = known = found
+        for text, end in request.prefix:
+            if end > at:
+                if at == known and text in self.texts:
+                    known = end
+                at = end
+        return known - found, at - known
 
     def find(self, request: Request) -> FoundBlocks:
         """The longest prefix that all groups hold and that leaves ``request`` a token to

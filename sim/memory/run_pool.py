@@ -58,6 +58,28 @@ class Run:
             run = above
 
 
+class FoundRuns:
+    """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
+    all, of which no request holds ``idle``, and ``left`` more that it found and does not use."""
+
+    __slots__ = ("blocks", "idle", "left", "runs")
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[Run, int, int]] = []
+        self.blocks = 0
+        self.idle = 0
+        self.left = 0
+
+    def leave_last(self) -> None:
+        """Do not use the last block."""
+        run, low, high = self.runs.pop()
+        if low < high - 1:
+            self.runs.append((run, low, high - 1))
+        self.idle -= not run.holders
+        self.blocks -= 1
+        self.left += 1
+
+
 def take_oldest(queue: Run, blocks: int, drop: Callable[[Run], None]) -> None:
     """Take ``blocks`` from the runs in ``queue``, in the order of freeing. What is used up leaves
     the queue, and ``drop`` forgets it."""

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sim.memory.caching import CachingAllocator, Found
+from sim.memory.caching import CachingAllocator
 from sim.memory.host import HostLink, HostMemory
+from sim.memory.run_pool import FoundRuns
 from sim.request import Request
 
 
@@ -56,7 +57,7 @@ class TieredAllocator(CachingAllocator):
                     break
         return at - first, ready
 
-    def _find(self, request: Request) -> Found:
+    def _find(self, request: Request) -> FoundRuns:
         """As of every cache. A request that finds fewer blocks later may go on in the host, and
         then no longer stands in the way of others."""
         if self._loses:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.metrics.intervals import share_interval
 from sim.metrics.long_enough import CHANCE
 from sim.metrics.objectives import (
     Objective,
@@ -21,7 +22,6 @@ from sim.metrics.objectives import (
     pooled,
     slo_objectives,
 )
-from sim.metrics.precision import share_interval
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord

@@ -28,8 +28,8 @@ from sim.metrics.bands import (
     weights,
 )
 from sim.metrics.dependence import Dependences
+from sim.metrics.intervals import Z95
 from sim.metrics.pools import names
-from sim.metrics.precision import Z95
 from sim.metrics.trust import verdict_trust
 from sim.units import show_number, show_time
 

@@ -85,6 +85,11 @@ def enough_requests(load: Load) -> int:
     return _generous(max(seen, known))
 
 
+def grows_at_its_end(found: Load) -> bool:
+    """Whether a trace ends while its queue grows, with more than batches hold."""
+    return found.late > 1 + DOUBT and found.backlog > found.batch
+
+
 def too_short(load: Load) -> bool:
     """Whether the capacity, or more, may arrive without the run being long enough to show it."""
     return may_be_too_much(load) and len(load.arrived) < enough_requests(load) / SPARE

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED as STATUS_REJECTED
 from sim.metrics.first_limit import KeptLimit, first_to_break
-from sim.metrics.precision import enough_to_decide, inflation, wilson
+from sim.metrics.intervals import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
 from sim.scenario import Scenario
 from sim.scenario.slo import METRICS

@@ -15,39 +15,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
-from sim.cost.measured_experts import experts_note
 from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
 from sim.metrics.bands import situation
 from sim.metrics.by_pool import by_pool
-from sim.metrics.classes import by_class, order_notes
+from sim.metrics.classes import by_class
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.energy import energy
-from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
 from sim.metrics.failures import failures
 from sim.metrics.gaps import Gaps
 from sim.metrics.handover import handover
-from sim.metrics.host_tier import break_even_note, host_tier
-from sim.metrics.links import hardware_notes
+from sim.metrics.host_tier import host_tier
+from sim.metrics.notes import notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import asked_in, precision
-from sim.metrics.prefix_hits import cold_note, prefix_cache
+from sim.metrics.prefix_hits import prefix_cache
 from sim.metrics.reach import with_reach
 from sim.metrics.rejection import rejection
-from sim.metrics.routing import routing, routing_note
+from sim.metrics.routing import routing
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.scaling import scaling
-from sim.metrics.sessions import session_notes, sessions
-from sim.metrics.speculation import borrowed_note, pays_note, speculation
+from sim.metrics.sessions import sessions
+from sim.metrics.speculation import pays_note, speculation
 from sim.metrics.stability import peak_queue
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.usual_sessions import with_sessions
 from sim.metrics.verdict import judge
 from sim.scenario.prices import price_of
-from sim.units import show_share
 from sim.version import version
 
 if TYPE_CHECKING:
@@ -144,7 +141,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "repetitions": None,
         "provenance": " ".join(dict.fromkeys(provenance(d) for d in deployments)),
         "notes": [
-            *_notes(run),
+            *notes(run),
             *map(pays_note, drafted.values()),
             *([sure["text"]] if sure["sufficient"] is False else []),
         ],
@@ -331,62 +328,9 @@ def _whose(found: Sequence[dict[str, Any]], pools: Sequence[PreparedPool]) -> di
     return said if said["text"] is not None else {**said, "text": "; ".join(whose)}
 
 
-def _notes(run: RunRecord) -> list[str]:
-    assumed = run.scenario.assume.told()
-    skipped = int((run.warmup & run.completed).sum())
-    groups = [group for pool in run.pools for group in pool.deployment.model.layers]
-    cut = run.cut
-    found = [
-        None if cut is None else cut.note,
-        _first_of_trace(run),
-        assumed,
-        *run.traffic_notes,
-        *session_notes(run),
-        *order_notes(run),
-        routing_note(run),
-        *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
-        *hardware_notes(run),
-        cold_note(run),
-        break_even_note(run),
-        *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
-        *dict.fromkeys(_own_defaults(part) for part in run.parts),
-        *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
-        *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
-        *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
-        *dict.fromkeys(_in_step(part) for part in run.parts),
-        f"Latency statistics leave out the first {skipped:,} request{'s' * (skipped > 1)} "
-        "(warm-up)."
-        if skipped
-        else None,
-        "Interrupted: the figures cover what had happened until then." if run.interrupted else None,
-        *dict.fromkeys(pool.deployment.node_note for pool in run.pools),
-        *dict.fromkeys(experts_note(pool.deployment) for pool in run.pools),
-        *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
-    ]
-    return [note for note in found if note]
-
-
 def _data_ranks(run: RunRecord) -> int:
     """Data ranks of all replicas, which have a scheduler and a KV cache each."""
     return sum(pool.replicas * pool.deployment.layout.data for pool in run.pools)
-
-
-def _in_step(part: PoolRun) -> str | None:
-    """What figures of data ranks or pipelines mean; None where there are none."""
-    ranks, found = part.pool.deployment.layout.data, pipeline(part)
-    if found is not None:
-        return (
-            f"The {found['stages']} stages of a pipeline compute nothing in "
-            f"{show_share(found['idle'])} of the time, and its batches wait for each other in "
-            f"{show_share(found['waiting'])} of theirs. Batch and running requests are those of "
-            f"one of the {found['stages']} batches in flight; queue and KV cache are common."
-        )
-    if ranks == 1:
-        return None
-    return (
-        f"KV cache and batch are those of one of {ranks} data ranks; waiting for the rank that "
-        "takes longest counts as time of the host."
-    )
 
 
 def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -394,30 +338,3 @@ def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[s
     ``run.horizon`` keeps them out."""
     wanted = asked_in(sure["text"])
     return sure if wanted is None else {**sure, "text": with_reach(sure["text"], found, wanted)}
-
-
-def _first_of_trace(run: RunRecord) -> str | None:
-    """That ``run.requests`` chose a part of the trace."""
-    sent = len(run.requests)
-    if run.scenario.workload.trace is None or run.observed or sent != run.scenario.run.requests:
-        return None
-    return (
-        f"The first {sent:,} requests of the trace were sent (run.requests): what comes after "
-        "them, if anything does, may be more."
-    )
-
-
-def _small_cache(pool: PreparedPool) -> str | None:
-    memory, longest = pool.capacity, pool.limits.max_model_len
-    if memory.holds(longest):
-        return None
-    held = memory.longest if memory.hybrid else memory.tokens
-    return (
-        f"The KV cache holds {held:,} tokens, less than max_model_len "
-        f"({longest:,}): vLLM would refuse to start; longer requests are rejected."
-    )
-
-
-def _own_defaults(part: PoolRun) -> str | None:
-    peak = int(part.plans["running"].max()) if len(part.plans) else None
-    return engine_defaults_note(part.pool, peak)

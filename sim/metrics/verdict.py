@@ -24,35 +24,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
-from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
+from sim.metrics.attainment import MISSED, OPEN
 from sim.metrics.by_pool import limiting_text
 from sim.metrics.failures import given_up_text
 from sim.metrics.long_enough import (
     DOUBT,
     FULL,
-    LENGTH,
     SURE,
-    doubt,
     enough_of_all,
-    holds_without_start,
+    grows_at_its_end,
     is_near,
     relaxation,
     too_much,
     too_short,
     unsettled,
 )
-from sim.metrics.long_enough import UNFINISHED as LEFT
 from sim.metrics.lost_work import lost_work, lost_work_text
 from sim.metrics.objectives import LOST, TIMED_OUT
 from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
-from sim.metrics.precision import share_interval
 from sim.metrics.reach import reach, reach_text
-from sim.metrics.slo_text import is_apart
+from sim.metrics.slo_verdict import slo_verdict
 from sim.metrics.stability import Load, load, longest_growth
-from sim.metrics.unfinished import missed_by_unfinished_alone
-from sim.metrics.usual_sessions import Usual, usual
 from sim.routers import router_class
 from sim.scenario.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
@@ -87,11 +81,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
     it lacks a share of the GPU time.
     """
     found = _load(run)
-    slo = _judged(run, found)
-    slo |= _by_the_end(run, found, slo)
     top = None if found is None else peak(found, run.scenario.workload.arrivals)
-    if found is not None:
-        slo |= _in_the_long_run(run, found, top, slo)
+    slo = slo_verdict(run, found, top)
     settling = _settling(run, found)
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
     by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
@@ -149,80 +140,6 @@ def _settling(run: RunRecord, found: Load | None) -> dict[str, Any]:
         "relaxation_requests": relaxation(found),
         "requests_to_settle": enough_of_all(found, law) if short else None,
     }
-
-
-def _judged(run: RunRecord, found: Load | None) -> dict[str, Any]:
-    """The SLO part of these requests alone; near saturation with the intervals of a fleet that
-    remembers for long. Where more may arrive than is served there is no such interval: then it says
-    only whether the requests could miss the SLO by chance."""
-    slo = judge_slo(run)
-    if found is None or not is_near(found, run.scenario.workload.arrivals):
-        return slo
-    if too_short(found) and slo["slo_state"] != MISSED:
-        return slo
-    return judge_slo(run, relaxation(found))
-
-
-def _by_the_end(run: RunRecord, found: Load | None, slo: Mapping[str, Any]) -> dict[str, Any]:
-    """What becomes of an SLO that only requests miss which the end of the run cut off; nothing
-    where more arrives than is served."""
-    if slo["slo_state"] != MISSED or (found is not None and too_much(found)):
-        return {}
-    if not missed_by_unfinished_alone(run):
-        return {}
-    return {"slo_state": OPEN, "slo_doubts": [LEFT], "first_limit": None}
-
-
-def _in_the_long_run(
-    run: RunRecord, found: Load, top: Peak | None, slo: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What becomes of the SLO part where the requests so far may be within the limits only because
-    the fleet was empty when they came; nothing where they are beyond them all the same."""
-    if slo["slo_state"] not in (MET, OPEN):
-        return {}
-    law = run.scenario.workload.arrivals
-    why = doubt(found, top, law)
-    grows = law is None and _grows_at_its_end(found)
-    lacks_peak = run.cut is not None and not run.cut.has_peak
-    flattered = slo["slo_state"] == MET and is_near(found, law) and not _without_start(found, slo)
-    expected = usual(run)
-    young = expected is not None and slo["slo_state"] == MET and _missed_later(run, expected, slo)
-    if why is None and not grows and not lacks_peak and not flattered and not young:
-        return {}
-    enough = enough_of_all(found, law)
-    if young and expected is not None:
-        enough = max(enough or 0, expected.enough)
-    return {
-        "slo_state": OPEN,
-        "slo_doubts": [why or LENGTH, *slo["slo_doubts"]],
-        "requests_to_decide": enough,
-    }
-
-
-def _missed_later(run: RunRecord, expected: Usual, slo: Mapping[str, Any]) -> bool:
-    """Whether the second half of a run that lacks later turns of its sessions leaves open whether
-    it meets the SLO: latencies rise while sessions grow older."""
-    apart = any(is_apart(name) for name in slo["limits"])
-    if apart or slo["target"] is None or not expected.outlasts(run.duration):
-        return False
-    counted = run.within_slo[run.completed & ~run.warmup]
-    low, _ = share_interval(counted[len(counted) // 2 :])
-    return low < float(slo["target"])
-
-
-def _without_start(found: Load, slo: Mapping[str, Any]) -> bool:
-    """Whether the SLO would be met even if none of its late requests had come at the start."""
-    apart = [limit for name, limit in slo["limits"].items() if is_apart(name)]
-    shares = [(limit["low"], limit["target"]) for limit in apart]
-    if len(apart) < len(slo["limits"]):
-        shares.append((slo["attainment_low"], slo["target"]))
-    start = relaxation(found) / len(found.arrived)
-    return all(target == 1 or holds_without_start(low, target, start) for low, target in shares)
-
-
-def _grows_at_its_end(found: Load) -> bool:
-    """Whether a trace ends while its queue grows, with more than batches hold."""
-    return found.late > 1 + DOUBT and found.backlog > found.batch
 
 
 def _most_of_a_pool(run: RunRecord, by_pool: Sequence[float] | None) -> float:
@@ -371,7 +288,7 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
     if share >= FULL:
         told = between if SURE * error > VAGUE else taken
         return "near saturation", f"Near saturation: {_near(run, told, found)}{_growth(run, found)}"
-    if _law(run) is None and _grows_at_its_end(found):
+    if _law(run) is None and grows_at_its_end(found):
         return "too short to tell", (
             f"Too short to tell: {taken}, but {found.late:.0%} in its last tenth, and {waiting}. "
             "A longer trace would tell."

@@ -20,12 +20,11 @@ from pydantic import (
     model_validator,
 )
 
-from sim.memory import ALLOCATORS
 from sim.routers import ROUTERS, LeastOutstanding
-from sim.scenario.admission import Admission, check_admission
+from sim.scenario.admission import Admission
 from sim.scenario.assume import Assume
 from sim.scenario.autoscaling import Autoscaling
-from sim.scenario.classes import check_fair
+from sim.scenario.combinations import check_drafts, check_orders, check_pages, check_pipelines
 from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
@@ -52,14 +51,12 @@ from sim.scenario.pools import PoolSettings, only, pools_of
 from sim.scenario.roles import STATELESS, check_roles, check_scaling, check_weights
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
-from sim.scenario.speculation import Speculative, unspeculated
+from sim.scenario.speculation import Speculative
 from sim.scenario.steering import Steering, check_steering
-from sim.scenario.support import LimitedSection, any_of
+from sim.scenario.support import LimitedSection
 from sim.scenario.traffic import Workload
 from sim.scenario.transfer import Transfer
 from sim.scenario.writing import write_yaml
-from sim.schedulers import ORDERS, RULES, ChunkedPrefill, able, follows_rule
-from sim.schedulers.abilities import IN_FLIGHT
 
 
 class Scenario(LimitedSection):
@@ -215,106 +212,11 @@ class Scenario(LimitedSection):
         return self
 
     @model_validator(mode="after")
-    def _deadlines_to_order_by(self) -> Scenario:
-        classes = self.workload.classes or ()
-        dated = self.slo.ttft is not None or any(item.deadline is not None for item in classes)
-        retried = self.failures is not None or self.patience.client_timeout is not None
-        check_admission(self.pools, self.admission, dated=dated, retried=retried)
-        check_fair(self.pools)
-        for pool in self.pools:
-            order = ORDERS.get(pool.scheduler.order)
-            if order is not None and order.ranks_by == "deadline" and not dated:
-                raise trouble(
-                    f"{order.name} serves the earliest deadline first, but no request has one: "
-                    "give slo.ttft, or a deadline to some of workload.classes",
-                    self._place(pool, "scheduler", "order"),
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _prefixes_to_order_by(self) -> Scenario:
-        for pool in self.pools:
-            order = ORDERS.get(pool.scheduler.order)
-            if order is None or not order.by_prefix:
-                continue
-            tree = RULES[pool.scheduler.rule].prefix_cache == "radix"
-            tree = tree and pool.kv_cache.enable_prefix_caching
-            if not tree or not follows_rule(pool.scheduler.batching):
-                raise trouble(
-                    f"{order.name} goes by what SGLang's prefix tree has of a request: it needs "
-                    "`scheduler.policy: sglang` with continuous batching and "
-                    "`kv_cache.enable_prefix_caching: true`",
-                    self._place(pool, "scheduler", "order"),
-                )
-        return self
-
-    def _place(self, pool: PoolSettings, section: str, key: str) -> tuple[str | int, ...]:
-        """Where ``key`` of a section that rules ``pool`` stands: in the pool, if it has its own."""
-        own = getattr(self.fleet[pool.index], section) is not None
-        return ("fleet", pool.index, section, key) if own else (section, key)
-
-    @model_validator(mode="after")
-    def _what_pipelines_run(self) -> Scenario:
-        for pool in self.pools:
-            knobs, order = pool.scheduler, ORDERS.get(pool.scheduler.order)
-            if pool.layout.pipeline == 1:
-                continue
-            if not able(knobs.batching, IN_FLIGHT):
-                found, key = f"{knobs.batching} batching", "batching"
-            elif IN_FLIGHT not in RULES[knobs.rule].abilities:
-                found, key = f"policy: {knobs.rule}", "policy"
-            elif knobs.plans_ahead:
-                found, key = "async_scheduling", "async_scheduling"
-            elif not knobs.chunked_prefill:
-                found, key = "whole prompts before any decode", "chunked_prefill"
-            elif order is None or order.preempts_by_rank:
-                found, key = f"order: {knobs.order}", "order"
-            else:
-                continue
-            newest = [
-                name for name, its in ORDERS.items() if not its.preempts_by_rank | its.by_prefix
-            ]
-            raise trouble(
-                f"{found} is not simulated with several batches in flight (pipeline_parallel: "
-                f"{pool.layout.pipeline}); supported: {ChunkedPrefill.name} batching with "
-                f"chunked_prefill, in an order that preempts the newest ({any_of(newest)})",
-                self._place(pool, "scheduler", key),
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _what_speculates(self) -> Scenario:
-        for pool in self.pools if self.speculative is not None else ():
-            found = unspeculated(pool)
-            if found is not None:
-                why, section, key = found
-                at: tuple[str | int, ...] = ("fleet", pool.index, key)
-                if section != "fleet":
-                    at = self._place(pool, section, key)
-                raise trouble(f"speculative: {why}", at, ("speculative",))
-        return self
-
-    @model_validator(mode="after")
-    def _pages_for_the_policy(self) -> Scenario:
-        for pool in self.pools:
-            knobs, kv = pool.scheduler, pool.kv_cache
-            if not RULES[knobs.rule].in_pages or not follows_rule(knobs.batching):
-                continue
-            if ALLOCATORS[kv.allocator].reserves_longest:
-                raise trouble(
-                    f"policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has "
-                    "not",
-                    self._place(pool, "kv_cache", "allocator"),
-                    self._place(pool, "scheduler", "policy"),
-                )
-            if knobs.chunked_prefill and kv.block_size > knobs.max_num_batched_tokens:
-                raise trouble(
-                    f"policy: {knobs.rule} cuts prompts into whole pages, but block_size "
-                    f"({kv.block_size:,}) is more than max_num_batched_tokens "
-                    f"({knobs.max_num_batched_tokens:,})",
-                    self._place(pool, "kv_cache", "block_size"),
-                    self._place(pool, "scheduler", "max_num_batched_tokens"),
-                )
+    def _what_goes_together(self) -> Scenario:
+        check_orders(self)
+        check_pipelines(self)
+        check_drafts(self)
+        check_pages(self)
         return self
 
     @classmethod

@@ -22,7 +22,8 @@ from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
 from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.sglang import Sglang, SglangOverlap
+from sim.schedulers.sglang import Sglang
+from sim.schedulers.sglang_overlap import SglangOverlap
 from sim.schedulers.tensorrt import (
     WAITING,
     MaxUtilization,

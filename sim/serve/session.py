@@ -23,7 +23,8 @@ from sim.assembly import (
 )
 from sim.errors import UsageError
 from sim.loop.client_replicas import withdrawable
-from sim.loop.clients import PATIENT, Clients
+from sim.loop.client_rules import PATIENT
+from sim.loop.clients import Clients
 from sim.loop.clock import Stop
 from sim.loop.fleet import Engine
 from sim.loop.live import (

@@ -11,7 +11,16 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch
 
-from calibrate.bench import by_sequence, experts, families, grouped_experts, heads, window_attention
+from calibrate.bench import (
+    by_sequence,
+    experts,
+    families,
+    grouped_experts,
+    heads,
+    latent_decode,
+    latent_prompts,
+    window_attention,
+)
 from calibrate.bench import latent_attention as latent
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import BenchPoint, Scope, UnsupportedError
@@ -129,16 +138,18 @@ def test_a_measurement_needs_no_counts_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("way", [latent.one_by_one, latent.in_batches, latent.fused])
-def test_latent_decoding(arena: Arena, way: latent.DecodeWay, precision: str) -> None:
-    assert latent.decode_agrees(way, arena, latent.decode_point(precision, 3, 40, LATENT))
+@pytest.mark.parametrize(
+    "way", [latent_decode.one_by_one, latent_decode.in_batches, latent_decode.fused]
+)
+def test_latent_decoding(arena: Arena, way: latent_decode.Way, precision: str) -> None:
+    assert latent_decode.agrees(way, arena, latent.decode_point(precision, 3, 40, LATENT))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_latent_prompts(arena: Arena, precision: str) -> None:
     point = latent.prefill_point(precision, 2, 20, 30, LATENT)
-    assert latent.prefill_agrees(latent.prompt_calls, arena, point)
-    (one, *_) = latent.make_prompts(arena, point)
+    assert latent_prompts.agrees(latent_prompts.prompt_calls, arena, point)
+    (one, *_) = latent_prompts.make_prompts(arena, point)
     assert (one.query.shape[-1], one.wide.shape[-1], one.nope) == (24, 32, 16)
 
 

@@ -14,7 +14,8 @@ import simpy
 import sim
 from sim.loop.attempt_rows import LOST, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.client_replicas import ClientReplica, withdrawable
-from sim.loop.clients import Clients, Outage, Retry, Rules
+from sim.loop.client_rules import Outage, Retry, Rules
+from sim.loop.clients import Clients
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, make_fleet
 from sim.loop.recorder import COMPLETED, GAVE_UP, Recorder

@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.catalog.spreads import learnt
 from sim.metrics.bands import CAUSES
-from sim.metrics.precision import Z95
+from sim.metrics.intervals import Z95
 from sim.metrics.ratio_bands import Bands, error_of, ratio_band, shared_parts
 from sim.metrics.trust import trust
 from sim.planning.contrast.paired import Difference

@@ -15,8 +15,8 @@ from typing import Any
 from sim import catalog
 from sim.cost import missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
+from sim.metrics.intervals import wilson
 from sim.metrics.objectives import Objective
-from sim.metrics.precision import wilson
 from sim.metrics.rejection import Rejection, Room, foreseen, room_of
 from sim.metrics.slo_text import within
 from sim.planning.fleet.constraints import Constraints

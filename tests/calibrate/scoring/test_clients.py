@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 
 from calibrate.scoring import score_all
 from calibrate.scoring.clients import BURST, KEPT, SETTLED, SPREAD, compared, plausible
-from calibrate.scoring.conditions import Conditions, Lengths, conditions
+from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.errors import left_open
 from calibrate.scoring.figures import figure
+from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.predict import Predicted, run
 from calibrate.scoring.report import markdown
 from sim.cli import app

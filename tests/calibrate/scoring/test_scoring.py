@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
 from calibrate.scoring.clients import AT_ONCE, KEPT, plausible
-from calibrate.scoring.conditions import Lengths, conditions
+from calibrate.scoring.conditions import conditions
 from calibrate.scoring.console import view
 from calibrate.scoring.document import to_document
 from calibrate.scoring.drivers import RANDOM_SKEW, document, preset
 from calibrate.scoring.errors import errors_of, groups, kind, source
 from calibrate.scoring.figures import figure, measured
 from calibrate.scoring.known import statement
+from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
 from calibrate.scoring.predict import Scored, case, run, together
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table

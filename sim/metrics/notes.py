@@ -1,0 +1,103 @@
+"""Collects what a summary says in sentences: what was assumed, left out, or may be misread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.cost.measured_experts import experts_note
+from sim.metrics.classes import order_notes
+from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
+from sim.metrics.host_tier import break_even_note
+from sim.metrics.links import hardware_notes
+from sim.metrics.pipelines import pipeline
+from sim.metrics.pools import PoolRun
+from sim.metrics.prefix_hits import cold_note
+from sim.metrics.routing import routing_note
+from sim.metrics.run_record import RunRecord
+from sim.metrics.sessions import session_notes
+from sim.metrics.speculation import borrowed_note
+from sim.units import show_share
+
+if TYPE_CHECKING:
+    from sim.pools import PreparedPool
+
+
+def notes(run: RunRecord) -> list[str]:
+    """Of a run, in the order in which they are printed."""
+    assumed = run.scenario.assume.told()
+    skipped = int((run.warmup & run.completed).sum())
+    groups = [group for pool in run.pools for group in pool.deployment.model.layers]
+    cut = run.cut
+    found = [
+        None if cut is None else cut.note,
+        _first_of_trace(run),
+        assumed,
+        *run.traffic_notes,
+        *session_notes(run),
+        *order_notes(run),
+        routing_note(run),
+        *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
+        *hardware_notes(run),
+        cold_note(run),
+        break_even_note(run),
+        *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
+        *dict.fromkeys(_own_defaults(part) for part in run.parts),
+        *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
+        *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
+        *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
+        *dict.fromkeys(_in_step(part) for part in run.parts),
+        f"Latency statistics leave out the first {skipped:,} request{'s' * (skipped > 1)} "
+        "(warm-up)."
+        if skipped
+        else None,
+        "Interrupted: the figures cover what had happened until then." if run.interrupted else None,
+        *dict.fromkeys(pool.deployment.node_note for pool in run.pools),
+        *dict.fromkeys(experts_note(pool.deployment) for pool in run.pools),
+        *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
+    ]
+    return [note for note in found if note]
+
+
+def _in_step(part: PoolRun) -> str | None:
+    """What figures of data ranks or pipelines mean; None where there are none."""
+    ranks, found = part.pool.deployment.layout.data, pipeline(part)
+    if found is not None:
+        return (
+            f"The {found['stages']} stages of a pipeline compute nothing in "
+            f"{show_share(found['idle'])} of the time, and its batches wait for each other in "
+            f"{show_share(found['waiting'])} of theirs. Batch and running requests are those of "
+            f"one of the {found['stages']} batches in flight; queue and KV cache are common."
+        )
+    if ranks == 1:
+        return None
+    return (
+        f"KV cache and batch are those of one of {ranks} data ranks; waiting for the rank that "
+        "takes longest counts as time of the host."
+    )
+
+
+def _first_of_trace(run: RunRecord) -> str | None:
+    """That ``run.requests`` chose a part of the trace."""
+    sent = len(run.requests)
+    if run.scenario.workload.trace is None or run.observed or sent != run.scenario.run.requests:
+        return None
+    return (
+        f"The first {sent:,} requests of the trace were sent (run.requests): what comes after "
+        "them, if anything does, may be more."
+    )
+
+
+def _small_cache(pool: PreparedPool) -> str | None:
+    memory, longest = pool.capacity, pool.limits.max_model_len
+    if memory.holds(longest):
+        return None
+    held = memory.longest if memory.hybrid else memory.tokens
+    return (
+        f"The KV cache holds {held:,} tokens, less than max_model_len "
+        f"({longest:,}): vLLM would refuse to start; longer requests are rejected."
+    )
+
+
+def _own_defaults(part: PoolRun) -> str | None:
+    peak = int(part.plans["running"].max()) if len(part.plans) else None
+    return engine_defaults_note(part.pool, peak)
