@@ -22,7 +22,7 @@ NEAR = 0.05
 """Share of an axis within which two names would lie on each other."""
 
 TO_THE_LEFT = 0.8
-"""From this share of the axis on a name stands left of its point."""
+"""From this share of the axis on a name stands to the left of its point."""
 
 
 def figure(document: Mapping[str, Any]) -> go.Figure | None:
@@ -45,7 +45,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure | None:
         "y": [y for _, y in points],
         "text": _texts(points, [name.split(" ")[0] if "#" in name else name for name in names]),
         "textposition": [
-            "middle left" if x > TO_THE_LEFT * max(x for x, _ in points) else "middle right"
+            "top left" if x > TO_THE_LEFT * max(x for x, _ in points) else "top center"
             for x, _ in points
         ],
         "textfont": {"color": theme.PAGE["ink"].light, "size": 12},

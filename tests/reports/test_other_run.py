@@ -31,6 +31,11 @@ def test_what_is_enlarged_stands_in_the_address(window: Window, tmp_path: Path) 
     tab = window.open(html)
     tab.evaluate(READY)
     enlarge = f"await Plotly.relayout({FIGURE}, {{'xaxis.range[0]': 50, 'xaxis.range[1]': 200}});"
+    width = f"{FIGURE}.querySelector('.main-svg').clientWidth"
+    before = tab.evaluate(width)
+    tab.resize(600, 900)
+    assert tab.evaluate(in_page(f"return until(() => {width} !== {before});"))
+    assert tab.evaluate("location.hash") == "", "another width is no view"
     assert tab.evaluate(in_page(f"{enlarge} return location.hash;")) == f"{ADDRESS}50,200"
     whole = f"await Plotly.relayout({FIGURE}, {{'xaxis.autorange': true}});"
     assert tab.evaluate(in_page(f"{whole} return location.hash;")) == "#figure-cdf-ttft"

@@ -17,6 +17,7 @@
   function keepView(plot) {
     const { layout } = JSON.parse(document.getElementById(plot.dataset.spec).textContent);
     plot.on("plotly_relayout", (change) => {
+      if (!Object.keys(change).some((key) => /^[xy]axis/.test(key))) return; // another width, not another view
       const kept = new Map(views.get(plot) ?? []);
       for (const key of Object.keys(change)) {
         const axis = key.split(".")[0];
