@@ -241,7 +241,7 @@ def _drawn(fleet: Confirmed, scenario: Scenario) -> dict[str, float | None]:
     tokens = figures["output_throughput"]
     if joules is None or watts is None or not tokens or not served:
         return dict.fromkeys(DRAWN)
-    idle = PowerModel(deployment_of(scenario, scenario.pools[0])).idle * (1 - served)
+    idle = PowerModel(deployment_of(scenario, scenario.only_pool)).idle * (1 - served)
     return dict(zip(DRAWN, (joules - idle * gpus / tokens, (watts - idle) / served), strict=True))
 
 
