@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sim.errors import UsageError
 from sim.scenario import Scenario
-from sim.units import show_time
+from sim.units import show_load, show_time
 
 
 def check_undisturbed(scenario: Scenario) -> None:
@@ -37,7 +37,7 @@ def _disturbance(scenario: Scenario) -> str:
     if failures is not None and failures.mtbf is not None:
         lasts = FAILURES_SEEN * failures.mtbf / replicas
         rate = getattr(scenario.workload.arrivals, "rate", None)
-        come = f", {rate * lasts:,.3g} requests at {rate:.4g}/s" if rate else ""
+        come = f", {show_load(rate * lasts, 3)} requests at {show_load(rate)}/s" if rate else ""
         count = "one replica fails" if replicas == 1 else f"one of {replicas:,} replicas fails"
         return (
             f"failures.mtbf: {count} every {show_time(failures.mtbf / replicas)}, so that runs "

@@ -194,6 +194,15 @@ def number(value: float | None) -> str:
     return "-" if value is None else _digits(value)
 
 
+def show_load(load: float, digits: int = 4) -> str:
+    """A load, with that many significant digits, and all of the whole part.
+
+    >>> show_load(23.4567), show_load(9999.6), show_load(12345.6), show_load(2617.4, 3)
+    ('23.46', '10,000', '12,346', '2,617')
+    """
+    return f"{load:,.0f}" if abs(load) >= 10**digits - 0.5 else f"{load:.{digits}g}"
+
+
 TWICE = 2.0
 """From this ratio on people say how many times as much, below it percent."""
 

@@ -15,7 +15,7 @@ from reports.figures.layout import times
 from reports.frame import theme
 from reports.frame.scale import time_axis, time_scale
 from sim.planning.points.wording import limit_name, rank
-from sim.units import milliseconds
+from sim.units import milliseconds, show_load
 
 WIDE = 30.0
 """Largest over smallest latency from which on the axis is logarithmic."""
@@ -137,7 +137,7 @@ def _mark(load: float, ends: tuple[float, float], name: str, dash: str) -> dict[
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"{name} {load:.3g}",
+        "name": f"{name} {show_load(load, 3)}",
         "x": [load, load],
         "y": list(ends),
         "line": {"color": theme.PAGE["muted"].light, "width": 1.5, "dash": dash},

@@ -15,6 +15,7 @@ from reports.frame.scale import time_scale
 from sim.metrics.definitions import METRIC
 from sim.planning.points.slo_state import meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile
+from sim.units import show_load
 
 MOST_TEXTS = 12
 """Columns up to which every field shows its value."""
@@ -127,7 +128,7 @@ def _shade(value: float | None, metric: HeatValue) -> float | None:
 
 def _labels(values: Sequence[float]) -> list[str]:
     """The values of an axis in four digits, or more where these do not tell them apart."""
-    short = [f"{value:.4g}" for value in values]
+    short = [show_load(value) for value in values]
     return short if len(set(short)) == len(short) else [written(value) for value in values]
 
 

@@ -133,7 +133,7 @@ class Reporting:
     """How a search reports progress: a line for each step, and the share that is done."""
 
     say: Callable[[str], None]
-    count: Callable[[int, int], None]
+    count: Callable[[float, float], None]
 
 
 @contextmanager
@@ -141,9 +141,9 @@ def telling(command: str) -> Iterator[Reporting]:
     """Lines above a bar with the time left on stderr, if that is a terminal; else a line now and
     then."""
     if not sys.stderr.isatty():
-        paced, far = Paced(), [0, 0]
+        paced, far = Paced(), [0.0, 0.0]
 
-        def count(done: int, total: int) -> None:
+        def count(done: float, total: float) -> None:
             far[:] = done, total
 
         yield Reporting(lambda text: paced.tell(f"{command}: {text}{paced.left(*far)}"), count)

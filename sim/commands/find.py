@@ -15,6 +15,7 @@ from sim.commands.exits import plain_errors
 from sim.commands.options import Overrides, PriceFile, Prices, ScaleTrace, check_jobs
 from sim.commands.refused import explained
 from sim.errors import UsageError
+from sim.units import show_load
 
 if TYPE_CHECKING:
     from sim.planning.load.probe import Probe
@@ -77,6 +78,6 @@ def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:
         breaks = probe.breaks if probe.attained else probe.state
         word = "holds" if probe.holds else f"fails ({breaks})"
         runs = f"{counted(probe.runs, 'run')} of {probe.requests // probe.runs:,} requests"
-        say(f"load {next(tried)}: {probe.load:.4g}: {word}, {runs}")
+        say(f"load {next(tried)}: {show_load(probe.load)}: {word}, {runs}")
 
     return tell

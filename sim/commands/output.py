@@ -49,7 +49,7 @@ class Paced:
         """The same of ``done`` of ``total``, with the time left at this pace."""
         self.tell(f"{what}: {done:,} of {total:,}{self.left(done, total)}")
 
-    def left(self, done: int, total: int) -> str:
+    def left(self, done: float, total: float) -> str:
         """The time left at this pace, to end a line with; nothing where there is no pace yet."""
         if not 0 < done < total:
             return ""

@@ -28,12 +28,12 @@ from sim.planning.points.wording import (
     FAILS,
     OPEN,
     nearest_promise,
+    nearest_promises,
     outcome_text,
-    promise_name,
     rank,
     share,
 )
-from sim.units import milliseconds
+from sim.units import milliseconds, show_load
 
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
@@ -90,42 +90,28 @@ def _table(document: Mapping[str, Any], probes: list[Mapping[str, Any]]) -> Tabl
     names = names or ["ttft", "tpot"]
     latencies = [f"{name.upper()} {rank(document['shares'][name])}" for name in names]
     parts = [nearest_promise(probe) for probe in probes]
-    limits = {promise_name(kept) for kept in parts if kept is not None}
-    kept_by, mixed = _kept_title(document, limits), len(limits) > 1
+    title, shares = nearest_promises(document, probes)
+    kept_by = [title, "95 % interval"] if any(parts) else []
     lengths = ["requests"] if len(names) < 3 and len(document["promises"]) < 2 else []
     titles = [document["unit"], "", *kept_by, *latencies, *lengths]
     for title in titles:
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
-    for probe, kept in zip(probes, parts, strict=True):
+    for probe, kept, within in zip(probes, parts, shares, strict=True):
         style = STYLES[probe["outcome"]]
         style += " bold" if probe["load"] == document["load"] else ""
         table.add_row(
-            f"{probe['load']:.4g}",
+            show_load(probe["load"]),
             Text(outcome_text(probe), style=style),
-            *_kept(kept, mixed),
+            *([] if kept is None else [within, _between(kept)]),
             *(milliseconds(probe[f"slo_{name}_ms"]) for name in names),
             *(played(probe) for _ in lengths),
         )
     return table
 
 
-def _kept_title(document: Mapping[str, Any], limits: set[str]) -> list[str]:
-    """The heading of the share of requests and of its interval: which part of the SLO they are of,
-    if there are several; none without an SLO."""
-    if not limits:
-        return []
-    if len(document["promises"]) < 2:
-        return ["in SLO", "95 % interval"]
-    return [f"in {next(iter(limits))}" if len(limits) == 1 else "nearest limit", "95 % interval"]
-
-
-def _kept(kept: Mapping[str, Any] | None, mixed: bool) -> list[str]:
-    """The share of requests within a part of the SLO, named where rows differ in it."""
-    if kept is None:
-        return []
-    between = f"{share(kept['low'])[:-1]}..{share(kept['high'])[:-1]}"
-    limit = f"{promise_name(kept)}: " if mixed else ""
-    return [limit + share(kept["attainment"]), between]
+def _between(kept: Mapping[str, Any]) -> str:
+    """The interval of the share of requests within a part of the SLO."""
+    return f"{share(kept['low'])[:-1]}..{share(kept['high'])[:-1]}"
 
 
 def played(probe: Mapping[str, Any]) -> str:

@@ -12,9 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.load.sentences import traffic_text
-from sim.planning.points.wording import as_cheap_text, counted, fleet_text, limit_name, rank, share
+from sim.planning.points.wording import (
+    as_cheap_text,
+    counted,
+    fleet_text,
+    limit_name,
+    nearest_promises,
+    rank,
+)
 from sim.terminal.console import WIDTH
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, show_load
 
 BREAKS = "breaks first"
 """The heading over the limit that breaks first when more load comes."""
@@ -31,8 +38,8 @@ def asked_of(document: Mapping[str, Any], routed: str = "") -> Iterator[Text]:
         (document["scenario"], "bold"), f"  {document['model']}, {document['engine']}"
     )
     yield Text(
-        f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
-        f"({document['target']:.4g}){routed}"
+        f"Asked: {show_load(document['rate'])} requests/s and {document['headroom']:.0%} headroom "
+        f"({show_load(document['target'])}){routed}"
     )
     for line in traffic_text(document):
         yield Text(line)
@@ -53,14 +60,14 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"That is ${best['usd_per_month']:,.0f} a month ({document['hours']['month']:,} hours), "
         f"${best['usd_per_year']:,.0f} a year ({document['hours']['year']:,} hours)."
     )
-    yield Text(f"Under {document['target']:.4g} requests/s, the rate with its headroom:")
-    yield _fleets(document)
+    yield Text(f"Under {show_load(document['target'])} requests/s, the rate with its headroom:")
+    yield fleets_table(document)
     for line in (*document["survive"]["text"], *document["run_lengths"]["text"]):
         yield Text(line)
     for fleet in fleets:
         for note in fleet["notes"]:
             yield Text(f"#{fleet['rank']}: {note}", style="yellow")
-    yield Text(f"At {document['rate']:.4g} requests/s, and if predicted times are off:")
+    yield Text(f"At {show_load(document['rate'])} requests/s, and if predicted times are off:")
     yield _costs(fleets)
     yield from _energy(fleets)
     yield Text(
@@ -113,23 +120,24 @@ def _table(*titles: str) -> Table:
     return table
 
 
-def _fleets(document: Mapping[str, Any]) -> Table:
+def fleets_table(document: Mapping[str, Any]) -> Table:
+    """The cheapest fleets, and how they hold their load."""
     names = ("ttft", "tpot")
     latencies = [f"{name.upper()} {rank(document['shares'][name])}" for name in names]
     held = "short runs hold" if document["run_lengths"]["lasts"] else "holds up to"
-    table = _table("#", "fleet", "GPUs", "$/h", "in SLO", *latencies, held, BREAKS)
-    for fleet in document["fleets"]:
+    title, shares = nearest_promises(document, [fleet["at_target"] for fleet in document["fleets"]])
+    table = _table("#", "fleet", "GPUs", "$/h", title, *latencies, held, BREAKS)
+    for fleet, within in zip(document["fleets"], shares, strict=True):
         seen = fleet["at_target"]
-        kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
         style = "" if seen["sure"] else "yellow"
         table.add_row(
             str(fleet["rank"]),
             Text(fleet_text(fleet["replicas"], fleet["layout"])),
             str(fleet["gpus"]),
             f"{fleet['usd_per_hour']:,.2f}",
-            Text("-" if kept is None else share(kept["attainment"]), style=style),
+            Text(within, style=style),
             *(milliseconds(seen[f"slo_{name}_ms"]) for name in names),
-            f"{fleet['rate_at_slo']:.4g}/s",
+            f"{show_load(fleet['rate_at_slo'])}/s",
             limit_name(fleet["binds"]),
         )
     return table

@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.planning.points.wording import limit_name, rank, share
+from sim.planning.points.wording import limit_name, nearest_promises, rank, share
 from sim.terminal.plan import asked_of
-from sim.units import milliseconds
+from sim.units import milliseconds, show_load
 
 
 def split_view(document: Mapping[str, Any]) -> Group:
@@ -32,8 +32,10 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     )
     yield Text(document["text"])
     yield _fleets(document)
-    yield Text(f"Replicas that were tried of #1, under {document['target']:.4g} requests/s:")
-    yield _tried(best)
+    for line in document.get("run_lengths", {}).get("text", []):  # which older versions lack
+        yield Text(line)
+    yield Text(f"Replicas that were tried of #1, under {show_load(document['target'])} requests/s:")
+    yield _tried(document)
     if document["rejected"]:
         yield Text("Not recommended", style="bold")
         for each in document["rejected"]:
@@ -49,40 +51,47 @@ def _fleets(document: Mapping[str, Any]) -> Table:
     table.add_column("#")
     table.add_column("prefill", overflow="fold")
     table.add_column("decode", overflow="fold")
-    for title in ("GPUs", "$/h", *names, "in SLO"):
+    unified = document["unified"]
+    both = [] if unified["reason"] is not None else [unified]
+    heading, shares = nearest_promises(
+        document, [each["at_target"] for each in (*document["fleets"], *both)]
+    )
+    for title in ("GPUs", "$/h", *names, heading):
         table.add_column(title, justify="right")
     table.add_column("how sure")
     table.add_column("one less\nbreaks")
-    for fleet in document["fleets"]:
+    for fleet, within in zip(document["fleets"], shares, strict=False):
         phases = fleet["prefill"], fleet["decode"]
         less = ", ".join(
             limit_name(each["one_less_breaks"]) if each["one_less_breaks"] else "-"
             for each in phases
         )
         table.add_row(
-            str(fleet["rank"]), *(each["text"] for each in phases), *_figures(fleet), less
+            str(fleet["rank"]), *(each["text"] for each in phases), *_figures(fleet, within), less
         )
-    unified = document["unified"]
-    if unified["reason"] is None:
-        table.add_row("", unified["text"], "(both)", *_figures(unified), "", style="dim")
+    if both:
+        figures = _figures(unified, shares[-1])
+        table.add_row("", unified["text"], "(both)", *figures, "", style="dim")
     return table
 
 
-def _figures(fleet: Mapping[str, Any]) -> list[str]:
+def _figures(fleet: Mapping[str, Any], within: str) -> list[str]:
     seen = fleet["at_target"]
-    kept = min((each["attainment"] for each in seen["promises"]), default=None)
     return [
         str(fleet["gpus"]),
         f"{fleet['usd_per_hour']:,.2f}",
         *(milliseconds(seen[f"slo_{name}_ms"]) for name in ("ttft", "tpot")),
-        "-" if kept is None else share(kept),
+        within,
         fleet["trust"],
     ]
 
 
-def _tried(fleet: Mapping[str, Any]) -> Table:
+def _tried(document: Mapping[str, Any]) -> Table:
+    """The numbers of replicas of the cheapest pair; of several parts of an SLO each row names the
+    one that its share is of."""
+    fleet, parts = document["fleets"][0], len(document["promises"]) > 1
     table = Table(expand=False, box=box.SIMPLE, padding=(0, 2, 0, 0))
-    for title in ("prefill", "decode", "$/h", "in SLO"):
+    for title in ("prefill", "decode", "$/h", "nearest limit" if parts else "in SLO"):
         table.add_column(title, justify="right")
     table.add_column("")
     for one in fleet["tried"]:
@@ -92,7 +101,7 @@ def _tried(fleet: Mapping[str, Any]) -> Table:
             str(one["prefill"]),
             str(one["decode"]),
             f"{one['usd_per_hour']:,.2f}",
-            "-" if kept is None else share(kept),
+            "-" if kept is None else f"{one['part']}: {share(kept)}" if parts else share(kept),
             told,
         )
     return table

@@ -3,17 +3,19 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from sim.errors import InfersimError
 from sim.metrics.objectives import slo_objectives
-from sim.planning.load.advance import USUAL, Advance
+from sim.planning.load.advance import USUAL, Advance, PlanSteps
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
-from sim.planning.points.copies import Workers, can_copy, result_of
+from sim.planning.points.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.planning.points.executors import calls
+from sim.planning.points.simulated import Simulated
 from tests.planning.test_find import steep
 
 pytestmark = pytest.mark.skipif(not can_copy(), reason="needs a system that forks, and one thread")
@@ -93,3 +95,57 @@ def test_a_search_tells_how_far_it_is() -> None:
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert all(done <= total for done, total in told)
     assert told[0] == (400, 400 + USUAL * 200 - 400)
+
+
+def test_requests_are_counted_while_others_play_them() -> None:
+    """Of work in copies the one that waits sees how far it is, before any of it is done."""
+    seen: list[float] = []
+    simulated = Simulated(lambda: seen.append(simulated.requests))
+    with Workers(simulated, 2) as copies:
+        begun = copies.submit(_slowly)
+        assert result_of(begun, simulated.look) == 3
+    assert simulated.requests == 3000
+    assert simulated.usual == 3000
+    assert any(0 < each < 3000 for each in seen)
+    assert seen == sorted(seen)
+
+
+def _slowly(simulated: Simulated) -> int:
+    tell = simulated.run()
+    for done in range(4):
+        tell(1000 * done, 3000)
+        time.sleep(1.2 * LOOK_EVERY)
+    return 3
+
+
+def test_a_long_step_tells_how_far_it_is() -> None:
+    told: list[tuple[float, float]] = []
+    steps = PlanSteps(lambda done, total: told.append((done, total)))
+    steps.expect(3)
+    assert steps.simulated is not None
+    first = steps.simulated.run()
+    for done in (0, 2000, 4000):
+        first(done, 4000)
+    shares = [done for done, _ in told]
+    assert shares[0] == 0.0
+    assert 0 < shares[1] < shares[2] < 1
+    steps.did()
+    assert told[-1] == (1, 3)
+    second = steps.simulated.run()
+    second(4000, 4000)  # as many as the first step took
+    assert told[-1] == (1.5, 3)
+    steps.did(2)
+    assert told[-1] == (3, 3)
+
+
+def test_a_search_tells_how_far_its_first_runs_are() -> None:
+    told: list[tuple[float, float]] = []
+    advance = Advance(lambda done, total: told.append((done, total)))
+    assert advance.simulated is not None
+    run = advance.simulated.run()
+    run(0, 5000)
+    run(4096, 5000)
+    advance.played(5000, 1)
+    assert [done for done, _ in told] == [0, 4096, 5000]
+    assert told[0][1] == USUAL * 5000
+    assert all(0 <= done < total for done, total in told)

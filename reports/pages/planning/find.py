@@ -12,7 +12,7 @@ from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
-from reports.pages.planning.study import within
+from reports.pages.planning.study import named, share_columns, within
 from sim.metrics.definitions import METRIC
 from sim.planning.points.wording import (
     FAILS,
@@ -21,9 +21,9 @@ from sim.planning.points.wording import (
     limit_name,
     nearest_promise,
     outcome_text,
-    promise_name,
     rank,
 )
+from sim.units import show_load
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -127,12 +127,10 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
 
 def probes(document: Mapping[str, Any]) -> PageTable:
     """Every load that was simulated; of several limits each says which is nearest."""
-    parts = len(document["promises"]) > 1
     columns = (
         PageColumn(f"Load ({document['unit']})", definition="highest"),
         PageColumn("Outcome", False),
-        *([PageColumn("Nearest limit", False)] if parts else []),
-        PageColumn("Within it (%)" if parts else "Within SLO (%)", definition="attainment"),
+        *share_columns(document),
         PageColumn("from (%)", definition="interval"),
         PageColumn("to (%)", definition="interval"),
         *(
@@ -153,19 +151,14 @@ def probes(document: Mapping[str, Any]) -> PageTable:
     )
 
 
-def _named(promise: Mapping[str, Any]) -> Cell:
-    name = promise_name(promise)
-    return Cell(name, name)
-
-
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
     word = outcome_text(probe)
     kept = nearest_promise(probe)
     shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
     return (
-        Cell(f"{probe['load']:.4g}", probe["load"]),
+        Cell(show_load(probe["load"]), probe["load"]),
         Cell(word, word),
-        *([] if kept is None or len(probe["promises"]) < 2 else [_named(kept)]),
+        *([] if kept is None or len(probe["promises"]) < 2 else [named(kept)]),
         *shares,
         *(Cell(*show(probe[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
         Cell(*show(probe["output_throughput"], "number")),

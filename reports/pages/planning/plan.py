@@ -13,8 +13,14 @@ from reports.frame.formats import phrase, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import PLAN, chosen
-from reports.pages.planning.study import within
-from sim.planning.points.wording import as_cheap_text, held_text, limit_name, rank
+from reports.pages.planning.study import named, share_columns, within
+from sim.planning.points.wording import (
+    as_cheap_text,
+    held_text,
+    limit_name,
+    nearest_promise,
+    rank,
+)
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
@@ -184,7 +190,7 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
         PageColumn("USD/h", definition="plan_cost"),
         PageColumn(at_slo, definition="rate_at_slo"),
         PageColumn("Headroom (%)", definition="headroom"),
-        PageColumn("Within SLO (%)", definition="attainment"),
+        *share_columns(document),
         PageColumn("Outcome", False),
         *(
             PageColumn(
@@ -197,11 +203,12 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
     )
     load = phrase(document["target"], "number", "requests/s")
     caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
-    found = [*map(_fleet, document["fleets"]), *map(_left_out, document["rejected"])]
-    return PageTable("fleets", caption, columns, tuple(found))
+    shares = len(share_columns(document))
+    left = [_left_out(each, shares) for each in document["rejected"]]
+    return PageTable("fleets", caption, columns, (*map(_fleet, document["fleets"]), *left))
 
 
-def _left_out(layout: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _left_out(layout: Mapping[str, Any], shares: int) -> tuple[Cell, ...]:
     """A layout that is not recommended, with the figures known; another table has the reasons."""
     unknown = Cell(*show(None, "number"))
     return (
@@ -209,7 +216,7 @@ def _left_out(layout: Mapping[str, Any]) -> tuple[Cell, ...]:
         Cell(layout["layout"], layout["layout"]),
         unknown,
         Cell(*show(layout["usd_per_hour"], "usd")),
-        *([unknown] * 3),
+        *([unknown] * (2 + shares)),
         Cell(layout["reason"], layout["reason"]),
         *([unknown] * 2),
         *([Cell("", "")] * 2),
@@ -255,13 +262,14 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
     seen, first = fleet["at_target"], limit_name(fleet["binds"])
     fewer = fleet.get("smaller_breaks")  # which results of older versions lack
     breaks = f"{limit_name(fewer)} breaks" if fewer else ""
-    kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
+    kept = nearest_promise(seen)
     return (
         *_named(fleet),
         Cell(*show(fleet["gpus"], "count")),
         Cell(*show(fleet["usd_per_hour"], "usd")),
         Cell(*show(fleet["rate_at_slo"], "number")),
         Cell(*show(fleet["headroom"], "share")),
+        *([] if kept is None or len(seen["promises"]) < 2 else [named(kept)]),
         within(None if kept is None else kept["attainment"]),
         Cell(seen["outcome"], seen["outcome"]),
         *(Cell(*show(seen[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),

@@ -14,8 +14,8 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan import header, rejected
 from reports.pages.planning.plan_words import SPLIT, chosen
-from reports.pages.planning.study import within
-from sim.planning.points.wording import held_text, limit_name, rank
+from reports.pages.planning.study import named, share_columns, within
+from sim.planning.points.wording import held_text, limit_name, nearest_promise, rank
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -49,7 +49,8 @@ def _told(document: Mapping[str, Any]) -> list[str]:
     """How a trace gets its load, what of it is not replayed, what else is to be known."""
     scaling = document["scaling"]
     first = [] if scaling is None else [scaling["text"]]
-    return [*first, *document["traffic_notes"], *document.get("notes", ())]
+    lengths = document.get("run_lengths", {}).get("text", [])  # which older versions lack
+    return [*first, *document["traffic_notes"], *document.get("notes", ()), *lengths]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:
@@ -69,7 +70,7 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
         PageColumn("Decode", False),
         PageColumn("GPUs"),
         PageColumn("USD/h", definition="plan_cost"),
-        PageColumn("Within SLO (%)", definition="attainment"),
+        *share_columns(document),
         *(
             PageColumn(
                 f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms"
@@ -102,11 +103,12 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
 
 def _figures(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
     seen = fleet["at_target"]
-    kept = min((each["attainment"] for each in seen["promises"]), default=None)
+    kept = nearest_promise(seen)
     return (
         Cell(*show(fleet["gpus"], "count")),
         Cell(*show(fleet["usd_per_hour"], "usd")),
-        within(kept),
+        *([] if kept is None or len(seen["promises"]) < 2 else [named(kept)]),
+        within(None if kept is None else kept["attainment"]),
         *(Cell(*show(seen[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
         Cell(fleet["trust"], fleet["trust"]),
     )
@@ -137,7 +139,7 @@ def tried(document: Mapping[str, Any]) -> PageTable:
         PageColumn("Prefill replicas"),
         PageColumn("Decode replicas"),
         PageColumn("USD/h", definition="plan_cost"),
-        PageColumn("Within SLO (%)", definition="attainment"),
+        *share_columns(document),
         PageColumn("Outcome", False),
         PageColumn("Breaks first", False, "binds"),
     )
@@ -147,6 +149,7 @@ def tried(document: Mapping[str, Any]) -> PageTable:
             Cell(*show(one["prefill"], "count")),
             Cell(*show(one["decode"], "count")),
             Cell(*show(one["usd_per_hour"], "usd")),
+            *([Cell(one["part"], one["part"])] if len(document["promises"]) > 1 else []),
             within(one["attainment"]),
             Cell(one["outcome"], one["outcome"]),
             Cell(limit_name(one["breaks"]), one["breaks"]),

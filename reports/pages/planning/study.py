@@ -17,7 +17,7 @@ from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRIC, STUDIED
 from sim.metrics.metric import Definition
 from sim.planning.points.footnote_words import doubt_mark
-from sim.planning.points.wording import share
+from sim.planning.points.wording import promise_name, share
 from sim.units import TWICE, milliseconds, number
 
 DEFINITIONS: Mapping[str, Definition] = {
@@ -151,6 +151,22 @@ def within(value: float | None, slo: str | None = None) -> Cell:
     if value is None:
         return Cell(MISSING, None)
     return Cell(f"{share(value).rstrip('%')}{doubt_mark(slo)}", round(100 * value, 6))
+
+
+def share_columns(document: Mapping[str, Any]) -> list[PageColumn]:
+    """The columns of a share of requests within the SLO: of several parts of it, of the one that is
+    nearest to breaking, which is named."""
+    if len(document["promises"]) < 2:
+        return [PageColumn("Within SLO (%)", definition="attainment")]
+    return [
+        PageColumn("Nearest limit", False),
+        PageColumn("Within it (%)", definition="attainment"),
+    ]
+
+
+def named(promise: Mapping[str, Any]) -> Cell:
+    """The cell of ``Nearest limit``."""
+    return text(promise_name(promise))
 
 
 def text(value: str) -> Cell:

@@ -19,9 +19,10 @@ errs in its favour and the other against it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import Objective, slo_objectives
@@ -30,12 +31,14 @@ from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, size
 from sim.planning.fleet.trials import tried
-from sim.planning.load.advance import Progress
+from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import calls
+from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
 from sim.undisturbed import check_undisturbed
+from sim.units import show_load
 
 WAVE = 4
 """Layouts that are sized together before it is asked again which of the others could be cheaper; a
@@ -92,25 +95,8 @@ Tell = Callable[[str], None]
 R = TypeVar("R")
 
 
-class PlanSteps:
-    """Tells how far a plan is: a layout is sized, confirmed and tried at both ends of its band."""
-
-    EACH = 3
-
-    def __init__(self, layouts: int, progress: Progress | None) -> None:
-        self._done, self._all, self._progress = 0, self.EACH * layouts, progress
-
-    def did(self, steps: int = 1) -> None:
-        """Count steps that are done or not needed."""
-        self._done += steps
-        if self._progress is not None:
-            self._progress(self._done, self._all)
-
-    def each(self, results: Iterable[R]) -> Iterator[R]:
-        """``results`` as they come, each a step."""
-        for result in results:
-            self.did()
-            yield result
+EACH = 3
+"""Steps of a layout: it is sized, confirmed and tried at both ends of its band."""
 
 
 def choose(
@@ -120,12 +106,13 @@ def choose(
     jobs: int = 1,
     tell: Tell | None = None,
     progress: Progress | None = None,
+    steps: PlanSteps | None = None,
 ) -> FleetPlan:
     """The cheapest fleets that hold the load, and why the others are not among them.
 
     ``tell`` is called with a sentence at each step, ``progress`` with the steps that are done and
-    those there are: three for each layout. Raises InfeasibleError, with the reasons, if no
-    fleet does, UsageError if the scenario has no rate.
+    those there are: three for each layout, or with those of a larger question's ``steps``. Raises
+    InfeasibleError, with the reasons, if no fleet does, UsageError if the scenario has no rate.
     """
     say = tell or (lambda _: None)
     scenario = to_plan(scenario)
@@ -134,7 +121,8 @@ def choose(
     objectives = (*slo_objectives(scenario), *question.constraints.objectives)
     screened, rejected = _screened(scenario, question, objectives, jobs)
     say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
-    steps = PlanSteps(len(screened), progress)
+    steps = steps or PlanSteps(progress)
+    steps.expect(EACH * len(screened))
     sized, further = _sized(scenario, question, objectives, screened, jobs, say, steps)
     rejected += further
     if not sized:
@@ -214,7 +202,7 @@ def _ranked(
     most = costs[min(question.top, len(costs)) - 1]
     near = [_money(each.cost) <= most for each in sized]
     steps.did(len(sized) - sum(near))
-    found = tried(scenario, question, objectives, sized, near, jobs, steps.did)
+    found = tried(scenario, question, objectives, sized, near, jobs, steps)
     ends = {each.layout: of for each, (_, of) in zip(sized, found, strict=True)}
     confirmed = sorted((each for each, _ in found if each is not None), key=rank)
     dearer = (each for each, with_rank in zip(sized, near, strict=True) if not with_rank)
@@ -258,7 +246,7 @@ def _sized(
         most = costs[question.top - 1] if len(costs) >= question.top else None
         dearer = [each for each in waiting if most and _money(each.cost) > _money(most)]
         rejected += [_too_expensive(each, most) for each in dearer if most]
-        steps.did(PlanSteps.EACH * len(dearer))
+        steps.did(EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         arguments = [
@@ -273,7 +261,8 @@ def _sized(
             )
             for each in wave
         ]
-        for found in calls(size, arguments, jobs):
+        sizing = partial(_counted, size, steps.simulated)
+        for found in calls(sizing, arguments, jobs, steps.show):
             if isinstance(found, Sized):
                 sized.append(found)
                 steps.did()
@@ -282,16 +271,20 @@ def _sized(
             else:
                 note = next(each.note for each in wave if each.layout == found.layout)
                 rejected.append(found.noted(note))
-                steps.did(PlanSteps.EACH)
+                steps.did(EACH)
                 say(f"{found.layout.text}: {found.reason}")
     return sized, rejected
+
+
+def _counted(sizing: Callable[..., R], simulated: Simulated | None, *arguments: Any) -> R:
+    return sizing(*arguments, simulated)
 
 
 def _too_expensive(screened: Screened, most: float) -> Rejected:
     text = (
         f"it takes {counted(screened.least, 'replica')} or more, at least "
-        f"${screened.cost:,.2f}/h, even if each could serve {screened.rate:.3g} requests/s, which "
-        f"is more than it can; fleets for ${most:,.2f}/h or less are found"
+        f"${screened.cost:,.2f}/h, even if each could serve {show_load(screened.rate, 3)} "
+        f"requests/s, which is more than it can; fleets for ${most:,.2f}/h or less are found"
     )
     found = Rejected(screened.layout, EXPENSIVE, text, screened.cost, unsimulated=True)
     return found.noted(screened.note)
@@ -311,8 +304,8 @@ def _nothing(question: FleetQuestion, rejected: Sequence[Rejected]) -> str:
     more = [f"  and {left} more"] if left > 0 else []
     return "\n".join(
         [
-            f"no fleet holds {question.target:.4g} requests/s "
-            f"({question.rate:.4g} and {question.headroom:.0%} headroom):",
+            f"no fleet holds {show_load(question.target)} requests/s "
+            f"({show_load(question.rate)} and {question.headroom:.0%} headroom):",
             *listed[:SHOWN_REASONS],
             *more,
         ]

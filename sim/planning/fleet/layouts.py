@@ -30,7 +30,7 @@ from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.simulation import prepare
 from sim.specs.precision import WIDE_ACTIVATIONS
-from sim.units import show_time
+from sim.units import show_load, show_time
 
 
 def small_cache(pool: PreparedPool) -> str:
@@ -327,7 +327,7 @@ def _affordable(found: Screened, constraints: Constraints) -> Screened | Rejecte
     broken = next(over_budget(found.layout, found.least, found.price, constraints), None)
     if broken is None:
         return found
-    text = f"at {found.rate:.3g} requests/s a replica, more than it can serve, {broken}"
+    text = f"at {show_load(found.rate, 3)} requests/s a replica, more than it can serve, {broken}"
     return Rejected(found.layout, "constraint", text, found.cost).noted(found.note)
 
 

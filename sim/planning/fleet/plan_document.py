@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
@@ -31,7 +31,12 @@ from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
 from sim.simulation import prepare
+from sim.units import show_load
 from sim.version import version
+
+if TYPE_CHECKING:
+    from sim.planning.fleet.split import SplitPlan
+    from sim.planning.load.probe import Probe
 
 LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 """Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
@@ -86,7 +91,9 @@ def document(
         },
         "survive": {"replicas": limits.survive, "text": _survive_text(plan)},
         "layouts": len(question.layouts),
-        "run_lengths": _run_lengths(plan),
+        "run_lengths": lengths_of(
+            plan, [(each.sized.usual, each.sized.at_target) for each in plan.best]
+        ),
         "format_notes": _format_notes(plan),
         "fleets": fleets,
         "hours": HOURS,
@@ -102,14 +109,14 @@ def document(
     }
 
 
-def _run_lengths(plan: FleetPlan) -> dict[str, Any]:
-    """How long the runs were that decided, and what short ones flatter."""
+def lengths_of(plan: FleetPlan | SplitPlan, fleets: Sequence[tuple[int, Probe]]) -> dict[str, Any]:
+    """How long the runs of ``fleets`` were that decided, and what short ones flatter."""
     scenario = plan.scenario
     lasts = bool(plan.objectives) and goes_on(LoadAxis(scenario, "rate", plan.own_rate))
     first = scenario.run.requests if scenario.workload.trace is not None else None
-    if first not in {each.sized.usual for each in plan.best}:
+    if first not in {usual for usual, _ in fleets}:
         first = None  # the trace has fewer
-    return run_lengths(plan.best, lasts=lasts, first=first)
+    return run_lengths(fleets, lasts=lasts, first=first)
 
 
 def settings(plan: FleetPlan, sized: Sized, rate: float) -> dict[str, object]:
@@ -197,7 +204,7 @@ def _survive_text(plan: FleetPlan) -> list[str]:
             held = "stable" if kept is None else f"{share(kept)} of requests within the SLO"
             told.append(
                 f"#{rank}: with {counted(sized.survive, 'replica')} gone, "
-                f"{sized.replicas - sized.survive} hold {probe.load:.4g} requests/s: {held}."
+                f"{sized.replicas - sized.survive} hold {show_load(probe.load)} requests/s: {held}."
             )
     return told
 
@@ -263,7 +270,7 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
         count = found.to_decide
         enough = "" if count is None else f"; about {count:,} requests would decide"
         notes.append(
-            f"too close to call at {found.load:.4g} requests/s: {share(worst.low)} to "
+            f"too close to call at {show_load(found.load)} requests/s: {share(worst.low)} to "
             f"{share(worst.high)} of requests are within the SLO, {share(worst.objective.share)} "
             f"are asked for{enough}"
         )

@@ -11,19 +11,21 @@ from typing import Any
 from sim.planning.fleet.sizing import Confirmed
 from sim.planning.load.probe import STABILITY, Probe
 from sim.planning.points.wording import counted, share
+from sim.units import show_load
 
 
 def run_lengths(
-    fleets: Sequence[Confirmed], *, lasts: bool, first: int | None = None
+    fleets: Sequence[tuple[int, Probe]], *, lasts: bool, first: int | None = None
 ) -> dict[str, Any]:
     """Requests of the ``usual`` runs and of those that decided (``answer``), the fleets in order,
-    and the sentences on them (``text``).
+    and the sentences on them (``text``). Each of ``fleets`` is how many requests a usual run of it
+    has, and what decided that it holds.
 
     ``lasts`` is whether there are longer runs of the same traffic, ``first`` how many requests of a
     trace the scenario takes, None where it takes all.
     """
-    usual = [each.sized.usual for each in fleets]
-    answer = [_each(each.sized.at_target) for each in fleets]
+    usual = [requests for requests, _ in fleets]
+    answer = [_each(probe) for _, probe in fleets]
     return {
         "lasts": lasts,
         "usual": usual,
@@ -33,9 +35,9 @@ def run_lengths(
 
 
 def _as_simulated(
-    fleets: Sequence[Confirmed], answer: Sequence[int], first: int | None
+    fleets: Sequence[tuple[int, Probe]], answer: Sequence[int], first: int | None
 ) -> list[str]:
-    if not fleets[0].sized.at_target.attained:
+    if not fleets[0][1].attained:
         return [
             f"In runs of {_span(answer)} requests: the mean load of the runs decides; chance in it "
             "is not bounded."
@@ -82,7 +84,7 @@ def flattered_note(fleet: Confirmed) -> str | None:
         return None
     smaller = sized.smaller
     return (
-        f"a run of {sized.usual:,} requests at {smaller.load:.4g} requests/s holds with "
+        f"a run of {sized.usual:,} requests at {show_load(smaller.load)} requests/s holds with "
         f"{counted(sized.replicas - 1, 'replica')}, but in runs of {_each(smaller):,} "
         f"{_why(smaller)}"
     )

@@ -1,9 +1,10 @@
 """Sizes the fleet of one layout by simulation: the replicas that hold a load behind their router.
 
-First one replica alone: the rate that it holds says roughly how many are needed. Then fleets of
-about that many, with their router and the whole traffic, until the smallest that holds is found:
-larger fleets hold more than in proportion, since they share the unevenness of the traffic. Where
-a short run's empty start may have decided, longer ones do (``sim.planning.load.lasting``).
+The analytic estimate of one replica says roughly how many are needed; where it misleads, runs of
+one replica do. Then fleets of about that many, with their router and the whole traffic, until the
+smallest that holds is found: larger fleets hold more than in proportion, since they share the
+unevenness of the traffic. Where a short run's empty start may have decided, longer ones do
+(``sim.planning.load.lasting``).
 
 ``fewest_if_faster`` and ``if_slower`` size a fleet again for iterations that are faster or slower
 than predicted, since a capacity within an SLO reacts more strongly than in proportion to the speed
@@ -13,8 +14,8 @@ of iterations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
@@ -22,13 +23,17 @@ from sim.metrics.bands import half_of
 from sim.metrics.objectives import REJECTED, Objective
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
+from sim.planning.load.advance import Advance
+from sim.planning.load.band_ends import SLOPES
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.loads import Scale
 from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused
 from sim.planning.load.search import search
+from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
+from sim.units import show_load
 
 ROUGH = 0.05
 """Tolerance of the rate that one replica holds, which is only a guess at how many are needed."""
@@ -43,9 +48,15 @@ ENDS = 0.05
 """How close to the smallest number of replicas those at the ends of the band are, as a share: of
 fewer than forty, the very number."""
 
-POWER = 2
-"""By what power of the times a fleet within its limits grows, to begin with: more than in
-proportion. Only how soon a search ends depends on it."""
+SLOPE = 1.0
+"""By what power of the load of each replica latencies grow near their limits, where no two fleets
+have shown it. Only how soon a search ends depends on it."""
+
+FLAT = 0.5
+"""The same between the first fleet that is tried and the second: it falls slowly with more."""
+
+AROUND = 1.5
+"""How many times as large or as small fleets are that say how latencies grow near one."""
 
 FAR = 4
 """Times the guessed number of replicas up to which a fleet is tried."""
@@ -55,8 +66,10 @@ FAR = 4
 class Sized:
     """The smallest fleet of a layout that holds the target load.
 
-    ``alone`` is the highest rate of one replica, ``at_target`` what its fleet does under the target
-    load, ``smaller`` what one with a replica less does (None: ruled out without simulating).
+    ``alone`` is the rate that one replica holds, as it was estimated or seen, ``at_target`` what
+    its fleet does under the target load, ``smaller`` what one with a replica less does (None: ruled
+    out without simulating). ``slope`` is the power of the load of each replica by which latencies
+    grow near their limits.
     ``price`` of a replica in USD per hour. ``note`` says that its KV cache is small. ``usual`` is
     the number of requests of a run that nothing made longer, ``flattered`` whether in such runs a
     replica less would do.
@@ -75,6 +88,7 @@ class Sized:
     flattered: bool = False
     survive: int = 0
     survivors: Probe | None = None
+    slope: float = SLOPE
 
     @property
     def gpus(self) -> int:
@@ -105,28 +119,39 @@ def size(
     constraints: Constraints,
     scale: Scale = "compress",
     rate: float = 0.0,
+    simulated: Simulated | None = None,
 ) -> Sized | Rejected:
     """The smallest fleet of a layout for ``target`` requests per second, or why there is none.
 
     Without ``constraints.survive`` of its replicas it holds ``rate`` requests per second.
+    ``simulated`` counts the requests of the runs, here and below.
     """
-    layout = screened.layout
+    layout, spare = screened.layout, constraints.survive
+    least = max(screened.least, spare + 1)
     try:
-        finder = Finder(scenario.override(layout.settings(scenario)), "rate", objectives, scale)
-        best, fails = finder.find(1, ROUGH, most=1)
-        if best is None or (fails is not None and fails.cut):
-            best, fails = finder.find(1, ROUGH, most=SEVERAL)
-        if best is None or (fails is not None and fails.cut and not best.sure):
-            assert fails is not None
-            if fails.cut:
-                return Rejected(layout, "cut off", cut_off(scenario), screened.price)
-            return _not_even(layout, fails, screened.price)
-        spare = constraints.survive
-        least = max(screened.least, spare + 1)
-        guess = max(least, math.ceil(target / best.load), math.ceil(rate / best.load) + spare)
-
-        most = FAR * guess
-        replicas = _fleet(finder, target, rate, spare, least, guess, most)
+        finder = Finder(
+            scenario.override(layout.settings(scenario)),
+            "rate",
+            objectives,
+            scale,
+            Advance(None, simulated),
+        )
+        alone, replicas = finder.first_rate, None
+        if finder.guessed_well:
+            most = FAR * _about(alone, target, rate, spare, least)
+            replicas = _fleet(finder, target, rate, spare, least, most // FAR, most)
+        if replicas is None:
+            best, fails = finder.find(1, ROUGH, most=1)
+            if best is None or (fails is not None and fails.cut):
+                best, fails = finder.find(1, ROUGH, most=SEVERAL)
+            if best is None or (fails is not None and fails.cut and not best.sure):
+                assert fails is not None
+                if fails.cut:
+                    return Rejected(layout, "cut off", cut_off(scenario), screened.price)
+                return _not_even(layout, fails, screened.price)
+            alone = best.load
+            most = FAR * _about(alone, target, rate, spare, least)
+            replicas = _fleet(finder, target, rate, spare, least, most // FAR, most)
         if replicas is None:
             last = lasting(finder, target, most)
             return Rejected(layout, f"{limit_name(last.breaks)} missed", _no_fleet(most, last))
@@ -144,7 +169,7 @@ def size(
         layout=layout,
         price=screened.price,
         replicas=replicas,
-        alone=best.load,
+        alone=alone,
         at_target=lasting(finder, target, replicas),
         smaller=fewer,
         note=screened.note,
@@ -152,7 +177,31 @@ def size(
         flattered=flattered,
         survive=spare,
         survivors=lasting(finder, rate, replicas - spare) if spare else None,
+        slope=_slope(finder.fleets(target), replicas),
     )
+
+
+def _about(alone: float, target: float, rate: float, spare: int, least: int) -> int:
+    """How many replicas are needed if each holds as much as one ``alone``."""
+    return max(least, math.ceil(target / alone), math.ceil(rate / alone) + spare)
+
+
+def _slope(fleets: Mapping[int, Probe], replicas: int) -> float:
+    """By what power of the load of each replica latencies grow near their limits, from usual runs
+    of larger ``fleets``, which say what slower iterations ask for, else of smaller ones too."""
+    near = {
+        number: probe.strain
+        for number, probe in fleets.items()
+        if 1 / AROUND <= number / replicas <= AROUND and math.isfinite(probe.strain)
+    }
+    larger = [number for number in near if number >= replicas]
+    few, many = min(larger, default=0), max(larger, default=0)
+    if few == many and near:
+        few, many = min(near), max(near)
+    if few == many:
+        return SLOPE
+    slope = (near[few] - near[many]) / math.log(many / few)
+    return min(max(slope, SLOPES[0]), SLOPES[1])
 
 
 def _fleet(
@@ -180,6 +229,9 @@ def _fleet(
     if coarse:
         return smallest(lambda replicas: strain(replicas, _once), least, guess, most, coarse)
     near = smallest(lambda replicas: strain(replicas, quick), least, guess, most) or most
+    fewer = near - 1
+    if fewer >= least and abs(strain(fewer, quick)) < abs(strain(near, quick)):
+        near = fewer  # the change is as likely below it
     return next_to(lambda replicas: strain(replicas, lasting) <= 0, least, near, most)
 
 
@@ -229,7 +281,9 @@ def smallest(
         found = strain(int(number))
         return -found if found > 0 else max(-found, SOME)
 
-    found = search(failing, guess, lowest=least, highest=most, tolerance=coarse, whole=True)
+    found = search(
+        failing, guess, lowest=least, highest=most, tolerance=coarse, whole=True, slope=FLAT
+    )
     return None if found.fails is None else int(found.fails)
 
 
@@ -240,16 +294,21 @@ def confirm(
     objectives: Sequence[Objective],
     tolerance: float,
     scale: Scale = "compress",
+    simulated: Simulated | None = None,
 ) -> Confirmed:
-    """What the fleet does at ``rate``, and the highest rate that a usual run holds."""
+    """What the fleet does at ``rate``, and the highest rate that a usual run holds. Less than the
+    load that it is sure to hold it holds as surely."""
     settings = {**sized.layout.settings(scenario)}
-    finder = Finder(scenario.override(settings), "rate", objectives, scale)
-    guess = max(sized.at_target.load * (1 + tolerance), sized.alone * sized.replicas)
-    best, fails = finder.find(sized.replicas, tolerance, most=1, guess=guess)
-    if best is None or best.load < sized.at_target.load:
-        best = sized.at_target  # seen to hold: chance alone says otherwise
-    known = rate == sized.at_target.load
-    at_rate = sized.at_target if known else lasting(finder, rate, sized.replicas)
+    advance = Advance(None, simulated)
+    finder = Finder(scenario.override(settings), "rate", objectives, scale, advance)
+    held, replicas = sized.at_target, sized.replicas
+    best, fails = finder.above(held, replicas, tolerance)
+    if rate == held.load:
+        at_rate = held
+    elif rate < held.load and held.sure and not finder.waits_for_batches:
+        at_rate = replace(quick(finder, rate, replicas), holds=True, sure=True)
+    else:
+        at_rate = lasting(finder, rate, replicas)
     return Confirmed(sized, at_rate, best, fails)
 
 
@@ -258,16 +317,16 @@ def _not_even(layout: Candidate, probe: Probe, price: float) -> Rejected:
     if probe.breaks == REJECTED and probe.rejection is not None:
         return Rejected(layout, REJECTS, refused(probe), price)
     text = (
-        f"one replica at {probe.load:.3g} requests/s, where requests hardly meet each other: "
-        f"{missed(probe)}"
+        f"one replica at {show_load(probe.load, 3)} requests/s, where requests hardly meet each "
+        f"other: {missed(probe)}"
     )
     return Rejected(layout, f"{limit_name(probe.breaks)} missed at any load", text, price)
 
 
 def _no_fleet(replicas: int, probe: Probe) -> str:
     return (
-        f"even with {counted(replicas, 'replica')} it does not hold {probe.load:.3g} requests/s: "
-        f"{missed(probe)}"
+        f"even with {counted(replicas, 'replica')} it does not hold {show_load(probe.load, 3)} "
+        f"requests/s: {missed(probe)}"
     )
 
 
@@ -295,6 +354,7 @@ def fewest_if_faster(
     rate: float,
     objectives: Sequence[Objective],
     scale: Scale = "compress",
+    simulated: Simulated | None = None,
 ) -> int:
     """The replicas that hold ``target`` requests per second if iterations are faster by the error
     band."""
@@ -303,8 +363,8 @@ def fewest_if_faster(
     if not error or fewer < least:
         return mine
     factor = end_factors(error)[0]
-    faster = _at(scenario, sized, objectives, scale, factor)
-    guess = min(fewer, max(least, math.ceil(mine * factor**POWER)))
+    faster = _at(scenario, sized, objectives, scale, factor, simulated)
+    guess = min(fewer, max(least, math.ceil(mine * factor ** _power(sized))))
     return _fleet(faster, target, rate, spare, least, guess, fewer, ENDS) or mine
 
 
@@ -315,6 +375,7 @@ def if_slower(
     rate: float,
     objectives: Sequence[Objective],
     scale: Scale = "compress",
+    simulated: Simulated | None = None,
 ) -> FleetEnds:
     """What slower iterations do to the size of a fleet, whose ``fewest`` are its own.
 
@@ -325,19 +386,30 @@ def if_slower(
     if not error:
         return FleetEnds(0.0, mine, mine, True)
     factor = end_factors(error)[1]
-    slower = _at(scenario, sized, objectives, scale, factor)
+    slower = _at(scenario, sized, objectives, scale, factor, simulated)
     holds = at_half = lasting(slower, rate, mine - spare).holds
     if not holds:
-        half = _at(scenario, sized, objectives, scale, 1 + half_of(error))
+        half = _at(scenario, sized, objectives, scale, 1 + half_of(error), simulated)
         at_half = lasting(half, rate, mine - spare).holds
-    guess = int(mine * factor**POWER)
+    guess = int(mine * factor ** _power(sized))
     most = _fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
     return FleetEnds(error, mine, most, holds, at_half)
 
 
+def _power(sized: Sized) -> float:
+    """By what power of the times a fleet within its limits grows: the load of each replica must
+    fall until latencies, which are as many times as long, are within their limits again."""
+    return 1 + 1 / sized.slope
+
+
 def _at(
-    scenario: Scenario, sized: Sized, objectives: Sequence[Objective], scale: Scale, factor: float
+    scenario: Scenario,
+    sized: Sized,
+    objectives: Sequence[Objective],
+    scale: Scale,
+    factor: float,
+    simulated: Simulated | None,
 ) -> Finder:
     """What sizes the same fleet with all times multiplied by ``factor``."""
     own = scenario.override(sized.layout.settings(scenario))
-    return Finder(at_factor(own, factor), "rate", objectives, scale)
+    return Finder(at_factor(own, factor), "rate", objectives, scale, Advance(None, simulated))

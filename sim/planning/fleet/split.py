@@ -12,8 +12,9 @@ requests per second, costs in US dollars per hour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sim.errors import InfeasibleError, InfersimError
 from sim.metrics.objectives import Objective, slo_objectives
@@ -28,9 +29,11 @@ from sim.planning.fleet.split_pairs import (
     together,
 )
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, size_pair, split_ends
+from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Traffic, axis_of, traffic_of
 from sim.planning.points.executors import calls
 from sim.scenario import Scenario
+from sim.units import show_load
 
 WAVE = 4
 """Pairs that are sized together before it is asked again which others could be cheaper; a
@@ -53,7 +56,9 @@ class SplitPlan:
     traffic_notes: tuple[str, ...] = ()
 
 
-Count = Callable[[int, int], None]
+LAST = 1
+"""Steps after all pairs are sized: the cheapest at the ends of their bands. Those of fleets that do
+both are known when these have been screened."""
 
 
 def choose_split(
@@ -62,19 +67,20 @@ def choose_split(
     *,
     jobs: int = 1,
     tell: Tell | None = None,
-    progress: Count | None = None,
+    progress: Progress | None = None,
 ) -> SplitPlan:
     """The cheapest fleets that prefill and decode apart, and the cheapest that does both in one.
 
     ``tell`` is called with a sentence at each step, ``progress`` with the pairs that are done and
     all there are. Raises InfeasibleError, with the reasons, if no fleet apart holds the load.
     """
-    say, count = tell or (lambda _: None), progress or (lambda done, total: None)
+    say, steps = tell or (lambda _: None), PlanSteps(progress)
     scenario = to_plan(scenario)
     traffic = traffic_of(scenario)
     objectives = tuple(slo_objectives(scenario))
     screened, rejected = _screened(scenario, question, traffic)
-    total = len(screened) + 1
+    steps.expect(len(screened) + LAST)
+    sizing = partial(size_pair, simulated=steps.simulated)
     say(f"{len(screened)} of {len(question.layouts) ** 2} pairs are left after the screening")
     sized: list[SizedPair] = []
     waiting = list(screened)
@@ -83,28 +89,33 @@ def choose_split(
         most = costs[question.top - 1] if len(costs) >= question.top else math.inf
         dear = [each for each in waiting if each.lowest > most]
         rejected += [_too_expensive(each, most) for each in dear]
+        steps.did(len(dear))
         waiting = [each for each in waiting if each not in dear]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         asked = [(scenario, each, question, objectives) for each in wave]
-        for found in calls(size_pair, asked, jobs):
+        for found in calls(sizing, asked, jobs, steps.show):
+            steps.did()
             if isinstance(found, RejectedPair):
                 rejected.append(found)
                 say(f"{found.pair.text}: {found.reason}")
             else:
                 sized.append(found)
                 say(f"{found.pair.text}: {found.prompts} and {found.answers}, ${found.cost:,.2f}/h")
-        count(total - len(waiting) - 1, total)
     if not sized:
         raise InfeasibleError(_nothing(question, rejected))
     sized.sort(key=_rank)
     best, others = sized[: question.top], sized[question.top :]
     rejected += [_dearer(each) for each in others]
     say("the cheapest with slower iterations, and fleets whose replicas do both")
-    ends = calls(split_ends, [(scenario, each, question, objectives) for each in best], jobs)
+    trying = partial(split_ends, simulated=steps.simulated)
+    ends = calls(
+        trying, [(scenario, each, question, objectives) for each in best], jobs, steps.show
+    )
     axis = axis_of(scenario, "rate", traffic, question.scale)
     assert axis.own is not None
-    found_ends, unified = tuple(ends), _unified(scenario, question, jobs)
-    count(total, total)
+    found_ends = tuple(ends)
+    steps.did()
+    unified = _unified(scenario, question, jobs, steps)
     return SplitPlan(
         scenario=scenario,
         question=question,
@@ -137,13 +148,15 @@ def _screened(
     return sorted(found, key=lambda each: (each.lowest, each.pair.text)), rejected
 
 
-def _unified(scenario: Scenario, question: SplitQuestion, jobs: int) -> FleetPlan | str:
+def _unified(
+    scenario: Scenario, question: SplitQuestion, jobs: int, steps: PlanSteps
+) -> FleetPlan | str:
     """The cheapest fleet of replicas that prefill and decode, or why there is none."""
     asked = FleetQuestion(
         question.layouts, question.rate, question.headroom, 1, Constraints(), question.scale
     )
     try:
-        return choose(together(scenario), asked, jobs=jobs)
+        return choose(together(scenario), asked, jobs=jobs, steps=steps)
     except InfersimError as error:
         return str(error)
 
@@ -165,7 +178,7 @@ def _nothing(question: SplitQuestion, rejected: Sequence[RejectedPair]) -> str:
     listed = [f"  {each.pair.text}: {each.reason}: {each.text}" for each in rejected[:12]]
     more = [f"  and {len(rejected) - 12} more"] if len(rejected) > 12 else []
     first = (
-        f"no fleet that prefills and decodes apart holds {question.target:.4g} requests/s "
-        f"({question.rate:.4g} and {question.headroom:.0%} headroom):"
+        f"no fleet that prefills and decodes apart holds {show_load(question.target)} requests/s "
+        f"({show_load(question.rate)} and {question.headroom:.0%} headroom):"
     )
     return "\n".join([first, *listed, *more])

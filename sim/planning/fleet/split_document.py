@@ -11,13 +11,12 @@ from typing import Any
 from sim.metrics.objectives import judged_by
 from sim.planning.fleet.choose import FleetPlan, bands
 from sim.planning.fleet.layouts import Candidate
-from sim.planning.fleet.plan_document import head, run_command
+from sim.planning.fleet.plan_document import head, lengths_of, run_command
 from sim.planning.fleet.plan_prices import HOURS
 from sim.planning.fleet.split import SplitPlan
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
 from sim.planning.load.loads import LoadAxis, further_notes
-from sim.planning.load.probe import Probe
-from sim.planning.points.wording import fleet_text
+from sim.planning.points.wording import fleet_text, nearest_promise, promise_name
 
 
 def document(
@@ -41,6 +40,7 @@ def document(
         "traffic_notes": list(plan.traffic_notes),
         "notes": further_notes(plan.scenario, _least(plan)),
         "layout_pairs": len(question.layouts) ** 2,
+        "run_lengths": lengths_of(plan, [(each.usual, each.at_target) for each in plan.best]),
         "fleets": fleets,
         "unified": unified,
         "text": _against(fleets[0], unified),
@@ -106,6 +106,7 @@ def _phase(layout: Candidate, replicas: int, breaks: str | None) -> dict[str, An
 
 
 def _tried(one: Tried) -> dict[str, Any]:
+    kept = nearest_promise(one.probe.document())
     return {
         "prefill": one.prompts,
         "decode": one.answers,
@@ -113,13 +114,9 @@ def _tried(one: Tried) -> dict[str, Any]:
         "outcome": one.probe.outcome,
         "holds": one.probe.holds,
         "breaks": one.probe.breaks,
-        "attainment": _kept(one.probe),
+        "attainment": None if kept is None else kept["attainment"],
+        "part": None if kept is None else promise_name(kept),
     }
-
-
-def _kept(probe: Probe) -> float | None:
-    """The share of requests within the part of the SLO that the fewest meet."""
-    return min((each.share for each in probe.attained), default=None)
 
 
 def _unified(found: FleetPlan | str) -> dict[str, Any]:

@@ -16,11 +16,14 @@ from sim.metrics.bands import half_of
 from sim.metrics.objectives import Objective
 from sim.metrics.trust import trust
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair, SplitQuestion
+from sim.planning.load.advance import Advance
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import Probe, missed
+from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import FAILS, counted, limit_name
 from sim.scenario import Scenario
+from sim.units import show_load
 
 FAR = (4, 16)
 """Times the least numbers of replicas up to which fleets are tried; the larger where the smaller
@@ -35,13 +38,14 @@ class Tried:
     answers: int
     cost: float
     probe: Probe
+    usual: int
 
 
 @dataclass(frozen=True)
 class SizedPair:
     """The cheapest fleet of a pair that holds the target load, and every one that was ``tried`` on
     the way; ``breaks`` is what breaks with one replica less of either phase, None where that was
-    not simulated."""
+    not simulated; ``usual`` the number of requests of a run that nothing made longer."""
 
     screened: ScreenedPair
     prompts: int
@@ -49,6 +53,7 @@ class SizedPair:
     at_target: Probe
     tried: tuple[Tried, ...]
     breaks: tuple[str | None, str | None]
+    usual: int = 0
 
     @property
     def pair(self) -> LayoutPair:
@@ -86,10 +91,11 @@ def size_pair(
     screened: ScreenedPair,
     question: SplitQuestion,
     objectives: Sequence[Objective],
+    simulated: Simulated | None = None,
 ) -> SizedPair | RejectedPair:
     """The cheapest numbers of replicas of a pair that hold the target load, or why there are
-    none."""
-    judge = _judge(scenario, screened, question, objectives)
+    none. ``simulated`` counts the requests of the runs, here and below."""
+    judge = _judge(scenario, screened, question, objectives, simulated)
     try:
         enough = _enough(screened, judge)
         if isinstance(enough, Tried):
@@ -109,9 +115,8 @@ def size_pair(
         return _not_even(screened, last)
     fewer = ((last.prompts - 1, last.answers), (last.prompts, last.answers - 1))
     first, second = (_breaks([*tried, *ruled], *each) for each in fewer)
-    return SizedPair(
-        screened, last.prompts, last.answers, last.probe, tuple(tried), (first, second)
-    )
+    numbers = last.prompts, last.answers
+    return SizedPair(screened, *numbers, last.probe, tuple(tried), (first, second), last.usual)
 
 
 Judge = Callable[[int, int, bool], Tried]
@@ -151,15 +156,18 @@ def _judge(
     screened: ScreenedPair,
     question: SplitQuestion,
     objectives: Sequence[Objective],
+    simulated: Simulated | None,
 ) -> Judge:
     """The judge of a pair under the target load."""
 
     def judge(prompts: int, answers: int, once: bool) -> Tried:
         asked = scenario.override(screened.pair.settings(scenario, prompts, answers))
-        finder = Finder(asked, "rate", objectives, question.scale)
+        finder = Finder(asked, "rate", objectives, question.scale, Advance(None, simulated))
         decide = quick if once else lasting
         probe = decide(finder, question.target, asked.replicas)
-        return Tried(prompts, answers, screened.cost(prompts, answers), probe)
+        usual = quick(finder, question.target, asked.replicas)
+        each = usual.requests // usual.runs
+        return Tried(prompts, answers, screened.cost(prompts, answers), probe, each)
 
     return judge
 
@@ -209,6 +217,7 @@ def split_ends(
     found: SizedPair,
     question: SplitQuestion,
     objectives: Sequence[Objective],
+    simulated: Simulated | None = None,
 ) -> SplitEnds:
     """Whether the fleet holds the rate, without headroom, with slower iterations."""
     error = found.at_target.error
@@ -218,7 +227,7 @@ def split_ends(
 
     def holds(factor: float) -> bool:
         slower = at_factor(asked, factor)
-        finder = Finder(slower, "rate", objectives, question.scale)
+        finder = Finder(slower, "rate", objectives, question.scale, Advance(None, simulated))
         return lasting(finder, question.rate, asked.replicas).holds
 
     whole = holds(end_factors(error)[1])
@@ -229,6 +238,6 @@ def _not_even(screened: ScreenedPair, last: Tried) -> RejectedPair:
     probe = last.probe
     text = (
         f"even {counted(last.prompts, 'replica')} that prefill and {last.answers} that decode do "
-        f"not hold {probe.load:.3g} requests/s: {missed(probe)}"
+        f"not hold {show_load(probe.load, 3)} requests/s: {missed(probe)}"
     )
     return RejectedPair(screened.pair, f"{limit_name(probe.breaks)} missed", text, screened.lowest)

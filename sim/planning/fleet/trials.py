@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.objectives import Objective
@@ -19,7 +20,9 @@ from sim.planning.fleet.sizing import (
     fewest_if_faster,
     if_slower,
 )
+from sim.planning.load.advance import PlanSteps
 from sim.planning.points.executors import calls
+from sim.planning.points.simulated import Simulated
 from sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -35,10 +38,10 @@ def tried(
     fleets: Sequence[Sized],
     confirmed: Sequence[bool],
     jobs: int,
-    did: Callable[[], None],
+    steps: PlanSteps,
 ) -> list[tuple[Confirmed | None, FleetEnds]]:
     """What comes of each fleet: the highest load that it holds, None unless it is to be
-    ``confirmed``, and its ends. ``did`` is called as often as a fleet has either."""
+    ``confirmed``, and its ends; each is one of ``steps``."""
     target, rate, scale = question.target, question.rate, question.scale
     asked: dict[tuple[int, Callable[..., Any]], tuple[Any, ...]] = {}
     for number, (fleet, wanted) in enumerate(zip(fleets, confirmed, strict=True)):
@@ -48,11 +51,12 @@ def tried(
             asked[number, end] = (scenario, fleet, target, rate, objectives, scale)
     longest_first = sorted(asked, key=lambda each: -fleets[each[0]].replicas)
     arguments = [(trial, *asked[number, trial]) for number, trial in longest_first]
+    tries = calls(partial(_made, steps.simulated), arguments, jobs, steps.show)
     found: dict[tuple[int, Callable[..., Any]], Any] = {}
-    for each, result in zip(longest_first, calls(_made, arguments, jobs), strict=True):
+    for each, result in zip(longest_first, tries, strict=True):
         found[each] = result
         if each[1] is not fewest_if_faster:
-            did()
+            steps.did()
     return [
         (
             found.get((number, confirm)),
@@ -62,5 +66,5 @@ def tried(
     ]
 
 
-def _made(trial: Callable[..., Any], *arguments: Any) -> Any:
-    return trial(*arguments)
+def _made(simulated: Simulated | None, trial: Callable[..., Any], *arguments: Any) -> Any:
+    return trial(*arguments, simulated)

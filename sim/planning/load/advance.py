@@ -1,10 +1,12 @@
-"""Tells how far a search for the highest load is, in requests: played, and still to be expected."""
+"""Tells how far a search for the highest load is, in requests: simulated, and still expected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[int, int], None]
+from sim.planning.points.simulated import Simulated
+
+Progress = Callable[[float, float], None]
 """Called with what is done, and how much there is in all."""
 
 USUAL = 35
@@ -13,23 +15,73 @@ the time left that is shown depends on it."""
 
 
 class Advance:
-    """How far a search is."""
+    """How far a search is; ``simulated`` counts the requests of its runs as they are played, None
+    where that interests no one."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, simulated: Simulated | None = None) -> None:
         self._progress = progress
         self._done = 0
         self._left: float | None = None
+        own = None if progress is None else Simulated(self._show)
+        self.simulated = simulated or own
 
     def played(self, requests: int, runs: int) -> None:
-        """Count requests and runs that were simulated."""
+        """Count requests and runs that a load has had."""
         if self._left is None:
             self._left = USUAL * requests / runs
         self._done += requests
         # what is more than was expected shows in smaller steps
         self._left -= min(requests, self._left / 2)
-        if self._progress is not None:
-            self._progress(self._done, self._done + round(self._left))
+        self._show()
 
     def expect(self, requests: int) -> None:
         """Set the number of requests still to come."""
         self._left = float(requests)
+
+    def _show(self) -> None:
+        if self._progress is None:
+            return
+        seen, usual = float(self._done), 0.0
+        if self.simulated is not None:
+            seen, usual = max(seen, self.simulated.requests), self.simulated.usual
+        left = USUAL * usual if self._left is None else self._left
+        left -= min(seen - self._done, left / 2)
+        self._progress(round(seen), round(seen + left))
+
+
+class PlanSteps:
+    """How far work of a known number of steps is, each of many runs: between two steps the requests
+    of the runs say how far the next one is."""
+
+    RUNS = 7
+    """Runs of a step, as in the plans of the shipped scenarios, until steps have shown it."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._all = self._done = 0
+        self._at = self._shown = 0.0  # the requests that the steps took, and what was shown
+        self.simulated = None if progress is None else Simulated(self.show)
+
+    def expect(self, steps: int) -> None:
+        """Add steps that are to come."""
+        self._all += steps
+
+    def did(self, steps: int = 1) -> None:
+        """Count steps that are done or not needed."""
+        self._done += steps
+        if self.simulated is not None:
+            self._at = self.simulated.requests
+        self.show()
+
+    def show(self) -> None:
+        """Tell how far it is."""
+        if self._progress is None or self.simulated is None or not self._all:
+            return
+        since = self.simulated.requests - self._at
+        each = (
+            self._at / self._done if self._done and self._at else self.RUNS * self.simulated.usual
+        )
+        begun = since / (since + each) if since > 0 else 0.0  # of a step: never all of it
+        left = self._done < self._all
+        self._shown = max(self._shown, self._done + (begun if left else 0.0))
+        self._progress(self._shown, self._all)

@@ -51,6 +51,7 @@ from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
 from sim.simulation import is_random
+from sim.units import show_load
 
 TOLERANCE = 0.02
 
@@ -238,7 +239,9 @@ def _ends(
         read = (read_off(finder, replicas, factor, each, near) for each in known)
         load = next((each for each in read if each is not None), None)
         if load is None:
-            load = result_of(begun[number]) if begun else _end(None, *search)
+            counted = finder.advance.simulated
+            look = None if counted is None else counted.look
+            load = result_of(begun[number], look) if begun else _end(None, *search)
             if load is not None:  # short runs flatter there as much as here
                 load *= best.load / _middle(settled)
                 load = float(round(load)) if finder.axis.whole else load
@@ -314,7 +317,7 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
     """Why no load holds; ``probe`` is that of the lowest."""
     unit = finder.axis.unit
     if not probe.attained:
-        return f"not even {probe.load:.3g} {unit} are stable: {probe.state}"
+        return f"not even {show_load(probe.load, 3)} {unit} are stable: {probe.state}"
     if probe.breaks == REJECTED and probe.rejection is not None:
         return f"the SLO cannot be met at any load: {refused(probe)}"
     if finder.waits_for_batches:
@@ -322,12 +325,12 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
         batching = next(whole).scheduler.batching
         best = max(finder.probes(replicas), key=lambda each: min(a.share for a in each.attained))
         return (
-            f"no load that was tried meets the SLO: it comes closest at {best.load:.3g} {unit} "
-            f"({missed(best)}); with {batching} batching requests wait for a batch, so "
+            f"no load that was tried meets the SLO: it comes closest at {show_load(best.load, 3)} "
+            f"{unit} ({missed(best)}); with {batching} batching requests wait for a batch, so "
             f"take smaller batches (scheduler.max_num_seqs) or {ChunkedPrefill.name} batching"
         )
     return (
-        f"the SLO cannot be met at any load: at {probe.load:.3g} {unit}, where requests "
+        f"the SLO cannot be met at any load: at {show_load(probe.load, 3)} {unit}, where requests "
         f"hardly meet each other, {missed(probe)}; the {limit_name(probe.breaks)} limit is too "
         "tight for this replica: allow more, or take a faster GPU, more tensor_parallel or a lower "
         f"precision. {_refusal_trust(finder, probe, replicas)}"

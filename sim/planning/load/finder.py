@@ -5,6 +5,7 @@ Rates in requests per second; concurrency in users of a closed loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -35,7 +36,7 @@ from sim.planning.load.saturation import (
     fleet_saturation,
     saturation,
 )
-from sim.planning.load.search import FIRST_STEP, SLOPE, Bracket, search
+from sim.planning.load.search import FIRST_STEP, FURTHEST, SLOPE, Bracket, search
 from sim.planning.load.settled import goes_on
 from sim.planning.points.copies import Workers
 from sim.scenario import Scenario
@@ -93,8 +94,9 @@ class Finder:
             and len(traffic.prompts) == len(everything.prompts)
         )
         self._residence = residence
-        self._prober = Prober(setup, objectives, residence, everything)
         self.advance = advance or Advance(None)
+        counted = self.advance.simulated
+        self._prober = Prober(setup, objectives, residence, everything, counted)
         self._known: dict[tuple[float, int, int], Probe] = {}
         self._most: dict[tuple[float, int, int], int] = {}  # runs that each of them had at most
         self._whole: set[tuple[float, int, int]] = set()
@@ -218,6 +220,29 @@ class Finder:
             None if load is None else probe_at(load) for load in (bracket.holds, bracket.fails)
         )  # type: ignore[return-value]
 
+    def above(self, held: Probe, replicas: int, tolerance: float) -> tuple[Probe, Probe | None]:
+        """(highest that a usual run holds, lowest that fails above it), from a load that is
+        ``held`` on: no lower one is tried."""
+
+        def strain(load: float) -> float:
+            if load <= held.load:
+                return min(held.strain, 0.0)
+            return self.probe(load, replicas, most=1).strain
+
+        full = self._full() * replicas
+        further = math.exp(-held.strain / SLOPE) if math.isfinite(held.strain) else FURTHEST
+        guess = held.load * min(further, FURTHEST)
+        if self._bounded:  # more is not served
+            guess = min(guess, full)
+        guess = max(guess, held.load * (1 + tolerance))
+        highest = max(HIGHEST * full, guess)
+        found = search(strain, guess, lowest=held.load, highest=highest, tolerance=tolerance)
+        best = held
+        if found.holds is not None and found.holds > held.load:
+            best = self.probe(found.holds, replicas, most=1)
+        fails = None if found.fails is None else self.probe(found.fails, replicas, most=1)
+        return best, fails
+
     def found(
         self, replicas: int, tolerance: float, *, few: int, most: int, **how: Any
     ) -> tuple[Probe | None, Probe | None]:
@@ -247,6 +272,27 @@ class Finder:
         wanted = (replicas, stretch)
         mine = [probe for (_, *key), probe in self._known.items() if tuple(key) == wanted]
         return tuple(sorted(mine, key=lambda probe: probe.load))
+
+    def fleets(self, load: float) -> dict[int, Probe]:
+        """What usual runs made of ``load``, by the number of replicas."""
+        return {
+            replicas: probe
+            for (at, replicas, stretch), probe in self._known.items()
+            if at == load and stretch == 1
+        }
+
+    @property
+    def first_rate(self) -> float:
+        """The analytic estimate of what one replica holds, from which a search begins."""
+        return self._start()
+
+    @property
+    def guessed_well(self) -> bool:
+        """Whether the estimate says roughly how many replicas are needed: more of them hold more,
+        and nothing but their number stands in the way."""
+        scenario = self.axis.scenario
+        known = not (self._estimated or self.waits_for_batches or self.axis.whole)
+        return bool(self.objectives) and known and scenario.run.horizon is None
 
     def _full(self) -> float:
         return self.saturation.slots if self.axis.whole else self.saturation.rate

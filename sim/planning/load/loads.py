@@ -21,7 +21,7 @@ from sim.planning.points.points import Settings
 from sim.request import Prefix
 from sim.scenario import Scenario
 from sim.scenario.traffic import TraceSettings
-from sim.units import show_time
+from sim.units import show_load, show_time
 from sim.workload import (
     ClosedTraffic,
     LengthChunk,
@@ -212,8 +212,9 @@ class LoadAxis:
         if self.scenario.workload.sessions is None or self.whole:
             return []
         return [
-            f"A session has {self.per_session:.3g} requests on average, so that {load:.4g} "
-            f"requests/s are {load / self.per_session:.3g} sessions/s (workload.arrivals.rate)."
+            f"A session has {self.per_session:.3g} requests on average, so that {show_load(load)} "
+            f"requests/s are {show_load(load / self.per_session, 3)} sessions/s "
+            "(workload.arrivals.rate)."
         ]
 
     def _paced(self, trace: TraceSettings, load: float) -> Settings:

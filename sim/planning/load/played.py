@@ -19,6 +19,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.planning.points.copies import Workers, result_of
+from sim.planning.points.simulated import Simulated
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.slo import METRICS
@@ -53,8 +54,12 @@ class ProbeRun(NamedTuple):
 class Player:
     """Plays runs of the replicas of ``setup``, judged by ``objectives``."""
 
-    def __init__(self, setup: Setup, objectives: Sequence[Objective]) -> None:
+    def __init__(
+        self, setup: Setup, objectives: Sequence[Objective], simulated: Simulated | None = None
+    ) -> None:
+        """``simulated`` counts the requests of the runs."""
         self.setup = setup
+        self._simulated = simulated
         self.objectives = tuple(objectives)
         self.copies: Workers | None = None
         self._shares = shown_shares(self.objectives)
@@ -73,7 +78,8 @@ class Player:
             begun = self._begun.pop(key, None)
             if begun is not None and self.copies is None:
                 begun = None  # of copies that have ended
-            run = self.run(scenario, number) if begun is None else result_of(begun)
+            look = None if self._simulated is None else self._simulated.look
+            run = self.run(scenario, number) if begun is None else result_of(begun, look)
             self._played[key] = run
         return self._played[key]
 
@@ -87,7 +93,10 @@ class Player:
         seed = repetition_seed(scenario.seed, number)
         scenario = scenario.model_copy(update={"seed": seed})
         setup, traffic = self.setup.under(scenario), build(scenario, seed)
-        record = play(setup, traffic, leap=scenario.run.leap, stop=Stop())
+        told = None if self._simulated is None else self._simulated.run()
+        record = play(setup, traffic, leap=scenario.run.leap, stop=Stop(), progress=told)
+        if told is not None:
+            told(len(record.requests), len(record.requests))
         summary = summarise(record)
         own = summary["infersim"]
         paid, drawn = own["cost"] or {}, own["energy"] or {}

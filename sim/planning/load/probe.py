@@ -31,6 +31,7 @@ from sim.metrics.verdict import OPENING
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
 from sim.planning.points.copies import Workers, can_copy
+from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
@@ -166,14 +167,19 @@ class Prober:
     """Simulates one scenario at any load, with any changes that leave a replica unchanged."""
 
     def __init__(
-        self, setup: Setup, objectives: Sequence[Objective], residence: float, traffic: Traffic
+        self,
+        setup: Setup,
+        objectives: Sequence[Objective],
+        residence: float,
+        traffic: Traffic,
+        simulated: Simulated | None = None,
     ) -> None:
         """``setup`` is that of the scenario, ``residence`` the seconds that a request of its
-        ``traffic`` stays if it is alone."""
+        ``traffic`` stays if it is alone, ``simulated`` counts the requests of its runs."""
         self.scenario = setup.scenario.override({"run.repetitions": 1})
         self.setup = setup
         self.objectives = tuple(objectives)
-        self._player = Player(setup, objectives)
+        self._player = Player(setup, objectives, simulated)
         self._residence = residence
         self._traffic = traffic
         self._least = setup.scenario.run.repetitions

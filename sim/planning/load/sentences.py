@@ -15,7 +15,7 @@ from sim.planning.points.wording import (
     promise_name,
     share,
 )
-from sim.units import show_time
+from sim.units import show_load, show_time
 
 Document = Mapping[str, Any]
 
@@ -74,15 +74,15 @@ def rejections(document: Document) -> list[str]:
 def highest(document: Document) -> str:
     """The load itself."""
     unit, fails = document["unit"], document["fails_at"]
-    text = f"Highest load: {document['load']:.4g} {unit}"
+    text = f"Highest load: {show_load(document['load'])} {unit}"
     if fails is None:
         return f"{text}; nothing failed up to there, the highest load that was tried"
     low, high = by_chance(document)
     if document["sure"] or document["criterion"] == "stable":
-        return f"{text} ({fails:.4g} fails)"
+        return f"{text} ({show_load(fails)} fails)"
     if low is None or high is None:
-        return f"{text} ({fails:.4g} fails, both too close to call)"
-    return f"{text} (with 95 % confidence between {low:.4g} and {high:.4g})"
+        return f"{text} ({show_load(fails)} fails, both too close to call)"
+    return f"{text} (with 95 % confidence between {show_load(low)} and {show_load(high)})"
 
 
 def ends_text(document: Document) -> list[str]:
@@ -91,9 +91,9 @@ def ends_text(document: Document) -> list[str]:
     if ends is None:
         return []
     slower, faster = ends["slower"], ends["faster"]
-    low = "above what was tried" if slower is None else f"{slower:.3g}"
+    low = "above what was tried" if slower is None else show_load(slower, 3)
     low = "no load holds" if slower == 0 else low
-    high = "above what was tried" if faster is None else f"{faster:.3g}"
+    high = "above what was tried" if faster is None else show_load(faster, 3)
     error = f"{ends['error']:.0%}"
     return [
         f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
@@ -110,10 +110,10 @@ def trust_text(document: Document) -> list[str]:
     if likely is None:
         text = "that any load holds is a guess"
     elif sure is None:
-        text = f"a load up to {likely:.3g} {unit} is likely to hold; that more holds is a guess"
+        text = f"a load up to {show_load(likely, 3)} {unit} is likely to hold"
     else:
-        also = "" if likely == sure else f", up to {likely:.3g} likely"
-        text = f"a load up to {sure:.3g} {unit} is sure to hold{also}; that more holds is a guess"
+        also = "" if likely == sure else f", up to {show_load(likely, 3)} likely"
+        text = f"a load up to {show_load(sure, 3)} {unit} is sure to hold{also}"
     own = ""
     if found["own"] is not None:
         holds = "holds" if document["own"]["holds"] else "does not hold"
@@ -126,12 +126,12 @@ def first_to_break(document: Document) -> str:
     name = document["first_to_break"]
     if name is None:
         return "Nothing breaks."
-    full = f"{document['saturated']:.4g} {document['unit']}"
+    full = f"{show_load(document['saturated'])} {document['unit']}"
     states = {probe["load"]: probe["state"] for probe in document["probes"]}
     state = states.get(document["fails_at"], OVERLOADED)
     if document["criterion"] == "stable" and state != OVERLOADED:
         return (
-            f"What ends it: at {document['fails_at']:.4g} {document['unit']} the verdict is "
+            f"What ends it: at {show_load(document['fails_at'])} {document['unit']} the verdict is "
             f"{state}, not stable. Full batches serve {full}."
         )
     if name == "capacity":
@@ -144,7 +144,7 @@ def first_to_break(document: Document) -> str:
 def own_load(document: Document) -> str:
     """The scenario's own load against the highest one."""
     own, room = document["own"], document["headroom"]
-    load = f"The scenario's own load of {own['load']:.4g} {document['unit']}"
+    load = f"The scenario's own load of {show_load(own['load'])} {document['unit']}"
     if own["outcome"] == OPEN:
         kept = nearest_promise({**own["probe"], "outcome": OPEN})
         assert kept is not None
@@ -174,9 +174,9 @@ def knee_text(document: Document) -> str:
     knee = document["knee"]
     if knee is None:
         return "Knee: too few loads were served to find it."
-    between = f"{knee['between'][0]:.3g} and {knee['between'][1]:.3g}"
+    between = f"{show_load(knee['between'][0], 3)} and {show_load(knee['between'][1], 3)}"
     latency = show_time(knee["mean_e2el_ms"] / 1e3)
-    load = f"{knee['load']:.3g} {document['unit']}"
+    load = f"{show_load(knee['load'], 3)} {document['unit']}"
     if knee["at_end"]:
         return (
             f"Knee: above {load}; throughput over latency still grows at the highest load that "
@@ -197,14 +197,15 @@ def sureness(document: Document) -> list[str]:
     told += lengths(document)
     unit, (low, high) = document["unit"], by_chance(document)
     if document["sure"]:
-        failing = "" if high is None else f" and missed at {document['fails_at']:.4g}"
-        return [f"{told} With 95 % confidence the SLO is met at {low:.4g} {unit}{failing}."]
+        assert low is not None
+        failing = "" if high is None else f" and missed at {show_load(document['fails_at'])}"
+        return [f"{told} With 95 % confidence the SLO is met at {show_load(low)} {unit}{failing}."]
     if low is None:
         held = "No load that was tried meets the SLO with 95 % confidence"
-        missing = "" if high is None else f"; from {high:.4g} {unit} on it is missed with it"
+        missing = "" if high is None else f"; from {show_load(high)} {unit} on it is missed with it"
     else:
-        held = f"With 95 % confidence the SLO is met at {low:.4g} {unit}"
-        missing = "" if high is None else f" and missed at {high:.4g}"
+        held = f"With 95 % confidence the SLO is met at {show_load(low)} {unit}"
+        missing = "" if high is None else f" and missed at {show_load(high)}"
     open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
     return [
         f"{told} {held}{missing}. Where the table says {OPEN}, {open_ones} contains the share that "
@@ -222,8 +223,8 @@ def lengths(document: Document) -> str:
         text = f"Runs of {answer} decided"
     else:
         text = (
-            f"Runs of {runs['first']:,} requests hold {runs['first_load']:.4g} {unit}; longer "
-            f"ones, of {answer}, in which the empty start weighs less, decided"
+            f"Runs of {runs['first']:,} requests hold {show_load(runs['first_load'])} {unit}; "
+            f"longer ones, of {answer}, in which the empty start weighs less, decided"
         )
     longest = _length(runs["longest"], document)
     if runs["confirmed"] and document["at_best"]["outcome"] == OPEN:
@@ -263,11 +264,11 @@ def _deciding(document: Document) -> str:
         return ""
     first = next((count for load, count in wanted if load == document["load"]), None)
     if first is None and wanted[0][1] > MANY:
-        failing = f"{document['fails_at']:.4g} {document['unit']}"
+        failing = f"{show_load(document['fails_at'])} {document['unit']}"
         return f" Millions of requests would be needed to decide {failing}: it is at the limit."
     if first is not None and first > MANY:
         return " Millions of requests would be needed to decide: the load is at the limit."
     few = [(load, count) for load, count in wanted if count <= MANY]
-    told = " and ".join(f"about {count:,} requests at {load:.4g}" for load, count in few)
+    told = " and ".join(f"about {count:,} requests at {show_load(load)}" for load, count in few)
     each = 10 * -(-max(count for _, count in few) // (10 * MOST))
     return f" {told[0].upper()}{told[1:]} would decide (run.requests={each} or more)."

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from types import TracebackType
@@ -22,7 +22,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sim.errors import InfersimError
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks of a process at whether the one that it works for is still there."""
+"""Seconds between two looks of a process at whether the one that it works for is still there, and
+of that one at how far its copies are."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,9 +84,13 @@ def killed() -> InfersimError:
     )
 
 
-def result_of(future: Future[R]) -> R:
-    """What a call in a copy gave, or raised; InfersimError where the copy was killed."""
+def result_of(future: Future[R], look: Callable[[], None] | None = None) -> R:
+    """What a call in a copy gave, or raised; InfersimError where the copy was killed. While it is
+    awaited, ``look`` is called now and then."""
     try:
+        if look is not None:
+            while not wait([future], LOOK_EVERY).done:
+                look()
         return future.result()
     except BrokenProcessPool:
         raise killed() from None

@@ -82,11 +82,15 @@ R = TypeVar("R")
 
 
 def calls(
-    function: Callable[..., R], arguments: Sequence[tuple[Any, ...]], jobs: int
+    function: Callable[..., R],
+    arguments: Sequence[tuple[Any, ...]],
+    jobs: int,
+    look: Callable[[], None] | None = None,
 ) -> Iterator[R]:
     """``function`` of each of ``arguments``, in their order, each as soon as it is ready.
 
     ``jobs`` processes work, -1 is one for each core; 1, or a single call, stays in this process.
+    While others work, ``look`` is called now and then.
     Raises InfersimError where a process was killed.
     """
     if jobs == 1 or len(arguments) < 2:
@@ -96,7 +100,7 @@ def calls(
     if can_copy():
         with Workers(function, min(cores() if jobs == -1 else jobs, len(arguments))) as copies:
             begun = [copies.submit(_of, *each) for each in arguments]
-            yield from map(result_of, begun)
+            yield from (result_of(each, look) for each in begun)
         return
     from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # noqa: PLC0415

@@ -22,6 +22,7 @@ from sim.planning.points.store import QUESTION, Store, digests, question_of, to_
 from sim.planning.points.wording import short_keys
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import is_random
+from sim.units import show_load
 from sim.version import version
 
 LOADS = ("workload.arrivals.rate", "workload.arrivals.concurrency")
@@ -250,7 +251,7 @@ def answer_text(
     'SLO too close to call at 8 requests/s, and met for sure at no load that was tried'
     """
     unit = "users" if load.endswith("concurrency") else "requests/s"
-    *first, last = (f"{number:.4g}" for number in open_at or [math.nan])
+    *first, last = (show_load(number) for number in open_at or [math.nan])
     open_loads = f"{', '.join(first)} and {last}" if first else last
     if meets is None and misses is None:
         if not open_at:
@@ -259,16 +260,16 @@ def answer_text(
         return f"{doubtful}, and met for sure at no load that was tried"
     below = any(number < (misses or math.inf) for number in open_at)
     if meets is None:
+        assert misses is not None
         lowest = "met for sure at no load that was tried, missed at" if below else "missed even at"
-        text = (
-            f"SLO {lowest} {misses:.4g} {unit}{'' if below else ', the lowest load that was tried'}"
-        )
+        which = "" if below else ", the lowest load that was tried"
+        text = f"SLO {lowest} {show_load(misses)} {unit}{which}"
     elif misses is None:
         above = any(number > meets for number in open_at)
         highest = "" if above else ", the highest load that was tried"
-        text = f"SLO met up to {meets:.4g} {unit}{highest}"
+        text = f"SLO met up to {show_load(meets)} {unit}{highest}"
     else:
-        text = f"SLO met up to {meets:.4g} {unit}, missed at {misses:.4g}"
+        text = f"SLO met up to {show_load(meets)} {unit}, missed at {show_load(misses)}"
     return f"{text}; too close to call at {open_loads}" if open_at else text
 
 

@@ -1,0 +1,73 @@
+"""The share of requests that plans show is that of the limit which is nearest, and named."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from reports.pages.planning import plan as plan_page
+from reports.pages.planning import split as split_page
+from sim.planning.points.wording import nearest_promises
+from sim.terminal.console import as_text
+from sim.terminal.plan import fleets_table
+from sim.terminal.split import split_view
+from sim.units import show_load
+from tests.made_up import fleet_plan, split_plan
+
+FREE = {
+    **{"target": 0.5, "attainment": 0.9, "low": 0.89, "high": 0.91},
+    **{"within": {"tpot_p50": 0.9}, "pressure": {"tpot_p50": 0.7}},
+}
+"""A part of an SLO that is far from its share, with fewer requests within it."""
+TIGHT = {
+    **{"target": 0.99, "attainment": 0.992, "low": 0.991, "high": 0.993},
+    **{"within": {"ttft_p99": 0.992}, "pressure": {"ttft_p99": 0.97}},
+}
+
+
+def of_two_parts(kind: str) -> dict[str, Any]:
+    """A made-up plan whose SLO has two parts."""
+    made = deepcopy(fleet_plan() if kind == "plan" else split_plan())
+    made["promises"] = ["p50 of TPOT", "p99 of TTFT"]
+    made["run_lengths"] = {"lasts": False, "text": []}
+    fleets = [*made["fleets"], *([made["unified"]] if kind == "split" else [])]
+    for fleet in fleets:
+        fleet["at_target"] |= {"promises": [FREE, TIGHT], "sure": True}
+    for fleet in made["fleets"]:
+        for tried in fleet.get("tried", []):
+            tried |= {"attainment": 0.992, "part": "TTFT p99"}
+    return made
+
+
+@pytest.mark.parametrize("kind", ["plan", "split"])
+def test_the_nearest_limit_is_shown_and_named(kind: str) -> None:
+    made = of_two_parts(kind)
+    view, page = (fleets_table, plan_page) if kind == "plan" else (split_view, split_page)
+    told = as_text(view(made))
+    assert "99.2%" in told
+    assert "90%" not in told
+    table = page.fleets(made)
+    titles = [column.title for column in table.columns]
+    place = titles.index("Nearest limit")
+    row = table.rows[0]
+    assert row[place].text == "TTFT p99"
+    assert row[place + 1].text.startswith("99.2")
+    assert {len(each) for each in table.rows} == {len(titles)}
+
+
+def test_rows_name_the_limit_where_they_differ_in_it() -> None:
+    asked = {"promises": ["one", "other"]}
+    near = {"outcome": "holds", "promises": [FREE, TIGHT]}
+    other = {"outcome": "holds", "promises": [FREE]}
+    assert nearest_promises(asked, [near, near]) == ("in TTFT p99", ["99.2%", "99.2%"])
+    assert nearest_promises(asked, [near, other]) == (
+        "nearest limit",
+        ["TTFT p99: 99.2%", "TPOT p50: 90%"],
+    )
+    assert nearest_promises({"promises": ["one"]}, [near]) == ("in SLO", ["99.2%"])
+
+
+@pytest.mark.parametrize("load", [9999.6, 12_000.0, 24_000.5, 1e6])
+def test_no_load_is_written_with_an_exponent(load: float) -> None:
+    assert "e" not in show_load(load)
+    assert abs(float(show_load(load).replace(",", "")) - load) <= 0.5
