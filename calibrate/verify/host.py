@@ -89,7 +89,7 @@ def solve(samples: list[HostSample]) -> Terms:
     >>> made = [HostSample(l, s, n, 1e-4 * (10 + 0.2 * l + 0.1 * s + 2 * n), 0.0)
     ...         for l, s, n in ((2, 1, 0), (8, 1, 0), (2, 8, 0), (8, 8, 0), (2, 1, 1), (8, 8, 8))]
     >>> [round(1e6 * term) for term in solve(made)]
-    [1000, 20, 10, 200]
+    [1000, 20, 10, 200, 0]
     """
     table = np.array([[1.0, s.layers, s.sequences, s.new] for s in samples])
     took = np.array([s.took for s in samples])
