@@ -47,12 +47,13 @@ class Conditions:
     Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
     without the first round. ``apart`` are the workers where prefill and decode have their own; the
     layout is then that of those that decode. ``asynchronous`` says that the engine was set to
-    schedule ahead, ``marlin`` that experts in 4 bits go through that library, ``random_tokens``
-    that a model with experts is asked with such, ``slots`` whether as many requests run at once as
-    there are clients, or else ``at_once``, or what memory has room for up to ``most_at_once``,
-    ``whole`` whether prompts are not cut into chunks, ``policy`` the rule of batching where it is
-    not the engine's own, ``batch_wait`` for how many iterations prompts wait until what share of
-    one is full. ``streamed`` tokens come together, the first ones too.
+    schedule ahead, ``ahead`` that its release does so by itself, and that the model has it in,
+    ``marlin`` that experts in 4 bits go through that library, ``random_tokens`` that a model with
+    experts is asked with such, ``slots`` whether as many requests run at once as there are clients,
+    or else ``at_once``, or what memory has room for up to ``most_at_once``, ``whole`` whether
+    prompts are not cut into chunks, ``policy`` the rule of batching where it is not the engine's
+    own, ``batch_wait`` for how many iterations prompts wait until what share of one is full.
+    ``streamed`` tokens come together, the first ones too.
     """
 
     driver: Driver
@@ -80,6 +81,7 @@ class Conditions:
     burst: bool = False
     warm: bool = False
     asynchronous: bool = False
+    ahead: bool = False
     marlin: bool = False
     random_tokens: bool = False
     slots: bool = True
@@ -152,6 +154,7 @@ def conditions(row: Row) -> Conditions:
         marlin=known.marlin,
         random_tokens=made_up,
         asynchronous=known.asynchronous or "async-scheduling" in row["notes"],
+        ahead=known.ahead,
         memory_fraction=known.memory_fraction,
         max_num_batched_tokens=tokens,
         whole=known.whole,

@@ -210,6 +210,7 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
             "max_num_batched_tokens": max(tokens, slots),
         }
         | ({"policy": known.policy} if known.policy else {})
+        | ({"async_scheduling": True} if known.ahead and chunked else {})
         | (wait if known.batch_wait else {})
     )
 

@@ -20,16 +20,16 @@ class Facts:
     one of a GPU is announced, ``more`` requests in flight than stated, ``static`` scales of
     activations in the checkpoint, ``peers`` whether cards on PCIe reach each other directly, one
     ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
-    was set to use, whether the clients stated are the requests that run at once (``slots``),
-    experts in 4 bits by the library ``marlin``, whether the data ranks stated were started
-    (``ranks``), whether each GPU has other experts (``experts_apart``) whatever is stated, whether
-    GPUs are stated ``twice``, times the ranks that their experts are spread over, what the engine
-    was given of its memory and of the tokens of a pass, or how many tokens a pass has ``beside``
-    the longest prompt and one for each client, whether prompts are ``whole`` in a pass, for how
-    many iterations they wait until what share of a pass is full (``batch_wait``), lengths that are
-    ``fixed`` whatever the notes suppose, the 95th percentile of output lengths in means
-    (``output_tail``), how many ``queries`` came at a rate, and how many tokens are ``streamed`` at
-    a time, the first ones too.
+    was set to use, a release that plans ``ahead`` by itself, whether the clients stated are the
+    requests that run at once (``slots``), experts in 4 bits by the library ``marlin``, whether the
+    data ranks stated were started (``ranks``), whether each GPU has other experts
+    (``experts_apart``) whatever is stated, whether GPUs are stated ``twice``, times the ranks that
+    their experts are spread over, what the engine was given of its memory and of the tokens of a
+    pass, or how many tokens a pass has ``beside`` the longest prompt and one for each client,
+    whether prompts are ``whole`` in a pass, for how many iterations they wait until what share of a
+    pass is full (``batch_wait``), lengths that are ``fixed`` whatever the notes suppose, the 95th
+    percentile of output lengths in means (``output_tail``), how many ``queries`` came at a rate,
+    and how many tokens are ``streamed`` at a time, the first ones too.
     """
 
     weights: str = ""
@@ -41,6 +41,7 @@ class Facts:
     peers: bool | None = None
     burst: bool = False
     asynchronous: bool = False
+    ahead: bool = False
     slots: bool = True
     marlin: bool = False
     ranks: bool = True
@@ -232,6 +233,27 @@ KNOWN = (
         Facts(burst=True, fixed=True),
     ),
     Known(
+        (
+            ("engine", "^(vllm|sglang)"),
+            ("model", "qwen3-235b.*fp8"),
+            ("source_path", "silicon_sample"),
+        ),
+        "the KV cache is in fp8: the source's own tool takes it for models in fp8 by blocks whose "
+        "checkpoint says nothing (aiconfigurator-core 0.12, sdk/models/helpers.py), and starts its "
+        "servers with what it takes (ai-dynamo/aiconfigurator, backend_templates)",
+        Facts(kv_cache="fp8"),
+    ),
+    Known(
+        (
+            ("engine", "^vllm"),
+            ("engine_version", r"^(0\.1[4-9]|0\.[2-9]\d|[1-9])"),
+            ("tp", r"^\d*$"),
+        ),
+        "an iteration is planned while the one before it runs, so that a newcomer waits for one "
+        "more: the default since 0.14 (vLLM pull request 27614)",
+        Facts(ahead=True),
+    ),
+    Known(
         (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),
         "the cards reach each other directly: the tokens of these runs need sums of 8 GB/s, and "
         "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
@@ -321,6 +343,7 @@ def statement(row: Row) -> Statement:
         peers=next((each.peers for each in facts if each.peers is not None), None),
         burst=any(each.burst for each in facts),
         asynchronous=any(each.asynchronous for each in facts),
+        ahead=any(each.ahead for each in facts),
         slots=all(each.slots for each in facts),
         output_tail=next((each.output_tail for each in facts if each.output_tail), None),
         queries=next((each.queries for each in facts if each.queries), None),

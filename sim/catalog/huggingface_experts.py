@@ -28,8 +28,9 @@ def mixtral(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 
 
 def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
-    """Experts in every layer, with a bias of the router; one norm for all queries of a layer is
-    counted as one for each head size. Refuses layers of linear attention."""
+    """Experts in every layer, with a bias of the router, which engines multiply in fp32; weights of
+    one norm for all queries of a layer are counted as those of one for each head size. Refuses
+    layers of linear attention."""
     layers = number_of_layers(config)
     if any(kind != 1 for kind in listed(config, "attn_type_list", [1] * layers)):
         raise config.error(
@@ -41,9 +42,10 @@ def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     mlp = replace(
         gated(config, "num_local_experts", 256, 8, config.whole("intermediate_size")),
         router_bias=True,
+        router_fp32=True,
         shared_intermediate_size=shared,
     )
-    return (LayerGroup(layers, attention, mlp),)
+    return (LayerGroup(layers, replace(attention, norm_across_heads=True), mlp),)
 
 
 def qwen3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:

@@ -97,6 +97,15 @@ class Rooflines:
         """(m x k) by a matrix that quantisation leaves alone, (k x n): the LM head, a router."""
         return self.projection(name, times, m, k, n, "kept")
 
+    def in_fp32(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
+        """(m x k) by (k x n), both in fp32 whatever the deployment computes in, by the data sheet;
+        like ``unquantised`` where that does not say how fast the GPU is."""
+        gpu = self._d.gpu
+        if "fp32" not in gpu.peak_flops:
+            return self.unquantised(name, times, m, k, n)
+        products = _Products("fp32", "fp32", gpu.bandwidth * gpu.efficiency.bandwidth, None)
+        return self._gemm(name, times, m, k, n, products)
+
     def grouped(
         self, name: str, times: int, matrices: Amount, m: Amount, k: float, n: float
     ) -> Operator:

@@ -29,6 +29,7 @@ class MixtureOfExperts:
     experts, which are one MLP of ``shared_intermediate_size`` together (0 for none).
     ``mlp_matrices`` is 3 for gated experts (gate, up, down), 2 for experts of up and down;
     ``mlp_bias`` puts biases on all of them, ``router_bias`` one number per expert on the router.
+    ``router_fp32`` says that engines multiply the router in fp32, whatever else they multiply in.
     ``shared_gate`` multiplies the result of the shared experts by one number for each token, which
     is projected from the hidden state. ``skew`` is the exponent of the power law by which experts
     are chosen, 0 for equally often: no checkpoint says it, a scenario does.
@@ -43,6 +44,7 @@ class MixtureOfExperts:
     mlp_bias: bool = False
     router_bias: bool = False
     shared_gate: bool = False
+    router_fp32: bool = False
     skew: float = 0.0
 
     def __post_init__(self) -> None:

@@ -18,12 +18,14 @@ class GroupedQuery:
     As many KV heads as query heads are multi-head attention, one KV head is multi-query attention.
     ``attention_bias`` puts biases on the query, key and value projections, ``output_bias`` one on
     the output projection; ``qk_norm`` adds one RMS norm over the head size for queries and one for
-    keys. ``sliding_window`` is the number of tokens attention looks back, the query's own included;
-    with ``attention_chunk`` it looks back to the last multiple of that instead; None for all.
-    ``sinks`` adds a number to each query head, which takes part in the softmax and keeps nothing.
-    ``softcap`` says that scores are squashed before the softmax, ``shared_kv`` that one projection
-    makes both keys and values (which are kept apart). ``output_gate`` multiplies each element of
-    the result by a gate that is projected like queries. Raises ValueError for an impossible shape.
+    keys; with ``norm_across_heads`` each is over all heads together, so that tensor ranks, which
+    have some of them, sum squares. ``sliding_window`` is the number of tokens attention looks back,
+    the query's own included; with ``attention_chunk`` it looks back to the last multiple of that
+    instead; None for all. ``sinks`` adds a number to each query head, which takes part in the
+    softmax and keeps nothing. ``softcap`` says that scores are squashed before the softmax,
+    ``shared_kv`` that one projection makes both keys and values (which are kept apart).
+    ``output_gate`` multiplies each element of the result by a gate that is projected like queries.
+    Raises ValueError for an impossible shape.
     """
 
     num_heads: int
@@ -38,6 +40,7 @@ class GroupedQuery:
     softcap: bool = False
     shared_kv: bool = False
     output_gate: bool = False
+    norm_across_heads: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "num_heads", "num_kv_heads", "head_dim")

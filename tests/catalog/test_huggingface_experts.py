@@ -118,6 +118,7 @@ def test_minimax(tmp_path: Path) -> None:
     embedding and head 2 x 200,064 x 3,072. A token leaves out 248 of the experts."""
     spec = config(tmp_path, MINIMAX)
     assert spec.parameters == 62 * 3_668_711_936 + 3072 + 1_229_193_216
+    assert spec.layers == catalog.model("minimax-m2").layers
     idle = 62 * 248 * 3 * 3072 * 1536
     assert spec.active_parameters == spec.parameters - idle
 

@@ -15,6 +15,7 @@ from sim import catalog
 from sim.cost import CostModel, Deployment, Operator
 from sim.cost.communication import all_gather_time, all_reduce_time
 from sim.iteration import Batch
+from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
 from tests.dense_models import attention_of, changed, mlp_of
 from tests.gpus import data_sheet
@@ -50,6 +51,22 @@ def per_token(d: Deployment, m: int) -> dict[str, Operator]:
 
 def per_output(d: Deployment, rows: int) -> dict[str, Operator]:
     return {o.name: o for o in CostModel(d).by_size.per_output(rows)}
+
+
+@pytest.mark.parametrize("gpu", [data_sheet("h100-sxm"), catalog.gpu("h100-sxm")])
+def test_norms_over_all_heads_sum_squares(gpu: GpuSpec) -> None:
+    """62 layers of MiniMax-M2 sum one number in fp32 for the queries and one for the keys of each
+    token, of 3 tokens here: small messages, so that they take their latency."""
+    model, layouts = catalog.model("minimax-m2"), (Layout(4), Layout(1))
+    four, one = (
+        per_token(Deployment(model, gpu, IDEAL, "fp8", "fp8", "bf16", layout), 3)
+        for layout in layouts
+    )
+    summed, hidden = four["norms: all-reduce"], four["all-reduce"]
+    assert summed.bytes == 62 * 3 * 2 * 4
+    assert 62 / 125 * 0.8 * hidden.seconds < summed.seconds < 62 / 125 * hidden.seconds
+    assert "norms: all-reduce" not in one
+    assert "norms: all-reduce" not in per_token(deploy(tensor_parallel=4), 3)
 
 
 # name: (bytes of weights, bytes moved per token, FLOP per token), each over all 32 layers

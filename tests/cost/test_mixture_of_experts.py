@@ -74,6 +74,30 @@ def test_router_and_routing() -> None:
     assert found[INTO].bytes == 32 * (2 * 117_440_512 + 2 * (4096 + 2 * 28_672))
 
 
+def in_fp32(gpu: GpuSpec) -> Operator:
+    (group,) = MIXTRAL.layers
+    assert isinstance(group.mlp, MixtureOfExperts)
+    router = replace(group, mlp=replace(group.mlp, router_fp32=True))
+    return per_token(cost(replace(MIXTRAL, layers=(router,)), gpu), 8192)["router"]
+
+
+def test_a_router_in_fp32() -> None:
+    """Weights and inputs of 4 bytes, outputs of 2; 2 x 8,192 x 4,096 x 8 FLOP a layer at 66.9
+    TFLOP/s, of which products reach a share."""
+    found = in_fp32(PLAIN)
+    assert found.bytes == 32 * (4 * 4096 * 8 + 8192 * (4 * 4096 + 2 * 8))
+    assert found.compute == pytest.approx(
+        32 * 2 * 8192 * 4096 * 8 / (66.9e12 * PLAIN.efficiency.compute)
+    )
+    assert in_fp32(PROFILED).compute == found.compute  # no profile has it
+
+
+def test_a_router_in_fp32_where_nothing_says_how_fast() -> None:
+    peaks = {name: rate for name, rate in PLAIN.peak_flops.items() if name != "fp32"}
+    found = in_fp32(replace(PLAIN, peak_flops=peaks))
+    assert found == per_token(cost(), 8192)["router"]
+
+
 def test_experts_are_cut_along_their_width() -> None:
     """Each of two GPUs has half of every expert; one all-reduce ends the block, as in dense layers:
     65 in all with that of the embedding."""

@@ -26,10 +26,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "near saturation": {"workload__arrivals__rate": 190, "run__requests": 3000},
     "not settled": {"workload__arrivals__rate": 190, "run__requests": 300},
     "not settled, no SLO": {"workload__arrivals__rate": 190, "run__requests": 300, "slo": {}},
-    "overloaded": {"workload__arrivals__rate": 900, "run__requests": 3000},
+    "overloaded": {"workload__arrivals__rate": 900, "run__requests": 1500},
     "minutes": {
         "workload__arrivals__rate": 900,
-        "run__requests": 3000,
+        "run__requests": 1500,
         "scheduler__max_num_seqs": 2,
         "scheduler__max_num_batched_tokens": 512,
     },

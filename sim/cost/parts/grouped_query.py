@@ -53,6 +53,7 @@ class GroupedQueryPart:
         self._kernels, self._hidden = kernels, d.model.hidden_size
         self._query_size, self._kv_size = one.query_size, one.kv_size
         self._projected, self._gated = one.projected, one.output_gate
+        self._sums_squares = one.norm_across_heads and d.layout.tensor > 1
         self.inputs = (self._hidden, self._query_size)
         self.window = window = attention.window
         # tokens of a part and its context that see each other; chunks are cut before
@@ -109,12 +110,17 @@ class GroupedQueryPart:
             self._floor = self._prompts.floor
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """The projections, rotary positions, the write to the cache, and the gate of results."""
+        """The projections, the sums that norms over all heads need, rotary positions, the write to
+        the cache, and the gate of results."""
         h, q, kv, layers = self._hidden, self._query_size, self._kv_size, self._layers
         kernels = self._kernels
+        sums = []
+        if self._sums_squares:  # of queries and of keys, a number in fp32 for each token
+            sums = [kernels.all_reduce(layers, m * 2 * 4)._replace(name="norms: all-reduce")]
         gate = [kernels.plain("output gate", layers, 3 * m * q * kernels.moved)]
         return [
             kernels.projection("qkv projection", layers, m, h, self._projected),
+            *sums,
             kernels.rotary(layers, m, q, kv),
             *(gate if self._gated else []),
             kernels.projection("output projection", layers, m, q, h),

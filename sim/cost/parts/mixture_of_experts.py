@@ -79,7 +79,8 @@ class MixtureOfExpertsPart:
         """What depends on the number of tokens in the pass and on nothing else."""
         h, layers, kernels = self._hidden, self._layers, self._kernels
         own = m / self._among
-        operators = [kernels.unquantised("router", layers, own, h, self._mlp.num_experts)]
+        routes = kernels.in_fp32 if self._mlp.router_fp32 else kernels.unquantised
+        operators = [routes("router", layers, own, h, self._mlp.num_experts)]
         if self._among > 1:
             whole = m * h * kernels.moved
             operators.append(kernels.all_gather("experts: tokens back", layers, whole, self._among))

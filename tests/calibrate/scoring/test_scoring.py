@@ -155,7 +155,9 @@ class TestConditions:
         assert (known.driver, known.size, known.requests) == ("closed", 4, 40)
         assert (known.model, known.gpu, known.weights) == ("llama-3.1-70b", "h100-sxm", "fp8")
         assert (known.prompt, known.output) == (Lengths(100, 100), Lengths(20, 20))
-        assert known.assumed == ("the KV cache's format is not stated: bf16",)
+        ahead, kv_cache = known.assumed
+        assert "planned while the one before it runs" in ahead  # by default since 0.14
+        assert kv_cache == "the KV cache's format is not stated: bf16"
 
     def test_lengths_spread_as_the_notes_say(self) -> None:
         notes = "random dataset => lengths uniform in [0.8,1.0]*nominal (mean 0.9*nominal)"
@@ -413,6 +415,23 @@ class TestExperts:
             found = document(self.known(**cells))
             assert found["workload"]["prompt_tokens"]["kind"] == "fixed"
             assert found["scheduler"]["chunked_prefill"]
+            assert found["precision"]["kv_cache"] == "fp8"
+        assert supposed["precision"]["kv_cache"] == "bf16"
+
+    @pytest.mark.parametrize(
+        ("engine", "version", "ahead"),
+        [
+            *(("vllm", "0.14.1", True), ("vllm", "0.18.0", True), ("vllm", "1.0.0", True)),
+            *(("vllm", "0.13.0", False), ("vllm", "0.2.1", False), ("vllm", "", False)),
+            ("trtllm", "1.0.0rc3", False),
+        ],
+    )
+    def test_releases_that_plan_ahead(self, engine: str, version: str, ahead: bool) -> None:
+        """vLLM does so from 0.14 on; what other engines do is in their presets."""
+        known = self.known(engine=engine, engine_version=version)
+        asked = document(known)["scheduler"].get("async_scheduling", False)
+        assert asked == ahead
+        assert any("0.14" in each for each in known.assumed) == ahead
 
     @pytest.mark.parametrize(
         ("cells", "layout"),
