@@ -141,12 +141,17 @@ def telling(command: str) -> Iterator[Reporting]:
     """Lines above a bar with the time left on stderr, if that is a terminal; else a line now and
     then."""
     if not sys.stderr.isatty():
-        paced, far = Paced(), [0.0, 0.0]
+        paced, far, at = Paced(), [0.0, 0.0], ["simulating"]
+
+        def say(text: str) -> None:
+            at[0] = text
+            paced.tell(f"{command}: {text}{paced.left(*far)}")
 
         def count(done: float, total: float) -> None:
             far[:] = done, total
+            paced.tell(f"{command}: {at[0]}{paced.left(*far)}")
 
-        yield Reporting(lambda text: paced.tell(f"{command}: {text}{paced.left(*far)}"), count)
+        yield Reporting(say, count)
         return
     from sim.terminal.progress import bar
 

@@ -150,6 +150,7 @@ def only(pools: Sequence[AnyPool]) -> AnyPool:
     """The pool of a fleet that has one; UsageError for what works on a single pool alone."""
     if len(pools) != 1:
         raise UsageError(
-            f"fleet: expected one pool, got {len(pools)}; `run`, `compare` and `sweep` take several"
+            f"fleet: expected one pool, got {len(pools)}; `run`, `find`, `compare` and `sweep` "
+            "take several, and `plan --disaggregate` finds two"
         )
     return pools[0]

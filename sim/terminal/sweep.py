@@ -37,7 +37,7 @@ MOST_OWN = 4
 UNCLEAR = "unclear"
 """Too short to tell whether the fleet is overloaded."""
 
-STATES = {"near saturation": "near", "too short to tell": UNCLEAR, "no traffic served": "none"}
+STATES = {"near saturation": "near full", "too short to tell": UNCLEAR, "no traffic served": "none"}
 """Verdicts that are too long for a column."""
 
 SLO_STYLES = {MET: "green", MISSED: "red", OPEN: "yellow", None: ""}

@@ -76,9 +76,13 @@ def test_a_search_tells_the_time_left_at_each_step(
     with telling("find") as told:
         told.say("begun")  # before it is time for a line
         now[0] = 120.0
-        told.count(2_000, 8_000)
+        told.count(2_000, 8_000)  # within a step too
+        now[0] = 130.0
         told.say("load 1")
-    assert capsys.readouterr().err == "find: load 1, about 60 s left\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "find: begun, about 60 s left",
+        "find: load 1, about 90 s left",
+    ]
 
 
 def test_a_short_run_tells_nothing() -> None:

@@ -154,7 +154,7 @@ def _unknown(mine: Rival, rivals: Sequence[Rival]) -> list[str]:
     """The ends of ranges that would have to be known, in words."""
     ends = [(mine, mine.price.high, "higher"), *((r, r.price.low, "lower") for r in rivals)]
     return [
-        f"no {side} price of {each.gpu}"
+        f"{side} prices of {each.gpu}"
         for each, end, side in ends
         if end is None and each.price.origin == "list"
     ]
@@ -172,8 +172,8 @@ def _said(
         ]
     if unknown:
         return [
-            f"At the predicted times {mine.gpu} is the cheapest at every price that is listed, but "
-            f"{', '.join(unknown)} is."
+            f"At the predicted times {mine.gpu} is the cheapest at every listed price; not listed: "
+            f"{', '.join(unknown)}."
         ]
     everyone = [mine, *rivals]
     listed = list(dict.fromkeys(each.gpu for each in everyone if each.price.origin == "list"))
