@@ -103,7 +103,7 @@ def test_a_search_for_the_highest_load_refuses_failures() -> None:
     ("changes", "why"),
     [
         # 20 failures of 4 replicas, one of each in 720 h: 3,600 h, at 6 requests/s
-        ({"failures": {"mtbf": "720h"}}, r"every 180 h.*last 3,600 h, 7.78e\+07 requests at 6/s"),
+        ({"failures": {"mtbf": "720h"}}, r"every 180 h.*last 3,600 h, 77,760,000 requests at 6/s"),
         ({"failures": [{"at": "5min"}]}, "failures.outages: they come at given times"),
         ({"scheduler": {"client_timeout": "5s"}}, "clients that give up relieve the fleet"),
     ],
