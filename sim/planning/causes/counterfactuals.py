@@ -244,7 +244,10 @@ def _formats(scenario: Scenario) -> Iterator[Counterfactual]:
 
 
 def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
-    """Drafts from the text itself, which need no other model, where they can be had."""
+    """Drafts from the text itself, which need no other model, where they can be had; none, where
+    there are some, which cost more than they bring in large batches."""
+    if scenario.speculative is not None:
+        yield _flag("no-drafts", "no drafts", {"speculative": None})
     settings: Settings = {"speculative": dict(SPECULATION)}
     if scenario.speculative is None and _possible(scenario, settings):
         title = "4 drafts from the text (n-gram), each right at 60 %, if it always has a match"
