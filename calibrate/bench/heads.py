@@ -7,8 +7,9 @@ multi-query, and head sizes from 64 to 256. Lengths in tokens, sizes in bytes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from calibrate.bench.base import Scope, UnsupportedError
 from calibrate.dense import dense_layer
@@ -16,6 +17,8 @@ from calibrate.device import Device
 from calibrate.lazy_torch import Tensor, torch
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.model import ModelSpec
+
+Operands = TypeVar("Operands")
 
 EXTRA_WEIGHT = 0.5
 
@@ -91,6 +94,17 @@ class HeadsCandidate(NamedTuple):
     name: str
     make: Callable[[], Sequence[Callable[[], object]]]
     right: Callable[[], bool] = lambda: True
+
+
+def each_way(
+    ways: Iterable[tuple[str, Callable[[Operands], Sequence[Callable[[], object]]]]],
+    operands: Operands,
+    right: Callable[[str], bool],
+) -> Iterator[HeadsCandidate]:
+    """The named ``ways`` to compute something of ``operands``; ``right`` says by its name whether
+    one computes the right thing."""
+    for name, way in ways:
+        yield HeadsCandidate(name, partial(way, operands), partial(right, name))
 
 
 def first_right(

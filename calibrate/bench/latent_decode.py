@@ -13,7 +13,7 @@ from calibrate.bench import latent_by_sequence
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import BenchPoint, BenchWork, UnsupportedError, element
 from calibrate.bench.elementwise import store_call
-from calibrate.bench.heads import HeadsCandidate, close, quickest_right
+from calibrate.bench.heads import HeadsCandidate, close, each_way, quickest_right
 from calibrate.bench.latent_by_sequence import TOLERANCE
 from calibrate.bench.paged import BLOCK, blocks_for
 from calibrate.lazy_torch import Tensor, optional, torch
@@ -149,15 +149,11 @@ WAYS: tuple[tuple[str, Way], ...] = (
 
 
 def _candidates(arena: Arena, point: BenchPoint, cache: LatentCache) -> Iterator[HeadsCandidate]:
-    for name, way in WAYS:
+    def right(name: str) -> bool:
         question = (name, cache.query.shape[1:], point.precision)
-        yield HeadsCandidate(
-            name,
-            lambda way=way: way(cache),  # type: ignore[misc]
-            lambda way=way, question=question: arena.once(  # type: ignore[misc]
-                question, lambda: agrees(way, arena, point)
-            ),
-        )
+        return arena.once(question, lambda: agrees(dict(WAYS)[name], arena, point))
+
+    return each_way(WAYS, cache, right)
 
 
 def agrees(way: Way, arena: Arena, point: BenchPoint) -> bool:

@@ -13,7 +13,7 @@ from calibrate.bench import by_sequence, latent_by_sequence, paged_flash
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import BenchPoint, BenchWork, element
 from calibrate.bench.elementwise import store_call
-from calibrate.bench.heads import HeadsCandidate, close, dense_attention, quickest_right
+from calibrate.bench.heads import HeadsCandidate, close, dense_attention, each_way, quickest_right
 from calibrate.bench.latent_by_sequence import TOLERANCE
 from calibrate.lazy_torch import Tensor, torch
 
@@ -107,15 +107,11 @@ WAYS: tuple[tuple[str, Way], ...] = (
 def _candidates(
     arena: Arena, point: BenchPoint, prompts: Sequence[LatentPrompt]
 ) -> Iterator[HeadsCandidate]:
-    for name, way in WAYS:
+    def right(name: str) -> bool:
         question = (name, prompts[0].query.shape[1:], point.precision)
-        yield HeadsCandidate(
-            name,
-            lambda way=way: way(prompts),  # type: ignore[misc]
-            lambda way=way, question=question: arena.once(  # type: ignore[misc]
-                question, lambda: agrees(way, arena, point)
-            ),
-        )
+        return arena.once(question, lambda: agrees(dict(WAYS)[name], arena, point))
+
+    return each_way(WAYS, prompts, right)
 
 
 def agrees(way: Way, arena: Arena, point: BenchPoint) -> bool:
