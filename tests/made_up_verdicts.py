@@ -52,7 +52,30 @@ def scores() -> dict[str, Any]:
     was not predicted."""
     rows = [_row(number) for number in range(40)]
     rows.append({**_row(41), "predicted": None, "band50": None, "band90": None, "reason": "no"})
-    return {"version": "made up", "scored": 40, "skipped": 1, "rows": rows}
+    return {
+        "version": "made up",
+        "scored": 40,
+        "skipped": 1,
+        "rows": rows,
+        "advice": [
+            _advice("ttft", "good to plan with", 90.0, 12.0, -3.0),
+            _advice("tpot", "measure before you rely on it", 70.0, 12.0, 14.0),
+        ],
+    }
+
+
+def _advice(quantity: str, use: str, held: float, width: float, above: float) -> dict[str, Any]:
+    return {
+        "engine": "vllm",
+        "gpu": "h100-sxm",
+        "kind": "closed loop",
+        "quantity": quantity,
+        "rows": 20,
+        "covered90": held,
+        "half_width90": width,
+        "above": above,
+        "use": use,
+    }
 
 
 def _row(number: int) -> dict[str, Any]:
@@ -68,6 +91,7 @@ def _row(number: int) -> dict[str, Any]:
         "metric": "ttft_mean" if number < 20 else "tpot_mean",
         "quantity": "ttft" if number < 20 else "tpot",
         "preset": "vllm",
+        "hardware": "l40s" if number % 2 else "h100-sxm",
         "measured": ratio * predicted,
         "predicted": predicted,
         "error": 100 * (1 / ratio - 1),

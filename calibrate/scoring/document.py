@@ -4,7 +4,8 @@ The object: ``rows`` (each with its figures and their unit, seconds or per secon
 or the reason why there is none, and the 50 % and the 90 % band of the prediction as [low, high], by
 what is known without its source; where the publisher leaves open how it was measured, ``ways`` has
 the prediction under each plausible way), ``groups`` by source, engine, GPU and model, ``kinds`` by
-kind of measurement, ``clients`` by what is published of them, ``all``.
+kind of measurement, ``clients`` by what is published of them, ``all``; ``advice`` says what
+predictions of each engine, GPU and kind are good for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from calibrate.scoring.errors import ErrorGroup, client, groups, kind, source
 from calibrate.scoring.predict import Scored
+from calibrate.scoring.uses import uses
 from sim.version import version
 
 SOURCE = ("source", "engine", "version", "gpu", "model")
@@ -31,6 +33,10 @@ def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
         "kinds": [_group(group, ("kind",)) for group in groups(rows, kind)],
         "clients": [_group(group, ("client",)) for group in groups(rows, client)],
         "groups": [_group(group, SOURCE) for group in groups(rows, source)],
+        "advice": [
+            each._asdict() | {"use": each.text}
+            for each in uses([row for row in rows if row.bands is not None])
+        ],
         "rows": [_row(row) for row in rows],
     }
 
@@ -57,6 +63,7 @@ def _row(row: Scored) -> dict[str, Any]:
         "metric": published["metric"],
         "quantity": row.quantity,
         "preset": row.engine or None,
+        "hardware": row.known.gpu if row.known else None,
         "measured": row.measured,
         "predicted": row.predicted,
         "error": None if row.error is None else 100 * row.error,

@@ -5,20 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
-from statistics import median
 
-from calibrate.scoring.errors import (
-    QUANTITIES,
-    Coverage,
-    coverage,
-    grouped,
-    kind,
-    source,
-)
+from calibrate.scoring.errors import Coverage, coverage, grouped, source
 from calibrate.scoring.floors import every_group, floors
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.ratios import ratios
 from calibrate.scoring.report import TITLES
+from calibrate.scoring.uses import LOW, Use, uses
 from sim.catalog.spreads import learnt
 from sim.metrics.bands import CAUSES
 from sim.version import version
@@ -32,14 +25,8 @@ BAR = 20
 WORST = 12
 """Rows named at the end: the farthest outside their bands."""
 
-NARROW, WIDE = 20.0, 60.0
-"""Half-widths in %: to plan with, and to compare alternatives with at most."""
-
 LEANS = 10.0
 """Distance in % of the median measurement from its prediction that a reader is warned of."""
-
-LOW = 80.0
-"""Share of measurements in the 90 % band below which it was too narrow, in %."""
 
 
 FLOORS = (
@@ -148,44 +135,25 @@ def _ratios(rows: Sequence[Scored]) -> str:
 
 
 def _sentences(rows: Sequence[Scored]) -> str:
-    lines = []
-    for name, members in sorted(grouped(rows, _where).items()):
-        told = []
-        for quantity in QUANTITIES:
-            of_it = [row for row in members if row.quantity == quantity]
-            if of_it:
-                told.append(_sentence(TITLES[quantity], of_it))
-        lines.append(f"- **{', '.join(name)}**: {'; '.join(told)}.")
-    return "\n".join(lines)
+    told: dict[str, list[str]] = {}
+    for each in uses(rows):
+        told.setdefault(f"{each.engine}, {each.gpu}, {each.kind}", []).append(_sentence(each))
+    return "\n".join(f"- **{name}**: {'; '.join(parts)}." for name, parts in told.items())
 
 
-def _where(row: Scored) -> tuple[str, ...]:
-    """Preset, GPU and kind of measurement."""
-    assert row.known is not None
-    return (row.engine, row.known.gpu, kind(row)[0].partition(",")[0])
-
-
-def _sentence(name: str, rows: Sequence[Scored]) -> str:
+def _sentence(of: Use) -> str:
     """What to do with the predictions of one quantity."""
-    found = _held(rows)
-    width = f"± {found.half_width90:.0f} %" if found.half_width90 < 1000 else "no usable band"
-    if found.covered90 < LOW:
-        use = "measure before you rely on it"
-    elif found.half_width90 <= NARROW:
-        use = "good to plan with"
-    elif found.half_width90 <= WIDE:
-        use = "good to compare alternatives, with headroom to plan"
-    else:
-        use = "an order of magnitude"
-    return f"{name} {use} ({width}, {found.covered90:.0f} % of {len(rows):,} held{_lean(rows)})"
+    width = f"± {of.half_width90:.0f} %" if of.half_width90 < 1000 else "no usable band"
+    held = f"{width}, {of.covered90:.0f} % of {of.rows:,} held{_lean(of)}"
+    return f"{TITLES[of.quantity]} {of.text} ({held})"
 
 
-def _lean(rows: Sequence[Scored]) -> str:
+def _lean(of: Use) -> str:
     """To which side measurements lie, where they do."""
-    off = 100 * (median(float(row.measured or 0) / float(row.predicted or 1) for row in rows) - 1)
-    if abs(off) < LEANS:
+    if abs(of.above) < LEANS:
         return ""
-    return f"; in the median {abs(off):.0f} % {'above' if off > 0 else 'below'} the prediction"
+    side = "above" if of.above > 0 else "below"
+    return f"; in the median {abs(of.above):.0f} % {side} the prediction"
 
 
 def _too_narrow(rows: Sequence[Scored]) -> str:

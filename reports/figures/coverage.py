@@ -33,8 +33,7 @@ def figure(groups: Sequence[Held]) -> go.Figure:
     line = {"color": theme.PAGE["muted"].light, "width": 1, "dash": "dot"}
     layout = theme.layout() | {
         "height": height(len(groups)),
-        "xaxis": theme.axis("share of measurements in the band")
-        | {"range": [0, 1.02], "tickformat": ".0%"},
+        "xaxis": theme.axis("share in the band") | {"range": [0, 1.02], "tickformat": ".0%"},
         "yaxis": theme.axis(None)
         | {
             "type": "category",

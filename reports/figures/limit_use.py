@@ -18,7 +18,7 @@ from sim.units import TWICE, number
 ROW, FRAME = 40, 62
 """Height (px) of a limit, and of the margins around them."""
 
-LONGEST = 1.6
+LONGEST = 1.4
 """Where bars are cut, in limits."""
 
 

@@ -12,6 +12,10 @@ from reports.frame import theme
 FARTHEST = 16.0
 """Ratios beyond it are drawn at the edge; the pointer shows what they are."""
 
+FAR = {f"1/{n}": 1 / n for n in (16, 8, 4, 2)} | {str(n): float(n) for n in (1, 2, 4, 8, 16)}
+NEAR = {f"{n:g}": n for n in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0)}
+"""Ticks of an axis: label -> ratio."""
+
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> go.Figure:
     """``rows`` are predicted rows of a scored table, with bands, of one quantity."""
@@ -42,14 +46,15 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> go.Figure:
             if is_inside(row) == inside
         ]
         traces.append(_dots(name, mine, tone))
-    ticks = [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16]
+    ends = [y for y in ys if y is not None]
+    ticks = NEAR if ends and min(ends) > 1 / 3 and max(ends) < 3 else FAR
     layout = theme.layout() | {
         "xaxis": theme.axis("measurements, sorted (%)") | {"range": [0, 100]},
         "yaxis": theme.axis("measured over predicted")
         | {
             "type": "log",
-            "tickvals": ticks,
-            "ticktext": ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"],
+            "tickvals": list(ticks.values()),
+            "ticktext": list(ticks),
         },
         "hovermode": "closest",
     }

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from reports.figures import coverage, ratios
 from reports.figures.coverage import Held
 from reports.frame.asked import foot
@@ -18,6 +20,7 @@ from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
+    "advice": "What predictions are good for",
     "coverage": "Do the bands hold?",
     "ratios": "Every measurement",
     "groups": "By source",
@@ -36,6 +39,15 @@ DEFINITIONS: Mapping[str, Definition] = {
     "width": Definition(
         "±", "Half of the width of the 90 % band in percent of the prediction; the median of rows."
     ),
+    "above": Definition(
+        "Measured, against predicted",
+        "How far the median measurement lies above its prediction, in percent of it.",
+    ),
+    "error": Definition(
+        "Error",
+        "How far a prediction was from what was measured, in percent of the measurement: half of "
+        "the predictions were nearer than the median, nine of ten nearer than p90.",
+    ),
 }
 
 QUANTITIES: Mapping[str, str] = {
@@ -48,6 +60,11 @@ QUANTITIES: Mapping[str, str] = {
     "bandwidth": "Bandwidth of the weights",
 }
 """What was measured -> how the page calls it."""
+
+MAIN = ("throughput", "tpot", "ttft")
+"""Quantities that most readers look for."""
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 FEW = 10
 """Measurements of smaller groups say little of a coverage."""
@@ -85,6 +102,8 @@ def render_trust(document: Mapping[str, Any]) -> str:
             ],
         },
         headline=_headline(rows),
+        quantities=_table_of_quantities(rows),
+        advice=_table_of_advice(document["advice"]),
         coverage=_coverage_plots(rows),
         ratios=_ratio_plots(rows),
         groups=_table_of_sources(rows),
@@ -104,10 +123,87 @@ def _headline(rows: Sequence[Row]) -> Headline:
         return Headline("neutral", "Nothing was predicted with a band")
     found = held("all", rows)
     of90, of50 = found.in90 / found.rows, found.in50 / found.rows
+    widths = (
+        f"{QUANTITIES[name]} ±{NO_BREAK}{median(map(_width, members)):.0f} %"
+        for name in MAIN
+        if (members := [row for row in rows if row["quantity"] == name])
+    )
+    told = ", ".join(widths)
     return Headline(
         "good" if of90 >= 0.85 else "warn",
         f"{of90:.0%} of the measurements lay in their 90 % band, {of50:.0%} in their 50 % band",
+        f"Half of the width of the median 90 % band, for sources that were not measured: {told}."
+        if told
+        else "",
     )
+
+
+def _table_of_quantities(rows: Sequence[Row]) -> PageTable:
+    columns = (
+        PageColumn("Measured", False),
+        PageColumn("Rows"),
+        PageColumn("Error, median", definition="error", unit="%"),
+        PageColumn("Error, p90", definition="error", unit="%"),
+        PageColumn("In 50 % band", definition="band", unit="%"),
+        PageColumn("In 90 % band", definition="band", unit="%"),
+        PageColumn("±", definition="width", unit="%"),
+    )
+    cells = []
+    for name, title in QUANTITIES.items():
+        members = [row for row in rows if row["quantity"] == name]
+        if not members:
+            continue
+        errors = [abs(row["error"]) for row in members]
+        found = held(title, members)
+        cells.append(
+            (
+                Cell(title, title),
+                Cell(f"{found.rows:,}", found.rows),
+                *(_share(np.percentile(errors, rank) / 100) for rank in (50, 90)),
+                _share(found.in50 / found.rows),
+                _share(found.in90 / found.rows),
+                _spread(median(map(_width, members))),
+            )
+        )
+    return PageTable("quantities", "How far predictions were off", columns, tuple(cells))
+
+
+def _table_of_advice(found: Sequence[Mapping[str, Any]]) -> PageTable:
+    columns = (
+        PageColumn("Engine and GPU", False),
+        PageColumn("Figure", False),
+        PageColumn("Predictions are", False, prose=True),
+        PageColumn("±", definition="width", unit="%"),
+        PageColumn("In 90 % band", definition="band", unit="%"),
+        PageColumn("Rows"),
+        PageColumn("Measured, against predicted", definition="above", unit="%"),
+    )
+    cells = []
+    for each in found:
+        above = round(each["above"])
+        source = f"{each['engine']}, {each['gpu']}"
+        quantity = QUANTITIES[each["quantity"]]
+        figure = quantity if each["kind"] == quantity.lower() else f"{quantity}, {each['kind']}"
+        cells.append(
+            (
+                Cell(source, source),
+                Cell(figure, figure),
+                Cell(each["use"], each["use"]),
+                _spread(each["half_width90"]),
+                _share(each["covered90"] / 100),
+                Cell(f"{each['rows']:,}", each["rows"]),
+                Cell(f"{above:+d} %" if above else "0 %", each["above"]),
+            )
+        )
+    return PageTable("advice", "By engine, GPU and kind of measurement", columns, tuple(cells))
+
+
+def _share(value: float) -> Cell:
+    return Cell(f"{value:.0%}", 100 * value)
+
+
+def _spread(width: float) -> Cell:
+    return Cell(f"± {width:,.0f} %", width)
 
 
 def _grouped(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, list[Row]]:
@@ -128,8 +224,8 @@ def _quantity(row: Row) -> str:
 def _coverage_plots(rows: Sequence[Row]) -> list[Plot]:
     by: Mapping[str, tuple[str, Callable[[Row], str]]] = {
         "quantity": ("By what was measured", _quantity),
-        "gpu": ("By GPU", lambda row: str(row["gpu"])),
-        "engine": ("By engine", lambda row: str(row["engine"])),
+        "gpu": ("By GPU", lambda row: str(row["hardware"])),
+        "engine": ("By engine", lambda row: str(row["preset"])),
     }
     found = []
     for name, (title, key) in by.items():
@@ -179,13 +275,9 @@ def _table_of_sources(rows: Sequence[Row]) -> PageTable:
                 Cell(source, source),
                 Cell(quantity, quantity),
                 Cell(f"{found.rows:,}", found.rows),
-                Cell(f"{found.in50 / found.rows:.0%}", 100 * found.in50 / found.rows),
-                Cell(
-                    f"{found.in90 / found.rows:.0%}",
-                    100 * found.in90 / found.rows,
-                    bar=found.in90 / found.rows,
-                ),
-                Cell(f"± {wide:,.0f} %", wide),
+                _share(found.in50 / found.rows),
+                _share(found.in90 / found.rows)._replace(bar=found.in90 / found.rows),
+                _spread(wide),
             )
         )
     return PageTable("groups", "How often bands held, and how wide they are", columns, tuple(cells))
@@ -215,7 +307,7 @@ def _table_of_worst(rows: Sequence[Row]) -> PageTable:
             (
                 Cell(place, place),
                 Cell(source, source),
-                Cell(row["metric"], row["metric"]),
+                Cell(_quantity(row), _quantity(row), hint=row["metric"]),
                 Cell(f"{ratio:.2g}", ratio),
                 Cell(band, band),
             )

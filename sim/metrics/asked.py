@@ -15,7 +15,7 @@ from sim.scenario.document import KeyPath, dotted
 from sim.scenario.parsing import parse
 from sim.scenario.sessions import Counts
 from sim.schedulers import Static
-from sim.units import show_time
+from sim.units import show_number, show_time
 
 NO_QUESTION = ("run", "seed", "name", "description")
 """Sections whose changes leave the scenario's question as it was."""
@@ -154,14 +154,14 @@ def _arrivals(scenario: Scenario, law: Arrivals) -> str:
 
 def _lengths(scenario: Scenario) -> str:
     work = scenario.workload
-    means = [_mean(work.prompt_tokens), _mean(work.output_tokens)]
+    prompt, output = _mean(work.prompt_tokens), _mean(work.output_tokens)
     if work.trace is not None:
         return ""
-    if None in means:
+    if prompt is None or output is None:
         return "lengths from a file"
     same = {law.kind for law in (work.prompt_tokens, work.output_tokens) if law} == {"fixed"}
     what = "prompts" if work.sessions is None else "new in each prompt"
-    text = f"{what} {means[0]:g}, answers {means[1]:g} tokens"
+    text = f"{what} {show_number(prompt)}, answers {show_number(output)} tokens"
     return text if same else f"{text} (mean)"
 
 

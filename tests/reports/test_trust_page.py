@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from reports.figures import coverage, ratios
 from reports.figures.coverage import Held
 from reports.pages.trust import held, render_trust
@@ -36,3 +38,21 @@ def test_a_share_has_the_interval_that_its_number_allows() -> None:
     trace = coverage.figure([Held("few", 10, 5, 9), Held("many", 1000, 500, 900)]).data[1]
     assert list(trace.x) == [0.9, 0.9]
     assert trace.error_x.arrayminus[0] > 5 * trace.error_x.arrayminus[1]
+
+
+def test_the_summary_has_the_errors_of_each_quantity() -> None:
+    page = render_trust(scores())
+    table = page[page.index('id="table-quantities"') : page.index('id="table-advice"')]
+    rows = [row for row in scores()["rows"] if row["quantity"] == "ttft"]
+    middle = float(np.median([abs(row["error"]) for row in rows]))
+    assert f'data-value="{middle!r}"' in table
+    assert table.count("<tr>") == 3  # a head, TTFT and TPOT
+
+
+def test_what_predictions_are_good_for_is_said_by_engine_gpu_and_kind() -> None:
+    page = render_trust(scores())
+    table = page[page.index('id="table-advice"') :]
+    assert table.count("good to plan with") == 1
+    assert "vllm, h100-sxm" in table
+    assert "TTFT, closed loop" in table
+    assert "-3\u202f%" in table.partition("closed loop")[2]

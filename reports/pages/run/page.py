@@ -12,6 +12,7 @@ from reports.frame.page import fill
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import PageTable
 from reports.pages.run import (
+    classes,
     failures,
     head,
     latency,
@@ -67,6 +68,7 @@ def render(
     listed = [
         *_tables(summary, requests, charts),
         pools.table(summary, DEFINITIONS),
+        classes.table(summary, DEFINITIONS),
         limits.table(summary, requests),
         failures.facts(summary),
         failures.outages(summary),
@@ -88,8 +90,9 @@ def render(
         work.operating_points(summary, charts),
     ]
     distributions = latency.distributions(summary, requests, charts)
+    by_class = classes.plots(summary, requests)
     courses, prompts = tail.over_time(summary, requests), tail.by_prompt(summary, requests)
-    figures = [*plots, *parts, *courses, prompts, *distributions]
+    figures = [*plots, *parts, *courses, prompts, *distributions, *by_class]
     drawn = {figure.name: figure.spec is not None for figure in figures}
     left_out = absent(summary, drawn, [figure.title for figure in figures])
     failed = failures.text(summary)
@@ -112,6 +115,7 @@ def render(
         plots={plot.name: plot for plot in plots},
         distributions=[each for each in distributions if each.name not in left_out.figures],
         parts=[each for each in parts if each.name not in left_out.figures],
+        by_class=by_class,
         courses=[each for each in courses if each.name not in left_out.figures],
         prompts=prompts,
         absent=left_out,
