@@ -38,6 +38,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             experts=scenario.precision.experts,
             static=scenario.precision.quantisation == "static",
             all2all=pool.all2all_backend,
+            sorts=scenario.sampling == "sorted",
         )
         return _speculating(deployment, scenario, pool)
     except ValueError as error:

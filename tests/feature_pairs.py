@@ -329,6 +329,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "fp8": {"precision": {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"}},
     "int8": {"precision": {"weights": "int8", "activations": "int8"}},
     "int4": {"precision": {"weights": "int4"}},
+    "sorted": {"sampling": "sorted"},
     # model
     "experts": {"model": str(MODELS / "tiny-experts")},
     "expert-skew": {"model": {"path": str(MODELS / "tiny-experts"), "expert_skew": 1.2}},

@@ -53,7 +53,8 @@ class Conditions:
     or else ``at_once``, or what memory has room for up to ``most_at_once``, ``whole`` whether
     prompts are not cut into chunks, ``policy`` the rule of batching where it is not the engine's
     own, ``batch_wait`` for how many iterations prompts wait until what share of one is full.
-    ``streamed`` tokens come together, the first ones too.
+    ``streamed`` tokens come together, the first ones too. The engine ``sorts`` all logits to choose
+    a token.
     """
 
     driver: Driver
@@ -91,6 +92,7 @@ class Conditions:
     policy: str = ""
     batch_wait: tuple[int, float] | None = None
     streamed: int = 1
+    sorts: bool = False
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -161,6 +163,7 @@ def conditions(row: Row) -> Conditions:
         policy=known.policy,
         batch_wait=known.batch_wait,
         streamed=known.streamed,
+        sorts=known.sorts,
         at_once=_slots(row) if known.slots else USUAL_SLOTS,
         whole_system=known.whole_system,
         more=known.more,

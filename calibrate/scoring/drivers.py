@@ -122,6 +122,7 @@ def document(known: Conditions) -> dict[str, Any]:
             "prompt_tokens": _law(known.prompt),
             "output_tokens": _law(known.output),
         },
+        "sampling": "sorted" if known.sorts else "greedy",
         "run": {"requests": _requests(known), "warmup": (known.size or 0) if known.warm else 0},
     } | ({"speculative": _speculative(known, drafts)} if drafts else {})
 

@@ -29,7 +29,8 @@ class Facts:
     whether prompts are ``whole`` in a pass, for how many iterations they wait until what share of a
     pass is full (``batch_wait``), lengths that are ``fixed`` whatever the notes suppose, the 95th
     percentile of output lengths in means (``output_tail``), how many ``queries`` came at a rate,
-    and how many tokens are ``streamed`` at a time, the first ones too.
+    how many tokens are ``streamed`` at a time, the first ones too, and whether the engine ``sorts``
+    all logits to choose a token.
     """
 
     weights: str = ""
@@ -57,6 +58,7 @@ class Facts:
     policy: str = ""
     batch_wait: tuple[int, float] | None = None
     streamed: int = 1
+    sorts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,12 @@ OF_THE_TOOL = (
     "tool starts its servers so (ai-dynamo/aiconfigurator, generator/rule_plugin, max_num_tokens)"
 )
 """How it is known what ``beside`` says."""
+
+SORTED = (
+    "vLLM sorts all logits for it until its pull request 33538 of February 2026, unless it is set "
+    "to take FlashInfer's sampler (v1/sample/ops/topk_topp_sampler.py)"
+)
+"""How it is known what ``sorts`` says."""
 
 MLPERF = (
     "the submission's own settings (mlcommons/inference_results_v4.1, closed/NVIDIA: configs, "
@@ -254,6 +262,22 @@ KNOWN = (
         Facts(ahead=True),
     ),
     Known(
+        (
+            *(("engine", "^vllm"), ("engine_version", r"^0\.1[0-5]\.")),
+            *(("model", "qwen3-"), ("source_path", "silicon_sample")),
+        ),
+        "tokens are chosen by top-k and top-p: the source's client says nothing of sampling "
+        "(ai-dynamo/aiconfigurator, eval/benchmarks/genai_perf_runner.py), so that the server does "
+        f"as the checkpoint's generation_config.json says (top_k 20, top_p 0.95). {SORTED}",
+        Facts(sorts=True),
+    ),
+    Known(
+        (("engine", "^vllm"), ("source_repo", "^ml-energy/")),
+        "tokens are chosen by top-p: the benchmark asks for 0.95 unless it is given another "
+        f"(ml-energy/benchmark, mlenergy/llm/benchmark.py). {SORTED}",
+        Facts(sorts=True),
+    ),
+    Known(
         (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),
         "the cards reach each other directly: the tokens of these runs need sums of 8 GB/s, and "
         "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
@@ -350,6 +374,7 @@ def statement(row: Row) -> Statement:
         policy=next((each.policy for each in facts if each.policy), ""),
         batch_wait=next((each.batch_wait for each in facts if each.batch_wait), None),
         streamed=max((each.streamed for each in facts), default=1),
+        sorts=any(each.sorts for each in facts),
         beside=next((each.beside for each in facts if each.beside is not None), None),
         whole=any(each.whole for each in facts),
         fixed=fixed,

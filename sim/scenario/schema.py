@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -132,6 +132,12 @@ class Scenario(LimitedSection):
         default=None,
         description="Tokens drafted ahead and checked in one pass, by vLLM's rules. null: off.",
         examples=["{method: mtp, num_tokens: 3, acceptance: {rates: [0.85, 0.7, 0.5]}}"],
+    )
+    sampling: Literal["greedy", "sorted"] = Field(
+        default="greedy",
+        description="How a token is chosen. greedy: the likeliest one, or by fused kernels. "
+        "sorted: top-k or top-p by a sort of all logits in PyTorch, as in vLLM until early 2026 "
+        "unless it is set to use FlashInfer's sampler.",
     )
     router: Router = Field(
         default=LeastOutstanding.name,

@@ -26,8 +26,9 @@ class Deployment:
     quantised as the model runs, or, ``static``, by scales that the checkpoint holds, inside the
     kernels before. Every kernel takes ``kernel_time`` times its predicted time
     (1: as predicted). ``all2all`` is how tokens get to the GPUs of their experts and back, one of
-    ``BACKENDS``. ``speculation`` is how tokens are drafted ahead, if they are. Raises ValueError if
-    the GPUs of the ``layout`` cannot share the layers.
+    ``BACKENDS``. ``sorts`` says that the logits of each token are sorted to choose it.
+    ``speculation`` is how tokens are drafted ahead, if they are. Raises ValueError if the GPUs of
+    the ``layout`` cannot share the layers.
     """
 
     model: ModelSpec
@@ -41,6 +42,7 @@ class Deployment:
     experts: str | None = None
     static: bool = False
     all2all: str = DEFAULT_BACKEND
+    sorts: bool = False
     speculation: Speculation | None = None
 
     def __post_init__(self) -> None:

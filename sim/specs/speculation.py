@@ -253,6 +253,7 @@ def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Dr
         d,
         model=model,
         speculation=None,
+        sorts=False,  # a draft is the likeliest token
         # without experts, each data rank drafts by itself
         layout=d.layout if model.has_experts else replace(d.layout, data=1, expert=1),
         all2all=d.all2all if model.has_experts else DEFAULT_BACKEND,

@@ -52,6 +52,7 @@ def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
     # the file's own name; off; for benchmarks; for what-ifs; for code of one's own
     hidden = {"name", "speculative", "allow_long_max_model_len", "assume", "metrics"}
     hidden |= {"transfer", "autoscaling", "failures", "admission"}  # of fleets
+    hidden |= {"sampling"}  # for benchmarks, too
     hidden |= {"steering", "energy"}  # of operators; of grids
     assert set(Scenario.model_fields) - set(parse(starter.text("chat"), "").data) == hidden
 

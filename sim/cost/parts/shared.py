@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sim.cost.operators import Amount, Operator
 from sim.cost.rooflines import Rooflines
+from sim.cost.sorting import sorting
 from sim.specs.deployment import Deployment
 
 LOGIT_BYTES = 4.0
@@ -19,6 +20,7 @@ class Shared:
         self._hidden, self._vocabulary = d.model.hidden_size, d.model.vocab_size
         self._embeds, self._predicts = d.model.embeds, d.model.predicts
         self._norms = sum(group.count * group.norms for group in d.model.layers)
+        self._sorts, self._sms = d.sorts, d.gpu.sms
 
     def before(self, m: Amount) -> list[Operator]:
         """The embedding, and the norms of all layers."""
@@ -52,9 +54,12 @@ class Shared:
         head = kernels.unquantised("LM head", 1, rows, self._hidden, vocabulary / self._gpus)
         # softmax and choice read and write the logits once more in 32 bits
         sampling = kernels.moving("sampling", "sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
+        sampled = [sampling]
+        if self._sorts:
+            sampled.append(sorting(rows, vocabulary, self._sms))
         if self._gpus == 1:
-            return [head, sampling]
+            return [head, *sampled]
         gather = kernels.all_gather(
             "logits all-gather", 1, rows * vocabulary * kernels.moved, self._gpus
         )
-        return [head, gather, sampling]
+        return [head, gather, *sampled]
