@@ -16,6 +16,7 @@ from calibrate.importers.aiconfigurator import (
     gemm,
     latent,
     moe,
+    older,
     quantise,
 )
 from sim import catalog
@@ -28,10 +29,15 @@ Fits = dict[str, dict[str, KernelFit]]
 
 
 def from_aiconfigurator(
-    tables: Tables, system: str, framework: str, version: str | None = None
+    tables: Tables,
+    system: str,
+    framework: str,
+    version: str | None = None,
+    before: Path | None = None,
 ) -> Profile:
     """The profile of a GPU under one framework's kernels, from published tables.
 
+    ``before`` is the folder of an older package that has experts of an older release (``older``).
     Families of operators that the tables lack are left out. Raises UsageError for an unknown name,
     InfersimError if nothing could be fitted.
     """
@@ -46,6 +52,8 @@ def from_aiconfigurator(
             missing.append(str(error))
     if not kernels:
         raise UsageError("; ".join(missing))
+    if before is not None:
+        kernels |= older.fit_system(before, system, framework)
     fits = [fit for each in kernels.values() for fit in each.values()]
     found = sorted({_version(fit) for fit in fits if fit.kernel.startswith(framework)})
     title = TITLES.get(framework, framework)
@@ -53,12 +61,13 @@ def from_aiconfigurator(
         source=(
             f"Kernel timings of {title} {', '.join(found)} on {system}, published in "
             "aiconfigurator-core (NVIDIA, Apache-2.0)"
-        ),
+        )
+        + (f"; those of {older.VERSION} in {older.PACKAGE}" if before is not None else ""),
         date=datetime.now(UTC).date().isoformat(),
         facts={
             "gpu": names("aiconfigurator")[system],
             "made with": f"infersim calibrate import aiconfigurator --system {system} "
-            f"--framework {framework}",
+            f"--framework {framework}" + ("" if before is None else " --before FOLDER"),
             "not measured": "prompts on top of a cached prefix, unequal contexts in one batch, "
             "norms and other element-wise operators, eager launches, long-term clocks",
         },

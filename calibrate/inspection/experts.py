@@ -25,7 +25,7 @@ COLUMNS = (*LAYER, "tokens")
 
 USUAL = tuple(dict.fromkeys(shape for shapes in SHAPES.values() for shape in shapes))
 TOKENS = (1, 8, 32, 128, 1024, 8192)
-SHARES = {"moe": ((1, 1), (8, 1)), "moe_ranks": ((1, 8),)}
+SHARES = {"moe": ((1, 1), (8, 1)), "moe_ranks": ((1, 8),), "moe_older": ((1, 1), (8, 1))}
 """GPUs that share the width of each expert, and ranks that share the experts, by operator."""
 
 

@@ -17,6 +17,7 @@ TITLES: Mapping[str, str] = {
     "window_prefill": "Prefill attention, window",
     "moe": "Experts",
     "moe_ranks": "Experts, shared out whole",
+    "moe_older": "Experts, older release",
     "ll_dispatch": "Tokens to experts, low latency",
     "ll_combine": "Tokens back, low latency",
     "ht_dispatch": "Tokens to experts, high throughput",

@@ -30,6 +30,13 @@ def aiconfigurator(
     path: Annotated[
         Path | None, typer.Option(help="Folder of the tables; default: the installed package's.")
     ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the unpacked package aiconfigurator 0.2.0: its experts of TensorRT-LLM "
+            "1.0 are fitted as well."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write; default: GPU-FRAMEWORK.yaml or .json."),
@@ -49,7 +56,7 @@ def aiconfigurator(
         gpus = names("aiconfigurator")
         ending = "json" if bare else "yaml"
         target = _free(out or Path(f"{gpus.get(system, system)}-{framework}.{ending}"), force)
-        profile = from_aiconfigurator(tables, system, framework, version)
+        profile = from_aiconfigurator(tables, system, framework, version, before)
         _write(profile, target, None if bare else gpus[system])
 
 

@@ -64,11 +64,18 @@ class ExpertsFit(NamedTuple):
 
 
 def fit_of(
-    gpu: GpuSpec, weights: str, arithmetic: str, ranks: int, *, marlin: bool = False
+    gpu: GpuSpec,
+    weights: str,
+    arithmetic: str,
+    ranks: int,
+    *,
+    marlin: bool = False,
+    older: bool = False,
 ) -> ExpertsFit | None:
     """The profile's fit of experts whose ``weights`` are multiplied in ``arithmetic``, if it has
     one; with several ``ranks`` that of GPUs with whole experts before the general one. ``marlin``
-    asks for the library of that name, which also stands in where it is the only one."""
+    asks for the library of that name, which also stands in where it is the only one; ``older`` for
+    the kernels of an older release, if the profile has them."""
     precision = KERNELS.get((weights, arithmetic))
     if gpu.profile is None or precision is None:
         return None
@@ -76,7 +83,8 @@ def fit_of(
     if precision in MARLINS:
         names.insert(0 if marlin else 1, moe.MARLIN)
     for name in names:
-        for operator in ("moe_ranks", "moe") if ranks > 1 else ("moe",):
+        operators = ("moe_ranks", "moe") if ranks > 1 else ("moe",)
+        for operator in ("moe_older", *operators) if older else operators:
             found = gpu.profile.find(operator, name)
             if found is not None:
                 padded = MARLINS[precision] if name == moe.MARLIN else (1, 1)
@@ -91,7 +99,10 @@ def fit_for(d: Deployment) -> ExpertsFit | None:
     if aligned and d.all2all == DEFAULT_BACKEND:
         found = fit_of(d.gpu, *formats, ranks=1)
         return None if found is None else found._replace(aligned=True)
-    return fit_of(d.gpu, *formats, d.layout.expert, marlin=d.engine.marlin)
+    engine = d.engine
+    return fit_of(
+        d.gpu, *formats, d.layout.expert, marlin=engine.marlin, older=engine.older_experts
+    )
 
 
 def experts_note(d: Deployment) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 OF_FEW_MODELS = (
     *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
-    *("window_decode", "window_prefill"),
+    *("moe_older", "window_decode", "window_prefill"),
     *("ll_dispatch", "ll_combine", "ht_dispatch", "ht_combine"),
 )
 """What profiles call the operators of latent and sparse attention, of experts and the exchange of

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.importers.aiconfigurator import Tables, moe, routing
+from calibrate.importers.aiconfigurator import Tables, moe, older, routing
 from calibrate.importers.aiconfigurator.routing import Routing, loads, mean_counts
 from calibrate.known_shapes import with_known
 from sim import catalog
@@ -249,3 +249,20 @@ def test_known_shapes_hold_out_points_that_differ_in_nothing_else(fitted: Kernel
     found = with_known(fitted, kind, noisy, ceilings, moe.AXES, ("tokens", "gpus", "ranks"))
     assert found.known is not None
     assert found.known.holdout.median > 0.15
+
+
+def test_experts_of_an_older_release_come_from_an_older_package(tmp_path: Path) -> None:
+    """Its tables are texts; 16 bits are called float16 there, and both precisions are fitted."""
+    folder = tmp_path / "aiconfigurator" / "systems" / "data" / "h200_sxm" / "trtllm" / "1.0.0rc3"
+    folder.mkdir(parents=True)
+    both = [made_up().assign(moe_dtype=name) for name in ("float16", "fp8")]
+    pd.concat(both).to_csv(folder / "moe_perf.txt", index=False)
+    fits = older.fit_system(tmp_path, "h200_sxm", "trtllm")
+    assert {operator: sorted(each) for operator, each in fits.items()} == {
+        "moe_older": ["bf16", "fp8"]
+    }
+    assert fits["moe_older"]["bf16"].kernel == "trtllm 1.0.0rc3: some_triton_experts"
+    with pytest.raises(UsageError, match=r"h100_sxm.*give the folder of the package"):
+        older.fit_system(tmp_path, "h100_sxm", "trtllm")
+    with pytest.raises(UsageError, match="no kernels of vllm, only of trtllm"):
+        older.fit_system(tmp_path, "h200_sxm", "vllm")

@@ -321,3 +321,25 @@ def test_deep_gemm_has_experts_in_blocks_on_hopper_and_not_on_eight_tensor_ranks
     assert not aligned("h100-sxm", "fp8", Layout(4))
     assert not aligned("h100-sxm", "bf16", Layout(4))
     assert not aligned("l40s", "fp8-block", Layout(4))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "operator"),
+    [
+        ("h100-sxm", "tensorrt-llm-bench", "moe_older"),
+        ("h200-sxm", "tensorrt-llm-0.14", "moe_older"),
+        ("h100-sxm", "tensorrt-llm", "moe"),
+        ("a100-sxm-80gb", "tensorrt-llm-bench", "moe"),  # whose profile has one release
+    ],
+)
+def test_engines_of_older_releases_have_older_experts(gpu: str, engine: str, operator: str) -> None:
+    found = fit_for(
+        Deployment(
+            model=catalog.model("mixtral-8x7b"),
+            gpu=catalog.gpu(gpu, kernels="trtllm"),
+            engine=catalog.engine(engine),
+            layout=Layout(tensor=2),
+        )
+    )
+    assert found is not None
+    assert found.operator == operator

@@ -44,12 +44,14 @@ element-wise operators together, as other projects' tables and older ones of thi
 ARITHMETIC = (
     *("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill"),
     *("dsa_decode", "dsa_prefill", "window_decode", "window_prefill", "moe", "moe_ranks"),
+    "moe_older",
 )
 """Operators that compute."""
 
 
-EXPERTS = ("moe", "moe_ranks")
-"""The experts of a layer; the second where GPUs hold whole experts, if its kernel is another."""
+EXPERTS = ("moe", "moe_ranks", "moe_older")
+"""The experts of a layer; the second where GPUs hold whole experts, if its kernel is another, the
+third in an older release of the framework, if both were timed."""
 
 
 class Choice(NamedTuple):
@@ -78,6 +80,7 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("window_prefill", ""): window_attention.prefill,
     ("moe", ""): moe.form,
     ("moe_ranks", ""): moe.form,
+    ("moe_older", ""): moe.form,
     ("moe", serial.NAME): serial_experts.form,
     ("mla_decode", serial.NAME): serial_latent.decode,
     ("mla_prefill", serial.NAME): serial_latent.prefill,
