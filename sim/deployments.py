@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import Deployment
 from sim.cost.best_drafts import best_by_batch
+from sim.cost.measured import Itself
 from sim.errors import UsageError
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
@@ -26,8 +28,9 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     try:
         deployment = Deployment(
             model=pool.model.spec(base),
-            gpu=_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool).scaled(
-                assume.memory, assume.bandwidth, assume.compute, assume.link
+            gpu=_scaled(
+                Itself(_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool)),
+                *(assume.memory, assume.bandwidth, assume.compute, assume.link),
             ),
             engine=engine.scaled(assume.host_time),
             weights=scenario.precision.weights,
@@ -43,6 +46,14 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         return _speculating(deployment, scenario, pool)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+@lru_cache(maxsize=16)
+def _scaled(
+    gpu: Itself[GpuSpec], memory: float, bandwidth: float, compute: float, link: float
+) -> GpuSpec:
+    """``gpu`` with other numbers, the same one each time: its kernels are timed once."""
+    return gpu.it.scaled(memory, bandwidth, compute, link)
 
 
 def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deployment:

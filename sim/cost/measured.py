@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,9 @@ TILE = 64
 """Products of up to ``EVERY`` rows are timed one by one, longer ones at the first and last row of
 each ``TILE``, the smallest that kernels use, with a straight line between."""
 
+SURE = 4096
+"""Rows up to which a product is timed at once, since to time them later would take all anew."""
+
 
 class _Table(NamedTuple):
     """The timing of products with one matrix, by ``rows``, ascending."""
@@ -98,7 +101,7 @@ class MeasuredGemm:
         return Timing(*(np.interp(m, table.rows, column) for column in table.timing))
 
     def _tabulated(self, most: int, n: float, k: float) -> _Table:
-        last = max(1024, 1 << most.bit_length())
+        last = max(SURE, 1 << most.bit_length())
         rows = np.arange(1.0, min(last, EVERY) + 1)
         if last > EVERY:
             edges = np.arange(EVERY, last, TILE)
@@ -247,26 +250,31 @@ def gemm_of(
         fit = None if name is None else _fit(gpu.profile, "gemm", name)
         if fit is not None and name is not None:
             floor = _floor(gpu, fit) if static else None
-            return _products(_Itself(fit), name, _Itself(gpu), floor)
+            return _products(Itself(fit), name, Itself(gpu), floor)
     return None
 
 
-class _Itself:
+T = TypeVar("T")
+
+
+class Itself(Generic[T]):
     """A key that equals those of the very same object: to compare two GPUs number by number takes
     longer than what is looked up."""
 
-    def __init__(self, it: Any) -> None:
+    def __init__(self, it: T) -> None:
         self.it = it
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.it is self.it
+        return isinstance(other, Itself) and other.it is self.it
 
     def __hash__(self) -> int:
         return id(self.it)
 
 
 @lru_cache(maxsize=16)
-def _products(fit: _Itself, precision: str, gpu: _Itself, floor: float | None) -> MeasuredGemm:
+def _products(
+    fit: Itself[KernelFit], precision: str, gpu: Itself[GpuSpec], floor: float | None
+) -> MeasuredGemm:
     """Products by one fit, the same ones for every cost model, since each matrix is timed at
     thousands of sizes: that takes as long as a run of some hundred requests."""
     return MeasuredGemm(fit.it, precision, gpu.it, floor)

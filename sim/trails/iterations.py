@@ -6,6 +6,7 @@ seconds.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +47,10 @@ class Iterations:
             np.int64
         )
         """Tokens of the prompt in each plan that has just one; 0 elsewhere."""
+        self.times = self.start.tolist(), self.end.tolist()
+        """Starts and ends once more, for one at a time: of an array that takes far longer."""
+        self._prefilling = np.flatnonzero(self.prefills).tolist()
+        self._idle = np.flatnonzero(~self.decodes).tolist()
         self._decoding = Leaps.saved(plans).chosen(own[self.decodes])
         giving = np.where(self.decodes, plans["iterations"][own].astype(np.int64), 0)
         self.before = np.concatenate([[0], np.cumsum(giving)])
@@ -55,9 +60,17 @@ class Iterations:
     def between(self, after: float, until: float) -> tuple[int, int]:
         """The plans that start at ``after`` or later and end by ``until``: first, and one past the
         last (never less)."""
-        first = int(np.searchsorted(self.start, after, "left"))
-        last = int(np.searchsorted(self.end, until, "right"))
-        return first, max(first, last)
+        starts, ends = self.times
+        first = bisect_left(starts, after)
+        return first, max(first, bisect_right(ends, until))
+
+    def prefilling(self, first: int, last: int) -> list[int]:
+        """The plans of ``first..last`` that prefill anything."""
+        return _within(self._prefilling, first, last)
+
+    def idle(self, first: int, last: int) -> list[int]:
+        """The plans of ``first..last`` that decode nothing."""
+        return _within(self._idle, first, last)
 
     def count(self, after: float, until: float) -> int:
         """Iterations with decodes that lie wholly in ``after..until``."""
@@ -70,3 +83,8 @@ class Iterations:
         if self._ends is None:
             self._ends = self._decoding.ends()
         return self._ends[self.before[first] : self.before[last]]
+
+
+def _within(plans: list[int], first: int, last: int) -> list[int]:
+    """Those of ``plans``, ascending, from ``first`` up to one before ``last``."""
+    return plans[bisect_left(plans, first) : bisect_left(plans, last)]

@@ -175,7 +175,7 @@ def _placed(stays: list[Stay]) -> tuple[list[Stay], int]:
         else:
             lane, lanes = lanes, lanes + 1
         heapq.heappush(taken, (stay.end, lane))
-        placed.append(stay._replace(lane=lane))
+        placed.append(Stay(stay.row, stay.in_slot, lane, stay.start, stay.end, stay.parts))
     return placed, lanes
 
 
@@ -183,10 +183,8 @@ def _parts(
     requests: Columns, iterations: Iterations, row: int, until: float, courses: Courses | None
 ) -> tuple[list[SlotPart], bool]:
     """What one request did, in order of time; and whether some of it is not known."""
-    arrival, scheduled, first, finish = (
-        float(requests[name][row])
-        for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
-    )
+    arrival, scheduled = float(requests["arrival_s"][row]), float(requests["scheduled_s"][row])
+    first, finish = float(requests["first_token_s"][row]), float(requests["finish_s"][row])
     end = until if math.isnan(finish) else finish
     preempted = bool(requests["preemptions"][row] > 0)
     if math.isnan(scheduled):
@@ -309,8 +307,9 @@ def _prefill(iterations: Iterations, start: float, end: float) -> list[SlotPart]
     parts: list[SlotPart] = []
     first, last = iterations.between(start, end)
     at = start
-    for plan in (first + np.flatnonzero(iterations.prefills[first:last])).tolist():
-        begin, done = float(iterations.start[plan]), float(iterations.end[plan])
+    starts, ends = iterations.times
+    for plan in iterations.prefilling(first, last):
+        begin, done = starts[plan], ends[plan]
         parts += _lasting(SlotPart("stalled", at, begin))
         parts.append(SlotPart("prefill", begin, done, int(iterations.chunk[plan])))
         at = done
@@ -322,11 +321,11 @@ def _prefill(iterations: Iterations, start: float, end: float) -> list[SlotPart]
 def _decode(iterations: Iterations, start: float, end: float) -> list[SlotPart]:
     """Decoding from ``start`` to ``end``, except the plans in between that only prefill."""
     first, last = iterations.between(start, end)
-    idle = first + np.flatnonzero(~iterations.decodes[first:last])
+    starts, ends = iterations.times
     parts: list[SlotPart] = []
     at = start
-    for plan in idle.tolist():
-        begin, done = float(iterations.start[plan]), float(iterations.end[plan])
+    for plan in iterations.idle(first, last):
+        begin, done = starts[plan], ends[plan]
         parts += _lasting(SlotPart("decode", at, begin))
         if parts and parts[-1].phase == "stalled" and parts[-1].end == begin:
             parts[-1] = parts[-1]._replace(end=done)

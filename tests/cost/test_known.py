@@ -12,8 +12,10 @@ from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.cost.known import MOST, cost_of
 from sim.iteration import Batch, Part
+from sim.simulation import prepare
 from sim.specs.layout import Layout
 from sim.specs.speculation import Speculation, drafter_of
+from tests.planning_fixtures import small
 
 CHANGES: dict[str, dict[str, Any]] = {
     "model": {"model": catalog.model("llama-3.2-1b")},
@@ -39,6 +41,20 @@ def deployed(**changes: Any) -> Deployment:
 def test_equal_deployments_have_one_cost_model() -> None:
     assert cost_of(deployed()) is cost_of(deployed())
     assert cost_of(deployed(engine=replace(catalog.engine("vllm")))) is cost_of(deployed())
+
+
+def test_runs_that_assume_the_same_of_a_gpu_have_one_cost_model() -> None:
+    doubled, again, memory = (
+        prepare(small(**assumed)).only.deployment
+        for assumed in (
+            {"assume__compute": 2, "run__requests": 10},
+            {"assume__compute": 2, "run__requests": 20},
+            {"assume__memory": 2},
+        )
+    )
+    assert cost_of(again) is cost_of(doubled)
+    assert cost_of(memory) is not cost_of(doubled)
+    assert doubled.gpu.flops("bf16") == 2 * memory.gpu.flops("bf16")
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
