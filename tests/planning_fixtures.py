@@ -31,7 +31,7 @@ def small(**changes: object) -> Scenario:
     return load_scenario(SMALL, settings)
 
 
-BRIEF = 5_000
+BRIEF = 2_000
 """Requests by which a load is decided in tests: a tenth of what may usually be spent on one."""
 
 
