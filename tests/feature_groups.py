@@ -8,6 +8,7 @@ down when each token came has replicas of one kind that are always there: featur
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import combinations
 
 from tests.feature_pairs import FEATURES, Names, cases, is_thorough
@@ -64,7 +65,13 @@ def met(group: Names) -> Iterator[Names]:
             yield pair
 
 
-def groups() -> Iterator[Names]:
+@cache
+def groups() -> tuple[Names, ...]:
+    """As ``found_groups``, found once."""
+    return tuple(found_groups())
+
+
+def found_groups() -> Iterator[Names]:
     """Groups in which every pair of ``cases`` meets, except pairs that repeat much of others: each
     begins with a pair not yet met, and grows by what lets it meet most."""
     pairs = [pair for pair in cases() if len(pair) == 2 and not is_thorough(pair)]

@@ -32,7 +32,7 @@ def small(**changes: object) -> Scenario:
 
 
 BRIEF = 2_000
-"""Requests by which a load is decided in tests: a tenth of what may usually be spent on one."""
+"""Requests by which a load is decided in tests: a twenty-fifth of what one may usually take."""
 
 
 def decide_by(requests: int) -> None:

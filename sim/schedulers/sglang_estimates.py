@@ -41,10 +41,14 @@ class NewTokenRatio:
         self._values = self._first = self._from(first)
 
     def _from(self, value: float) -> list[float]:
-        values = [value]
-        while (after := max(value - self._step, self._least)) != value:
+        values, step, least = [value], self._step, self._least
+        while True:
+            after = value - step
+            if after < least:  # in place of max(), which takes twice as long
+                after = least
+            if after == value:
+                return values
             values.append(value := after)
-        return values
 
     @property
     def current(self) -> float:
