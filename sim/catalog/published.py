@@ -1,6 +1,6 @@
 """Provides the number formats in which models of the catalogue are published.
 
-A scenario's precision is its own: the default of 16 bits is not what every checkpoint has.
+They are the default of a scenario's precision: engines load a checkpoint as it is.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def published_format(model: str) -> PublishedFormat | None:
     bits."""
     if model not in names("models"):
         return None
-    entry = Fields(model, read_yaml(FOLDER / "models" / f"{model}.yaml"))
-    if not entry.has(KEY):
-        return None
+    path = FOLDER / "models" / f"{model}.yaml"
+    if KEY not in path.read_text(encoding="utf-8"):
+        return None  # as of most models, in a tenth of the time
+    entry = Fields(model, read_yaml(path))
     values, sources = entry.sourced()
     value = values.inner(KEY)
     value.only(["weights", "experts"])

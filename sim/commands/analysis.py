@@ -25,8 +25,14 @@ MOST_SLOTS = 262_144
 Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
 Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
 Engine = Annotated[str, typer.Option(help="Overhead preset.")]
-Weights = Annotated[str, typer.Option(help="Precision of the weights.")]
-Activations = Annotated[str, typer.Option(help="Precision of the activations.")]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="Precision of the weights.  [default: as published, mostly bf16]"),
+]
+Activations = Annotated[
+    str | None,
+    typer.Option(help="Precision of the activations.  [default: what goes with the weights]"),
+]
 KvCache = Annotated[str, typer.Option(help="Precision of the KV cache.")]
 Tp = Annotated[
     int, typer.Option("--tensor-parallel", min=1, max=LARGEST, help="GPUs that share each layer.")
@@ -73,26 +79,34 @@ def _deployment(
     model: str,
     gpu: str,
     engine: str,
-    weights: str,
-    activations: str,
+    weights: str | None,
+    activations: str | None,
     kv_cache: str,
     layout: Layout,
     link: str | None,
 ) -> Deployment:
     from sim import catalog
+    from sim.catalog.published import published_format
     from sim.cost import Deployment
+    from sim.scenario import checkpoint
     from sim.scenario.link import read_link
 
     preset = catalog.engine(engine)
     part = catalog.gpu(gpu, kernels=preset.kernels)
+    found = None if weights else published_format(model)
+    usual: dict[str, str] = {}
+    if found is not None:
+        computes = part.computes(checkpoint.activations(found))
+        usual = checkpoint.formats(found, computes=computes)
     try:
         return Deployment(
             model=catalog.model(model),
             gpu=part if link is None else read_link(link).on(part),
             engine=preset,
-            weights=weights,
-            activations=activations,
+            weights=weights or usual.get("weights", "bf16"),
+            activations=activations or usual.get("activations", "bf16"),
             kv_cache=kv_cache,
+            experts=usual.get("experts"),
             layout=layout,
         )
     except ValueError as error:
@@ -150,8 +164,8 @@ def roofline(
     prompt: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
     ] = 1024,
-    weights: Weights = "bf16",
-    activations: Activations = "bf16",
+    weights: Weights = None,
+    activations: Activations = None,
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
     pipeline_parallel: PipelineParallel = 1,
@@ -182,8 +196,8 @@ def fit(
         int, typer.Option(min=1, max=LARGEST, help="Length of one request, in tokens.")
     ] = 8192,
     engine: Engine = "vllm",
-    weights: Weights = "bf16",
-    activations: Activations = "bf16",
+    weights: Weights = None,
+    activations: Activations = None,
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
     pipeline_parallel: PipelineParallel = 1,

@@ -65,12 +65,16 @@ class Precision(LimitedSection):
     """Number formats, by what is stored or computed in them."""
 
     weights: PrecisionName = Field(
-        default="bf16", description="Linear layers. bf16 is what most checkpoints are published in."
+        default="bf16",
+        description="Linear layers. bf16 is what most checkpoints are published in; where the "
+        "catalogue knows that a model's is another, that one, as engines load it (`infersim show "
+        "MODEL`, published_format).",
     )
     activations: PrecisionName = Field(
         default="bf16",
-        description="Inputs of the matrix products. bf16: nothing is quantised unasked. fp32 goes "
-        "with fp32 weights, and what lies between products is of 32 bits then too.",
+        description="Inputs of the matrix products. bf16: nothing is quantised unasked, but by a "
+        "checkpoint that is published in fp8, on GPUs that compute it. fp32 goes with fp32 "
+        "weights, and what lies between products is of 32 bits then too.",
     )
     kv_cache: PrecisionName = Field(
         default="bf16",
@@ -79,8 +83,8 @@ class Precision(LimitedSection):
     )
     experts: PrecisionName | None = Field(
         default=None,
-        description="The experts of a mixture of experts, such as mxfp4 for gpt-oss. null: as the "
-        "other weights.",
+        description="The experts of a mixture of experts, where they are stored otherwise, such as "
+        "mxfp4 for gpt-oss, whose default it is. null: as the other weights.",
     )
     quantisation: Literal["dynamic", "static"] = Field(
         default="dynamic",

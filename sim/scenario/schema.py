@@ -24,6 +24,7 @@ from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.admission import Admission
 from sim.scenario.assume import Assume
 from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.checkpoint import as_published
 from sim.scenario.combinations import check_drafts, check_orders, check_pages, check_pipelines
 from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.diagnostics import problems_of
@@ -194,8 +195,10 @@ class Scenario(LimitedSection):
     @model_validator(mode="before")
     @classmethod
     def _rule_of_the_engine(cls, data: Any, info: ValidationInfo) -> Any:
-        """What the engine and the pools do by themselves, as if it were written."""
-        return completed(data, info.context["base"] if info.context else None)
+        """What the checkpoint has, and what the engine and the pools do by themselves, as if it
+        were written."""
+        base = info.context["base"] if info.context else None
+        return completed(as_published(data, base), base)
 
     @model_validator(mode="after")
     def _names_of_pools(self) -> Scenario:
