@@ -12,7 +12,8 @@ import json
 import sys
 import webbrowser
 from collections.abc import Callable, Mapping
-from functools import partial
+from copy import deepcopy
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -179,7 +180,13 @@ def _of_profile(build: Callable[[Any, Any], go.Figure | None]) -> Drawing:
 
 def _of_validation(build: Callable[..., go.Figure]) -> Drawing:
     """A figure of a validation's document, the tables of both runs and its series."""
-    return Drawing(lambda found: build(*found), partial(_in_folder, made_up_validation))
+    return Drawing(lambda found: build(*found), lambda: deepcopy(_validated()))
+
+
+@cache
+def _validated() -> Any:
+    """What figures of a validation are drawn from, made once."""
+    return _in_folder(made_up_validation)
 
 
 def _in_folder(make: Callable[[Path], Any]) -> Any:

@@ -216,7 +216,7 @@ def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
 def near_its_limit() -> Diagnosis:
     """A run whose TPOT is within the error band of its limit."""
     slo = {"tpot": "7ms", "attainment": 0.9}
-    return diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
+    return diagnose(small(run__requests=120, slo=slo), local(1), target="x.yaml")
 
 
 def test_every_change_is_judged_as_run_judges_it() -> None:
@@ -323,7 +323,7 @@ def test_parts_of_latencies_have_the_unit_that_suits_them() -> None:
 
 def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:
     asked = small(
-        run__requests=300,
+        run__requests=150,
         workload__arrivals={"kind": "poisson", "rate": 400},
         workload__prompt_tokens={"kind": "uniform", "low": 10, "high": 2000},
         slo={"ttft": "60ms", "tpot": "12ms", "attainment": 0.95},
@@ -370,7 +370,7 @@ def test_each_figure_has_its_own_limit_and_busy_time_another() -> None:
 
 
 def test_large_changes_are_told_by_both_values() -> None:
-    asked = small(scheduler__max_num_seqs=2, workload__arrivals__rate=100, run__requests=300)
+    asked = small(scheduler__max_num_seqs=2, workload__arrivals__rate=100, run__requests=100)
     told = document(found(asked))
     trial = next(each for each in told["trials"] if each["name"] == "replicas")
     assert trial["changes"]["request_goodput"] > 2

@@ -88,7 +88,9 @@ def test_all_copies_are_of_the_part_that_is_sent(tmp_path: Path) -> None:
 
 def test_more_users_are_easier_than_denser_bursts_and_both_are_said(tmp_path: Path) -> None:
     scenario = traced(tmp_path, slo__attainment=0.9)
-    faster, more = (find(scenario, "rate", scale=how) for how in ("compress", "overlay"))
+    faster, more = (
+        find(scenario, "rate", scale=how, tolerance=0.05) for how in ("compress", "overlay")
+    )
     assert more.best.load > 1.2 * faster.best.load
     assert all(probe.runs == 1 for probe in more.probes)  # copies are not drawn anew
     for found, text in ((faster, COMPRESSED), (more, OVERLAID)):
@@ -154,7 +156,7 @@ def test_find_says_it_in_its_first_lines(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "s.yaml"
     file.write_text(json.dumps(traced(tmp_path).resolved()))
-    shown = command("find", file, "--jobs", "1", "--tolerance", "0.2", "--scale", "overlay")
+    shown = command("find", file, "--jobs", "1", "--tolerance", "0.5", "--scale", "overlay")
     assert OVERLAID in " ".join(" ".join(shown.splitlines()[:4]).split())
     assert max(map(len, shown.splitlines())) <= 88
 

@@ -120,7 +120,7 @@ def test_a_longer_run_asks_for_no_more_requests() -> None:
 def test_the_load_of_a_short_run_is_that_of_a_long_one() -> None:
     """A plain mean over its requests lacks the longest prompts; nothing of them is cached."""
     short, record = played(6000)
-    long, _ = played(20_000)
+    long, _ = played(12_000)
     assert 0.2 < short["sessions"]["unsent"] < 0.35
     wanted = long["verdict"]["utilisation"]
     assert short["verdict"]["utilisation"] == pytest.approx(wanted, rel=0.04)
@@ -185,7 +185,7 @@ def test_an_slo_that_only_young_sessions_meet_is_left_open(requests: int, limit:
     slo = {"ttft": limit, "attainment": 0.95}
     short, long = (
         sim.simulate(sim.load_scenario(changed(BASE, {**LONG, "run.requests": n, "slo": slo})))
-        for n in (requests, 20_000)
+        for n in (requests, 8000)
     )
     own, verdict = short.summary["infersim"], short.summary["infersim"]["verdict"]
     assert verdict["slo_met"]

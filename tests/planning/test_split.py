@@ -123,7 +123,7 @@ def test_a_fleet_is_taken_apart_or_put_together() -> None:
 @pytest.mark.usefixtures("brief_answers")
 def test_the_command(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
-    settings = {**SMALL, "run": {"requests": 200}}
+    settings = {**SMALL, "run": {"requests": 60}}
     file.write_text(yaml.safe_dump(settings))
     words = ["plan", str(file), "--gpus", "h100-sxm", "--disaggregate", "--jobs", "1"]
     done = CliRunner().invoke(

@@ -102,7 +102,7 @@ RUNS: Mapping[str, Callable[[], SavedRun]] = {
     "one iteration": lambda: dataclasses.replace(
         make_run(3), timeseries=make_run(3).timeseries.iloc[:1]
     ),
-    "large": lambda: long_run(100_000),
+    "large": lambda: long_run(50_000),
 }
 
 

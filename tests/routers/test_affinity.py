@@ -302,7 +302,7 @@ def test_a_diagnosis_tries_affinity_where_caches_could_gain_from_it() -> None:
 
 
 def test_a_diagnosis_of_turns_finds_what_affinity_gains() -> None:
-    changes = {"router": "round-robin", "workload.arrivals.rate": 120, "run.requests": 150}
+    changes = {"router": "round-robin", "workload.arrivals.rate": 120, "run.requests": 80}
     told = diagnose(sim.load_scenario(SHARED, changes), local(1), target="x.yaml")
     gained = {
         trial.change.name: trial.gains["output_throughput"] or 0.0
