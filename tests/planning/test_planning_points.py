@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from joblib.externals.loky import get_reusable_executor
 
 import sim
 from sim.errors import UsageError
@@ -130,7 +129,7 @@ def test_which_executor_is_meant() -> None:
             local(jobs)
 
 
-def test_a_killed_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_told(tmp_path: Path) -> None:
     (tmp_path / "deadly_policy.py").write_text(
         "import os, signal\n"
         "from sim.schedulers.continuous import IterationLevel\n"
@@ -139,12 +138,9 @@ def test_a_killed_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         f"        if os.getpid() != {os.getpid()}:\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    get_reusable_executor().shutdown(wait=True)  # those that run do not know the policy
     points = numbered([{"scheduler.batching": "deadly_policy:Deadly"}] * 3)
     with pytest.raises(sim.errors.InfersimError, match="was killed"):
-        list(local(2).run(small(), points))
+        list(local(2).run(small().moved(tmp_path), points))
 
 
 def test_processes_end_with_the_one_that_asked() -> None:
