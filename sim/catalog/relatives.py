@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import KernelFit, Profile
+from sim.specs.profile import OLDER, KernelFit, Profile
 
 SPEED = ("bandwidth", "peak_flops", "sms")
 """What the fitted forms take from a GPU."""
@@ -24,7 +24,7 @@ def transferred(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     kernels = {
         operator: {precision: _unmeasured(fit) for precision, fit in fits.items()}
         for operator, fits in profile.kernels.items()
-        if operator != "all_reduce" or of.link == to.link
+        if operator.removesuffix(OLDER) != "all_reduce" or of.link == to.link
     }
     source = f"Taken from the {of.title}, with this part's own peaks; not measured on it. "
     if to.clocks != of.clocks:

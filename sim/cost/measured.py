@@ -24,7 +24,7 @@ from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec, Link
 from sim.specs.precision import precision_bytes
-from sim.specs.profile import KernelFit, Profile
+from sim.specs.profile import OLDER, KernelFit, Profile
 
 Amount = float | NDArray[np.float64]
 
@@ -304,9 +304,10 @@ def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | Non
     return None if fit is None else MeasuredMover(fit, operator, precision, gpu)
 
 
-def all_reduce_of(gpu: GpuSpec) -> MeasuredAllReduce | None:
-    """Sums over GPUs, if the profile has them."""
-    fit = _fit(gpu.profile, "all_reduce", "bf16")
+def all_reduce_of(gpu: GpuSpec, *, older: bool = False) -> MeasuredAllReduce | None:
+    """Sums over GPUs, if the profile has them; ``older``: of an older release, if it has those."""
+    fit = _fit(gpu.profile, "all_reduce" + OLDER, "bf16") if older else None
+    fit = fit or _fit(gpu.profile, "all_reduce", "bf16")
     return None if fit is None else MeasuredAllReduce(fit, gpu.link)
 
 

@@ -101,7 +101,7 @@ def fit_for(d: Deployment) -> ExpertsFit | None:
         return None if found is None else found._replace(aligned=True)
     engine = d.engine
     return fit_of(
-        d.gpu, *formats, d.layout.expert, marlin=engine.marlin, older=engine.older_experts
+        d.gpu, *formats, d.layout.expert, marlin=engine.marlin, older=engine.older_kernels
     )
 
 

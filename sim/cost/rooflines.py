@@ -63,7 +63,7 @@ class Rooflines:
         self._products = {role: self._products_of(role) for role in get_args(Role)}
         layers = self._products["projections"]
         self.quantised = precision_bytes(layers.arithmetic) < 2
-        self._all_reduce = all_reduce_of(gpu)
+        self._all_reduce = all_reduce_of(gpu, older=deployment.engine.older_kernels)
         self._movers = {
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
             for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")

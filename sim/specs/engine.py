@@ -108,7 +108,8 @@ class EngineSpec:
                          same, and read each KV head once
     ``marlin``           experts in 4 bits go through the library Marlin, even where the engine has
                          another one for them
-    ``older_experts``    its experts are those of an older release, where a profile has them apart
+    ``older_kernels``    its experts and all-reduces are those of an older release of the framework,
+                         where a profile has them apart
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
@@ -150,7 +151,7 @@ class EngineSpec:
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
     marlin: bool = False
-    older_experts: bool = False
+    older_kernels: bool = False
     cascade: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()

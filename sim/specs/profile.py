@@ -11,6 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+OLDER = "_older"
+"""Ends what profiles call operators of an older release than that of the others."""
+
 OF_FEW_MODELS = (
     *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
     *("moe_older", "window_decode", "window_prefill"),
@@ -131,6 +134,7 @@ class Profile:
         return fits.get(precision) or fits.get(twin)
 
     def without(self, operator: str) -> Profile:
-        """The same less the fits of ``operator``."""
-        kernels = {name: fits for name, fits in self.kernels.items() if name != operator}
+        """The same less the fits of ``operator``, of older releases too."""
+        left_out = operator, operator + OLDER
+        kernels = {name: fits for name, fits in self.kernels.items() if name not in left_out}
         return replace(self, kernels=kernels)

@@ -251,16 +251,27 @@ def test_known_shapes_hold_out_points_that_differ_in_nothing_else(fitted: Kernel
     assert found.known.holdout.median > 0.15
 
 
-def test_experts_of_an_older_release_come_from_an_older_package(tmp_path: Path) -> None:
-    """Its tables are texts; 16 bits are called float16 there, and both precisions are fitted."""
+def test_an_older_release_comes_from_an_older_package(tmp_path: Path) -> None:
+    """Its tables are texts; 16 bits are called float16 there, and both precisions are fitted. The
+    made-up sums take 10 us and 100 GB/s."""
     folder = tmp_path / "aiconfigurator" / "systems" / "data" / "h200_sxm" / "trtllm" / "1.0.0rc3"
     folder.mkdir(parents=True)
     both = [made_up().assign(moe_dtype=name) for name in ("float16", "fp8")]
     pd.concat(both).to_csv(folder / "moe_perf.txt", index=False)
+    sums = pd.DataFrame(
+        [
+            {"num_gpus": gpus, "message_size": 2**power, "latency": 0.01 + 2 * 2**power / 100e6}
+            for gpus in (2, 4, 8)
+            for power in range(7, 26)
+        ]
+    ).assign(allreduce_dtype="float16", kernel_source="made up")
+    sums.to_csv(folder / "custom_allreduce_perf.txt", index=False)
     fits = older.fit_system(tmp_path, "h200_sxm", "trtllm")
     assert {operator: sorted(each) for operator, each in fits.items()} == {
-        "moe_older": ["bf16", "fp8"]
+        "all_reduce_older": ["bf16"],
+        "moe_older": ["bf16", "fp8"],
     }
+    assert fits["all_reduce_older"]["bf16"].holdout.median < 0.1
     assert fits["moe_older"]["bf16"].kernel == "trtllm 1.0.0rc3: some_triton_experts"
     with pytest.raises(UsageError, match=r"h100_sxm.*give the folder of the package"):
         older.fit_system(tmp_path, "h100_sxm", "trtllm")

@@ -13,8 +13,10 @@ from calibrate.data import Data
 from calibrate.fit import solve
 from calibrate.importers.aiconfigurator import collective
 from calibrate.importers.aiconfigurator.tables import Tables
+from sim import catalog
 from sim.cost.kernels import all_reduce
 from sim.cost.kernels.form import Ceilings, Floats
+from sim.cost.measured import all_reduce_of
 
 NVLINK = Ceilings(peak=1.0, bandwidth=450e9, sms=1)
 TRUTH = {
@@ -121,3 +123,21 @@ def test_tables_become_a_fit(tmp_path: Path) -> None:
     assert fit.holdout.median < 0.02
     assert fit.parameters["one_floor"] == pytest.approx(4e-6, rel=0.02)
     assert 8.4e6 < fit.parameters["limit"] < 16.8e6
+
+
+def test_engines_of_older_releases_have_older_sums() -> None:
+    """2,097,152 numbers over two H100 take 27.8 us in 1.0 of TensorRT-LLM, 17.1 in 1.3."""
+    gpu = catalog.gpu("h100-sxm", kernels="trtllm")
+    for older, published in ((False, 17.1), (True, 27.8)):
+        found = all_reduce_of(gpu, older=older)
+        assert found is not None
+        assert 1e6 * found.timing(4_194_304, 2).seconds == pytest.approx(published, rel=0.12)
+    assert gpu.profile is not None
+    assert {"all_reduce", "all_reduce_older"} & set(
+        gpu.profile.without("all_reduce").kernels
+    ) == set()
+    plain = catalog.gpu("h100-sxm")
+    one, other = all_reduce_of(plain, older=True), all_reduce_of(plain)
+    assert one is not None
+    assert other is not None
+    assert one.timing(1e6, 4) == other.timing(1e6, 4)

@@ -332,7 +332,7 @@ def test_deep_gemm_has_experts_in_blocks_on_hopper_and_not_on_eight_tensor_ranks
         ("a100-sxm-80gb", "tensorrt-llm-bench", "moe"),  # whose profile has one release
     ],
 )
-def test_engines_of_older_releases_have_older_experts(gpu: str, engine: str, operator: str) -> None:
+def test_engines_of_older_releases_have_older_kernels(gpu: str, engine: str, operator: str) -> None:
     found = fit_for(
         Deployment(
             model=catalog.model("mixtral-8x7b"),

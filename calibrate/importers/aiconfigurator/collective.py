@@ -17,7 +17,7 @@ import pandas as pd
 
 from calibrate.data import Data
 from calibrate.fit import fit, solve
-from calibrate.importers.aiconfigurator.tables import Tables, gpu_of, require
+from calibrate.importers.aiconfigurator.tables import KernelTable, Tables, gpu_of, require
 from sim.cost.kernels import all_reduce
 from sim.cost.kernels.form import Ceilings, Form
 from sim.specs.profile import KernelFit
@@ -48,14 +48,19 @@ def fit_system(
     Raises UsageError for names that the tables lack.
     """
     table = tables.read(system, "comm", framework, "custom_allreduce_perf", version)
+    return {"all_reduce": {"bf16": fit_table(table)}}
+
+
+def fit_table(table: KernelTable) -> KernelFit:
+    """The fit of one table, in 16 bits."""
     require(table, ("kernel_source", "allreduce_dtype", "num_gpus", "message_size", "latency"))
     rows = all_reduce_rows(table.frame)
-    rows = rows[rows["num_gpus"] <= MOST_GPUS.get((framework, system), np.inf)]
+    rows = rows[rows["num_gpus"] <= MOST_GPUS.get((table.framework, table.system), np.inf)]
     data = to_data(rows)
-    link = gpu_of(system).link
+    link = gpu_of(table.system).link
     ceilings = Ceilings(peak=1.0, bandwidth=link.bandwidth, sms=1)
     form = _started(all_reduce.form(link.kind), data, ceilings)
-    fitted = fit(
+    return fit(
         form,
         data,
         ceilings,
@@ -63,12 +68,13 @@ def fit_system(
         kernel=table.source(rows),
         judged=np.ones(len(data), dtype=bool),
     )
-    return {"all_reduce": {"bf16": fitted}}
 
 
 def all_reduce_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """16-bit sums, from a CUDA graph where the table has both."""
-    rows = frame[frame["allreduce_dtype"].isin(["bfloat16", "half"]) & (frame["latency"] > 0)]
+    rows = frame[
+        frame["allreduce_dtype"].isin(["bfloat16", "half", "float16"]) & (frame["latency"] > 0)
+    ]
     graph = rows["kernel_source"].str.endswith("_graph")
     return rows[graph] if graph.any() else rows
 

@@ -1,9 +1,10 @@
-"""Fits the experts of TensorRT-LLM's release 1.0, which older versions of the package timed.
+"""Fits experts and all-reduces of TensorRT-LLM's release 1.0, which an older package has.
 
 The package ``aiconfigurator`` 0.2 (NVIDIA, Apache-2.0), from which aiconfigurator-core was split
 later, has tables of its own as texts, ``data/SYSTEM/FRAMEWORK/VERSION/TABLE.txt``. On Hopper its
 grouped products of 1.0 take up to 1.4 times as long as those of 1.3 where many tokens go to an
-expert. Those of 0.20 in the same package are left out: with 512 tokens and more they take two to
+expert, and its sums of 1 to 4 MB over two GPUs twice as long. Experts of 0.20 in the same package
+are left out: with 512 tokens and more they take two to
 seven times as long as either, as kernels do that were not tuned.
 """
 
@@ -14,12 +15,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from calibrate.importers.aiconfigurator.collective import fit_table
 from calibrate.importers.aiconfigurator.moe import by_operator, fit_rows, usable
 from calibrate.importers.aiconfigurator.tables import KernelTable
 from sim.errors import UsageError
-from sim.specs.profile import KernelFit
+from sim.specs.profile import OLDER, KernelFit
 
-OPERATOR = "moe_older"
 FRAMEWORK, VERSION = "trtllm", "1.0.0rc3"
 PACKAGE = "aiconfigurator 0.2.0"
 
@@ -27,9 +28,9 @@ PRECISIONS: Mapping[str, str] = {"bf16": "float16", "fp8": "fp8"}
 """The table's ``moe_dtype`` for each precision of the simulator: 16 bits are 16 bits."""
 
 
-def table_of(package: Path, system: str) -> KernelTable:
-    """The table of ``system`` in the folder of the package, wherever it was unpacked."""
-    name = Path("systems", "data", system, FRAMEWORK, VERSION, "moe_perf.txt")
+def table_of(package: Path, system: str, table: str) -> KernelTable:
+    """A table of ``system`` in the folder of the package, wherever it was unpacked."""
+    name = Path("systems", "data", system, FRAMEWORK, VERSION, f"{table}.txt")
     for path in (package / name, package / "aiconfigurator" / name):
         if path.exists():
             return KernelTable(pd.read_csv(path), system, FRAMEWORK, VERSION)
@@ -37,12 +38,13 @@ def table_of(package: Path, system: str) -> KernelTable:
 
 
 def fit_system(package: Path, system: str, framework: str) -> dict[str, dict[str, KernelFit]]:
-    """Fits of ``OPERATOR`` by precision; UsageError for another framework's profile."""
+    """Fits by operator and precision; UsageError for another framework's profile."""
     if framework != FRAMEWORK:
         raise UsageError(f"{PACKAGE} has no kernels of {framework}, only of {FRAMEWORK}")
-    table = table_of(package, system)
-    fits = {
+    table = table_of(package, system, "moe_perf")
+    experts = {
         precision: fit_rows(table, by_operator(usable(table, name))["moe"], precision)
         for precision, name in PRECISIONS.items()
     }
-    return {OPERATOR: fits}
+    sums = fit_table(table_of(package, system, "custom_allreduce_perf"))
+    return {"all_reduce" + OLDER: {"bf16": sums}, "moe" + OLDER: experts}

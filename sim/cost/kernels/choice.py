@@ -49,6 +49,9 @@ ARITHMETIC = (
 """Operators that compute."""
 
 
+ALL_REDUCES = ("all_reduce", "all_reduce_older")
+"""Sums over GPUs; the second in an older release of the framework, if both were timed."""
+
 EXPERTS = ("moe", "moe_ranks", "moe_older")
 """The experts of a layer; the second where GPUs hold whole experts, if its kernel is another, the
 third in an older release of the framework, if both were timed."""
@@ -114,7 +117,7 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
     known = gemm.WIDTHS if operator == "gemm" else PRECISION_BYTES
     if precision not in (moe.FORMATS if operator in EXPERTS else known):
         return None
-    if operator == "all_reduce":
+    if operator in ALL_REDUCES:
         return Choice(all_reduce.form(gpu.link.kind), Ceilings(1.0, gpu.link.bandwidth, 1))
     if operator in all_to_all.OPERATORS:
         return Choice(all_to_all.form(operator), Ceilings(1.0, gpu.link.bandwidth, 1))
@@ -148,5 +151,5 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
     if operator in all_to_all.OPERATORS:
         link, network = all_to_all.moved_bytes(all_to_all.kind_of(operator), shape)
         return np.zeros_like(link), link + network
-    moved = all_reduce.moved_bytes(shape) if operator == "all_reduce" else shape["bytes"]
+    moved = all_reduce.moved_bytes(shape) if operator in ALL_REDUCES else shape["bytes"]
     return np.zeros_like(moved), moved
