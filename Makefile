@@ -25,10 +25,13 @@ run: $(VENV)/installed
 
 # The tests start the command hundreds of times: with bytecode it is compiled once, wherever that is
 # switched off. A worker that has nothing left to do takes half of what is left to another one, and
-# has one core: threads of its own would wait for those of the others.
+# has one core: threads of its own would wait for those of the others. Memory that arrays leave is
+# kept for the next ones (glibc): given back and fetched again, it is cleared again by the kernel.
 run test slow thorough bench: export PYTHONDONTWRITEBYTECODE :=
 test slow thorough: export OMP_NUM_THREADS := 1
 test slow thorough: export OPENBLAS_NUM_THREADS := 1
+test slow thorough: export MALLOC_TRIM_THRESHOLD_ := 268435456
+test slow thorough: export MALLOC_MMAP_THRESHOLD_ := 33554432
 test slow thorough: $(VENV)/installed-dev browser
 	$(BIN)/python -m pytest -n auto --dist worksteal -q \
 		$(if $(filter thorough,$@),-m "thorough or hypothesis" --hypothesis-profile many,\
