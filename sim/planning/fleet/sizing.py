@@ -44,9 +44,9 @@ SOME = 1e-6
 Judge = Callable[[Finder, float, int], Probe]
 """What says whether a load holds on that many replicas."""
 
-ENDS = 0.05
-"""How close to the smallest number of replicas those at the ends of the band are, as a share: of
-fewer than forty, the very number."""
+ENDS = 0.125
+"""How close together two numbers of replicas are, as a share, between which strain says how many
+those at the ends of the band are: of fewer than sixteen, the very number."""
 
 SLOPE = 1.0
 """By what power of the load of each replica latencies grow near their limits, where no two fleets
@@ -217,8 +217,8 @@ def _fleet(
     """The smallest fleet from ``least`` to ``most`` replicas that holds ``target``, and without
     ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by single
     usual runs, whose strain leads there soon; then next to what these say by those that decide.
-    With a ``coarse`` share one that holds is the answer if one that is smaller by that share does
-    not, each by one run of a length."""
+    With a ``coarse`` share one run of a length decides, and strain says where the answer is between
+    two fleets that are so close."""
 
     def strain(replicas: int, judge: Judge) -> float:
         if replicas <= spare:
@@ -227,7 +227,8 @@ def _fleet(
         return max(judge(finder, *each).strain for each in asked)
 
     if coarse:
-        return smallest(lambda replicas: strain(replicas, _once), least, guess, most, coarse)
+        once = _Once()
+        return smallest(lambda replicas: strain(replicas, once), least, guess, most, coarse)
     near = smallest(lambda replicas: strain(replicas, quick), least, guess, most) or most
     fewer = near - 1
     if fewer >= least and abs(strain(fewer, quick)) < abs(strain(near, quick)):
@@ -235,8 +236,19 @@ def _fleet(
     return next_to(lambda replicas: strain(replicas, lasting) <= 0, least, near, most)
 
 
-def _once(finder: Finder, load: float, replicas: int) -> Probe:
-    return lasting(finder, load, replicas, most=1)
+class _Once:
+    """Decides by one run of each length; once a usual one has left a fleet open, those of fleets
+    that are about as large would too, and the longer ones are made at once."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def __call__(self, finder: Finder, load: float, replicas: int) -> Probe:
+        found = lasting(finder, load, replicas, most=1, at_once=self._open)
+        if not self._open:
+            usual = quick(finder, load, replicas)
+            self._open = found.requests // found.runs > usual.requests // usual.runs
+        return found
 
 
 def next_to(holds: Callable[[int], bool], least: int, near: int, most: int) -> int | None:
@@ -267,8 +279,9 @@ def next_to(holds: Callable[[int], bool], least: int, near: int, most: int) -> i
 def smallest(
     strain: Callable[[int], float], least: int, guess: int, most: int, coarse: float = 0.0
 ) -> int | None:
-    """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on, up
-    to the share ``coarse``; None if there is none. What holds for a number holds for larger ones.
+    """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on; None
+    if there is none. What holds for a number holds for larger ones. With a ``coarse`` share, what
+    strain says that it is between two that are so close.
 
     ``strain`` is at most 0 for a number that holds and above 0 for one that does not, as in
     ``sim.planning.load.search``.
@@ -276,15 +289,23 @@ def smallest(
     >>> smallest(lambda n: math.log(7 / n), 2, 9, 40), smallest(lambda n: math.log(7 / n), 1, 3, 6)
     (7, None)
     """
+    strains: dict[float, float] = {}
 
     def failing(number: float) -> float:
-        found = strain(int(number))
+        strains[number] = found = strain(int(number))
         return -found if found > 0 else max(-found, SOME)
 
     found = search(
         failing, guess, lowest=least, highest=most, tolerance=coarse, whole=True, slope=FLAT
     )
-    return None if found.fails is None else int(found.fails)
+    if found.fails is None or found.holds is None:
+        return None if found.fails is None else int(found.fails)
+    few, many = found.holds, found.fails
+    fall = strains[few] - strains[many]
+    if not 0 < fall < math.inf:
+        return int(many)
+    root = few * math.exp(strains[few] / fall * math.log(many / few))
+    return int(min(max(math.ceil(root), few + 1), many))
 
 
 def confirm(

@@ -156,6 +156,10 @@ class Finder:
         full."""
         return self._prober.members(self.axis, load, replicas)
 
+    def usual_length(self, load: float, replicas: int) -> int:
+        """Requests of a run of that load that nothing makes longer."""
+        return self._prober.usual_length(self.axis, load, replicas)
+
     def of_length(self, load: float, replicas: int, length: int | None, most: int) -> Probe:
         """What runs of ``length`` requests make of a load; None: as long as usual."""
         if length is None:
@@ -232,10 +236,11 @@ class Finder:
         full = self._full() * replicas
         further = math.exp(-held.strain / SLOPE) if math.isfinite(held.strain) else FURTHEST
         guess = held.load * min(further, FURTHEST)
-        if self._bounded:  # more is not served
-            guess = min(guess, full)
+        highest = HIGHEST * full
+        if self._bounded:  # more is not served: that fails, whatever a run says
+            guess, highest = min(guess, full), (1 + tolerance) * full
         guess = max(guess, held.load * (1 + tolerance))
-        highest = max(HIGHEST * full, guess)
+        highest = max(highest, guess)
         found = search(strain, guess, lowest=held.load, highest=highest, tolerance=tolerance)
         best = held
         if found.holds is not None and found.holds > held.load:

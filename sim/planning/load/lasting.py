@@ -17,17 +17,21 @@ from sim.planning.load.settled import lasts, longest_stretch
 from sim.planning.points.wording import FAILS
 
 
-def lasting(finder: Finder, load: float, replicas: int, *, most: int = MOST) -> Probe:
+def lasting(
+    finder: Finder, load: float, replicas: int, *, most: int = MOST, at_once: bool = False
+) -> Probe:
     """What decides whether ``load`` holds on that many replicas, by at most ``most`` runs of each
-    length; asked twice, simulated once."""
+    length, ``at_once`` by the longer ones; asked twice, simulated once."""
     if not lasts(finder):
         return finder.probe(load, replicas, most=most)
-    usual = quick(finder, load, replicas)
-    if _clear(finder, usual, replicas):
-        return usual
-    if usual.outcome == FAILS:
-        return finder.probe(load, replicas)
-    longer = finder.probe(load, replicas, stretch=longest_stretch(usual), most=most)
+    if not at_once:
+        usual = quick(finder, load, replicas)
+        if _clear(finder, usual, replicas):
+            return usual
+        if usual.outcome == FAILS:
+            return finder.probe(load, replicas)
+    stretch = longest_stretch(finder.usual_length(load, replicas))
+    longer = finder.probe(load, replicas, stretch=stretch, most=most)
     if longer.utilisation is not None and longer.utilisation > 1 - DOUBT:
         # without capacity to spare a queue grows for ever, however slowly
         return replace(longer, holds=False, breaks=STABILITY)

@@ -283,6 +283,12 @@ class Prober:
             scenario = scenario.override({"run.requests": length})
         return scenario, most
 
+    def usual_length(self, axis: LoadAxis, load: float, replicas: int) -> int:
+        """Requests of a run of that load that is as long as it has to be; 0 where its traffic has
+        an end of its own."""
+        scenario, _ = self._asked(axis, load, replicas, MOST, 1, None)
+        return scenario.run.requests or 0
+
     def _enough(self, first: ProbeRun) -> int:
         """Runs that are needed at least. Close to saturation a run is one long busy period, whose
         luck its own requests do not show."""

@@ -88,7 +88,7 @@ def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -
     if first is None:
         return Settled(None, above, None, lasts=True)
     crossing = first.load if above is None else crossed(first, above)
-    stretch = longest_stretch(first)
+    stretch = longest_stretch(first.requests // first.runs)
     best, fails = finder.find(
         replicas,
         tolerance,
@@ -108,9 +108,10 @@ def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -
     return Settled(best, fails, first, stretch, crossing, sure, missed, lasts=True)
 
 
-def longest_stretch(usual: Probe) -> int:
-    """Times as long as the ``usual`` ones that the longest runs are for which there is budget."""
-    requests, stretch = usual.requests // usual.runs, 1
+def longest_stretch(requests: int) -> int:
+    """Times as long as usual ones, of that many ``requests``, that the longest runs are for which
+    there is budget."""
+    stretch = 1
     most = max(MOST * requests, LONG_ENOUGH)
     while FEWEST * requests * LONGER * stretch <= most:
         stretch *= LONGER
