@@ -43,7 +43,7 @@ from sim.metrics.stability import peak_queue
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.usual_sessions import with_sessions
-from sim.metrics.verdict import judge
+from sim.metrics.verdict import judge, judge_capacity
 from sim.scenario.prices import price_of
 from sim.version import version
 
@@ -53,8 +53,41 @@ if TYPE_CHECKING:
 
 def summarise(run: RunRecord) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    counted = run.completed & ~run.warmup
-    with_tpot = counted & (run.requests["output_tokens"] > 1)
+    rates = _rates(run)
+    outputs, tokens = rates["total_output_tokens"], _tokens(rates)
+    first, between, whole = _latencies(run)
+    return {
+        **rates,
+        **first,
+        **between,
+        **describe_gaps(Gaps.recorded(run.plans, run.gaps), "itl"),
+        **whole,
+        "infersim": _details(run, outputs, tokens),
+    }
+
+
+def of_a_probe(run: RunRecord) -> dict[str, Any]:
+    """What a search for a load asks of a run, under the keys of ``summarise``: rates and latencies,
+    and by ``infersim`` the ``verdict`` on the capacity, ``cost``, ``energy`` and ``error_band``."""
+    rates = _rates(run)
+    outputs, tokens = rates["total_output_tokens"], _tokens(rates)
+    first, between, whole = _latencies(run)
+    return {
+        **rates,
+        **first,
+        **between,
+        **whole,
+        "infersim": {
+            "verdict": judge_capacity(run),
+            "cost": _cost(run, outputs, tokens),
+            "energy": energy(run, outputs),
+            "error_band": error_band(run.attribution, situation(run)),
+        },
+    }
+
+
+def _rates(run: RunRecord) -> dict[str, Any]:
+    """Requests and tokens of the whole run, and how many a second."""
     duration = run.duration
     inputs = int(run.requests["prompt_tokens"][run.completed].sum())
     outputs = int(run.requests["generated"][run.completed].sum())
@@ -73,12 +106,22 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         "request_goodput": per_second(int(run.within_slo.sum())),
         "output_throughput": per_second(outputs),
         "total_token_throughput": per_second(inputs + outputs),
-        **describe(run.ttft[counted], "ttft"),
-        **describe(run.tpot[with_tpot], "tpot"),
-        **describe_gaps(Gaps.recorded(run.plans, run.gaps), "itl"),
-        **describe(run.e2el[counted], "e2el"),
-        "infersim": _details(run, outputs, inputs + outputs),
     }
+
+
+def _tokens(rates: Mapping[str, Any]) -> int:
+    return int(rates["total_input_tokens"] + rates["total_output_tokens"])
+
+
+def _latencies(run: RunRecord) -> tuple[dict[str, float | None], ...]:
+    """TTFT, TPOT and E2EL of the requests that count."""
+    counted = run.completed & ~run.warmup
+    with_tpot = counted & (run.requests["output_tokens"] > 1)
+    return (
+        describe(run.ttft[counted], "ttft"),
+        describe(run.tpot[with_tpot], "tpot"),
+        describe(run.e2el[counted], "e2el"),
+    )
 
 
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:

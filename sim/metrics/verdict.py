@@ -84,15 +84,9 @@ def judge(run: RunRecord) -> dict[str, Any]:
     top = None if found is None else peak(found, run.scenario.workload.arrivals)
     slo = slo_verdict(run, found, top)
     settling = _settling(run, found)
-    state, text = _without_load(run) if found is None else _under_load(run, found, top)
     by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
     most = _most_of_a_pool(run, by_pool)
-    if most >= 1 and state in ("stable", "near saturation"):
-        state = "overloaded"
-        text = (
-            "Overloaded: the router sends one pool more than it can serve, although "
-            + text.partition(": ")[2]
-        )
+    state, text = _state(run, found, top, most)
     if found is not None and state == "too short to tell" and _law(run) is not None:
         settling |= {
             "settled": False,
@@ -128,6 +122,27 @@ def judge(run: RunRecord) -> dict[str, Any]:
         "cut": None if run.cut is None else run.cut.document(),
         "reach": reach(run),
     }
+
+
+def judge_capacity(run: RunRecord) -> dict[str, Any]:
+    """The ``state`` of a verdict, and the figures that it rests on, without its SLO part."""
+    found = _load(run)
+    top = None if found is None else peak(found, run.scenario.workload.arrivals)
+    by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
+    state, _ = _state(run, found, top, _most_of_a_pool(run, by_pool))
+    return {"state": state, **_figures(found)}
+
+
+def _state(run: RunRecord, found: Load | None, top: Peak | None, most: float) -> tuple[str, str]:
+    """What the fleet does with its traffic, and in words; ``most`` is the largest share of its own
+    capacity that a pool takes."""
+    state, text = _without_load(run) if found is None else _under_load(run, found, top)
+    if most < 1 or state not in ("stable", "near saturation"):
+        return state, text
+    told = text.partition(": ")[2]
+    return "overloaded", (
+        f"Overloaded: the router sends one pool more than it can serve, although {told}"
+    )
 
 
 def _settling(run: RunRecord, found: Load | None) -> dict[str, Any]:

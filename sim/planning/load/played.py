@@ -16,7 +16,7 @@ from sim.loop.clock import Stop
 from sim.metrics.objectives import Judged, Objective, SeenShare, judged, shown_shares
 from sim.metrics.rejection import Rejection, rejection
 from sim.metrics.run_record import RunRecord
-from sim.metrics.summary import summarise
+from sim.metrics.summary import of_a_probe
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.planning.points.copies import Workers, result_of
 from sim.planning.points.simulated import Simulated
@@ -97,7 +97,7 @@ class Player:
         record = play(setup, traffic, leap=scenario.run.leap, stop=Stop(), progress=told)
         if told is not None:
             told(len(record.requests), len(record.requests))
-        summary = summarise(record)
+        summary = of_a_probe(record)
         own = summary["infersim"]
         paid, drawn = own["cost"] or {}, own["energy"] or {}
         found = tuple(judged(record, objective.limits) for objective in self.objectives)
@@ -110,7 +110,7 @@ class Player:
                 **{key: drawn.get(key) for key in DRAWN},
             },
             verdict={key: own["verdict"][key] for key in VERDICT},
-            submitted=own["requests"]["submitted"],
+            submitted=len(record.requests),
             band={key: own["error_band"][key] for key in ("throughput", "parts")},
             refused=rejection(record),
             judged=found,
