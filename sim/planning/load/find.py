@@ -59,9 +59,9 @@ CURVE = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 """Shares of the load found at which the throughput-latency curve is drawn: closely where it
 bends."""
 
-CURVE_REQUESTS = 5_000
-"""Requests of a run of the curve at the load found, where the scenario's own runs have less and
-longer ones are possible: fifty of them are beyond the p99."""
+CURVE_REQUESTS = 3_000
+"""Requests of a run of the curve at the load found, where longer ones are possible: thirty of them
+are beyond the p99."""
 
 TO_SHOW = 10
 """Late requests that are allowed in a run of the curve, at least: what its SLO asks for is seen."""
@@ -148,7 +148,10 @@ def _found(
     points = _points(finder, settled)
     usual = best.requests // best.runs
     finder.advance.expect(usual + sum((length or usual) * most for _, length, most in points))
-    for load, length, most in points:
+    load = finder.axis.own
+    if load is not None and settled.lasts and _far(load, best):
+        finder.ahead(load, replicas, most=1)
+    for load, length, most in sorted(points, key=lambda each: -(each[1] or usual) * each[2]):
         finder.ahead(load, replicas, length=length, most=most)
     own = _own(finder, settled)
     added = [finder.of_length(load, replicas, length, most) for load, length, most in points]
@@ -269,11 +272,16 @@ def _own(finder: Finder, settled: Settled) -> Probe | None:
         return None
     if not settled.lasts:
         return finder.probe(load, replicas)
-    if not FULL * best.load <= load <= BEYOND * best.load:
+    if _far(load, best):
         usual = finder.probe(load, replicas, most=1)
         if usual.sure:
             return usual
     return finder.probe(load, replicas, stretch=settled.stretch, whole=True)
+
+
+def _far(load: float, best: Probe) -> bool:
+    """Whether a load is so far from the highest that a usual run says what becomes of it."""
+    return not FULL * best.load <= load <= BEYOND * best.load
 
 
 def _points(finder: Finder, settled: Settled) -> list[tuple[float, int | None, int]]:
@@ -306,9 +314,7 @@ def _requests(finder: Finder, settled: Settled, share: float) -> int | None:
     each = best.requests // best.runs
     if not settled.lasts:
         return each
-    assert settled.first is not None
-    usual = settled.first.requests // settled.first.runs
-    whole = max(usual, min(each, CURVE_REQUESTS))
+    whole = min(each, CURVE_REQUESTS)
     asked = max((USUAL_SHARE, *(objective.share for objective in finder.objectives)))
     return min(whole, max(math.ceil(min(share, 1.0) * whole), math.ceil(TO_SHOW / (1 - asked))))
 
