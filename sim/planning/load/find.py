@@ -17,6 +17,7 @@ from sim.metrics.objectives import REJECTED, USUAL_SHARE, Objective, slo_objecti
 from sim.metrics.trust import GUESS, LIKELY, SURE
 from sim.planning.load.advance import Advance, Progress
 from sim.planning.load.band_ends import (
+    NEARBY,
     Ends,
     PlayedLoad,
     looked_for,
@@ -62,6 +63,9 @@ bends."""
 CURVE_REQUESTS = 3_000
 """Requests of a run of the curve at the load found, where longer ones are possible: thirty of them
 are beyond the p99."""
+
+NEAR_REQUESTS = 5_000
+"""The same of loads within ``NEARBY`` of it, off which the ends of the band are read: fifty."""
 
 TO_SHOW = 10
 """Late requests that are allowed in a run of the curve, at least: what its SLO asks for is seen."""
@@ -306,7 +310,7 @@ def _points(finder: Finder, settled: Settled) -> list[tuple[float, int | None, i
 
 def _requests(finder: Finder, settled: Settled, share: float) -> int | None:
     """Requests of a run of the curve at that share of the highest load. Runs of one duration are
-    compared: the start and the end of each take the same part of it."""
+    compared, far from it and near it: the start and the end of each take the same part of it."""
     best, scenario = settled.best, finder.axis.scenario
     assert best is not None
     if scenario.workload.trace is not None or scenario.run.requests is None:
@@ -314,7 +318,7 @@ def _requests(finder: Finder, settled: Settled, share: float) -> int | None:
     each = best.requests // best.runs
     if not settled.lasts:
         return each
-    whole = min(each, CURVE_REQUESTS)
+    whole = min(each, NEAR_REQUESTS if abs(share - 1) <= NEARBY else CURVE_REQUESTS)
     asked = max((USUAL_SHARE, *(objective.share for objective in finder.objectives)))
     return min(whole, max(math.ceil(min(share, 1.0) * whole), math.ceil(TO_SHOW / (1 - asked))))
 
