@@ -21,10 +21,11 @@ from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, bands, choose, front
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
+from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
 from sim.planning.fleet.worth import worth

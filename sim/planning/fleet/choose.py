@@ -9,32 +9,24 @@
    fleets once more with iterations faster and slower by the error band.
 
 The same question has the same answer whatever the number of processes.
-
-``bands`` judges how far the ranking can be trusted. The error band of the cost model says how much
-faster or slower iterations may really be. A fleet whose replicas are slower needs more of them: so
-each has a range of costs, and a rank survives if no fleet behind it could be cheaper, even if one
-errs in its favour and the other against it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import Objective, slo_objectives
-from sim.metrics.trust import trust
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, size
-from sim.planning.fleet.trials import tried
+from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
-from sim.planning.points.executors import calls
-from sim.planning.points.simulated import Simulated
+from sim.planning.points.copies import cores
+from sim.planning.points.crew import Crew, CrewCall, crew
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
 from sim.undisturbed import check_undisturbed
@@ -92,8 +84,6 @@ class FleetPlan:
 
 
 Tell = Callable[[str], None]
-R = TypeVar("R")
-
 
 EACH = 3
 """Steps of a layout: it is sized, confirmed and tried at both ends of its band."""
@@ -119,18 +109,22 @@ def choose(
     traffic = traffic_of(scenario)
     axis = axis_of(scenario, "rate", traffic)
     objectives = (*slo_objectives(scenario), *question.constraints.objectives)
-    screened, rejected = _screened(scenario, question, objectives, jobs)
-    say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
     steps = steps or PlanSteps(progress)
-    steps.expect(EACH * len(screened))
-    sized, further = _sized(scenario, question, objectives, screened, jobs, say, steps)
-    rejected += further
-    if not sized:
-        raise InfeasibleError(_nothing(question, rejected))
-    say(
-        "the fleets up to what they hold, and with iterations faster and slower by their error band"
-    )
-    best, ranked, ends = _ranked(scenario, question, objectives, sized, jobs, steps)
+    # no more processes than there is to do at a time
+    jobs = min(cores() if jobs == -1 else jobs, EACH * len(question.layouts))
+    with crew(steps.simulated, jobs, steps.show) as them:
+        screened, rejected = _screened(them, scenario, question, objectives)
+        say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
+        steps.expect(EACH * len(screened))
+        sized, ends, further = _sized(them, scenario, question, objectives, screened, say, steps)
+        rejected += further
+        if not sized:
+            raise InfeasibleError(_nothing(question, rejected))
+        say(
+            "the fleets up to what they hold, and with iterations faster and slower by their error "
+            "band"
+        )
+        best, ranked, found_ends = _ranked(them, scenario, question, objectives, sized, ends, steps)
     rejected += [_more_expensive(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
@@ -141,7 +135,7 @@ def choose(
         own_rate=axis.own,
         best=tuple(best),
         sized=tuple(ranked),
-        ends=tuple(ends),
+        ends=tuple(found_ends),
         rejected=tuple(sorted(rejected, key=lambda each: order[each.layout])),
         traffic_notes=traffic.notes,
     )
@@ -188,11 +182,12 @@ def as_cheap(plan: FleetPlan) -> list[str]:
 
 
 def _ranked(
+    them: Crew,
     scenario: Scenario,
     question: FleetQuestion,
     objectives: Sequence[Objective],
     sized: Sequence[Sized],
-    jobs: int,
+    begun: Sequence[EndCalls],
     steps: PlanSteps,
 ) -> tuple[list[Confirmed], list[Sized], list[FleetEnds]]:
     """The ``top`` best fleets, confirmed, all fleets in their order, and their ends. Whatever costs
@@ -202,7 +197,7 @@ def _ranked(
     most = costs[min(question.top, len(costs)) - 1]
     near = [_money(each.cost) <= most for each in sized]
     steps.did(len(sized) - sum(near))
-    found = tried(scenario, question, objectives, sized, near, jobs, steps)
+    found = tried(them, scenario, question, objectives, sized, near, begun, steps)
     ends = {each.layout: of for each, (_, of) in zip(sized, found, strict=True)}
     confirmed = sorted((each for each, _ in found if each is not None), key=rank)
     dearer = (each for each, with_rank in zip(sized, near, strict=True) if not with_rank)
@@ -211,34 +206,36 @@ def _ranked(
 
 
 def _screened(
-    scenario: Scenario, question: FleetQuestion, objectives: Sequence[Objective], jobs: int
+    them: Crew, scenario: Scenario, question: FleetQuestion, objectives: Sequence[Objective]
 ) -> tuple[list[Screened], list[Rejected]]:
-    found = list(
-        calls(
-            screen,
-            [
-                (scenario, layout, question.target, objectives, question.constraints)
-                for layout in question.layouts
-            ],
-            jobs,
-        )
-    )
+    asked = [
+        them.begin(_screen, scenario, layout, question.target, objectives, question.constraints)
+        for layout in question.layouts
+    ]
+    them.finish(asked)
+    found = [call.result for call in asked]
     left = [each for each in found if isinstance(each, Screened)]
     left.sort(key=lambda each: (each.cost, each.layout.text))
     return left, [each for each in found if isinstance(each, Rejected)]
 
 
+def _screen(_: object, *asked: Any) -> Screened | Rejected:
+    return screen(*asked)
+
+
 def _sized(
+    them: Crew,
     scenario: Scenario,
     question: FleetQuestion,
     objectives: Sequence[Objective],
     screened: Sequence[Screened],
-    jobs: int,
     say: Tell,
     steps: PlanSteps,
-) -> tuple[list[Sized], list[Rejected]]:
-    """Fleets of the layouts in the order of what they cost at least, in waves."""
+) -> tuple[list[Sized], list[EndCalls], list[Rejected]]:
+    """Fleets of the layouts in the order of what they cost at least, in waves, with the calls that
+    say what they are at the ends of their bands."""
     sized: list[Sized] = []
+    ends: list[EndCalls] = []
     rejected: list[Rejected] = []
     waiting = list(screened)
     while waiting:
@@ -249,8 +246,10 @@ def _sized(
         steps.did(EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        arguments = [
-            (
+        begun = [
+            them.begin(
+                counted_in,
+                size,
                 scenario,
                 each,
                 question.target,
@@ -261,23 +260,25 @@ def _sized(
             )
             for each in wave
         ]
-        sizing = partial(_counted, size, steps.simulated)
-        for found in calls(sizing, arguments, jobs, steps.show):
+        at_ends: dict[CrewCall[Sized | Rejected], EndCalls] = {}
+        for call in them.as_done(begun):
+            found = call.result
             if isinstance(found, Sized):
-                sized.append(found)
+                at_ends[call] = begin_ends(them, scenario, question, objectives, found)
                 steps.did()
                 fleet = counted(found.replicas, "replica")
                 say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")
             else:
-                note = next(each.note for each in wave if each.layout == found.layout)
-                rejected.append(found.noted(note))
                 steps.did(EACH)
                 say(f"{found.layout.text}: {found.reason}")
-    return sized, rejected
-
-
-def _counted(sizing: Callable[..., R], simulated: Simulated | None, *arguments: Any) -> R:
-    return sizing(*arguments, simulated)
+        for call, each in zip(begun, wave, strict=True):
+            found = call.result
+            if isinstance(found, Sized):
+                sized.append(found)
+                ends.append(at_ends[call])
+            else:
+                rejected.append(found.noted(each.note))
+    return sized, ends, rejected
 
 
 def _too_expensive(screened: Screened, most: float) -> Rejected:
@@ -334,80 +335,3 @@ def read_rate(text: str, own: float) -> float:
             "second"
         )
     return rate
-
-
-@dataclass(frozen=True)
-class Band:
-    """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
-
-    The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
-    could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
-    hold the wanted load, without headroom, ``decided`` whether chance leaves no doubt that it does
-    at the predicted times.
-    """
-
-    error: float
-    replicas: tuple[int, int | None]
-    cost: tuple[float, float | None]
-    holds_if_slower: bool
-    rivals: tuple[str, ...]
-    holds_at_half: bool = True
-    decided: bool = True
-
-    @property
-    def trust(self) -> str:
-        """How sure it is that the fleet holds the wanted load: whether it does at the slower ends
-        of the 90 % and of the 50 % band."""
-        return trust(decided=self.decided, at_band=self.holds_if_slower, at_half=self.holds_at_half)
-
-    @property
-    def survives(self) -> bool:
-        """Whether the rank does not depend on the error."""
-        return not self.rivals
-
-
-def bands(plan: FleetPlan) -> list[Band]:
-    """The band of each of the best fleets, in their order."""
-    found = []
-    for index, (each, ends) in enumerate(zip(plan.best, plan.ends, strict=False)):
-        price = each.sized.price
-        most = math.inf if ends.most is None else ends.most * price
-        behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
-        rivals = tuple(
-            f"#{number} {other.layout.text}"
-            for number, (other, theirs) in enumerate(behind, start=index + 2)
-            if theirs.fewest * other.price < most
-        )
-        found.append(
-            Band(
-                ends.error,
-                (ends.fewest, ends.most),
-                (ends.fewest * price, None if ends.most is None else most),
-                ends.holds_if_slower,
-                (*rivals, *_unsimulated(plan, most, ends.error)),
-                ends.holds_at_half,
-                each.at_rate.sure,
-            )
-        )
-    return found
-
-
-def _unsimulated(plan: FleetPlan, most: float, error: float) -> list[str]:
-    """Layouts that were found too expensive without simulating, by a bound that is proportional to
-    the time of an iteration, and that could cost less than ``most`` if theirs were shorter."""
-    return [
-        f"{each.layout.text} (not simulated)"
-        for each in plan.rejected
-        if each.unsimulated and each.cost is not None and each.cost / (1 + error) < most
-    ]
-
-
-def front(fleets: Sequence[Sized], figure: str) -> list[bool]:
-    """Which fleets are on the Pareto front of cost and a latency (``p99_ttft_ms``, say): none is
-    cheaper and faster, or one of both and equal in the other."""
-    points = [(each.cost, each.at_target.figures[figure]) for each in fleets]
-    known = [(cost, value if value is not None else math.inf) for cost, value in points]
-    return [
-        not any((other[0] <= mine[0] and other[1] <= mine[1] and other != mine) for other in known)
-        for mine in known
-    ]

@@ -17,8 +17,9 @@ from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.objectives import judged_by
-from sim.planning.fleet.choose import Band, FleetPlan, as_cheap, bands, front
+from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
+from sim.planning.fleet.plan_bands import Band, bands, front
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.objectives import judged_by
-from sim.planning.fleet.choose import FleetPlan, bands
+from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.layouts import Candidate
+from sim.planning.fleet.plan_bands import bands
 from sim.planning.fleet.plan_document import head, lengths_of, run_command
 from sim.planning.fleet.plan_prices import HOURS
 from sim.planning.fleet.split import SplitPlan

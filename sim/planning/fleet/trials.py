@@ -1,14 +1,13 @@
 """Tries fleets that hold the load: what they hold at most, and at both ends of the error band.
 
-All trials of all fleets are one list, so that no process waits for another; those that take longest
-begin first.
+The ends of a fleet are asked for as soon as it is sized, while others still are, and those that
+take longest begin first, so that no process waits for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.objectives import Objective
@@ -21,7 +20,7 @@ from sim.planning.fleet.sizing import (
     if_slower,
 )
 from sim.planning.load.advance import PlanSteps
-from sim.planning.points.executors import calls
+from sim.planning.points.crew import Crew, CrewCall
 from sim.planning.points.simulated import Simulated
 from sim.scenario import Scenario
 
@@ -30,41 +29,60 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.02
 
+EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int]]
+"""The calls that say what a fleet is at the slower and at the faster end of its band."""
+
+
+def begin_ends(
+    crew: Crew,
+    scenario: Scenario,
+    question: FleetQuestion,
+    objectives: Sequence[Objective],
+    fleet: Sized,
+) -> EndCalls:
+    """Ask what ``fleet`` is at both ends of its band."""
+    asked = (scenario, fleet, question.target, question.rate, objectives, question.scale)
+    later = 1 / fleet.replicas
+    return (
+        crew.begin(counted_in, if_slower, *asked, later=later),
+        crew.begin(counted_in, fewest_if_faster, *asked, later=later),
+    )
+
 
 def tried(
+    crew: Crew,
     scenario: Scenario,
     question: FleetQuestion,
     objectives: Sequence[Objective],
     fleets: Sequence[Sized],
     confirmed: Sequence[bool],
-    jobs: int,
+    ends: Sequence[EndCalls],
     steps: PlanSteps,
 ) -> list[tuple[Confirmed | None, FleetEnds]]:
     """What comes of each fleet: the highest load that it holds, None unless it is to be
-    ``confirmed``, and its ends; each is one of ``steps``."""
-    target, rate, scale = question.target, question.rate, question.scale
-    asked: dict[tuple[int, Callable[..., Any]], tuple[Any, ...]] = {}
-    for number, (fleet, wanted) in enumerate(zip(fleets, confirmed, strict=True)):
-        if wanted:
-            asked[number, confirm] = (scenario, fleet, rate, objectives, TOLERANCE, scale)
-        for end in (if_slower, fewest_if_faster):
-            asked[number, end] = (scenario, fleet, target, rate, objectives, scale)
-    longest_first = sorted(asked, key=lambda each: -fleets[each[0]].replicas)
-    arguments = [(trial, *asked[number, trial]) for number, trial in longest_first]
-    tries = calls(partial(_made, steps.simulated), arguments, jobs, steps.show)
-    found: dict[tuple[int, Callable[..., Any]], Any] = {}
-    for each, result in zip(longest_first, tries, strict=True):
-        found[each] = result
-        if each[1] is not fewest_if_faster:
-            steps.did()
-    return [
-        (
-            found.get((number, confirm)),
-            replace(found[number, if_slower], fewest=found[number, fewest_if_faster]),
+    ``confirmed``, and its ``ends``, which were asked for; each is one of ``steps``."""
+    best = [
+        crew.begin(
+            counted_in,
+            confirm,
+            *(scenario, fleet, question.rate, objectives, TOLERANCE, question.scale),
+            later=1 / fleet.replicas,
         )
-        for number in range(len(fleets))
+        if wanted
+        else None
+        for fleet, wanted in zip(fleets, confirmed, strict=True)
+    ]
+    asked: list[CrewCall[Any]] = [call for call in best if call is not None]
+    asked += [slower for slower, _ in ends]
+    for _ in crew.as_done(asked):
+        steps.did()
+    crew.finish([faster for _, faster in ends])
+    return [
+        (None if call is None else call.result, replace(slower.result, fewest=faster.result))
+        for call, (slower, faster) in zip(best, ends, strict=True)
     ]
 
 
-def _made(simulated: Simulated | None, trial: Callable[..., Any], *arguments: Any) -> Any:
+def counted_in(simulated: Simulated | None, trial: Callable[..., Any], *arguments: Any) -> Any:
+    """What comes of a trial, whose requests are counted."""
     return trial(*arguments, simulated)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -110,6 +111,19 @@ def calls(
         yield from parallel(delayed(_call)(os.getpid(), function, each) for each in arguments)
     except TerminatedWorkerError:
         raise killed() from None
+
+
+def elsewhere(jobs: int) -> Callable[..., Future[Any]]:
+    """A function that has calls made by up to ``jobs`` other processes, to which they are sent."""
+    from joblib.externals.loky import get_reusable_executor  # noqa: PLC0415 - slow to import
+
+    others = get_reusable_executor(max_workers=jobs)
+
+    def submit(function: Callable[..., R], *arguments: Any) -> Future[R]:
+        sent: Future[R] = others.submit(_call, os.getpid(), function, arguments)
+        return sent
+
+    return submit
 
 
 def _of(function: Callable[..., R], *arguments: Any) -> R:

@@ -1,0 +1,93 @@
+"""Judges how far the ranking of a plan can be trusted.
+
+The error band of the cost model says how much faster or slower iterations may really be. A fleet
+whose replicas are slower needs more of them: so each has a range of costs, and a rank survives if
+no fleet behind it could be cheaper, even if one errs in its favour and the other against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sim.metrics.trust import trust
+from sim.planning.fleet.choose import FleetPlan
+from sim.planning.fleet.sizing import Sized
+
+
+@dataclass(frozen=True)
+class Band:
+    """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
+
+    The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
+    could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
+    hold the wanted load, without headroom, ``decided`` whether chance leaves no doubt that it does
+    at the predicted times.
+    """
+
+    error: float
+    replicas: tuple[int, int | None]
+    cost: tuple[float, float | None]
+    holds_if_slower: bool
+    rivals: tuple[str, ...]
+    holds_at_half: bool = True
+    decided: bool = True
+
+    @property
+    def trust(self) -> str:
+        """How sure it is that the fleet holds the wanted load: whether it does at the slower ends
+        of the 90 % and of the 50 % band."""
+        return trust(decided=self.decided, at_band=self.holds_if_slower, at_half=self.holds_at_half)
+
+    @property
+    def survives(self) -> bool:
+        """Whether the rank does not depend on the error."""
+        return not self.rivals
+
+
+def bands(plan: FleetPlan) -> list[Band]:
+    """The band of each of the best fleets, in their order."""
+    found = []
+    for index, (each, ends) in enumerate(zip(plan.best, plan.ends, strict=False)):
+        price = each.sized.price
+        most = math.inf if ends.most is None else ends.most * price
+        behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
+        rivals = tuple(
+            f"#{number} {other.layout.text}"
+            for number, (other, theirs) in enumerate(behind, start=index + 2)
+            if theirs.fewest * other.price < most
+        )
+        found.append(
+            Band(
+                ends.error,
+                (ends.fewest, ends.most),
+                (ends.fewest * price, None if ends.most is None else most),
+                ends.holds_if_slower,
+                (*rivals, *_unsimulated(plan, most, ends.error)),
+                ends.holds_at_half,
+                each.at_rate.sure,
+            )
+        )
+    return found
+
+
+def _unsimulated(plan: FleetPlan, most: float, error: float) -> list[str]:
+    """Layouts that were found too expensive without simulating, by a bound that is proportional to
+    the time of an iteration, and that could cost less than ``most`` if theirs were shorter."""
+    return [
+        f"{each.layout.text} (not simulated)"
+        for each in plan.rejected
+        if each.unsimulated and each.cost is not None and each.cost / (1 + error) < most
+    ]
+
+
+def front(fleets: Sequence[Sized], figure: str) -> list[bool]:
+    """Which fleets are on the Pareto front of cost and a latency (``p99_ttft_ms``, say): none is
+    cheaper and faster, or one of both and equal in the other."""
+    points = [(each.cost, each.at_target.figures[figure]) for each in fleets]
+    known = [(cost, value if value is not None else math.inf) for cost, value in points]
+    return [
+        not any((other[0] <= mine[0] and other[1] <= mine[1] and other != mine) for other in known)
+        for mine in known
+    ]
