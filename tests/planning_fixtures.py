@@ -41,7 +41,8 @@ def decide_by(requests: int) -> None:
         module.LONG_ENOUGH = requests
 
 
-def be_brief(patch: pytest.MonkeyPatch) -> None:
-    """Decide loads by ``BRIEF`` requests. Processes that do not fork from this one do not know."""
+def be_brief(patch: pytest.MonkeyPatch, requests: int = BRIEF) -> None:
+    """Decide loads by so many ``requests``. Processes that do not fork from this one do not
+    know."""
     for module in (probe, settled):
-        patch.setattr(module, "LONG_ENOUGH", BRIEF)
+        patch.setattr(module, "LONG_ENOUGH", requests)

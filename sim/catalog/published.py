@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
-from sim.catalog.lookup import FOLDER, names
+from sim.catalog.lookup import find, names
 from sim.specs.deployment import Deployment
 
 KEY = "published_format"
@@ -41,7 +41,7 @@ def published_format(model: str) -> PublishedFormat | None:
     bits."""
     if model not in names("models"):
         return None
-    path = FOLDER / "models" / f"{model}.yaml"
+    path = find("models", model, None)
     if KEY not in path.read_text(encoding="utf-8"):
         return None  # as of most models, in a tenth of the time
     entry = Fields(model, read_yaml(path))

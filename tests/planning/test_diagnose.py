@@ -216,7 +216,7 @@ def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
 def near_its_limit() -> Diagnosis:
     """A run whose TPOT is within the error band of its limit."""
     slo = {"tpot": "7ms", "attainment": 0.9}
-    return diagnose(small(run__requests=120, slo=slo), local(1), target="x.yaml")
+    return diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
 
 
 def test_every_change_is_judged_as_run_judges_it() -> None:

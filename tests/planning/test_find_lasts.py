@@ -17,6 +17,7 @@ from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
 from sim.terminal.find import find_view
 from tests.planning.test_find import ONE_SERVER, found_steep, highest, service, steep
+from tests.planning_fixtures import be_brief
 
 
 def short(**changes: Any) -> Scenario:
@@ -43,8 +44,8 @@ def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     assert told["chance"]["holds_up_to"] <= told["load"] < lengths["first_load"]
 
 
-@pytest.mark.usefixtures("brief_answers")
-def test_the_interval_contains_the_analytic_rate() -> None:
+def test_the_interval_contains_the_analytic_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_brief(monkeypatch, 5_000)
     each, first = service()
     share, wait = 0.9, 2.0 * each
     exact = highest(share, wait, each)
