@@ -62,7 +62,7 @@ def test_a_token_costs_more_where_fewer_are_served() -> None:
 
 
 def test_near_saturation_the_band_reaches_the_overload() -> None:
-    asked = CHAT.override({"workload.arrivals.rate": 27, "run.requests": 4000})
+    asked = CHAT.override({"workload.arrivals.rate": 28, "run.requests": 4000})
     result = simulate(asked)
     assert result.summary["infersim"]["bands"] is None  # only what is shown has them
     found = result.bands
