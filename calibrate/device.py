@@ -94,6 +94,13 @@ class Device:
         if self.facts.kind == "cuda":
             torch.cuda.empty_cache()
 
+    def renew_generator(self) -> None:
+        """Give the device's random numbers a new state after a capture of a graph failed: the old
+        one believes for ever after that it is being captured, and refuses to draw."""
+        if self.facts.kind == "cuda":
+            fresh = torch.Generator(device=self.torch_name)
+            torch.cuda.default_generators[self.index].graphsafe_set_state(fresh)
+
     def responds(self) -> bool:
         """Whether the device still computes: after some errors nothing does until a restart."""
         try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, pairwise
 from statistics import median, quantiles
@@ -201,6 +202,10 @@ def scrubber(streamed: float, most: int = SCRUBBING) -> Callable[[int], object]:
     return lambda rows: linear(inputs[:rows], next(matrices))
 
 
+Calls = Sequence[Callable[[], object]]
+"""Calls that take turns."""
+
+
 class CudaTimer:
     """Times what the device itself takes.
 
@@ -217,56 +222,69 @@ class CudaTimer:
         """Warm up, capture or queue, and sample."""
         if work.mode in ("host", "reported"):
             return self._host.measure(work, budget)
-        single = self._warm(work)
-        rounds = self._rounds(work, single)
+        calls, single = self._warm(work, budget)
+        rounds = self._rounds(calls, single)
         if work.mode == "eager":
-            return self._queued(work, rounds, budget, "eager", pause=False)
-        graph = self._captured(work, rounds)
+            return self._queued(calls, rounds, budget, "eager", pause=False)
+        graph = self._captured(calls, rounds)
         if graph is None:
-            return self._queued(work, rounds, budget, "events", pause=True)
-        count, replay = len(work.calls) * rounds, graph.replay
+            return self._queued(calls, rounds, budget, "events", pause=True)
+        count, replay = len(calls) * rounds, graph.replay
         replay()
         taken = sample(lambda: self._between(replay) / count, budget, time.perf_counter)
         return summary(taken, "graph")
 
-    def _warm(self, work: BenchWork) -> float:
-        """Make the first calls (compilation, tuning, workspaces); seconds of one after that."""
-        side = torch.cuda.Stream(self._device.index)
-        side.wait_stream(torch.cuda.current_stream(self._device.index))
-        with torch.cuda.stream(side):
-            for call in work.calls[:3]:
+    def _warm(self, work: BenchWork, budget: float) -> tuple[Calls, float]:
+        """The calls that are timed, each of them made once (compilation, tuning, workspaces: a
+        compiler at work within a capture would end it), and the seconds of one after that. Where
+        one takes long, there are no more than ``budget`` seconds of them."""
+        with self._aside():
+            work.calls[0]()
+        single = self._between(work.calls[0])
+        calls = work.calls[: max(FEWEST, math.ceil(budget / single))]
+        with self._aside():
+            for call in calls:
                 call()
-        torch.cuda.current_stream(self._device.index).wait_stream(side)
-        self._device.synchronise()
-        calls = work.calls[:8]
-        return self._between(lambda: [call() for call in calls]) / len(calls)
+        some = calls[:8]
+        return calls, self._between(lambda: [call() for call in some]) / len(some)
 
-    def _rounds(self, work: BenchWork, single: float) -> int:
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """A stream of its own, as PyTorch asks for before a capture; waits for the end."""
+        side, current = torch.cuda.Stream(self._device.index), torch.cuda.current_stream
+        side.wait_stream(current(self._device.index))
+        with torch.cuda.stream(side):
+            yield
+        current(self._device.index).wait_stream(side)
+        self._device.synchronise()
+
+    def _rounds(self, calls: Calls, single: float) -> int:
         """How often to go through all calls for one sample to last long enough."""
-        once = max(single * len(work.calls), 1e-7)
-        most = max(1, GRAPH_CALLS // len(work.calls))
+        once = max(single * len(calls), 1e-7)
+        most = max(1, GRAPH_CALLS // len(calls))
         return max(1, min(most, math.ceil(REPLAY / once)))
 
-    def _captured(self, work: BenchWork, rounds: int) -> Any | None:
+    def _captured(self, calls: Calls, rounds: int) -> Any | None:
         """The calls as a graph, or None if one of them cannot be captured."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
                 for _ in range(rounds):
-                    for call in work.calls:
+                    for call in calls:
                         call()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             self._device.synchronise()
+            self._device.renew_generator()
             return None
         return graph
 
     def _queued(
-        self, work: BenchWork, rounds: int, budget: float, mode: Mode | str, pause: bool
+        self, once_through: Calls, rounds: int, budget: float, mode: Mode | str, pause: bool
     ) -> KernelTiming:
         """Events around calls; with ``pause`` the device sleeps while they are being queued."""
-        calls = list(work.calls) * rounds
+        calls = list(once_through) * rounds
         cycles = int(min(len(calls) * 20e-6, 0.05) * 1e9) if pause else 0
 
         def once() -> float:

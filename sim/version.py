@@ -8,5 +8,9 @@ from importlib import metadata
 
 @cache
 def version() -> str:
-    """The version of the installed package; read once, since its description is parsed for it."""
-    return metadata.version("infersim")
+    """The version of the installed package; read once, since its description is parsed for it.
+    "not installed" where a checkout runs as it lies there."""
+    try:
+        return metadata.version("infersim")
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -22,6 +22,10 @@ from calibrate.lazy_torch import Tensor, optional, torch
 LOGIT_BYTES = 4
 FP8_LARGEST = 448.0
 EPSILON = 1e-6
+MOST_COMPILED = 32
+"""Versions of one function that PyTorch may compile: for each type, for single rows, for operands
+that begin their pool. Past its usual 8 it refuses."""
+
 SAMPLED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 PASSES = {"norm": 4.0, "activation": 3.0, "rotary": 2.0, "kv_write": 2.0, "embedding": 2.0}
@@ -136,6 +140,7 @@ def compiled(arena: Arena, function: Function) -> Function:
     all shapes), otherwise as it is."""
     if arena.device.facts.kind != "cuda" or optional("triton") is None:
         return function
+    torch._dynamo.config.recompile_limit = MOST_COMPILED
     made: Function = torch.compile(function, dynamic=True, fullgraph=True)
     return made
 

@@ -24,6 +24,11 @@ def _library() -> Any:
     return library.varlen_attn
 
 
+def grouped(attend: Callable[..., Any]) -> dict[str, bool]:
+    """What lets query heads share KV heads: PyTorch 2.11 does it unasked and has no word for it."""
+    return {"enable_gqa": True} if "enable_gqa" in signature(attend).parameters else {}
+
+
 def decode_calls(
     query: Tensor, cache: PagedCache, window: int | None = None
 ) -> list[Callable[[], Tensor]]:
@@ -46,9 +51,9 @@ def decode_calls(
             1,
             cache.longest,
             window_size=back,
-            enable_gqa=True,
             seqused_k=used,
             block_table=table,
+            **grouped(attend),
         )
 
     return [call(table) for table in cache.tables]
@@ -75,4 +80,5 @@ def prefill_function(
     count = torch.arange(batch + 1, dtype=torch.int32, device=query.device)
     places = count * tokens, count * context, tokens, context
     back = (-1 if window is None else window - 1, 0)
-    return lambda q, k, v: attend(q, k, v, *places, window_size=back, enable_gqa=True)
+    shared = grouped(attend)
+    return lambda q, k, v: attend(q, k, v, *places, window_size=back, **shared)

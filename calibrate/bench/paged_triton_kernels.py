@@ -1,6 +1,7 @@
 """The Triton kernels of ``paged_triton``: attention of one split, and the combination of splits.
 
-Arguments in lower case that are fixed at compilation are marked ``constexpr``. Without Triton the
+Arguments that are fixed at compilation are marked ``constexpr``; the others have no types, since
+the compiler looks up every name of a signature and knows only Triton's. Without Triton the
 functions are plain ones that nothing calls.
 """
 
@@ -16,21 +17,21 @@ _jit: Any = _triton.jit if _triton is not None else lambda function: function
 
 
 @_jit  # type: ignore[untyped-decorator]
-def attend(
-    query: Any,
-    keys: Any,
-    values: Any,
-    table: Any,
-    lengths: Any,
-    out: Any,
-    partial: Any,
-    maxima: Any,
-    sums: Any,
-    scale: Any,
-    table_stride: Any,
-    block_stride: Any,
-    kv_heads: Any,
-    splits: Any,
+def attend(  # type: ignore[no-untyped-def]
+    query,
+    keys,
+    values,
+    table,
+    lengths,
+    out,
+    partial,
+    maxima,
+    sums,
+    scale,
+    table_stride,
+    block_stride,
+    kv_heads,
+    splits,
     group: tl.constexpr,
     size: tl.constexpr,
     block: tl.constexpr,
@@ -91,11 +92,11 @@ def attend(
 
 
 @_jit  # type: ignore[untyped-decorator]
-def combine(
-    partial: Any,
-    maxima: Any,
-    sums: Any,
-    out: Any,
+def combine(  # type: ignore[no-untyped-def]
+    partial,
+    maxima,
+    sums,
+    out,
     size: tl.constexpr,
     splits: tl.constexpr,
 ) -> None:

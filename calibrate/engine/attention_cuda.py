@@ -15,7 +15,7 @@ from inspect import signature
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from calibrate.bench import latent_by_sequence
+from calibrate.bench import latent_by_sequence, paged_flash
 from calibrate.bench.latent_by_sequence import Up
 from calibrate.bench.paged_triton import LEAST_ROWS, TILE, splits_for
 from calibrate.engine.attend import WHOLE, Attend, View
@@ -177,6 +177,7 @@ def prompts_at_once(step: EngineStep) -> PlainAttend:
     places = torch.arange(table.shape[1] * size, device=device)
     slots = table.repeat_interleave(size, dim=1) * size + places % size
     chosen = slots[places < step.lengths[step.decodes :, None]]
+    shared = paged_flash.grouped(library.varlen_attn)
 
     def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         own = [part.flatten(0, 1).index_select(0, chosen) for part in (keys, values)]
@@ -188,7 +189,7 @@ def prompts_at_once(step: EngineStep) -> PlainAttend:
             ends,
             *longest,
             window_size=(-1, 0),
-            enable_gqa=query.shape[1] != keys.shape[2],
+            **shared,
         )
         return out
 

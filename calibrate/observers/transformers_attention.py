@@ -15,6 +15,7 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
+from calibrate.bench.paged_flash import grouped
 from calibrate.lazy_torch import Tensor, optional, torch
 from calibrate.observers import lazy_transformers
 
@@ -72,7 +73,7 @@ def by_request(
             paged["max_seqlen_k"],
             scale=scaling,
             window_size=(-1, 0),  # causal, the last query sees all keys
-            enable_gqa=queries.shape[1] != keys.shape[1],
+            **grouped(flash),
         )
     else:
         rows, places = (each.tolist() for each in bounds)
@@ -96,8 +97,8 @@ def _one_by_one(
         query, key, value = (
             part.transpose(0, 1)[None] for part in (queries[mine], keys[own], values[own])
         )
-        grouped = count == 1 and query.shape[1] != key.shape[1]
-        if grouped:  # the heads of a group are rows of one product
+        together = count == 1 and query.shape[1] != key.shape[1]
+        if together:  # the heads of a group are rows of one product
             query = query.view(1, key.shape[1], -1, query.shape[-1])
         mask = None
         if 1 < count < held:
@@ -110,7 +111,7 @@ def _one_by_one(
             attn_mask=mask,
             is_causal=count == held > 1,
             scale=scaling,
-            enable_gqa=not grouped and query.shape[1] != key.shape[1],
+            enable_gqa=not together and query.shape[1] != key.shape[1],
         )
         out[mine] = found.reshape(1, -1, count, queries.shape[-1])[0].transpose(0, 1)
     return out

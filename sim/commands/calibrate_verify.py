@@ -49,7 +49,10 @@ def verify(
             "-o", "--output", help="Folder for all results; continued if it already has some."
         ),
     ] = Path("verification"),
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp32, bf16 or fp16; default: bf16 on a GPU, fp32 on a CPU."),
+    ] = None,
     traces: Names = "burst,closed,poisson",
     batching: Names = ALL_BATCHINGS,
     batch: Annotated[int, typer.Option(min=1, help="max_num_seqs.")] = 8,
@@ -105,7 +108,7 @@ def verify(
         check(wish)
         setting = traffic.TrafficSetting(
             model=traffic.absolute(model or traffic.default_model(device, output)),
-            precision=precision,
+            precision=precision or ("fp32" if device.strip().lower() == "cpu" else "bf16"),
             batch=batch,
             chunk=max(chunk, batch),
             prompt=_bounds("--prompt", prompt),

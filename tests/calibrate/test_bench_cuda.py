@@ -3,6 +3,7 @@ choice of kernels, and the Triton kernels in Triton's interpreter (where Triton 
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -95,6 +96,13 @@ class PretendedEvent:
         return 1e3 * (end.at - self.at)
 
 
+def pretended(renewed: Callable[[], None] = lambda: None) -> Device:
+    made = Device(CUDA)
+    made.synchronise = lambda: None  # type: ignore[method-assign]
+    made.renew_generator = renewed  # type: ignore[method-assign]
+    return made
+
+
 @pytest.mark.parametrize(
     ("mode", "capture", "expected", "named"),
     [
@@ -108,7 +116,7 @@ def test_launches_count_only_where_they_should(
 ) -> None:
     world = PretendedCuda(capture)
     monkeypatch.setattr(timing, "torch", world)
-    timer = timing.CudaTimer(SimpleNamespace(index=0, synchronise=lambda: None, facts=CUDA))  # type: ignore[arg-type]
+    timer = timing.CudaTimer(pretended())
     found = timer.measure(BenchWork([world.kernel(1e-6), world.kernel(3e-6)], "", mode), 0.01)
     assert found.mode == named
     assert found.seconds == pytest.approx(expected, rel=0.05)
@@ -120,7 +128,7 @@ def test_memory_running_out_while_capturing_is_not_taken_for_a_graph_that_cannot
 ) -> None:
     world = PretendedCuda()
     monkeypatch.setattr(timing, "torch", world)
-    timer = timing.CudaTimer(SimpleNamespace(index=0, synchronise=lambda: None, facts=CUDA))  # type: ignore[arg-type]
+    timer = timing.CudaTimer(pretended())
 
     def full() -> None:
         if world.captured is not None:
@@ -128,6 +136,60 @@ def test_memory_running_out_while_capturing_is_not_taken_for_a_graph_that_cannot
 
     with pytest.raises(MemoryError):
         timer.measure(BenchWork([full], ""), 0.01)
+
+
+def test_what_is_compiled_at_its_first_call_is_compiled_before_the_capture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of many calls may be the first with its alignment, or its place in a pool."""
+    world = PretendedCuda()
+    monkeypatch.setattr(timing, "torch", world)
+    seen = set[int]()
+
+    def call(number: int) -> Callable[[], None]:
+        kernel = world.kernel(1e-6)
+
+        def run() -> None:
+            if number not in seen and world.captured is not None:
+                raise RuntimeError("a compiler allocates while a graph is captured")
+            seen.add(number)
+            kernel()
+
+        return run
+
+    work = BenchWork([call(number) for number in range(40)], "")
+    assert timing.CudaTimer(pretended()).measure(work, 0.01).mode == "graph"
+
+
+def test_of_long_calls_only_so_many_are_made_as_the_time_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = PretendedCuda()
+    monkeypatch.setattr(timing, "torch", world)
+    work = BenchWork([world.kernel(0.1)] * 50, "")
+    found = timing.CudaTimer(pretended()).measure(work, 0.04)
+    assert found.seconds == pytest.approx(0.1, rel=0.01)
+    assert world.time < 30 * 0.1
+
+
+def test_random_numbers_are_drawn_again_after_a_capture_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "torch", world := PretendedCuda(capture=False))
+    renewed = list[str]()
+    timer = timing.CudaTimer(pretended(lambda: renewed.append("yes")))
+    timer.measure(BenchWork([world.kernel(1e-6)], ""), 0.01)
+    assert renewed == ["yes"]
+
+
+def test_the_signatures_of_triton_kernels_name_only_what_triton_knows() -> None:
+    """Its compiler looks up each annotation, and refuses Python's own."""
+    tree = ast.parse((ROOT / "calibrate/bench/paged_triton_kernels.py").read_text(encoding="utf-8"))
+    kernels = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert {kernel.name for kernel in kernels} == {"attend", "combine"}
+    for kernel in kernels:
+        named = {ast.unparse(arg.annotation) for arg in kernel.args.args if arg.annotation}
+        assert named == {"tl.constexpr"}
 
 
 @pytest.fixture
