@@ -98,8 +98,9 @@ def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]
                     maxima,
                     sums,
                     out,
+                    splits,
                     size=heads.size,
-                    splits=splits,
+                    most=MOST_SPLITS,
                     num_warps=4,
                 )
             return out

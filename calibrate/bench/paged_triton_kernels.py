@@ -13,10 +13,17 @@ from calibrate.lazy_torch import optional
 
 tl: Any = optional("triton.language")
 _triton: Any = optional("triton")
-_jit: Any = _triton.jit if _triton is not None else lambda function: function
 
 
-@_jit  # type: ignore[untyped-decorator]
+def _jit(*changing: str) -> Any:
+    """Compiles a kernel once for all values of the arguments ``changing``: otherwise it is compiled
+    anew where one of them becomes 1, or a multiple of 16, in the middle of a run."""
+    if _triton is None:
+        return lambda function: function
+    return _triton.jit(do_not_specialize=list(changing))
+
+
+@_jit("table_stride", "splits")  # type: ignore[untyped-decorator]
 def attend(  # type: ignore[no-untyped-def]
     query,
     keys,
@@ -91,23 +98,26 @@ def attend(  # type: ignore[no-untyped-def]
         tl.store(partial + cells, result, mask=own[:, None])
 
 
-@_jit  # type: ignore[untyped-decorator]
+@_jit("splits")  # type: ignore[untyped-decorator]
 def combine(  # type: ignore[no-untyped-def]
     partial,
     maxima,
     sums,
     out,
+    splits,
     size: tl.constexpr,
-    splits: tl.constexpr,
+    most: tl.constexpr,
 ) -> None:
-    """One query head of one sequence: its splits weighed by their maxima, empty ones by nothing."""
+    """One query head of one sequence: its splits, of which there are ``most`` at most, weighed by
+    their maxima, empty ones by nothing."""
     row = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
-    split = tl.arange(0, splits)
+    split = tl.arange(0, most)
     column = tl.arange(0, size)
-    top = tl.load(maxima + row * splits + split)
-    total = tl.load(sums + row * splits + split)
+    own = split < splits
+    top = tl.load(maxima + row * splits + split, mask=own, other=float("-inf"))
+    total = tl.load(sums + row * splits + split, mask=own, other=0.0)
     weight = tl.exp2(top - tl.max(top, 0))
     cells = (row * splits + split)[:, None] * size + column[None, :]
-    parts = tl.load(partial + cells)
+    parts = tl.load(partial + cells, mask=own[:, None], other=0.0)
     whole = tl.sum(parts * weight[:, None], 0) / tl.sum(total * weight, 0)
     tl.store(out + row * size + column, whole.to(out.dtype.element_ty))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from calibrate.bench import latent_by_sequence, paged_flash
 from calibrate.bench.latent_by_sequence import Up
-from calibrate.bench.paged_triton import LEAST_ROWS, TILE, splits_for
+from calibrate.bench.paged_triton import LEAST_ROWS, MOST_SPLITS, TILE, splits_for
 from calibrate.engine.attend import WHOLE, Attend, View
 from calibrate.engine.attention import (
     BySequence,
@@ -156,7 +156,7 @@ def triton_decode(query: Tensor, keys: Tensor, values: Tensor, step: EngineStep)
     )
     if splits > 1:
         module.combine[(batch, heads)](
-            partial, maxima, sums, out, size=size, splits=splits, num_warps=4
+            partial, maxima, sums, out, splits, size=size, most=MOST_SPLITS, num_warps=4
         )
     return out
 

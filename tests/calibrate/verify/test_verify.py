@@ -23,7 +23,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from calibrate import fit
-from calibrate.device import open_device
+from calibrate.device import Device, DeviceFacts, open_device
 from calibrate.engine.loop import CpuClock
 from calibrate.lazy_torch import torch
 from calibrate.measurements import Measurement, MeasurementTable, Purpose
@@ -480,3 +480,20 @@ def test_the_default_model_of_a_cpu_is_small(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     found = catalog.model(traffic.default_model("cpu", tmp_path / "out"))
     assert 30e6 < found.parameters < 32e6
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_passes_that_no_graph_covers_wait_for_their_launches(tmp_path: Path, kind: str) -> None:
+    """On a CPU calls of operators are in their own timings; on CUDA decodes are one graph."""
+    facts = DeviceFacts(kind, "Pretended", 2**33, 4, 2**16, {})  # type: ignore[arg-type]
+    samples = [
+        host.HostSample(layers, 1, 1, took=1e-3 + layers * 15 * 20e-6, predicted=layers * 50e-6)
+        for layers in (4, 16)
+    ]
+    launch = host.launch_time(samples) if kind == "cuda" else 0.0
+    terms = host.Terms(1e-4, 0.0, 1e-6, 1e-5, launch=launch)
+    host.write_engine(tmp_path / "engine.yaml", terms, Device(facts))
+    engine = catalog.engine(tmp_path / "engine.yaml")
+    assert engine.launch_time(16, prompts=False) == 0
+    waits = engine.launch_time(16, prompts=True)
+    assert waits == pytest.approx(16 * 15 * 20e-6 if kind == "cuda" else 0)
