@@ -9,6 +9,7 @@ apply.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -134,14 +135,18 @@ def kernel_name(variant: str, kernel: str) -> str:
 
 
 def read(path: Path) -> MeasurementTable:
-    """All complete lines of a file; a torn last line is left out with a note.
+    """All complete lines of a file, which may be compressed (``.gz``); a torn last line is left out
+    with a note.
 
     UsageError if the file cannot be read or is no table of measurements.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(
+            "utf-8-sig", "replace"
+        )
+    except (OSError, EOFError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from None
     whole, torn = _complete(text)
     notes = [f"{path}: the last line was cut off and is left out"] if torn else []
     lines = csv.reader(io.StringIO(whole))

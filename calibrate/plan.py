@@ -39,6 +39,10 @@ twice as far from the others."""
 LEARNING = 0.2
 """How fast the correction of a group's costs follows what its points took."""
 
+SURPRISE = 3.0
+"""Times its expected cost that a point is charged to its operator's share at most: a compiler, or a
+pool that is filled, takes seconds once, and what comes after it must not wait for that."""
+
 DOMINANT_PRECISIONS = {"bf16": 1.0, "fp32": 1.0, "fp8": 1.0}
 OTHER_PRECISION = 0.5
 """Share of the time for precisions other than those that serve most models."""
@@ -193,7 +197,7 @@ class CalibrationPlan:
     def took(self, point: BenchPoint, seconds: float) -> None:
         """Learn what a point really took."""
         queue = self._queues[group_of(point)]
-        queue.spent += seconds
+        queue.spent += min(seconds, SURPRISE * self.cost(point))
         error = math.log(max(seconds, 1e-6) / (self.rates.cost(point) * queue.correction))
         queue.correction *= math.exp(LEARNING * max(-3.0, min(3.0, error)))
 

@@ -17,13 +17,14 @@ _triton: Any = optional("triton")
 
 def _jit(*changing: str) -> Any:
     """Compiles a kernel once for all values of the arguments ``changing``: otherwise it is compiled
-    anew where one of them becomes 1, or a multiple of 16, in the middle of a run."""
+    anew, in half a second in the middle of a run, where one of them becomes 1, or a multiple of 16,
+    or an address that is none."""
     if _triton is None:
         return lambda function: function
     return _triton.jit(do_not_specialize=list(changing))
 
 
-@_jit("table_stride", "splits")  # type: ignore[untyped-decorator]
+@_jit("table", "lengths", "table_stride", "splits")  # type: ignore[untyped-decorator]
 def attend(  # type: ignore[no-untyped-def]
     query,
     keys,

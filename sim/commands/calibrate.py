@@ -69,7 +69,7 @@ def run(
     ] = None,
     time_budget: Annotated[
         str | None,
-        typer.Option(help="Time to spend, such as 3min; default: 13min on CUDA, 230s on a CPU."),
+        typer.Option(help="Time to spend, such as 3min; default: 5min on CUDA, 230s on a CPU."),
     ] = None,
     measurements: Annotated[
         Path | None, typer.Option(help="Table to write; default: the profile's name, with .csv.")
