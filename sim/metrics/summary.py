@@ -45,10 +45,12 @@ from sim.metrics.token_accounts import token_accounts
 from sim.metrics.usual_sessions import with_sessions
 from sim.metrics.verdict import judge, judge_capacity
 from sim.scenario.prices import price_of
+from sim.specs.precision import narrow_formats
 from sim.version import version
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
+    from sim.specs.deployment import Deployment
 
 
 def summarise(run: RunRecord) -> dict[str, Any]:
@@ -142,6 +144,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "asked": asked(scenario),
         "seed": scenario.seed,
         "model": names(d.model.name for d in deployments),
+        **({"formats": formats} if (formats := _formats(deployments)) else {}),
         "gpu": names(d.gpu.name for d in deployments),
         "gpus": run.gpus,
         "replicas": run.replicas,
@@ -369,6 +372,22 @@ def _whose(found: Sequence[dict[str, Any]], pools: Sequence[PreparedPool]) -> di
     )
     said = combined(found)
     return said if said["text"] is not None else {**said, "text": "; ".join(whose)}
+
+
+def _formats(deployments: Sequence[Deployment]) -> str:
+    """What is stored or computed in fewer than 16 bits, empty where nothing is."""
+    found = [
+        narrow_formats(
+            {
+                "weights": d.weights,
+                "experts": d.formats["experts"] if d.model.has_experts else d.weights,
+                "activations": d.activations,
+                "kv_cache": d.kv_cache,
+            }
+        )
+        for d in deployments
+    ]
+    return names(narrow for narrow in found if narrow)
 
 
 def _data_ranks(run: RunRecord) -> int:

@@ -61,6 +61,28 @@ WIDE_ACTIVATIONS: Mapping[str, str] = {
 }
 """The activations that usually go with weights in a format, where those differ."""
 
+STORED: Mapping[str, str] = {
+    **{"weights": "weights", "experts": "experts"},
+    **{"activations": "activations", "kv_cache": "KV cache"},
+}
+"""Key of ``precision`` in a scenario -> what is of that format."""
+
+PLAIN = ("bf16", "fp16", "fp32")
+
+
+def narrow_formats(given: Mapping[str, str | None]) -> str:
+    """What is stored or computed in fewer than 16 bits, by the keys of ``STORED``; empty where
+    nothing is.
+
+    >>> narrow_formats({"weights": "bf16", "experts": "mxfp4", "kv_cache": "fp8"})
+    'mxfp4 experts, fp8 KV cache'
+    """
+    named = {key: given.get(key) for key in STORED}
+    if named["experts"] == named["weights"]:
+        del named["experts"]
+    narrow = {key: name for key, name in named.items() if name and name not in PLAIN}
+    return ", ".join(f"{name} {STORED[key]}" for key, name in narrow.items())
+
 
 def precision_bytes(precision: str) -> float:
     """Bytes of one number in ``precision``; ValueError, naming the known ones, if it is not known.

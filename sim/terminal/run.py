@@ -36,7 +36,8 @@ def run_view(summary: dict[str, Any], timeline: Timeline | None = None) -> Group
 
 def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[RenderableType]:
     own = summary["infersim"]
-    setup = f"{own['model']} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
+    narrow = f" ({own['formats']})" if own.get("formats") else ""
+    setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
     yield Text.assemble((own["scenario"], "bold"), f"  {setup}")
     yield from _verdict_lines(own, Spread(summary))
     yield from _capacity_lines(own["kv_cache"])

@@ -62,9 +62,10 @@ def _fleets(document: Mapping[str, Any]) -> Table:
     table.add_column("one less\nbreaks")
     for fleet, within in zip(document["fleets"], shares, strict=False):
         phases = fleet["prefill"], fleet["decode"]
-        less = ", ".join(
-            limit_name(each["one_less_breaks"]) if each["one_less_breaks"] else "-"
-            for each in phases
+        broken = [each["one_less_breaks"] for each in phases]
+        less = "\n".join(
+            f"{phase}: {limit_name(broke) if broke else '-'}"
+            for phase, broke in zip(("prefill", "decode"), broken, strict=True)
         )
         table.add_row(
             str(fleet["rank"]), *(each["text"] for each in phases), *_figures(fleet, within), less

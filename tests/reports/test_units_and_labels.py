@@ -169,7 +169,7 @@ def test_a_measurement_has_no_band_of_predictions(seen: SavedRun) -> None:
 
 
 def test_the_head_of_a_record_says_what_came(seen: SavedRun) -> None:
-    asked = head.header(seen.summary, seen.requests, "")["asked"]
+    asked = head.header(seen.summary, seen.requests)["asked"]
     span = np.ptp(seen.requests["arrival_s"])
     assert "trace.csv" not in asked
     assert f"60 requests at {59 / span:.1f}"[:-1] in asked

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from reports.frame import theme
 from reports.frame.asked import question
@@ -23,24 +21,12 @@ from sim.metrics.bound_words import bound_name
 from sim.metrics.fleet_words import fleet_text
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_number
 
-STORED: Mapping[str, str] = {
-    "weights": "weights",
-    "experts": "experts",
-    "activations": "activations",
-    "kv_cache": "KV cache",
-}
-"""Key of ``precision`` -> what is of that format."""
 
-WIDE = ("bf16", "fp16", "fp32")
-
-
-def header(
-    summary: Mapping[str, Any], requests: pd.DataFrame, scenario_yaml: str
-) -> dict[str, Any]:
+def header(summary: Mapping[str, Any], requests: pd.DataFrame) -> dict[str, Any]:
     """Name, description and set-up of the run, for the head of the page."""
     gpus = fleet_text(pick(summary, "infersim")).replace(" x ", " \u00d7 ")
     batching = str(pick(summary, "infersim.batching"))
-    formats = narrow_formats(scenario_yaml)
+    formats = known(summary, "infersim.formats")
     return {
         "name": str(pick(summary, "infersim.scenario") or "unnamed run"),
         **question(
@@ -58,28 +44,13 @@ def header(
         "repetitions_text": explanation(summary),
         "setup": [
             ("Model", str(pick(summary, "infersim.model"))),
-            *([("Formats", formats)] if formats else ()),
+            *([("Formats", str(formats))] if formats else ()),
             ("GPU", gpus),
             ("Engine", str(pick(summary, "infersim.engine"))),
             ("Batching", batching),
             _when(summary),
         ],
     }
-
-
-def narrow_formats(scenario_yaml: str) -> str:
-    """What is stored or computed in fewer than 16 bits, empty where nothing is.
-
-    >>> narrow_formats("precision: {weights: bf16, experts: mxfp4, kv_cache: fp8}")
-    'mxfp4 experts, fp8 KV cache'
-    """
-    section = re.search(r"^precision:.*(?:\n[ ]+.*)*", scenario_yaml, re.MULTILINE)
-    given = (yaml.safe_load(section[0]) or {}).get("precision") if section else None
-    stored = {key: (given or {}).get(key) for key in STORED}
-    if stored["experts"] == stored["weights"]:
-        del stored["experts"]
-    narrow = {key: name for key, name in stored.items() if name and name not in WIDE}
-    return ", ".join(f"{name} {STORED[key]}" for key, name in narrow.items())
 
 
 def _asked(summary: Mapping[str, Any], requests: pd.DataFrame) -> Mapping[str, Any] | None:

@@ -106,7 +106,7 @@ def render(
         "report.html.j2",
         sections,
         DEFINITIONS,
-        header=head.header(summary, requests, scenario_yaml),
+        header=head.header(summary, requests),
         verdict=verdict(summary),
         cards=head.cards(summary),
         plainly_met=limits.plainly_met(summary),
