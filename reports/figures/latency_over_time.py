@@ -1,7 +1,8 @@
 """Draws a latency over the run: its median and a high percentile, of the requests as they arrived.
 
 The requests are cut, in the order of their arrival, into stretches of equally many; each has a
-point at the middle of its arrivals. Seconds.
+point at the middle of its arrivals. Where many arrive for a while and none is completed, the line
+is broken. Seconds.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ FEWEST = 40
 MOST = 100
 """Stretches of a run."""
 
+SILENCE = 1 / 30
+"""Share of the run without a completed request from which on the line is broken, if as many as a
+stretch has arrived meanwhile."""
+
 
 class LatencyCourse(NamedTuple):
     """For each stretch of ``size`` requests: the middle of the arrivals, the median and the other
-    percentile of the latency."""
+    percentile of the latency; NaN between two stretches that a line must not join."""
 
     size: int
     at: Floats
@@ -37,26 +42,33 @@ class LatencyCourse(NamedTuple):
 
 def course(requests: pd.DataFrame, metric: str, percentile: float) -> LatencyCourse | None:
     """The stretches of the completed requests, warm-up included; None for fewer than two."""
-    done = requests[requests["status"] == "completed"]
-    values, arrivals = done[f"{metric}_s"].to_numpy(float), done["arrival_s"].to_numpy(float)
-    known = np.isfinite(values)
-    order = np.argsort(arrivals[known], kind="stable")
-    values, arrivals = values[known][order], arrivals[known][order]
+    ordered = requests.sort_values("arrival_s", kind="stable")
+    times = ordered[f"{metric}_s"].to_numpy(float)
+    counted = (ordered["status"] == "completed").to_numpy() & np.isfinite(times)
+    values, arrivals = times[counted], ordered["arrival_s"].to_numpy(float)[counted]
     stretches = min(MOST, len(values) // FEWEST)
     if stretches < 2 or arrivals[0] == arrivals[-1]:
         return None
-    parts = np.array_split(np.arange(len(values)), stretches)
-    found = [np.percentile(values[part], (50, percentile)) for part in parts]
-    middles = [(arrivals[part[0]] + arrivals[part[-1]]) / 2 for part in parts]
-    median, high = np.array(found).T
-    return LatencyCourse(len(parts[0]), np.array(middles), median, high)
+    lost = np.diff(np.flatnonzero(counted)) - 1
+    silent = np.diff(arrivals) >= SILENCE * (arrivals[-1] - arrivals[0])
+    breaks = np.flatnonzero((lost >= FEWEST) & silent) + 1
+    size = -(-len(values) // stretches)
+    rows: list[tuple[float, float, float]] = []
+    for joined in np.split(np.arange(len(values)), breaks):
+        if rows:
+            rows.append((arrivals[joined[0]], np.nan, np.nan))
+        for part in np.array_split(joined, -(-len(joined) // size)):
+            middle = (arrivals[part[0]] + arrivals[part[-1]]) / 2
+            rows.append((middle, *np.percentile(values[part], (50, percentile))))
+    at, median, high = np.array(rows).T
+    return LatencyCourse(size, at, median, high)
 
 
 def figure(
     found: LatencyCourse, metric: str, percentile: float, *, limit_s: float | None = None
 ) -> go.Figure:
     """The course of ``metric`` with its limit, if there is one."""
-    shown = time_scale(float(found.high.max()))
+    shown = time_scale(float(np.nanmax(found.high)))
     arrived = run_scale(float(found.at[-1]))
     at = found.at * arrived.factor
     tone = theme.METRICS[metric]
@@ -89,7 +101,7 @@ def figure(
 def _freer_side(high: Floats, limit_s: float) -> str:
     """The side on which the line is further from the limit, so that its label is not struck."""
     edge = max(1, len(high) // 5)
-    left, right = (np.abs(part - limit_s).min() for part in (high[:edge], high[-edge:]))
+    left, right = (np.nanmin(np.abs(part - limit_s)) for part in (high[:edge], high[-edge:]))
     return "left" if left >= right else "right"
 
 
@@ -101,7 +113,7 @@ def _line(
         "mode": "lines",
         "name": name,
         "x": x.round(3).tolist(),
-        "y": y.round(3).tolist(),
+        "y": [None if np.isnan(value) else value for value in y.round(3).tolist()],
         "line": {"color": tone.light, "width": width},
         "hovertemplate": f"%{{y:,.4g}} {unit}",
     }

@@ -76,3 +76,26 @@ def test_a_run_without_requests_says_so() -> None:
     assert tail.slowest(requests).rows == ()
     assert [plot.spec for plot in tail.over_time(summary, requests)] == [None, None]
     assert tail.by_prompt(summary, requests).spec is None
+
+
+def test_the_line_is_broken_where_many_arrive_and_none_is_completed() -> None:
+    requests = frame([1.0] * 200)
+    requests.loc[60:119, "status"] = "timed out"
+    requests.loc[60:119, "ttft_s"] = np.nan
+    found = latency_over_time.course(requests, "ttft", 99.0)
+    assert found is not None
+    (broken,) = np.flatnonzero(np.isnan(found.high))
+    before, after = found.at[broken - 1], found.at[broken + 1]
+    arrivals = requests["arrival_s"]
+    assert before < arrivals[60]
+    assert after > arrivals[119]
+    drawn = latency_over_time.figure(found, "ttft", 99.0)
+    assert [value is None for value in drawn.data[0].y] == list(np.isnan(found.high))
+
+
+def test_a_few_that_are_lost_break_no_line() -> None:
+    requests = frame([1.0] * 200)
+    requests.loc[60:90, "status"] = "timed out"
+    found = latency_over_time.course(requests, "ttft", 99.0)
+    assert found is not None
+    assert not np.isnan(found.high).any()
