@@ -198,8 +198,12 @@ def test_find_and_plan_say_that_they_set_few_requests_aside() -> None:
     assert further_notes(small(run__requests=3000), few["run_lengths"]["first"]) == []
     asked = small(run__requests=20)
     made = tuple(layouts(asked, ["h100-sxm"], [1], []))
-    fleets = plan_document(choose(asked, FleetQuestion(made, 20.0, 0.0, 1, Constraints())))
+    found = choose(asked, FleetQuestion(made, 20.0, 0.0, 1, Constraints()))
+    fleets = plan_document(found, given=["seed=3", "run.requests=20"])
     (note,) = fleets["notes"]
+    command = fleets["fleets"][0]["run"]
+    assert "run.requests=20" not in command
+    assert f"--set seed=3 --set run.requests={found.best[0].sized.usual} " in command
     assert note.startswith("run.requests=20 is set aside: ")
     for text in (shown(plan_view(fleets)), words(render_plan(fleets))):
         assert note in text

@@ -24,7 +24,7 @@ from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.worth import worth
-from sim.planning.load.loads import LoadAxis, further_notes
+from sim.planning.load.loads import LoadAxis, as_played, further_notes
 from sim.planning.load.played import COSTS, DRAWN
 from sim.planning.load.settled import goes_on
 from sim.planning.points.points import show
@@ -188,7 +188,7 @@ def _fleet(
         },
         "notes": _fleet_notes(each, own),
         "settings": changes,
-        "run": run_command(given, changes),
+        "run": run_command(as_played(given, plan.scenario, sized.usual), changes),
         "launch": launch_commands(own),
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),

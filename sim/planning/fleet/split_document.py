@@ -16,7 +16,7 @@ from sim.planning.fleet.plan_document import head, lengths_of, run_command
 from sim.planning.fleet.plan_prices import HOURS
 from sim.planning.fleet.split import SplitPlan
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
-from sim.planning.load.loads import LoadAxis, further_notes
+from sim.planning.load.loads import LoadAxis, as_played, further_notes
 from sim.planning.points.wording import fleet_text, nearest_promise, promise_name
 
 
@@ -91,7 +91,7 @@ def _fleet(
         "at_target": each.at_target.document(),
         "tried": [_tried(one) for one in each.tried],
         "settings": settings,
-        "run": run_command(given, settings),
+        "run": run_command(as_played(given, plan.scenario, _least(plan)), settings),
     }
 
 

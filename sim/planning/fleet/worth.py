@@ -12,7 +12,7 @@ from typing import Any
 from sim.metrics.bands import without
 
 HOW: Mapping[str, str] = {
-    "kernels": "kernels measured on one such GPU (`infersim calibrate`, some ten minutes)",
+    "kernels": "kernels measured on one such GPU (`infersim calibrate`, some five minutes)",
     "links": "what joins the GPUs, stated (fleet.0.link) or measured (`infersim calibrate` on two)",
     "engine": "one run of your server, recorded (`infersim observe`, then `validate-run`, which "
     "proposes its host times)",

@@ -276,13 +276,27 @@ def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
             f"Every run ends after {show_time(run.horizon)} (run.horizon): requests that are not "
             "finished by then count as beyond the limits, at any load."
         )
-    if scenario.workload.trace is None and played is not None and played > (run.requests or played):
+    if played is not None and set_aside(scenario, played):
         notes.append(
             f"run.requests={run.requests} is set aside: so few say little of a load near the "
             f"capacity. Runs of {played:,} requests or more, in which the batches are exchanged "
             "several times, decide."
         )
     return notes
+
+
+def set_aside(scenario: Scenario, played: int) -> bool:
+    """Whether ``run.requests`` is less than the ``played`` requests of its runs."""
+    return scenario.workload.trace is None and played > (scenario.run.requests or played)
+
+
+def as_played(given: Sequence[str], scenario: Scenario, played: int) -> list[str]:
+    """The overrides ``given`` with the ``played`` requests where ``run.requests`` is set aside, so
+    that a run repeats what was found."""
+    if not set_aside(scenario, played):
+        return list(given)
+    kept = [text for text in given if text.partition("=")[0] != "run.requests"]
+    return [*kept, f"run.requests={played}"]
 
 
 def _rounded(value: float) -> float:
