@@ -39,6 +39,13 @@ def bars(document: Mapping[str, Any]) -> list[EndsBar]:
     return [bar for own in made for bar in own]
 
 
+def moves(document: Mapping[str, Any]) -> bool:
+    """Whether any end moves the share far enough to be seen next to the share that is wanted."""
+    now, target = document["verdict"]["attainment"], document["verdict"]["target"]
+    furthest = max((abs(bar.share - now) for bar in bars(document)), default=0.0)
+    return bool(furthest > NOTHING * abs(target - now))
+
+
 def _bar(document: Mapping[str, Any], row: str, end: Mapping[str, Any] | None) -> EndsBar | None:
     if end is None or end["error"] is not None or end["attainment"] is None:
         return None

@@ -59,7 +59,7 @@ def figure(limits: Sequence[LimitUse]) -> go.Figure:
     ]
     layout["annotations"] = [_note(1, 1, "limit", {"yref": "paper", "yanchor": "bottom"})]
     layout["annotations"] += [
-        _note(min(limit.share, LONGEST), limit.title, _told(limit), _side(limit))
+        _note(min(limit.share, LONGEST), limit.title, _told(limit), _side(limit, right))
         for limit in limits
     ]
     bars = {
@@ -83,9 +83,10 @@ def _told(limit: LimitUse) -> str:
     return f"{limit.text}: {times}"
 
 
-def _side(limit: LimitUse) -> dict[str, Any]:
-    """Behind the bar; inside its end where there is no room behind it."""
-    if limit.share < 0.8:
+def _side(limit: LimitUse, right: float) -> dict[str, Any]:
+    """Behind the bar, or inside its end: where there is more room on an axis that ends at
+    ``right``."""
+    if limit.share < right / 2:
         return {"xanchor": "left", "xshift": 6}
     white = {"color": theme.PAGE["surface"].light, "size": 12}
     return {"xanchor": "right", "xshift": -6, "font": white}

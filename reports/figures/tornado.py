@@ -27,6 +27,12 @@ THICK = 0.7
 """Share of a row that its bar fills; two bars to the same side have half of it each."""
 
 
+LETTER, NARROW = 6, 200
+"""Pixels of a letter next to a bar, and between the axes of a figure that shares a row."""
+
+LEAST_ROOM, MOST_ROOM = 0.12, 0.35
+"""Shares of a figure's width that are left on either side of the bars."""
+
 FOLLOWS = ("output_throughput", "request_goodput")
 """Figures that grow with the traffic itself."""
 
@@ -104,11 +110,21 @@ def _row(drawn: Sequence[TornadoBar], sides: Sequence[tuple[float, float]]) -> i
 
 
 def _span(drawn: Sequence[TornadoBar]) -> dict[str, Any]:
-    """A range that leaves room for the words next to the bars; at least a percent wide."""
+    """A range that leaves room for the words next to the bars, where three such figures share the
+    width of a page; at least a percent wide."""
     low = min([0.0, *(100 * bar.change for bar in drawn)])
     high = max([0.0, *(100 * bar.change for bar in drawn)])
-    room = max(0.17 * (high - low), 0.5)
-    return {"range": [low - room, high + room]}
+    left, right = (
+        max([LEAST_ROOM, *(_words(bar) for bar in drawn if sign * bar.change >= NOTHING)])
+        for sign in (-1, 1)
+    )
+    whole = max(high - low, 1.0) / (1 - left - right)
+    return {"range": [low - left * whole, high + right * whole]}
+
+
+def _words(bar: TornadoBar) -> float:
+    """The share of a narrow figure's width that the word next to a bar takes."""
+    return min(MOST_ROOM, (LETTER * len(bar.end) + 8) / NARROW)
 
 
 def bars_of(document: Mapping[str, Any], key: str) -> list[TornadoBar]:

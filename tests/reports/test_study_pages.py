@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from reports.figures import attained_at_ends as attained
-from reports.figures import tornado
+from reports.figures import limit_use, tornado
 from reports.frame import theme
+from reports.pages.planning import claims
 from reports.pages.planning import diagnose as diagnose_page
 from reports.pages.planning import write_page
 from reports.pages.planning.ablate import render as render_ablation
@@ -28,7 +29,7 @@ from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.points.executors import local
 from sim.terminal.ablate import ablate_view
 from sim.terminal.console import as_text
-from tests import made_up_studies
+from tests import made_up_studies, made_up_verdicts
 from tests.browser import Show, needs_browser
 from tests.planning_fixtures import small
 
@@ -230,3 +231,39 @@ def test_a_diagnosis_has_one_table_of_changes_before_its_figures() -> None:
     rows = diagnose_page.trials(made).rows
     outcomes = [made["verdict"], *(t for t in made["trials"] if t["error"] is None)]
     assert [row[1].tone for row in rows] == [states.get(o["slo_state"], "") for o in outcomes]
+
+
+def test_a_share_that_nothing_moves_is_a_sentence_not_a_figure_without_bars() -> None:
+    document = made_up_studies.uncertainty()
+    assert 'data-name="attained"' in render_sensitivity(document)
+    for entry in document["inputs"]:
+        for end in (entry["low"], entry["high"]):
+            if end is not None:
+                end["attainment"] = document["verdict"]["attainment"]
+    page = render_sensitivity(document)
+    assert 'data-name="attained"' not in page
+    assert "No input alone moves the share within the SLO: " in page
+
+
+def test_words_next_to_bars_have_room() -> None:
+    """A word on the left begins right of the axis, three figures in a row."""
+    bars = [tornado.TornadoBar("times", change, "", "x 0.933") for change in (-0.08, 0.09)]
+    low, high = tornado.figure("TPOT p99", False, bars).layout.xaxis.range
+    left = (-8 - low) / (high - low) * tornado.NARROW
+    assert left >= tornado.LETTER * len("x 0.933")
+
+
+@pytest.mark.parametrize(("share", "anchor"), [(0.3, "left"), (0.78, "right")])
+def test_a_limit_says_its_use_where_there_is_more_room(share: float, anchor: str) -> None:
+    use = limit_use.LimitUse("TTFT p99", "782 ms of 1 s", share, "good")
+    _, told = limit_use.figure([use]).layout.annotations
+    assert told.xanchor == anchor
+
+
+def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:
+    (entry, *_) = made_up_verdicts.claims()["claims"]
+    first, second = (figure["key"] for figure in entry["figures"])
+    (check, *_) = entry["checks"]
+    for statement, key in ((f"a.kv_bytes < b.{second}", second), ("a.kv_bytes < 3", first)):
+        made = claims._compared({**entry, "checks": [{**check, "statement": statement}]})
+        assert made["key"] == key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.frame.asked import provenance
@@ -57,9 +57,7 @@ def render(document: Mapping[str, Any]) -> str:
 
 def _told(entry: Mapping[str, Any]) -> str:
     """The figure that the claim compares first, of the first variants and of the last."""
-    figures, variants = entry["figures"], entry["variants"]
-    compared = entry["checks"][0]["statement"]
-    figure = next((each for each in figures if each["key"] in compared), figures[0])
+    figure, variants = _compared(entry), entry["variants"]
     found = [*variants[: MOST_TOLD - 1], variants[-1]] if len(variants) > MOST_TOLD else variants
     values = (
         f"{variant['name'].replace('_', ' ')} {shown(figure, variant['figures'][figure['key']])}"
@@ -68,13 +66,24 @@ def _told(entry: Mapping[str, Any]) -> str:
     return f"{figure['title']}: {', '.join(values)}"
 
 
+def _compared(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figure that the first statement about one of those shown compares; without any, the first
+    of them."""
+    figures: Sequence[Mapping[str, Any]] = entry["figures"]
+    stated = (
+        each for check in entry["checks"] for each in figures if each["key"] in check["statement"]
+    )
+    return next(stated, figures[0])
+
+
 def _table(entry: Mapping[str, Any]) -> PageTable:
-    """The figures of each variant; the first has bars, as wide as its part of the largest."""
+    """The figures of each variant; the one that is compared has bars, as wide as its part of the
+    largest."""
     columns = [
         PageColumn("Variant", False),
         *(PageColumn(f["title"], definition=METRIC[f["key"]].definition) for f in entry["figures"]),
     ]
-    drawn = entry["figures"][0]["key"]
+    drawn = _compared(entry)["key"]
     most = max((v["figures"][drawn] or 0.0 for v in entry["variants"]), default=0.0)
     rows = []
     for variant in entry["variants"]:

@@ -47,10 +47,19 @@ def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
     decides, scaling = _attained(document), document.get("scaling")
+    still = decides is None and _decided(document)
     # which results of older versions lack
     sure = [*document.get("footnotes", ()), *document.get("sure", ())]
     return page(
-        {**document, "notes": [*([scaling["text"]] if scaling else []), *sure, *document["notes"]]},
+        {
+            **document,
+            "notes": [
+                *([_still(document)] if still else []),
+                *([scaling["text"]] if scaling else []),
+                *sure,
+                *document["notes"],
+            ],
+        },
         kind="sensitivity",
         sections=SECTIONS,
         headline=_headline(document, tone or "neutral"),
@@ -59,7 +68,7 @@ def render(document: Mapping[str, Any]) -> str:
             ("Iteration times", f"within ± {document['band']:.0%}"),
         ],
         wide=[] if decides is None else [decides],
-        plots=_plots(document, decided=decides is not None),
+        plots=_plots(document, decided=_decided(document)),
         tables=[_inputs(document)],
         failures=reasons(_reasons(document)),
         definitions={**DEFINITIONS, "attainment": OF_RUNS["attainment"]},
@@ -77,15 +86,34 @@ def _headline(document: Mapping[str, Any], tone: str) -> Headline:
 
 def _attained(document: Mapping[str, Any]) -> Plot | None:
     """What decides the verdict; None without an SLO that a share of requests decides."""
-    if document["verdict"]["attainment"] is None or not attained.bars(document):
+    if not _decided(document) or not attained.moves(document):
         return None
-    caption, together = CAPTION, document["together"]
-    if together is not None and together["attainment"] is not None:
-        share = show_share(together["attainment"], document["verdict"]["target"])
-        caption += f" With all worse ends together {share} are within the SLO."
+    caption = " ".join([CAPTION, *_together(document)])
     drawn = to_json(attained.figure(document))
     title = "Requests within the SLO"
     return Plot("attained", title, "attainment", caption, drawn, kind="own")
+
+
+def _decided(document: Mapping[str, Any]) -> bool:
+    """Whether a share of requests decides the verdict."""
+    return document["verdict"]["attainment"] is not None and bool(attained.bars(document))
+
+
+def _still(document: Mapping[str, Any]) -> str:
+    """What takes the place of a figure without bars."""
+    verdict = document["verdict"]
+    now = show_share(verdict["attainment"], verdict["target"])
+    told = f"No input alone moves the share within the SLO: {now} at either end of each."
+    return " ".join([told, *_together(document)])
+
+
+def _together(document: Mapping[str, Any]) -> list[str]:
+    """The share with all worse ends together, where it is known."""
+    together = document["together"]
+    if together is None or together["attainment"] is None:
+        return []
+    share = show_share(together["attainment"], document["verdict"]["target"])
+    return [f"With all worse ends together {share} are within the SLO."]
 
 
 def _plots(document: Mapping[str, Any], *, decided: bool) -> list[Plot]:
