@@ -14,9 +14,8 @@ import pytest
 from reports.figures import attained_at_ends as attained
 from reports.figures import limit_use, tornado
 from reports.frame import theme
-from reports.pages.planning import claims
+from reports.pages.planning import claims, write_page
 from reports.pages.planning import diagnose as diagnose_page
-from reports.pages.planning import write_page
 from reports.pages.planning.ablate import render as render_ablation
 from reports.pages.planning.diagnose import render as render_diagnosis
 from reports.pages.planning.sensitivity import render as render_sensitivity
