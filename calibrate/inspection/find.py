@@ -33,7 +33,8 @@ def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> FoundProfile:
     """The profile of a catalogue GPU (``h100-sxm``, ``h100-sxm.sglang``) or of a GPU's YAML file.
 
     ``framework`` is whose kernels are meant where the name does not say. The measurements of a file
-    are the CSV file of the same name next to it. Raises UsageError where there is no profile.
+    are the CSV file of the same name next to it, which may be compressed. Raises UsageError where
+    there is no profile.
     """
     name, _, after = text.partition(".")
     if name in catalog.names("gpus") and not Path(text).is_file():
@@ -44,8 +45,9 @@ def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> FoundProfile:
             f"{text}: holds no profile; `infersim calibrate` measures one, and these GPUs of the "
             f"catalogue have one: {', '.join(_profiled()) or 'none'}"
         )
-    table = Path(text).with_suffix(".csv")
-    return FoundProfile(gpu.name, gpu, gpu.profile, table if table.is_file() else None)
+    tables = (Path(text).with_suffix(suffix) for suffix in (".csv", ".csv.gz"))
+    table = next((path for path in tables if path.is_file()), None)
+    return FoundProfile(gpu.name, gpu, gpu.profile, table)
 
 
 def _of_catalogue(name: str, framework: str) -> FoundProfile:

@@ -45,3 +45,7 @@ def test_the_profile_beside_the_timings_is_fitted_to_them(timings: measured.Meas
     assert off(found["gemm", "bf16"]) < 0.035
     assert off(found["gemm", "fp8"]) < 0.035
     assert off(found["moe", "bf16"]) < 0.06
+
+
+def test_the_report_of_the_profile_finds_its_measurements() -> None:
+    assert find(str(FOLDER / "h200-sxm.yaml")).measurements == FOLDER / "h200-sxm.csv.gz"
