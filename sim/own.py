@@ -72,10 +72,14 @@ def load_class(text: str, base: type, noun: str, folders: Sequence[Path] = ()) -
     found = _load(text, noun, folders)
     if not (isinstance(found, type) and issubclass(found, base)):
         home = base.__module__.removesuffix(".base").removesuffix(".orders")
-        raise UsageError(f"{noun} {text!r} is not a subclass of {home}.{base.__name__}")
+        raise UsageError(
+            f"{noun} {text!r} is not a subclass of {home}.{base.__name__}{_defined(found)}"
+        )
     if isinstance(found, ABCMeta) and inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
-        raise UsageError(f"{noun} {text!r} is abstract: it does not implement {missing}")
+        raise UsageError(
+            f"{noun} {text!r} is abstract: it does not implement {missing}{_defined(found)}"
+        )
     return found
 
 
@@ -85,6 +89,20 @@ def load_function(text: str, noun: str, folders: Sequence[Path] = ()) -> Callabl
     if not callable(found):
         raise UsageError(f"{noun} {text!r} is no function, but {type(found).__name__}")
     return found
+
+
+def _defined(found: object) -> str:
+    """Where a class or function begins, in words; empty where Python does not know its file.
+
+    >>> _defined(3), _defined(did_you_mean).rpartition("/")[2].partition(":")[0]
+    ('', 'errors.py')
+    """
+    if not (inspect.isclass(found) or inspect.isfunction(found)):
+        return ""
+    try:
+        return f" (defined at {inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]})"
+    except (OSError, TypeError):
+        return ""
 
 
 @contextmanager

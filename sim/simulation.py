@@ -132,20 +132,24 @@ def _check_models(pools: Sequence[PreparedPool]) -> None:
 
 
 def _check_own_parts(scenario: Scenario) -> None:
-    """Raise UsageError for a part of one's own that cannot be loaded, before any work is done."""
+    """UsageError, before any work, for a part that cannot be loaded, and where it is asked for."""
     folders = scenario.folders
     for pool in scenario.pools:
-        scheduler_class(pool.scheduler.batching, folders=folders)
-        make_order(pool.scheduler.order, folders)
+        with scenario.blamed("scheduler.batching", pool.index):
+            scheduler_class(pool.scheduler.batching, folders=folders)
+        with scenario.blamed("scheduler.order", pool.index):
+            make_order(pool.scheduler.order, folders)
     check_policies(scenario, folders)
-    kind = router_class(scenario.router, folders)
+    with scenario.blamed("router"):
+        kind = router_class(scenario.router, folders)
     if is_own(scenario.router) and weighted(scenario.pools) and not kind.weighs:
         raise UsageError(
             f"fleet.weight: router {scenario.router!r} does not say that it goes by weights; give "
             "its class `weighs = True` once it heeds `target.weight`, or take one of "
             f"{', '.join(WEIGHTED)}"
         )
-    load_metrics(scenario.metrics or (), folders)
+    with scenario.blamed("metrics"):
+        load_metrics(scenario.metrics or (), folders)
 
 
 def is_random(scenario: Scenario) -> bool:  # noqa: PLR0911 - one question after the other

@@ -146,7 +146,8 @@ def test_what_is_not_found_says_where_was_looked(work: Path) -> None:
     with pytest.raises(UsageError) as caught:
         prepare(scenario)
     message = str(caught.value)
-    assert message.startswith("order 'pack.mypol:Mine' cannot be imported (ModuleNotFoundError")
+    refused = "own.yaml:9:10: scheduler.order: order 'pack.mypol:Mine' cannot be imported"
+    assert f"{refused} (ModuleNotFoundError" in message
     for folder in (work.parent / "elsewhere", work):
         assert str(folder / "pack" / "mypol.py") in message
     assert "PYTHONPATH" in message
@@ -283,7 +284,32 @@ def test_a_file_that_fails_as_it_is_imported_says_where(work: Path) -> None:
     file.write_text("import json\n1 / 0\n")
     with pytest.raises(UsageError, match="division by zero") as caught:
         prepare(load_scenario(scenario_in(work, "mypol:Mine")))
-    assert str(caught.value).endswith(f" at {file}:2")
+    assert f" at {file}:2\n" in str(caught.value)
+
+
+def test_a_class_of_another_kind_is_named_with_its_place_and_that_of_the_scenario(
+    work: Path,
+) -> None:
+    file = work / "mypol.py"
+    file.write_text("KIND = 1\n\nclass Mine:\n    pass\n")
+    other = {"name": "other", "gpu": "h100-sxm", "scheduler": {"order": "mypol:Mine"}}
+    pools = [{"name": "usual", "gpu": "h100-sxm"}, other]
+    more: dict[str, Any]
+    for order, more, place in (
+        ("mypol:Mine", {}, f"{work}/own.yaml:9:10: scheduler.order"),
+        ("fcfs", {"fleet": pools}, "own.yaml:7:12: fleet.1.scheduler.order"),
+        ("fcfs", {"router": "mypol:Mine"}, "router"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            prepare(load_scenario(scenario_in(work, order, **more)))
+        first, line, carets = str(caught.value).split("\n")
+        assert f"{place}: " in first
+        assert "is not a subclass of sim." in first
+        assert first.endswith(f" (defined at {file}:3)")
+        assert line.endswith("mypol:Mine")
+        assert carets.endswith("^" * len("mypol:Mine"))
+    with pytest.raises(UsageError, match=r"^--set scheduler.order=mypol:Mine: order .* \(defined"):
+        prepare(load_scenario(scenario_in(work, "fcfs"), ["scheduler.order=mypol:Mine"]))
 
 
 ROUTER = """

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sim.catalog.published import published_note
 from sim.cost import CostModel, Deployment, Operator
+from sim.cost.kernels.latent_attention import ROWS
 from sim.cost.parts.mixture_of_experts import ROUTED
 from sim.errors import UsageError
 from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
 from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
+from sim.specs.latent import Latent
 from sim.specs.layers import Role
 from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
@@ -51,6 +54,7 @@ def roofline_document(
     notes = [
         d.format_note,
         d.node_note,
+        _padded_heads(d),
         either,
         *(_slow_batch(cost, batch, context) for batch in batches),
     ]
@@ -130,6 +134,20 @@ def _sharing(o: Operator) -> str:
     if o.name in ROUTED:
         return "in part"
     return "weights" if o.per_batch else "no"
+
+
+def _padded_heads(d: Deployment) -> str | None:
+    """That kernels of latent attention compute heads which a GPU does not have; None elsewhere."""
+    for group in d.model.layers:
+        attention = group.attention
+        heads = attention.num_heads // d.layout.tensor if isinstance(attention, Latent) else 0
+        if heads % ROWS:
+            whole = math.ceil(heads / ROWS) * ROWS
+            return (
+                f"Decode attention takes heads in tiles of {ROWS}: the {heads} of each GPU take as "
+                f"long as {whole} would. Work and FLOP per byte are those of the {heads}."
+            )
+    return None
 
 
 def _slow_batch(cost: CostModel, batch: int, context: int) -> str | None:

@@ -7,7 +7,8 @@ everything and report every problem at the place where it was written. All numbe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from sim.errors import UsageError
 from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.admission import Admission
 from sim.scenario.assume import Assume
@@ -28,7 +30,7 @@ from sim.scenario.checkpoint import as_published
 from sim.scenario.combinations import check_drafts, check_orders, check_pages, check_pipelines
 from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.diagnostics import problems_of
-from sim.scenario.document import Document, Problem, failure
+from sim.scenario.document import Document, KeyPath, Problem, failure, has
 from sim.scenario.energy import Energy
 from sim.scenario.failures import Failures, check_clients
 from sim.scenario.fields import (
@@ -294,6 +296,22 @@ class Scenario(LimitedSection):
     def source_text(self) -> str | None:
         """The file as written, without overrides; None for a mapping from Python."""
         return None if self._document is None else self._document.text
+
+    @contextmanager
+    def blamed(self, key: str, pool: int | None = None) -> Iterator[None]:
+        """Give what a block refuses the place at which the scenario has ``key``, or the pool of
+        that number has its own; a scenario of plain data has no places."""
+        try:
+            yield
+        except UsageError as error:
+            document = self._document
+            path: KeyPath = tuple(key.split("."))
+            if document is not None and pool is not None:
+                own = ("fleet", pool, *path)
+                path = own if has(document.data, own) else path
+            if document is None or not has(document.data, path):
+                raise
+            raise failure([Problem(path, str(error))], document) from error
 
     def path(self, name: str | Path) -> Path:
         """Where a path of this scenario leads; relative ones start at ``base``."""

@@ -20,6 +20,7 @@ from sim.metrics.timeline import Timeline
 from sim.scenario.prices import dollars
 from sim.terminal.console import SLO_STYLES, STATE_STYLES
 from sim.terminal.pools import pool_lines
+from sim.terminal.sessions import sessions_table
 from sim.terminal.sparkline import Sparks
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, number, show_cost, show_time
 
@@ -48,7 +49,7 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
     if own["classes"]:
         yield _classes_table(own["classes"])
     if "sessions" in own:
-        yield _sessions_table(own["sessions"])
+        yield sessions_table(own["sessions"])
     yield _facts_table(summary, spread)
     yield from pool_lines(own)
     yield from _cost_lines(own["cost"], spread)
@@ -186,37 +187,6 @@ def _classes_table(classes: list[dict[str, Any]]) -> Table:
         )
     if len(classes) > MOST_CLASSES:
         table.caption = f"{len(classes) - MOST_CLASSES:,} more in summary.json"
-    return table
-
-
-def _sessions_table(sessions: dict[str, Any]) -> Table:
-    """What first and later turns saw, and what became of the sessions."""
-    table = Table(title="Sessions", title_justify="left", expand=True)
-    table.add_column("", ratio=1)
-    for name in ("requests", "prompt (mean)", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"):
-        table.add_column(name, justify="right")
-    for key, label in (("first_turns", "first turns"), ("later_turns", "later turns")):
-        entry = sessions[key]
-        latencies = (f"{rank}_{name}_ms" for name in ("ttft", "tpot") for rank in ("p50", "p99"))
-        prompt = entry["mean_prompt_tokens"]
-        table.add_row(
-            label,
-            _count(entry["requests"]),
-            "-" if prompt is None else f"{prompt:,.0f}",
-            *(_ms(entry[name]) for name in latencies),
-        )
-    lasted = sessions["duration_s"]
-    told = [f"{_count(sessions['started'])} started", f"{_count(sessions['finished'])} finished"]
-    told += [f"{sessions[key]:,} {key}" for key in ("outgrown", "refused") if sessions[key]]
-    if sessions.get("given_up"):
-        told.append(f"{sessions['given_up']:,} given up")
-    if lasted["mean"] is not None:
-        told.append(f"{show_time(lasted['mean'])} each (p90 {show_time(lasted['p90'])})")
-    if sessions.get("expected_duration_s") is not None:
-        told.append(f"all {show_time(sessions['expected_duration_s'])} on average")
-    if sessions["requests"] is not None:
-        told.append(f"{sessions['requests']:.3g} requests each")
-    table.caption = ", ".join(told)
     return table
 
 

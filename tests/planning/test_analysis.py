@@ -141,6 +141,17 @@ def test_weights_say_that_embedding_and_head_are_not_quantised() -> None:
     assert "LM head" not in infersim("fit llama-3.1-8b --gpu l40s").stdout
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3", "deepseek-v3.2"])
+def test_a_roofline_says_which_heads_are_padded(model: str) -> None:
+    def notes(gpus: int) -> str:
+        layout, engine = Layout(gpus), catalog.engine("ideal")
+        d = Deployment(catalog.model(model), catalog.gpu("h200-sxm"), engine, layout=layout)
+        return " ".join(roofline_document(d, [1], 1024, 1024)["notes"])
+
+    assert "tiles of 64: the 16 of each GPU take as long as 64 would" in notes(8)
+    assert "tiles" not in notes(2)  # 64 heads
+
+
 def test_a_roofline_shows_both_cases_of_cards_on_pcie() -> None:
     gpu, engine = catalog.gpu("l40s"), catalog.engine("ideal")
     d = Deployment(catalog.model("llama-3.1-8b"), gpu, engine, layout=Layout(4))

@@ -738,15 +738,15 @@ def test_a_class_that_its_module_lacks(batching: str) -> None:
     "batching", ["sim.request:Request", "math:pi", "sim.schedulers:make_scheduler"]
 )
 def test_a_class_that_is_no_scheduler(batching: str) -> None:
-    assert message(batching) == (
+    assert message(batching).startswith(
         f"scheduler '{batching}' is not a subclass of sim.schedulers.Scheduler"
     )
 
 
 def test_an_abstract_class_is_answered_with_what_it_lacks() -> None:
-    assert message("sim.schedulers:Scheduler") == (
+    assert message("sim.schedulers:Scheduler").startswith(
         "scheduler 'sim.schedulers:Scheduler' is abstract: it does not implement "
-        "_retire, members, schedule"
+        "_retire, members, schedule (defined at "
     )
 
 

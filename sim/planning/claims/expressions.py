@@ -41,11 +41,16 @@ class Checked(NamedTuple):
     right: float
     sign: str
     true: bool
+    units: tuple[str, str] = ("", "")
 
     @property
     def text(self) -> str:
-        """The statement with its numbers: ``12.5 > 8.1``."""
-        return f"{_short(self.left)} {self.sign} {_short(self.right)}"
+        """The statement with its numbers: ``12.5 > 8.1``, or ``2.36 TB > 1.2 TB``."""
+        left, right = (
+            _short(value, unit)
+            for value, unit in zip((self.left, self.right), self.units, strict=True)
+        )
+        return f"{left} {self.sign} {right}"
 
 
 def check(statement: str, variants: Mapping[str, Mapping[str, Any]]) -> Checked:
@@ -66,11 +71,28 @@ def check(statement: str, variants: Mapping[str, Mapping[str, Any]]) -> Checked:
     sign, holds = found
     left = _number(tree.left, statement, variants)
     right = _number(tree.comparators[0], statement, variants)
-    return Checked(statement, left, right, sign, holds(left, right))
+    units = ("B" if _bytes(tree.left) == 1 else "", "B" if _bytes(tree.comparators[0]) == 1 else "")
+    return Checked(statement, left, right, sign, holds(left, right), units)
 
 
-def _short(value: float) -> str:
-    return show_rate(value, "") if abs(value) >= LARGE else number(value)
+def _short(value: float, unit: str) -> str:
+    if unit or abs(value) >= LARGE:
+        return show_rate(value, unit).rstrip()
+    return number(value)
+
+
+def _bytes(node: ast.expr) -> int:
+    """The power of bytes in what an expression gives: 1 for bytes, 0 for a ratio of two."""
+    match node:
+        case ast.BinOp(op=ast.Mult()):
+            return _bytes(node.left) + _bytes(node.right)
+        case ast.BinOp(op=ast.Div()):
+            return _bytes(node.left) - _bytes(node.right)
+        case ast.BinOp():
+            return _bytes(node.left)
+        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+            return int(name == "bytes" or name.endswith("_bytes"))
+    return 0
 
 
 def _number(node: ast.expr, statement: str, variants: Mapping[str, Any]) -> float:
