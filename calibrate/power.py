@@ -111,8 +111,9 @@ def watts(sample: PowerSample, draw: PowerDraw, limit: float) -> float:
     return min(total / float(sample.seconds.sum()), limit)
 
 
-def fit_draw(found: Sequence[PowerSample], limit: float) -> PowerDraw:
-    """The draw with the least squares of relative errors; large ones count less."""
+def fit_draw(found: Sequence[PowerSample], limit: float, idle: float) -> PowerDraw:
+    """The draw with the least squares of relative errors; large ones count less. A GPU that waits
+    draws no less than an ``idle`` one."""
     from scipy.optimize import least_squares  # noqa: PLC0415 - slow to import
 
     base = PowerDraw(0.0, 0.0, 0.0, HBM_BYTE, 0.0, 0.0, 0.0, "fitted")
@@ -126,18 +127,19 @@ def fit_draw(found: Sequence[PowerSample], limit: float) -> PowerDraw:
         draw = made(values)
         return [watts(each, draw, limit) / each.watts - 1 for each in found]
 
+    least = np.array([idle if name in ("working", "waiting") else 0.0 for name in FITTED]) / scales
     solved = least_squares(
-        errors, np.ones(len(FITTED)), bounds=(0, np.inf), loss="soft_l1", f_scale=0.05,
+        errors, np.ones(len(FITTED)), bounds=(least, np.inf), loss="soft_l1", f_scale=0.05,
         diff_step=1e-3,
     )  # fmt: skip
     return made(solved.x)
 
 
-def left_out(found: Sequence[PowerSample], limit: float) -> dict[str, Floats]:
+def left_out(found: Sequence[PowerSample], limit: float, idle: float) -> dict[str, Floats]:
     """The relative errors of each model's power by a fit to the other models."""
     errors = {}
     for model in sorted({each.model for each in found}):
-        draw = fit_draw([each for each in found if each.model != model], limit)
+        draw = fit_draw([each for each in found if each.model != model], limit, idle)
         own = [each for each in found if each.model == model]
         errors[model] = np.array([watts(each, draw, limit) / each.watts - 1 for each in own])
     return errors
@@ -156,8 +158,9 @@ def main(tables: Sequence[str]) -> None:
     found = samples([row for table in tables for row in read_table(Path(table))])
     for gpu in sorted({each.gpu for each in found}):
         own = [each for each in found if each.gpu == gpu]
-        limit = catalog.gpu(gpu).power
-        draw = fit_draw(own, limit)
+        spec = catalog.gpu(gpu)
+        limit, idle = spec.power, spec.power_draw.idle
+        draw = fit_draw(own, limit, idle)
         fitted = np.array([watts(each, draw, limit) / each.watts - 1 for each in own])
         print(
             f"{gpu}: working {draw.working:.0f} W, waiting {draw.waiting:.0f} W, "
@@ -165,7 +168,7 @@ def main(tables: Sequence[str]) -> None:
             f"flop {draw.flop * 1e12:.2f} pJ"
         )
         print(f"  fitted to all: {_told(fitted)}")
-        errors = left_out(own, limit)
+        errors = left_out(own, limit, idle)
         print(f"  model left out: {_told(np.concatenate(list(errors.values())))}")
         for model, each in errors.items():
             print(f"    {model}: {_told(each)}")
