@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from sim.metrics.attribution import Attribution, Work, attribute
 from sim.metrics.energy import Draws
+from sim.specs.precision import narrow_formats
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
     from sim.pools import PreparedPool
+    from sim.specs.deployment import Deployment
 
 Value = TypeVar("Value")
 Trail = tuple[NDArray[np.void], NDArray[np.void]]
@@ -196,6 +198,22 @@ def names(values: Iterable[str]) -> str:
     'h100-sxm, l40s'
     """
     return ", ".join(dict.fromkeys(values))
+
+
+def formats_of(deployments: Sequence[Deployment]) -> str:
+    """What is stored or computed in fewer than 16 bits, empty where nothing is."""
+    found = [
+        narrow_formats(
+            {
+                "weights": d.weights,
+                "experts": d.formats["experts"] if d.model.has_experts else d.weights,
+                "activations": d.activations,
+                "kv_cache": d.kv_cache,
+            }
+        )
+        for d in deployments
+    ]
+    return names(narrow for narrow in found if narrow)
 
 
 def mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -29,7 +29,7 @@ from sim.metrics.host_tier import host_tier
 from sim.metrics.notes import notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline
-from sim.metrics.pools import PoolRun, combined, mean, names
+from sim.metrics.pools import PoolRun, combined, formats_of, mean, names
 from sim.metrics.precision import asked_in, precision
 from sim.metrics.prefix_hits import prefix_cache
 from sim.metrics.reach import with_reach
@@ -45,12 +45,10 @@ from sim.metrics.token_accounts import token_accounts
 from sim.metrics.usual_sessions import with_sessions
 from sim.metrics.verdict import judge, judge_capacity
 from sim.scenario.prices import price_of
-from sim.specs.precision import narrow_formats
 from sim.version import version
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
-    from sim.specs.deployment import Deployment
 
 
 def summarise(run: RunRecord) -> dict[str, Any]:
@@ -144,7 +142,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "asked": asked(scenario),
         "seed": scenario.seed,
         "model": names(d.model.name for d in deployments),
-        **({"formats": formats} if (formats := _formats(deployments)) else {}),
+        **({"formats": formats} if (formats := formats_of(deployments)) else {}),
         "gpu": names(d.gpu.name for d in deployments),
         "gpus": run.gpus,
         "replicas": run.replicas,
@@ -372,22 +370,6 @@ def _whose(found: Sequence[dict[str, Any]], pools: Sequence[PreparedPool]) -> di
     )
     said = combined(found)
     return said if said["text"] is not None else {**said, "text": "; ".join(whose)}
-
-
-def _formats(deployments: Sequence[Deployment]) -> str:
-    """What is stored or computed in fewer than 16 bits, empty where nothing is."""
-    found = [
-        narrow_formats(
-            {
-                "weights": d.weights,
-                "experts": d.formats["experts"] if d.model.has_experts else d.weights,
-                "activations": d.activations,
-                "kv_cache": d.kv_cache,
-            }
-        )
-        for d in deployments
-    ]
-    return names(narrow for narrow in found if narrow)
 
 
 def _data_ranks(run: RunRecord) -> int:

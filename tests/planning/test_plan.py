@@ -23,11 +23,12 @@ from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
+from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import document
-from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
+from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.worth import worth
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting

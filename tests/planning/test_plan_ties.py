@@ -11,9 +11,10 @@ from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import trials
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, as_cheap, choose
 from sim.planning.fleet.constraints import read_constraints
+from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.layouts import Candidate, Screened, layouts
 from sim.planning.fleet.plan_document import document
-from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
+from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.terminal.plan import plan_view
 from tests.planning_fixtures import small
 

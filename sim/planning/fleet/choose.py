@@ -20,8 +20,9 @@ from typing import Any
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import Objective, slo_objectives
 from sim.planning.fleet.constraints import Constraints
+from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
-from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, size
+from sim.planning.fleet.sizing import Confirmed, Sized, size
 from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of

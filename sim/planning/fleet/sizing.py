@@ -5,10 +5,6 @@ one replica do. Then fleets of about that many, with their router and the whole 
 smallest that holds is found: larger fleets hold more than in proportion, since they share the
 unevenness of the traffic. Where a short run's empty start may have decided, longer ones do
 (``sim.planning.load.lasting``).
-
-``fewest_if_faster`` and ``if_slower`` size a fleet again for iterations that are faster or slower
-than predicted, since a capacity within an SLO reacts more strongly than in proportion to the speed
-of iterations.
 """
 
 from __future__ import annotations
@@ -17,9 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
-from sim.metrics.bands import half_of
 from sim.metrics.objectives import REJECTED, Objective
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
@@ -43,10 +37,6 @@ SOME = 1e-6
 
 Judge = Callable[[Finder, float, int], Probe]
 """What says whether a load holds on that many replicas."""
-
-ENDS = 0.125
-"""How close together two numbers of replicas are, as a share, between which strain says how many
-those at the ends of the band are: of fewer than sixteen, the very number."""
 
 SLOPE = 1.0
 """By what power of the load of each replica latencies grow near their limits, where no two fleets
@@ -139,7 +129,7 @@ def size(
         alone, replicas = finder.first_rate, None
         if finder.guessed_well:
             most = FAR * _about(alone, target, rate, spare, least)
-            replicas = _fleet(finder, target, rate, spare, least, most // FAR, most)
+            replicas = smallest_fleet(finder, target, rate, spare, least, most // FAR, most)
         if replicas is None:
             best, fails = finder.find(1, ROUGH, most=1)
             if best is None or (fails is not None and fails.cut):
@@ -151,7 +141,7 @@ def size(
                 return _not_even(layout, fails, screened.price)
             alone = best.load
             most = FAR * _about(alone, target, rate, spare, least)
-            replicas = _fleet(finder, target, rate, spare, least, most // FAR, most)
+            replicas = smallest_fleet(finder, target, rate, spare, least, most // FAR, most)
         if replicas is None:
             last = lasting(finder, target, most)
             return Rejected(layout, f"{limit_name(last.breaks)} missed", _no_fleet(most, last))
@@ -204,7 +194,7 @@ def _slope(fleets: Mapping[int, Probe], replicas: int) -> float:
     return min(max(slope, SLOPES[0]), SLOPES[1])
 
 
-def _fleet(
+def smallest_fleet(
     finder: Finder,
     target: float,
     rate: float,
@@ -349,88 +339,3 @@ def _no_fleet(replicas: int, probe: Probe) -> str:
         f"even with {counted(replicas, 'replica')} it does not hold {show_load(probe.load, 3)} "
         f"requests/s: {missed(probe)}"
     )
-
-
-@dataclass(frozen=True)
-class FleetEnds:
-    """Replicas for the target load if iterations are faster (``fewest``) and slower (``most``) by
-    the share ``error``; None if ``FAR`` times as many do not hold it either.
-
-    ``holds_if_slower``: whether the fleet of the predicted size still holds the wanted load,
-    without headroom, if iterations are slower; ``holds_at_half``: if they are slower by the 50 %
-    band alone.
-    """
-
-    error: float
-    fewest: int
-    most: int | None
-    holds_if_slower: bool
-    holds_at_half: bool = True
-
-
-def fewest_if_faster(
-    scenario: Scenario,
-    sized: Sized,
-    target: float,
-    rate: float,
-    objectives: Sequence[Objective],
-    scale: Scale = "compress",
-    simulated: Simulated | None = None,
-) -> int:
-    """The replicas that hold ``target`` requests per second if iterations are faster by the error
-    band."""
-    error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
-    least, fewer = spare + 1, mine - 1
-    if not error or fewer < least:
-        return mine
-    factor = end_factors(error)[0]
-    faster = _at(scenario, sized, objectives, scale, factor, simulated)
-    guess = min(fewer, max(least, math.ceil(mine * factor ** _power(sized))))
-    return _fleet(faster, target, rate, spare, least, guess, fewer, ENDS) or mine
-
-
-def if_slower(
-    scenario: Scenario,
-    sized: Sized,
-    target: float,
-    rate: float,
-    objectives: Sequence[Objective],
-    scale: Scale = "compress",
-    simulated: Simulated | None = None,
-) -> FleetEnds:
-    """What slower iterations do to the size of a fleet, whose ``fewest`` are its own.
-
-    ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
-    second. ``scale`` says how a trace gets them.
-    """
-    error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
-    if not error:
-        return FleetEnds(0.0, mine, mine, True)
-    factor = end_factors(error)[1]
-    slower = _at(scenario, sized, objectives, scale, factor, simulated)
-    holds = at_half = lasting(slower, rate, mine - spare).holds
-    if not holds:
-        half = _at(scenario, sized, objectives, scale, 1 + half_of(error), simulated)
-        at_half = lasting(half, rate, mine - spare).holds
-    guess = int(mine * factor ** _power(sized))
-    most = _fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
-    return FleetEnds(error, mine, most, holds, at_half)
-
-
-def _power(sized: Sized) -> float:
-    """By what power of the times a fleet within its limits grows: the load of each replica must
-    fall until latencies, which are as many times as long, are within their limits again."""
-    return 1 + 1 / sized.slope
-
-
-def _at(
-    scenario: Scenario,
-    sized: Sized,
-    objectives: Sequence[Objective],
-    scale: Scale,
-    factor: float,
-    simulated: Simulated | None,
-) -> Finder:
-    """What sizes the same fleet with all times multiplied by ``factor``."""
-    own = scenario.override(sized.layout.settings(scenario))
-    return Finder(at_factor(own, factor), "rate", objectives, scale, Advance(None, simulated))

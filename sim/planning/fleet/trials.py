@@ -11,14 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.objectives import Objective
-from sim.planning.fleet.sizing import (
-    Confirmed,
-    FleetEnds,
-    Sized,
-    confirm,
-    fewest_if_faster,
-    if_slower,
-)
+from sim.planning.fleet.fleet_ends import FleetEnds, fewest_if_faster, if_slower
+from sim.planning.fleet.sizing import Confirmed, Sized, confirm
 from sim.planning.load.advance import PlanSteps
 from sim.planning.points.crew import Crew, CrewCall
 from sim.planning.points.simulated import Simulated
