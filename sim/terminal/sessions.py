@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from sim.metrics.definitions import METRIC
 from sim.units import milliseconds, show_time
 
 
@@ -14,17 +15,17 @@ def sessions_table(sessions: Mapping[str, Any]) -> Table:
     """The entry ``sessions`` of a summary as a table; its caption is about the sessions."""
     table = Table(title="Sessions", title_justify="left", expand=True)
     table.add_column("", ratio=1)
-    for name in ("requests", "prompt (mean)", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"):
-        table.add_column(name, justify="right")
-    for key, label in (("first_turns", "first turns"), ("later_turns", "later turns")):
-        entry = sessions[key]
-        latencies = (f"{rank}_{name}_ms" for name in ("ttft", "tpot") for rank in ("p50", "p99"))
+    seen = [f"{rank}_{name}_ms" for name in ("ttft", "tpot") for rank in ("p50", "p99")]
+    for title in ("requests", "prompt (mean)", *(METRIC[key].title for key in seen)):
+        table.add_column(title, justify="right")
+    for part, label in (("first_turns", "first turns"), ("later_turns", "later turns")):
+        entry = sessions[part]
         prompt = entry["mean_prompt_tokens"]
         table.add_row(
             label,
             f"{entry['requests']:,}",
             "-" if prompt is None else f"{prompt:,.0f}",
-            *(milliseconds(entry[name]) for name in latencies),
+            *(milliseconds(entry[key]) for key in seen),
         )
     table.caption = sessions_text(sessions)
     table.caption_justify = "left"
