@@ -10,12 +10,14 @@ import pytest
 from sim.errors import InfersimError
 from sim.metrics.objectives import slo_objectives
 from sim.planning.load.advance import USUAL, Advance, PlanSteps
-from sim.planning.load.find import find
+from sim.planning.load.find import _end_in_copy, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
+from sim.planning.load.played import Player
 from sim.planning.points.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.planning.points.executors import calls
 from sim.planning.points.simulated import Simulated
+from sim.simulation import prepare
 from tests.planning.test_find import found_steep, steep
 
 pytestmark = pytest.mark.skipif(not can_copy(), reason="needs a system that forks, and one thread")
@@ -96,6 +98,26 @@ def test_a_search_tells_how_far_it_is() -> None:
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert all(done <= total for done, total in told)
     assert told[0] == (400, 400 + USUAL * 200 - 400)
+
+
+def test_what_is_simulated_beyond_the_loads_shortens_what_is_expected() -> None:
+    told: list[tuple[int, int]] = []
+    advance = Advance(lambda done, total: told.append((done, total)))
+    assert advance.simulated is not None
+    advance.expect(10_000)
+    run = advance.simulated.run()
+    for done in (2000, 8000, 30_000):  # as at the ends of the band, which are no loads
+        run(done, 30_000)
+    assert told == [(2000, 10_000), (8000, 10_000), (30_000, 31_000)]
+
+
+def test_runs_at_the_ends_of_the_band_are_counted() -> None:
+    scenario, counted = steep(), Simulated()
+    finder = Finder(scenario, "rate", slo_objectives(scenario))
+    player = Player(prepare(scenario), finder.objectives, counted)
+    found = _end_in_copy(player, finder.axis, finder.objectives, 1.06, 20.0, 0.05, 1)
+    assert found
+    assert counted.requests >= 2 * (scenario.run.requests or 0)
 
 
 def test_requests_are_counted_while_others_play_them() -> None:

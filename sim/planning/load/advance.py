@@ -13,6 +13,13 @@ USUAL = 35
 """Runs of the first length that a search makes in all, as those of the shipped scenarios do; only
 the time left that is shown depends on it."""
 
+ROUGH_RUNS, LONG_LOADS, END_RUNS = 8, 3.5, 5
+"""The same of the usual runs with which a search begins, of what follows in loads tried by the
+longest runs, and of usual runs that look for one end of the error band."""
+
+TAIL = 10
+"""Of what was expected, the part that stays to come for as long as more is simulated than that."""
+
 
 class Advance:
     """How far a search is; ``simulated`` counts the requests of its runs as they are played, None
@@ -34,7 +41,7 @@ class Advance:
         self._left -= min(requests, self._left / 2)
         self._show()
 
-    def expect(self, requests: int) -> None:
+    def expect(self, requests: float) -> None:
         """Set the number of requests still to come."""
         self._left = float(requests)
 
@@ -45,7 +52,7 @@ class Advance:
         if self.simulated is not None:
             seen, usual = max(seen, self.simulated.requests), self.simulated.usual
         left = USUAL * usual if self._left is None else self._left
-        left -= min(seen - self._done, left / 2)
+        left = max(left - (seen - self._done), left / TAIL)
         self._progress(round(seen), round(seen + left))
 
 

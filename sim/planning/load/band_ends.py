@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.planning.load.probe import SEVERAL, Probe
+from sim.planning.load.probe import FEWEST, SEVERAL, Probe
 from sim.scenario.roles import BOTH
 from sim.simulation import own_parts
 
@@ -108,6 +108,7 @@ def read_off(
     stretch = known[0].stretch
 
     def strain(load: float) -> float:
+        finder.advance.expect(FEWEST * stretch * finder.usual_length(load, replicas))
         return finder.at_times(factor, load, replicas, most=SEVERAL, stretch=stretch).strain
 
     found = crossing(strains, strain, near)

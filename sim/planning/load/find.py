@@ -9,13 +9,14 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.long_enough import FULL
 from sim.metrics.objectives import REJECTED, USUAL_SHARE, Objective, slo_objectives
 from sim.metrics.trust import GUESS, LIKELY, SURE
-from sim.planning.load.advance import Advance, Progress
+from sim.planning.load.advance import END_RUNS, Advance, Progress
 from sim.planning.load.band_ends import (
     NEARBY,
     Ends,
@@ -32,6 +33,7 @@ from sim.planning.load.loads import (
     Scale,
     check_whole_curve,
 )
+from sim.planning.load.played import Player
 from sim.planning.load.probe import (
     BEYOND,
     FEWEST,
@@ -48,6 +50,7 @@ from sim.planning.load.saturation import (
 from sim.planning.load.search import Knee, knee
 from sim.planning.load.settled import Settled, settle
 from sim.planning.points.copies import Workers, cores, result_of
+from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
@@ -148,11 +151,15 @@ def _found(
     tried = finder.probes(replicas, stretch)
     searches = _searches(finder, settled, tolerance)
     readable = only_iterations_take_time(finder.axis)
-    begun = [copies.submit(_end, *each) for each in searches] if copies and not readable else []
+    begun = (
+        [copies.submit(_end_in_copy, *each) for each in searches] if copies and not readable else []
+    )
     points = _points(finder, settled)
     usual = best.requests // best.runs
-    finder.advance.expect(usual + sum((length or usual) * most for _, length, most in points))
     load = finder.axis.own
+    drawn_ones = sum((length or usual) * most for _, length, most in points)
+    ends = END_RUNS * usual // stretch if not readable else usual  # of two, some are read off
+    finder.advance.expect(_of_own(finder, settled) + drawn_ones + ends * len(searches))
     if load is not None and settled.lasts and _far(load, best):
         finder.ahead(load, replicas, most=1)
     for load, length, most in sorted(points, key=lambda each: -(each[1] or usual) * each[2]):
@@ -213,8 +220,13 @@ def _middle(settled: Settled) -> float:
     return settled.best.load if settled.crossing is None else settled.crossing
 
 
+def _end_in_copy(player: Player, *search: Any) -> float | None:
+    """``_end`` in a copy of this process, whose runs count as those of the ``player`` do."""
+    return _end(player.simulated, *search)
+
+
 def _end(
-    _: object,
+    counted: Simulated | None,
     axis: LoadAxis,
     objectives: Sequence[Objective],
     factor: float,
@@ -222,9 +234,9 @@ def _end(
     near: float,
     most: int,
 ) -> float | None:
-    """The highest load with all times multiplied by ``factor``, by simulation; in a copy of this
-    process too."""
-    other = Finder(at_factor(axis.scenario, factor), axis.kind, objectives, axis.scale)
+    """The highest load with all times multiplied by ``factor``, by simulation."""
+    advance = Advance(None, counted)
+    other = Finder(at_factor(axis.scenario, factor), axis.kind, objectives, axis.scale, advance)
     return looked_for(other, guess, near, most)
 
 
@@ -248,7 +260,7 @@ def _ends(
         if load is None:
             counted = finder.advance.simulated
             look = None if counted is None else counted.look
-            load = result_of(begun[number], look) if begun else _end(None, *search)
+            load = result_of(begun[number], look) if begun else _end(counted, *search)
             if load is not None:  # short runs flatter there as much as here
                 load *= best.load / _middle(settled)
                 load = float(round(load)) if finder.axis.whole else load
@@ -265,6 +277,15 @@ def _ends(
 
 def _load(probe: Probe) -> float:
     return probe.load
+
+
+def _of_own(finder: Finder, settled: Settled) -> int:
+    """The requests that the scenario's own load takes, about."""
+    load, best = finder.axis.own, settled.best
+    assert best is not None
+    if load is None or any(each.load == load for each in _tried(finder, settled)):
+        return 0
+    return best.requests // best.runs // settled.stretch if _far(load, best) else best.requests
 
 
 def _own(finder: Finder, settled: Settled) -> Probe | None:

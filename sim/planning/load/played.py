@@ -57,9 +57,9 @@ class Player:
     def __init__(
         self, setup: Setup, objectives: Sequence[Objective], simulated: Simulated | None = None
     ) -> None:
-        """``simulated`` counts the requests of the runs."""
+        """``simulated`` counts the requests of the runs, in copies of the player too."""
         self.setup = setup
-        self._simulated = simulated
+        self.simulated = simulated
         self.objectives = tuple(objectives)
         self.copies: Workers | None = None
         self._shares = shown_shares(self.objectives)
@@ -78,7 +78,7 @@ class Player:
             begun = self._begun.pop(key, None)
             if begun is not None and self.copies is None:
                 begun = None  # of copies that have ended
-            look = None if self._simulated is None else self._simulated.look
+            look = None if self.simulated is None else self.simulated.look
             run = self.run(scenario, number) if begun is None else result_of(begun, look)
             self._played[key] = run
         return self._played[key]
@@ -93,7 +93,7 @@ class Player:
         seed = repetition_seed(scenario.seed, number)
         scenario = scenario.model_copy(update={"seed": seed})
         setup, traffic = self.setup.under(scenario), build(scenario, seed)
-        told = None if self._simulated is None else self._simulated.run()
+        told = None if self.simulated is None else self.simulated.run()
         record = play(setup, traffic, leap=scenario.run.leap, stop=Stop(), progress=told)
         if told is not None:
             told(len(record.requests), len(record.requests))

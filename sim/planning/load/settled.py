@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.long_enough import STEADY
+from sim.planning.load.advance import LONG_LOADS, ROUGH_RUNS
 from sim.planning.load.band_ends import crossed, slope_at
 from sim.planning.load.interval import open_between
 from sim.planning.load.probe import FEWEST, LONG_ENOUGH, MOST, Probe
@@ -82,13 +83,17 @@ def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -
         best, fails = finder.find(replicas, tolerance, tell=tell)
         return Settled(best, fails, best)
     rough = max(tolerance, ROUGH)
+    usual = finder.usual_length(finder.first_rate * replicas, replicas)
+    finder.advance.expect(ROUGH_RUNS * usual + LONG_LOADS * _of_a_load(usual))
     first, above = finder.find(replicas, rough, tell=tell, most=FEWEST)
     if first is None:
         first, above = finder.find(replicas, rough, tell=tell)
     if first is None:
         return Settled(None, above, None, lasts=True)
     crossing = first.load if above is None else crossed(first, above)
-    stretch = longest_stretch(first.requests // first.runs)
+    usual = first.requests // first.runs
+    stretch = longest_stretch(usual)
+    finder.advance.expect(LONG_LOADS * _of_a_load(usual))
     best, fails = finder.find(
         replicas,
         tolerance,
@@ -116,6 +121,12 @@ def longest_stretch(requests: int) -> int:
     while FEWEST * requests * LONGER * stretch <= most:
         stretch *= LONGER
     return stretch
+
+
+def _of_a_load(usual: int) -> int:
+    """Requests of the longest runs of a load, where usual ones have so many."""
+    longest = usual * longest_stretch(usual)
+    return longest * min(MOST, max(FEWEST, LONG_ENOUGH // longest))
 
 
 def lasts(finder: Finder) -> bool:
