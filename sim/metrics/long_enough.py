@@ -56,10 +56,10 @@ WHOLE = 0.9
 may come in a little less."""
 
 LOAD, LENGTH, CHANCE, BAND = "load", "length", "chance", "band"
-UNFINISHED = "unfinished"
+UNFINISHED, END_CHANCE = "unfinished", "chance at an end"
 """What leaves open whether an SLO is met: more arrives than full batches serve; a run too short to
 tell whether it does; the interval of the share; the error band of the predicted times; requests
-that were not finished when the run ended."""
+that were not finished when the run ended; next to the band, the interval at an end of it."""
 
 
 def too_much(load: Load) -> bool:
@@ -165,7 +165,8 @@ def _generous(number: float) -> int:
 
 def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, Any]:
     """What leaves an SLO open that both ends of the error band (``sim.ends``) do not decide: the
-    band, or an end that met it so far in a run too short to tell."""
+    band, perhaps with chance at an end of it, or an end that met it so far in a run too short to
+    tell."""
     doubts = verdict["slo_doubts"]
     short = [
         end
@@ -180,7 +181,8 @@ def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[
             "slo_doubts": list(dict.fromkeys([LENGTH, *doubts])),
             "requests_to_decide": most,
         }
-    return {"slo_doubts": [*doubts, BAND]}
+    chance = any(CHANCE in ends[name]["verdict"]["slo_doubts"] for name in ("slower", "faster"))
+    return {"slo_doubts": [*doubts, BAND, *([END_CHANCE] if chance else [])]}
 
 
 def _before_its_peak(load: Load, top: Peak | None, law: Arrivals | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN
-from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD, SURE, UNFINISHED
+from sim.metrics.long_enough import BAND, CHANCE, END_CHANCE, LENGTH, LOAD, SURE, UNFINISHED
 from sim.metrics.reach import reach_text
 from sim.units import show_number, show_share, show_time, show_utilisation
 
@@ -90,7 +90,7 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     doubts = slo_doubts(verdict)
     if {LOAD, LENGTH, UNFINISHED} & set(doubts):
         word = f"so far {word}"
-    elif doubts == [BAND]:
+    elif BAND in doubts and CHANCE not in doubts:
         word = f"at the predicted times {word}"
     colon = ":" if all(map(is_apart, limits)) else ","
     return f"SLO too close to call: {word}{colon} {text}.{deciding(verdict)}"
@@ -138,10 +138,13 @@ def deciding(verdict: Mapping[str, Any]) -> str:
         text = f" {_BY_UNFINISHED}{text or ' A longer run would tell.'}"
     if BAND in doubts:
         also = " The error band of the predicted times leaves it open"
+        narrow = "do not narrow it"
+        if END_CHANCE in doubts:
+            narrow = "may narrow it, since at an end of it the interval contains the target"
         text += (
             f"{also} all the same."
             if text
-            else f"{also}; more requests do not narrow it, and a longer run may hold less."
+            else f"{also}; more requests {narrow}, and a longer run may hold less."
         )
     return text
 

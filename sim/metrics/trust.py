@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.long_enough import BAND
+from sim.metrics.long_enough import BAND, END_CHANCE
 
 SURE, LIKELY, GUESS = "sure", "likely", "a guess"
 
@@ -45,7 +45,7 @@ def verdict_trust(
     if verdict["limits"]:
         met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
         word = trust(
-            decided=not doubts - {BAND},
+            decided=not doubts - {BAND, END_CHANCE},
             at_band=BAND not in doubts,
             at_half=_same_at_half(verdict["limits"], figures, met=met),
         )

@@ -248,6 +248,20 @@ def test_an_slo_that_the_band_leaves_open_says_so_and_that_requests_do_not_narro
     )
 
 
+def test_chance_at_an_end_of_the_band_is_what_more_requests_narrow() -> None:
+    result = simulate(chat(20.0, 2000))
+    decided = {**verdict_of(result), "slo_met": True, "slo_state": "met", "slo_doubts": []}
+    result.summary["infersim"]["verdict"] = decided
+    chance = {"slo_met": False, "slo_state": "too close to call", "slo_doubts": ["chance"]}
+    ends = {"slower": {"verdict": {**decided, **chance}}, "faster": {"verdict": decided}}
+    result.add_ends({**ends, "decided": False, "text": ""})
+    judged = verdict_of(result)
+    assert judged["slo_doubts"] == ["band", "chance at an end"]
+    text = slo_text(judged)
+    assert text.startswith("SLO too close to call: at the predicted times met")
+    assert "more requests may narrow it, since at an end of it the interval contains" in text
+
+
 def numbers_asked_for(text: str) -> set[str]:
     """Every number of requests that a text asks for."""
     asked = r"(?:Simulate|About|At least) ([\d,]+) requests"

@@ -163,7 +163,12 @@ def test_the_mark_is_explained_where_it_is_shown_and_nowhere_else() -> None:
         "?: too close to call, the interval contains the target; up to 9,000 requests "
         "(run.requests=9000 and run.horizon=450) would decide."
     ]
-    banded = {**chance, "slo_doubts": ["chance", "band"], "requests_to_decide": 9000}
+    banded = {**chance, "slo_doubts": ["band"], "requests_to_decide": None}
+    partly = {**banded, "slo_doubts": ["band", "chance at an end"]}
+    open_by_band = "?: too close to call, the error band of the predicted times leaves it open; "
+    where = "where an interval, or that of an end, contains the target."
+    assert footnotes([partly]) == [f"{open_by_band}more requests narrow it {where}"]
+    assert footnotes([banded, partly]) == [f"{open_by_band}more requests narrow it only {where}"]
     assert footnotes([banded]) == [
         "?: too close to call, the error band of the predicted times leaves it open; more "
         "requests do not narrow it."

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.long_enough import BAND, LENGTH, LOAD, UNFINISHED
+from sim.metrics.long_enough import BAND, CHANCE, END_CHANCE, LENGTH, LOAD, UNFINISHED
 from sim.metrics.own import FAILED
 from sim.metrics.reach import reach_text
 from sim.metrics.slo_text import slo_doubts
@@ -47,9 +47,14 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
             f"{_enough(chance, '; up to {} requests{} would decide')}."
         )
     if banded:
+        by_chance = [bool({CHANCE, END_CHANCE} & set(slo_doubts(each))) for each in banded]
+        narrow = "do not narrow it"
+        if any(by_chance):
+            some = "" if all(by_chance) else "only "
+            narrow = f"narrow it {some}where an interval, or that of an end, contains the target"
         lines.append(
             f"{MARK}: too close to call, the error band of the predicted times leaves it open; "
-            "more requests do not narrow it."
+            f"more requests {narrow}."
         )
     if left:
         lines.append(
