@@ -21,9 +21,10 @@ from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
+from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.fleet_ends import FleetEnds
+from sim.planning.fleet.fleet_ends import FleetEnds, if_slower
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
@@ -34,6 +35,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
+from sim.planning.points.wording import HOLDS
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare
 from sim.terminal.console import as_text
@@ -157,7 +159,8 @@ def test_the_winner_is_confirmed_by_a_run_of_its_own() -> None:
         assert missed["attainment"] < held["attainment"]
     words = shlex.split(fleet["run"])
     again = found.scenario.override([word for word in words if word != "--set"])
-    played = {"run.requests": found.best[0].sized.usual}  # those of the scenario are set aside
+    decided = found.best[0].sized.at_target
+    played = {"run.requests": decided.requests // decided.runs}  # more than in the scenario
     assert again == found.scenario.override(fleet["settings"] | played)
 
 
@@ -232,6 +235,26 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     assert found[1].holds_if_slower
     assert (found[0].trust, found[1].trust) == ("a guess", "sure")
     assert replace(found[0], holds_at_half=True).trust == "likely"
+    by_chance = replace(found[1], decided_if_slower=False)
+    assert by_chance.trust == "likely"
+    assert replace(by_chance, holds_at_half=False).trust == "a guess"
+
+
+def test_what_only_chance_lets_hold_at_the_slower_end_is_asked_of_the_nearer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = planned()
+    sized = found.best[0].sized
+
+    def at(finder: Finder, *_: Any) -> Any:
+        further = finder.axis.scenario.assume.kernel_time > 1 + 0.9 * sized.at_target.error
+        return SimpleNamespace(holds=True, sure=not further, outcome="open" if further else HOLDS)
+
+    monkeypatch.setattr(fleet_ends, "lasting", at)
+    monkeypatch.setattr(fleet_ends, "smallest_fleet", lambda *_: 1)
+    question = found.question
+    ends = if_slower(found.scenario, sized, question.target, question.rate, found.objectives)
+    assert (ends.holds_if_slower, ends.sure_if_slower, ends.holds_at_half) == (True, False, True)
 
 
 def test_what_narrows_the_band_most_is_worth_measuring_first() -> None:

@@ -19,6 +19,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import Scale
 from sim.planning.points.simulated import Simulated
+from sim.planning.points.wording import HOLDS
 from sim.scenario import Scenario
 
 ENDS = 0.125
@@ -32,8 +33,9 @@ class FleetEnds:
     the share ``error``; None if ``FAR`` times as many do not hold it either.
 
     ``holds_if_slower``: whether the fleet of the predicted size still holds the wanted load,
-    without headroom, if iterations are slower; ``holds_at_half``: if they are slower by the 50 %
-    band alone.
+    without headroom, if iterations are slower, and ``sure_if_slower`` whether chance leaves no
+    doubt of that; ``holds_at_half``: whether it surely does if they are slower by the 50 % band
+    alone.
     """
 
     error: float
@@ -41,6 +43,7 @@ class FleetEnds:
     most: int | None
     holds_if_slower: bool
     holds_at_half: bool = True
+    sure_if_slower: bool = True
 
 
 def fewest_if_faster(
@@ -83,13 +86,14 @@ def if_slower(
         return FleetEnds(0.0, mine, mine, True)
     factor = end_factors(error)[1]
     slower = _at(scenario, sized, objectives, scale, factor, simulated)
-    holds = at_half = lasting(slower, rate, mine - spare).holds
-    if not holds:
+    at_end = lasting(slower, rate, mine - spare)
+    at_half = at_end.holds and at_end.sure
+    if not at_half:
         half = _at(scenario, sized, objectives, scale, 1 + half_of(error), simulated)
-        at_half = lasting(half, rate, mine - spare).holds
+        at_half = lasting(half, rate, mine - spare).outcome == HOLDS
     guess = int(mine * factor ** _power(sized))
     most = smallest_fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
-    return FleetEnds(error, mine, most, holds, at_half)
+    return FleetEnds(error, mine, most, at_end.holds, at_half, at_end.sure)
 
 
 def _power(sized: Sized) -> float:

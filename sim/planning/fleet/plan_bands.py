@@ -23,7 +23,7 @@ class Band:
     The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
     could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
     hold the wanted load, without headroom, ``decided`` whether chance leaves no doubt that it does
-    at the predicted times.
+    at the predicted times, ``decided_if_slower`` whether it leaves none at that end.
     """
 
     error: float
@@ -33,12 +33,14 @@ class Band:
     rivals: tuple[str, ...]
     holds_at_half: bool = True
     decided: bool = True
+    decided_if_slower: bool = True
 
     @property
     def trust(self) -> str:
         """How sure it is that the fleet holds the wanted load: whether it does at the slower ends
-        of the 90 % and of the 50 % band."""
-        return trust(decided=self.decided, at_band=self.holds_if_slower, at_half=self.holds_at_half)
+        of the 90 % and of the 50 % band, beyond what chance in the runs may do."""
+        at_band = self.holds_if_slower and self.decided_if_slower
+        return trust(decided=self.decided, at_band=at_band, at_half=self.holds_at_half)
 
     @property
     def survives(self) -> bool:
@@ -67,6 +69,7 @@ def bands(plan: FleetPlan) -> list[Band]:
                 (*rivals, *_unsimulated(plan, most, ends.error)),
                 ends.holds_at_half,
                 each.at_rate.sure,
+                ends.sure_if_slower,
             )
         )
     return found

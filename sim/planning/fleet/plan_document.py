@@ -188,11 +188,17 @@ def _fleet(
         },
         "notes": _fleet_notes(each, own),
         "settings": changes,
-        "run": run_command(as_played(given, plan.scenario, sized.usual), changes),
+        "run": run_command(as_played(given, plan.scenario, _deciding(sized)), changes),
         "launch": launch_commands(own),
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
+
+
+def _deciding(sized: Sized) -> int:
+    """Requests of a run that decided that a fleet holds the load with its headroom: in a shorter
+    one chance, or its empty start, may leave open what these leave no doubt of."""
+    return max(sized.usual, sized.at_target.requests // sized.at_target.runs)
 
 
 def _survive_text(plan: FleetPlan) -> list[str]:

@@ -21,7 +21,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import Probe, missed
 from sim.planning.points.simulated import Simulated
-from sim.planning.points.wording import FAILS, counted, limit_name
+from sim.planning.points.wording import FAILS, HOLDS, counted, limit_name
 from sim.scenario import Scenario
 from sim.units import show_load
 
@@ -75,15 +75,18 @@ class SizedPair:
 @dataclass(frozen=True)
 class SplitEnds:
     """Whether a fleet holds the wanted rate, without headroom, if iterations are slower by the
-    share ``error``, and by that of the 50 % band."""
+    share ``error``, and whether chance leaves no doubt of it; whether it surely does if they are
+    slower by the 50 % band alone."""
 
     error: float
     holds_if_slower: bool
     holds_at_half: bool
+    sure_if_slower: bool = True
 
     def trust(self, probe: Probe) -> str:
         """How sure it is that the fleet of ``probe`` holds."""
-        return trust(decided=probe.sure, at_band=self.holds_if_slower, at_half=self.holds_at_half)
+        at_band = self.holds_if_slower and self.sure_if_slower
+        return trust(decided=probe.sure, at_band=at_band, at_half=self.holds_at_half)
 
 
 def size_pair(
@@ -225,13 +228,14 @@ def split_ends(
         return SplitEnds(0.0, True, True)
     asked = scenario.override(found.pair.settings(scenario, found.prompts, found.answers))
 
-    def holds(factor: float) -> bool:
+    def at(factor: float) -> Probe:
         slower = at_factor(asked, factor)
         finder = Finder(slower, "rate", objectives, question.scale, Advance(None, simulated))
-        return lasting(finder, question.rate, asked.replicas).holds
+        return lasting(finder, question.rate, asked.replicas)
 
-    whole = holds(end_factors(error)[1])
-    return SplitEnds(error, whole, whole or holds(1 + half_of(error)))
+    end = at(end_factors(error)[1])
+    half = end.outcome == HOLDS or at(1 + half_of(error)).outcome == HOLDS
+    return SplitEnds(error, end.holds, half, end.sure)
 
 
 def _not_even(screened: ScreenedPair, last: Tried) -> RejectedPair:
