@@ -270,11 +270,13 @@ def test_what_narrows_the_band_most_is_worth_measuring_first() -> None:
 def test_a_token_costs_what_the_fleet_costs_while_it_serves_the_rate() -> None:
     found = planned()
     for fleet, each in zip(document(found)["fleets"], found.best, strict=True):
-        figures = each.at_rate.figures
-        outputs = (figures["output_throughput"] or 0) / (figures["request_throughput"] or 1)
-        per_hour = found.question.rate * 3600 * outputs
+        figures, traffic = each.at_rate.figures, traffic_of(found.scenario)
+        per_hour = found.question.rate * 3600 * traffic.outputs.mean()
         usd = fleet["usd_per_hour"] / per_hour * 1e6
         assert fleet["usd_per_million_output_tokens"] == pytest.approx(usd)
+        all_tokens = traffic.outputs.mean() + traffic.prompts.mean()
+        of_all = usd * traffic.outputs.mean() / all_tokens
+        assert fleet["usd_per_million_tokens"] == pytest.approx(of_all)
         # over the whole of a short run, its end included, a token seems to cost more
         assert (figures["usd_per_million_output_tokens"] or 0) > 1.05 * usd
 
@@ -283,7 +285,7 @@ def test_a_month_of_energy_is_that_of_the_tokens_of_the_rate() -> None:
     found = planned()
     for fleet, each in zip(document(found)["fleets"], found.best, strict=True):
         figures = each.at_rate.figures
-        outputs = (figures["output_throughput"] or 0) / (figures["request_throughput"] or 1)
+        outputs = traffic_of(found.scenario).outputs.mean()
         month = found.question.rate * outputs * fleet["usd_per_month"] / fleet["usd_per_hour"]
         joules = fleet["joules_per_output_token"] * month * 3600
         assert fleet["kwh_per_month"] * 3.6e6 == pytest.approx(joules)

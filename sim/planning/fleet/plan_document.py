@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
-from sim.cost.power import PowerModel
-from sim.deployments import deployment_of
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
 from sim.metrics.engine_defaults import engine_defaults_note
@@ -23,9 +21,9 @@ from sim.planning.fleet.plan_bands import Band, bands, front
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
+from sim.planning.fleet.token_costs import UsualTokens, power_drawn, token_costs
 from sim.planning.fleet.worth import worth
 from sim.planning.load.loads import LoadAxis, as_played, further_notes
-from sim.planning.load.played import COSTS, DRAWN
 from sim.planning.load.settled import goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
@@ -150,7 +148,8 @@ def _fleet(
     sized, figures = each.sized, each.at_rate.figures
     changes = settings(plan, sized, plan.question.rate)
     own, smaller = plan.scenario.override(changes), sized.smaller
-    drawn = _drawn(each, own)
+    usual = UsualTokens.of(plan.scenario)
+    drawn = power_drawn(each, own, usual)
     return {
         "rank": rank,
         "layout": sized.layout.text,
@@ -172,7 +171,7 @@ def _fleet(
         "smaller_breaks": None if smaller is None else smaller.breaks,
         "survivors": _survivors(sized),
         **figures,
-        **_token_costs(each),
+        **token_costs(each, usual),
         **drawn,
         **_energy(plan, sized.gpus, drawn["mean_watts_per_gpu"]),
         "error_band": {
@@ -223,40 +222,6 @@ def _survivors(sized: Sized) -> dict[str, Any] | None:
     if probe is None:
         return None
     return {"replicas": sized.replicas - sized.survive, **probe.document()}
-
-
-def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
-    """What a token costs while the fleet serves the wanted rate (USD per million).
-
-    The run that was simulated is short, and lasts until its last answer: over its whole duration
-    fewer requests a second are served than come. A fleet that holds its load serves all that it
-    accepts.
-    """
-    figures, served = fleet.at_rate.figures, _served(fleet)
-    return {key: None if (cost := figures[key]) is None else cost * served for key in COSTS}
-
-
-def _served(fleet: Confirmed) -> float:
-    """The share of the accepted load that is served in each second of the whole run."""
-    probe = fleet.at_rate
-    refused = 0.0 if probe.rejection is None else probe.rejection.share
-    return (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
-
-
-def _drawn(fleet: Confirmed, scenario: Scenario) -> dict[str, float | None]:
-    """Joules of an output token, and mean watts of a GPU, while the fleet serves the wanted rate;
-    ``scenario`` is that fleet's.
-
-    As for costs, the run lasts longer than that: what the GPUs draw with nothing to do is taken
-    off for the difference.
-    """
-    figures, served, gpus = fleet.at_rate.figures, _served(fleet), fleet.sized.gpus
-    joules, watts = (figures[key] for key in DRAWN)
-    tokens = figures["output_throughput"]
-    if joules is None or watts is None or not tokens or not served:
-        return dict.fromkeys(DRAWN)
-    idle = PowerModel(deployment_of(scenario, scenario.only_pool)).idle * (1 - served)
-    return dict(zip(DRAWN, (joules - idle * gpus / tokens, (watts - idle) / served), strict=True))
 
 
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:

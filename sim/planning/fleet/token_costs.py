@@ -1,0 +1,91 @@
+"""Works out what a token costs and draws while a fleet serves the wanted rate.
+
+A run is short: it lasts until its last answer, and the lengths that it drew are off their mean by
+as much as so few requests are. Neither is so of a fleet that serves the rate all the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.cost.power import PowerModel
+from sim.deployments import deployment_of
+from sim.planning.fleet.sizing import Confirmed
+from sim.planning.load.loads import traffic_of
+from sim.planning.load.played import COSTS, DRAWN
+from sim.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class UsualTokens:
+    """Tokens of a request on average: of its answer, and with its prompt."""
+
+    outputs: float
+    tokens: float
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> UsualTokens | None:
+        """Those of as many requests as stand for the traffic; None for a trace, of which runs play
+        what there is."""
+        if scenario.workload.trace is not None:
+            return None
+        traffic = traffic_of(scenario)
+        outputs = float(traffic.outputs.mean())
+        return cls(outputs, float(traffic.prompts.mean()) + outputs)
+
+
+def token_costs(fleet: Confirmed, usual: UsualTokens | None) -> dict[str, float | None]:
+    """What a token costs while the fleet serves the wanted rate (USD per million).
+
+    Over the whole duration of a run fewer requests a second are served than come. A fleet that
+    holds its load serves all that it accepts, of the ``usual`` lengths.
+    """
+    figures, served = fleet.at_rate.figures, _served(fleet)
+    costs = {key: None if (cost := figures[key]) is None else cost * served for key in COSTS}
+    of_outputs, of_all = (costs[key] for key in COSTS)
+    outputs = _outputs(fleet)
+    if usual is None or fleet.at_rate.rejection is not None or not outputs:
+        return costs
+    if not of_outputs or not of_all:
+        return costs
+    a_request = of_outputs * outputs
+    return dict(zip(COSTS, (a_request / usual.outputs, a_request / usual.tokens), strict=True))
+
+
+def power_drawn(
+    fleet: Confirmed, scenario: Scenario, usual: UsualTokens | None
+) -> dict[str, float | None]:
+    """Joules of an output token, and mean watts of a GPU, while the fleet serves the wanted rate;
+    ``scenario`` is that fleet's.
+
+    As for costs, the run lasts longer than that: what the GPUs draw with nothing to do is taken
+    off for the difference. What they draw beyond it is in proportion to the tokens of the
+    ``usual`` lengths.
+    """
+    figures, served, gpus = fleet.at_rate.figures, _served(fleet), fleet.sized.gpus
+    joules, watts = (figures[key] for key in DRAWN)
+    tokens = figures["output_throughput"]
+    if joules is None or watts is None or not tokens or not served:
+        return dict.fromkeys(DRAWN)
+    idle = PowerModel(deployment_of(scenario, scenario.only_pool)).idle
+    spared = idle * (1 - served)
+    joules, watts = joules - spared * gpus / tokens, (watts - spared) / served
+    if usual is not None and fleet.at_rate.rejection is None:
+        longer = usual.outputs / (_outputs(fleet) or usual.outputs)
+        as_usual = idle + (watts - idle) * longer
+        joules, watts = joules * as_usual / watts / longer, as_usual
+    return dict(zip(DRAWN, (joules, watts), strict=True))
+
+
+def _served(fleet: Confirmed) -> float:
+    """The share of the accepted load that is served in each second of the whole run."""
+    probe = fleet.at_rate
+    refused = 0.0 if probe.rejection is None else probe.rejection.share
+    return (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
+
+
+def _outputs(fleet: Confirmed) -> float:
+    """Tokens of an answer in the runs, on average; 0 where there is none."""
+    figures = fleet.at_rate.figures
+    served = figures["request_throughput"]
+    return (figures["output_throughput"] or 0.0) / served if served else 0.0
