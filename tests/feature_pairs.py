@@ -576,6 +576,7 @@ def both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 REFUSED: Mapping[Names, str] = {
+    ("power-limit", "measured"): "h100-sxm draws 120 W with nothing to do",
     **{
         (batching, scaled): f"autoscaling is not modelled for {batching} batching"
         for batching in ("static", "request")
