@@ -50,3 +50,18 @@ def test_requests_are_sorted_where_they_were_recorded() -> None:
     assert rows[["id", "arrival", "prompt_tokens", "finish"]].tolist() == [
         *((0, 0.0, 10, 9.0), (1, 0.5, 11, 8.0), (2, 1.0, 12, 7.0))
     ]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b"])
+def test_of_memory_only_the_mean_of_reserved_blocks_differs_with_leaps(model: str) -> None:
+    """``sim/LIMITS.md`` says by how much; windows give blocks back within a leap."""
+    changes = {"model": model, "run.requests": 60, "workload.arrivals.rate": 0.3}
+    scenario = sim.load_scenario("scenarios/chat.yaml", changes)
+    leaps, steps = (
+        sim.simulate(scenario, leap=leap).summary["infersim"]["kv_cache"] for leap in (True, False)
+    )
+    assert leaps["mean_used"] == pytest.approx(steps["mean_used"], rel=1e-12)
+    for peak in ("peak_used", "peak_reserved"):
+        assert leaps[peak] == steps[peak]
+    assert leaps["mean_reserved"] == pytest.approx(steps["mean_reserved"], rel=4e-3)
+    assert leaps["mean_reserved"] != steps["mean_reserved"]
