@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from calibrate.inspection import experts, grid
 from calibrate.inspection.measured import Points
-from sim.cost.kernels.choice import ALL_REDUCES, EXPERTS, Choice, work
+from sim.cost.kernels.choice import ALL_REDUCES, DECODES, EXPERTS, Choice, work
 from sim.cost.kernels.form import Floats
 from sim.specs.gpu import GpuSpec
 from sim.specs.profile import KernelFit
 
-PLAIN = ("gemm", "decode_attention", "prefill_attention")
+PLAIN = ("gemm", *DECODES, "prefill_attention")
 
 SWEPT: Mapping[str, str] = {
     "gemm": "m",
-    "decode_attention": "context",
+    **dict.fromkeys(DECODES, "context"),
     "prefill_attention": "tokens",
     **dict.fromkeys(("mla_decode", "dsa_decode", "window_decode"), "context"),
     **dict.fromkeys(("mla_prefill", "dsa_prefill", "window_prefill"), "tokens"),
@@ -117,7 +117,7 @@ def _usual(operator: str, held: list[str], ranges: grid.Ranges) -> list[tuple[fl
     if operator in ALL_REDUCES:
         return grid.usual(operator, ("gpus",), ranges)
     heads = grid.usual(operator, ("q_heads", "kv_heads", "head_dim"), ranges)
-    if operator == "decode_attention":
+    if operator in DECODES:
         batches = grid.usual(operator, ("batch",), ranges)
         return [(*batch, 1.0, *heads[0]) for batch in batches if heads]
     contexts = grid.usual(operator, ("context",), ranges)

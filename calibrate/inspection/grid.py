@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrate.inspection import experts
 from sim.cost.kernels.all_to_all import OPERATORS
-from sim.cost.kernels.choice import ALL_REDUCES, EXPERTS
+from sim.cost.kernels.choice import ALL_REDUCES, DECODES, EXPERTS
 from sim.cost.kernels.form import Floats
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -39,7 +39,7 @@ POWERS: Mapping[str, tuple[float, ...]] = {
     "window": (128, 512, 1024, 4096),
 }
 CONTEXTS: Mapping[str, tuple[float, ...]] = {
-    "decode_attention": (128, 512, 2048, 8192, 32768, 131072),
+    **dict.fromkeys(DECODES, (128, 512, 2048, 8192, 32768, 131072)),
     "prefill_attention": (0, 1024, 4096, 32768),
     "mla_decode": (128, 512, 2048, 8192, 32768, 131072),
     "dsa_decode": (128, 512, 2048, 8192, 32768, 131072),
@@ -51,7 +51,7 @@ _INDEXED = {**_LATENT, "index_heads": 64.0, "index_dim": 128.0, "topk": 2048.0}
 _NODE = {"hidden": 7168.0, "width": 2.0, "chosen": 8.0, "gpus": 8.0, "nodes": 1.0}
 _NODE["network"] = 50e9
 CONSTANT: Mapping[str, Mapping[str, float]] = {
-    "decode_attention": {"skew": 1.0},
+    **{name: {"skew": 1.0} for name in DECODES},
     "mla_decode": _LATENT,
     "mla_prefill": {"context": 0.0, "head_dim": 160.0},
     "dsa_decode": _INDEXED,
@@ -103,7 +103,7 @@ def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
     heads = ("q_heads", "kv_heads", "head_dim")
     known: Mapping[str, tuple[tuple[str, ...], ...]] = {
         "gemm": (("m",), ("n", "k")),
-        "decode_attention": (("batch",), ("context",), heads),
+        **dict.fromkeys(DECODES, (("batch",), ("context",), heads)),
         "prefill_attention": (("batch",), ("tokens",), ("context",), heads),
         "mla_decode": (("batch",), ("context",), ("q_heads",)),
         "mla_prefill": (("batch",), ("tokens",), ("q_heads",)),
@@ -130,7 +130,8 @@ def usual(operator: str, group: tuple[str, ...], ranges: Ranges) -> list[tuple[f
     if group == ("n", "k"):
         candidates = LAYERS
     elif len(group) == 3:
-        candidates = HEADS
+        grouped = operator != DECODES[1]
+        candidates = [heads for heads in HEADS if grouped or heads[0] == heads[1]]
     else:
         (name,) = group
         candidates = [(v,) for v in (CONTEXTS[operator] if name == "context" else POWERS[name])]

@@ -18,6 +18,7 @@ TITLES: Mapping[str, str] = {
     "moe": "Experts",
     "moe_ranks": "Experts, shared out whole",
     "moe_older": "Experts, older release",
+    "decode_attention_older": "Decode attention, older release",
     "all_reduce_older": "All-reduce, older release",
     "ll_dispatch": "Tokens to experts, low latency",
     "ll_combine": "Tokens back, low latency",

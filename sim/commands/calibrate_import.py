@@ -33,7 +33,7 @@ def aiconfigurator(
     before: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the unpacked package aiconfigurator 0.2.0: its experts of TensorRT-LLM "
+            help="Folder of the unpacked package aiconfigurator 0.2.0: its kernels of TensorRT-LLM "
             "1.0 are fitted as well."
         ),
     ] = None,

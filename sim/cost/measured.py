@@ -290,11 +290,21 @@ def _floor(gpu: GpuSpec, fit: KernelFit) -> float | None:
 
 
 def decode_of(
-    gpu: GpuSpec, precision: str, heads: tuple[int, int, int], rereads: float = 0.0
+    gpu: GpuSpec,
+    precision: str,
+    heads: tuple[int, int, int],
+    rereads: float = 0.0,
+    *,
+    older: bool = False,
 ) -> MeasuredDecode | None:
     """Decode attention over a cache in ``precision``, if the profile has it; ``heads`` are query
-    heads, KV heads and head size on one GPU, ``rereads`` as of ``MeasuredDecode``."""
-    fit = _fit(gpu.profile, "decode_attention", precision)
+    heads, KV heads and head size on one GPU, ``rereads`` as of ``MeasuredDecode``. ``older``: of an
+    older release, if it has that for such heads; none is known of grouped ones."""
+    fit = _fit(gpu.profile, "decode_attention" + OLDER, precision) if older else None
+    alone = heads[0] == heads[1]
+    if fit and not (alone and inside(fit, shaped(**dict(zip(HEADS, heads, strict=True))))):
+        fit = None
+    fit = fit or _fit(gpu.profile, "decode_attention", precision)
     return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, rereads)
 
 

@@ -108,8 +108,8 @@ class EngineSpec:
                          same, and read each KV head once
     ``marlin``           experts in 4 bits go through the library Marlin, even where the engine has
                          another one for them
-    ``older_kernels``    its experts and all-reduces are those of an older release of the framework,
-                         where a profile has them apart
+    ``older_kernels``    its experts, all-reduces and multi-head decoding are those of an older
+                         release of the framework, where a profile has them apart
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for

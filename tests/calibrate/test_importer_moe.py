@@ -251,9 +251,29 @@ def test_known_shapes_hold_out_points_that_differ_in_nothing_else(fitted: Kernel
     assert found.known.holdout.median > 0.15
 
 
+def decodes() -> pd.DataFrame:
+    """10 us and 3 TB/s with one query head per KV head; twice the memory's 4.8 TB/s for grouped
+    heads, and in 16 bits."""
+    rows = [
+        {"num_heads": heads, "num_key_value_heads": heads // group, "batch_size": batch}
+        | {"step": step, "kv_cache_dtype": kv, "latency": 0.01 + read * width / rate}
+        for heads in (8, 16, 32)
+        for group in (1, 4)
+        for batch in (1, 8, 64, 512)
+        for step in (127, 1023, 4095, 16383)
+        for kv, width in (("float16", 2), ("fp8", 1))
+        for read in [batch * (step + 1) * heads // group * 2 * 128]
+        for rate in [3e9 if group == 1 and width == 1 else 9.6e9]
+    ]
+    return pd.DataFrame(rows).assign(
+        isl=1, head_dim=128, beam_width=1, attn_dtype="float16", kernel_source="made up"
+    )
+
+
 def test_an_older_release_comes_from_an_older_package(tmp_path: Path) -> None:
     """Its tables are texts; 16 bits are called float16 there, and both precisions are fitted. The
-    made-up sums take 10 us and 100 GB/s."""
+    made-up sums take 10 us and 100 GB/s. Of decodes those with one query head per KV head are
+    fitted, over caches that are never read faster than the memory."""
     folder = tmp_path / "aiconfigurator" / "systems" / "data" / "h200_sxm" / "trtllm" / "1.0.0rc3"
     folder.mkdir(parents=True)
     both = [made_up().assign(moe_dtype=name) for name in ("float16", "fp8")]
@@ -266,11 +286,17 @@ def test_an_older_release_comes_from_an_older_package(tmp_path: Path) -> None:
         ]
     ).assign(allreduce_dtype="float16", kernel_source="made up")
     sums.to_csv(folder / "custom_allreduce_perf.txt", index=False)
+    decodes().to_csv(folder / "generation_attention_perf.txt", index=False)
     fits = older.fit_system(tmp_path, "h200_sxm", "trtllm")
     assert {operator: sorted(each) for operator, each in fits.items()} == {
         "all_reduce_older": ["bf16"],
+        "decode_attention_older": ["fp8"],
         "moe_older": ["bf16", "fp8"],
     }
+    found = fits["decode_attention_older"]["fp8"]
+    assert found.holdout.p90 < 0.05
+    assert found.ranges["kv_heads"] == (8, 32)
+    assert found.parameters["floor"] == pytest.approx(1e-5, rel=0.1)
     assert fits["all_reduce_older"]["bf16"].holdout.median < 0.1
     assert fits["moe_older"]["bf16"].kernel == "trtllm 1.0.0rc3: some_triton_experts"
     with pytest.raises(UsageError, match=r"h100_sxm.*give the folder of the package"):

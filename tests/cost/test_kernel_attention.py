@@ -21,10 +21,12 @@ from calibrate.data import Data
 from calibrate.fit import fit, solve
 from calibrate.importers.aiconfigurator import attention as importer
 from calibrate.importers.aiconfigurator.tables import KernelTable, Tables, locate
+from sim import catalog
 from sim.cost.kernels import decode_attention as decode
 from sim.cost.kernels import prefill_attention as prefill
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter
 from sim.cost.kernels.prompts import Prompts
+from sim.cost.measured import decode_of
 from sim.errors import UsageError
 from sim.specs.profile import KernelFit, Residual, Score
 
@@ -181,6 +183,22 @@ def test_decode_of_long_contexts_is_bandwidth() -> None:
         seconds = decode_seconds(p, precision, batch=64, context=131_072, **LLAMA_3_8B)
         ideal = 64 * 131_072 * 2 * 8 * 128 * kept / 3.35e12
         assert seconds * 0.93 / ideal == pytest.approx(1, abs=0.01)
+
+
+def test_an_older_release_decodes_many_heads_sooner() -> None:
+    """64 sequences of 4,096 tokens, 32 heads without groups, an fp8 cache on an H100: 741 us in 1.0
+    of TensorRT-LLM, 842 in 1.2. Groups, and heads of 256, are not known of it."""
+    gpu = catalog.gpu("h100-sxm", kernels="trtllm")
+
+    def seconds(heads: tuple[int, int, int], older: bool) -> float:
+        found = decode_of(gpu, "fp8", heads, older=older)
+        assert found is not None
+        return float(found.timing(64.0, 4096.0).seconds)
+
+    assert 1e6 * seconds((32, 32, 128), older=True) == pytest.approx(741, rel=0.03)
+    assert 1e6 * seconds((32, 32, 128), older=False) == pytest.approx(842, rel=0.04)
+    for heads in ((32, 8, 128), (16, 16, 256)):
+        assert seconds(heads, older=True) == seconds(heads, older=False)
 
 
 def test_decode_of_nothing_is_its_floor() -> None:

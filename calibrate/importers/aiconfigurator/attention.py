@@ -44,6 +44,9 @@ PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8"}
 """The tables' ``kv_cache_dtype`` for each precision of the simulator."""
 
 HEAD_DIMS = (64, 128, 256)
+NOT_ALONE = ("regroup", "floor_width", "unit_width")
+"""Parameters of decoding that are seen only with grouped heads or several head sizes."""
+
 MOST_GROUPED = 16
 MOST = 0.9
 """16-bit rows are used if there are at least this many for each fp8 row."""
@@ -67,6 +70,7 @@ DECODE_AXES: Mapping[str, tuple[float, ...]] = {
     "group": (0.0, 1.0, 4.0),
     "head_dim": (6.0, 7.0, 8.0),
 }
+ALONE_AXES = {name: knots for name, knots in DECODE_AXES.items() if name in ("units", "context")}
 PREFILL_AXES: Mapping[str, tuple[float, ...]] = {
     "rows": (8.0, 11.0, 13.0, 15.0, 17.0, 19.0, 21.0, 23.0),
     "tokens": (4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0),
@@ -107,6 +111,32 @@ def fit_system(
     if not any(found.values()):
         raise InfersimError(f"{framework} on {system}: no attention in a known precision")
     return found
+
+
+def fit_alone(table: KernelTable) -> dict[str, KernelFit]:
+    """Decode attention with one query head per KV head, by KV-cache precision, from a generation
+    table; precisions in which it ever reads faster than the memory are left out."""
+    found = {}
+    for precision in PRECISIONS:
+        rows = decode_rows(table, precision)
+        rows = rows[rows["q_heads"] == rows["kv_heads"]]
+        if impossible(table, rows) == 0:
+            form = _alone(decode_attention.form(precision))
+            found[precision] = _fitted(form, decode_data(rows), table, rows, ALONE_AXES)
+    return found
+
+
+def _alone(form: Form) -> Form:
+    """The same for one query head per KV head and one head size: what these do not tell is given.
+    Nor do they tell arithmetic from reads well, so that reads are at most as fast as the memory."""
+    told = []
+    for each in form.parameters:
+        given = each.name.startswith("alone_") or each.name in NOT_ALONE
+        if given:
+            told.append(replace(each, low=each.start, high=each.start))
+        else:
+            told.append(replace(each, high=1.0) if each.name == "share" else each)
+    return replace(form, parameters=tuple(told))
 
 
 def decode_source(

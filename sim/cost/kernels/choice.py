@@ -44,10 +44,14 @@ element-wise operators together, as other projects' tables and older ones of thi
 ARITHMETIC = (
     *("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill"),
     *("dsa_decode", "dsa_prefill", "window_decode", "window_prefill", "moe", "moe_ranks"),
-    "moe_older",
+    *("moe_older", "decode_attention_older"),
 )
 """Operators that compute."""
 
+
+DECODES = ("decode_attention", "decode_attention_older")
+"""Decode attention over whole contexts; the second in an older release of the framework, with one
+query head per KV head, if both were timed."""
 
 ALL_REDUCES = ("all_reduce", "all_reduce_older")
 """Sums over GPUs; the second in an older release of the framework, if both were timed."""
@@ -73,7 +77,7 @@ class Choice(NamedTuple):
 
 FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("gemm", ""): gemm.form,
-    ("decode_attention", ""): decode_attention.form,
+    **dict.fromkeys(((name, "") for name in DECODES), decode_attention.form),
     ("prefill_attention", ""): prefill_attention.form,
     ("mla_decode", ""): latent_attention.decode,
     ("mla_prefill", ""): latent_attention.prefill,
@@ -97,7 +101,7 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
 
 
 ATTENTION_WORK: dict[str, tuple[Callable[[Shape], Floats], Callable[[Shape, float], Floats]]] = {
-    "decode_attention": (decode_attention.flops, decode_attention.read_bytes),
+    **dict.fromkeys(DECODES, (decode_attention.flops, decode_attention.read_bytes)),
     "prefill_attention": (prefill_attention.flops, prefill_attention.moved_bytes),
     "mla_decode": (latent_attention.flops, latent_attention.read_bytes),
     "mla_prefill": (prefill_attention.flops, prefill_attention.moved_bytes),

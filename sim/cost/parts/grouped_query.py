@@ -75,6 +75,7 @@ class GroupedQueryPart:
         group = one.num_heads // one.num_kv_heads
         rereads = d.engine.rereads(group)
         self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
+        self._older = d.engine.older_kernels
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
         self._table: DecodeTable | None = None
         # whether decoding was timed as it is here, and not over a whole context for a window
@@ -90,7 +91,8 @@ class GroupedQueryPart:
         """Take what the profile has: kernels through a window where there is one, else those over a
         whole context at what a sequence sees, which are not trusted as much."""
         plain = self.window is None
-        decode, prompts = decode_of(gpu, kernel, heads, rereads), prompts_of(gpu, kernel, heads)
+        decode = decode_of(gpu, kernel, heads, rereads, older=self._older)
+        prompts = prompts_of(gpu, kernel, heads)
         if self._reach < NEVER:
             through = window_decode_of(gpu, kernel, heads, self._reach, rereads)
             decode = through or decode
