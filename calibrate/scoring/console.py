@@ -7,6 +7,7 @@ plausible way of measuring where the publisher does not say which it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from rich.console import Group as View
 from rich.text import Text
@@ -26,7 +27,8 @@ from calibrate.scoring.predict import Scored
 from calibrate.scoring.report import TITLES, conditions_of
 from sim.units import show_time
 
-SHORT = TITLES | {"throughput": "tput"}
+WIDTH = 88
+"""Columns of a line, as of all tables in a terminal."""
 
 TIMES = ("ttft", "tpot", "itl", "e2el")
 """Quantities in seconds."""
@@ -114,11 +116,16 @@ def _errors(title: str, found: Sequence[ErrorGroup]) -> Text:
     text.append(_line("", COLUMNS))
     for group in found:
         if group.errors:
-            text.append("\n" + " ".join(part for part in group.name if part))
+            text.append("\n" + _hanging(", ".join(part for part in group.name if part), 4))
         for quantity in QUANTITIES:
             if quantity in group.errors:
-                text.append("\n" + _line(f"  {SHORT[quantity]}", _cells(group.errors[quantity])))
+                text.append("\n" + _line(f"  {TITLES[quantity]}", _cells(group.errors[quantity])))
     return text
+
+
+def _hanging(text: str, indent: int) -> str:
+    """``text`` in lines of a terminal, all but the first indented."""
+    return fill(text, WIDTH, subsequent_indent=indent * " ", break_on_hyphens=False)
 
 
 def _line(name: str, cells: Sequence[str]) -> str:
@@ -139,7 +146,7 @@ def _open(rows: Sequence[Scored]) -> Text:
     text.append(f"{'':<70}{'bias':>9}{'median':>9}")
     for name, quantity, found in left_open(rows):
         text.append(
-            f"\n{name}\n  {SHORT[quantity]}: {found.between:.0f} % of {found.rows:,} rows lie "
+            f"\n{name}\n  {TITLES[quantity]}: {found.between:.0f} % of {found.rows:,} rows lie "
             "between the least and the largest"
         )
         for way in found.ways:
@@ -168,7 +175,7 @@ def _counted(title: str, texts: Sequence[str]) -> Text:
     text = Text()
     text.append(f"\n{title}", style="bold")
     for each, count in order[:MOST]:
-        text.append(f"\n{count:6,}  {each}")
+        text.append("\n" + _hanging(f"{count:6,}  {each}", 8))
     if len(order) > MOST:
         text.append(f"\n{len(order) - MOST} more are on the page (--output).")
     return text

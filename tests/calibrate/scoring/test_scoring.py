@@ -811,3 +811,13 @@ class TestPublished:
         assert abs(errors["tpot_mean"] or 1) <= 0.05
         assert abs(errors["e2el_mean"] or 1) <= 0.05
         assert abs(errors["ttft_mean"] or 1) <= 0.10
+
+
+def test_what_does_not_fit_into_a_line_goes_on_further_in(tmp_path: Path) -> None:
+    long = "the nightly build of a release whose name is as long as " * 2
+    shown = as_text(view(score_all([write(tmp_path / "t.csv", STATIC | {"engine": "vllm",
+        "engine_version": long.strip()})], jobs=1)))  # fmt: skip
+    lines = shown.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("t.csv, vllm, the night"))
+    assert lines[first + 1].startswith("    ")
+    assert lines[first + 2].startswith(("    ", "  throughput "))
