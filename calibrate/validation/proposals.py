@@ -80,11 +80,14 @@ def of_term(term: Term) -> Cause:
 
 
 def front_end(run: ObservedRun, current: Prediction) -> Cause | None:
-    """Time outside the engine, on top of what ``current`` has of it.
+    """Time outside the engine, on top of what ``current`` has of it; none where the times were
+    taken inside the engine.
 
     Read from requests that came while nothing ran, where the iterations are known; else from how
     much later all first tokens came.
     """
+    if run.front_end == "none":
+        return None
     known = current.result.record.front_end
     if run.iterations is not None:
         delays = idle_delays(run, run.iterations)

@@ -49,6 +49,15 @@ EXAMPLES = {
 """What follows the name of each command."""
 
 
+GROUPS = {
+    "explain": "scenario workload.arrivals",
+    "calibrate": "--device cuda --out my-gpu.yaml",
+    "calibrate import": "aiconfigurator --system h100_sxm --framework vllm",
+    "trace": "describe azure_conv.csv",
+}
+"""The same for commands that have commands of their own."""
+
+
 def add_examples(app: typer.Typer, above: str = "") -> None:
     """Give every command below ``app`` its example, as the last line of its help."""
     for command in app.registered_commands:
@@ -59,7 +68,9 @@ def add_examples(app: typer.Typer, above: str = "") -> None:
             command.epilog = f"Example: infersim {path} {EXAMPLES[path]}".rstrip()
     for group in app.registered_groups:
         assert group.typer_instance is not None
-        add_examples(group.typer_instance, f"{above}{_name(group)} ")
+        path = f"{above}{_name(group)}"
+        group.typer_instance.info.epilog = f"Example: infersim {path} {GROUPS[path]}"
+        add_examples(group.typer_instance, f"{path} ")
 
 
 def _name(group: Any) -> str:

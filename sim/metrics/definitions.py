@@ -161,7 +161,9 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Request throughput", "Completed requests per second of the duration."
     ),
     "goodput": Definition(
-        "Goodput", "Completed requests per second that keep every latency limit (limits inclusive)."
+        "Goodput",
+        "Completed requests per second of the duration that keep every latency limit (limits "
+        "inclusive), those of the warm-up too; the share within the SLO leaves the warm-up out.",
     ),
     "output_throughput": Definition(
         "Output throughput",

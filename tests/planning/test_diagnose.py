@@ -250,7 +250,10 @@ def test_advice_begins_with_what_meets_the_slo_at_both_ends_of_the_band() -> Non
     assert "The SLO is too close to call: at the predicted times " in told["headline"]
     assert "more requests do not narrow it, and a longer run may hold less" in told["headline"]
     assert told["headline"].endswith(f" The least that meets it: {first}.")
-    assert told["order"] == "Advice, what meets the SLO with the least effort first:"
+    assert (
+        told["order"]
+        == "Advice: what meets the SLO, the least effort first; then what helps it most:"
+    )
 
 
 def test_terminal_and_page_of_a_diagnosis_explain_the_mark_and_say_how_sure_it_is() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from sim.cli import app
 from sim.planning.points.executors import InProcess
 from sim.planning.points.points import Outcome
+from sim.planning.points.simulated import Simulated
 from tests.planning_fixtures import SMALL
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -52,6 +53,7 @@ def room_for(size: int) -> Iterator[None]:
 
     The bytecode of a module that is first imported meanwhile would stay cut off for good.
     """
+    Simulated()  # memory that processes share is a file as well, of the first that asks for it
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "dont_write_bytecode", True)

@@ -61,7 +61,10 @@ def test_a_plan_for_a_trace_that_is_cut_says_so(tmp_path: Path) -> None:
     path.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows, encoding="utf-8")
     for sent, told in (
         (100, "Only 100 requests of the trace were taken (run.requests): a fleet may hold less"),
-        (None, "This is about the traffic as it was simulated, 300 requests: a fleet may hold"),
+        (
+            None,
+            "This is about the traffic as it was simulated, 300 requests: of more requests",
+        ),
     ):
         scenario = small(workload={"trace": {"path": str(path)}}, run={"requests": sent})
         (text,) = document(choose(scenario, question(scenario, 20.0)))["run_lengths"]["text"]

@@ -23,7 +23,7 @@ SECTIONS: Mapping[str, str] = {
 
 TONES = {"holds": "good", "fails": "bad"}
 
-MOST_TOLD = 3
+MOST_TOLD = 4
 """Variants whose figures stand in the list of claims."""
 
 

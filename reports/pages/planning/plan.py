@@ -94,19 +94,19 @@ def objectives(document: Mapping[str, Any]) -> list[str]:
 
 
 def one_gone(document: Mapping[str, Any]) -> list[str]:
-    """What the cheapest fleet holds without one of its replicas, by their share of what all hold;
-    nothing for a fleet of one, or of which that is not known."""
+    """What the cheapest fleet holds without one of its replicas, by their share of what all were
+    shown to hold; nothing for a fleet of one, or of which that is not known."""
     best = next(iter(document["fleets"]), None)
-    if best is None or best["replicas"] < 2 or best["rate_at_slo"] is None:
+    if best is None or best["replicas"] < 2:
         return []
-    left, rate = best["replicas"] - 1, document["rate"]
-    kept = best["rate_at_slo"] * left / best["replicas"]
-    enough = "which covers" if kept >= rate else "less than"
-    held, wanted = (phrase(load, "number") for load in (kept, rate))
+    left, rate, target = best["replicas"] - 1, document["rate"], document["target"]
+    kept = target * left / best["replicas"]
+    enough = "no less than" if kept >= rate else "less than"
+    held, wanted, shown = (phrase(load, "number") for load in (kept, rate, target))
     return [
-        f"If one of the {best['replicas']:,} replicas fails, {left:,} hold about {held} requests/s "
-        f"by their share, {enough} the {wanted} asked for. `infersim plan --survive 1` simulates "
-        "that."
+        f"If one of the {best['replicas']:,} replicas fails, {left:,} are left: their share of the "
+        f"{shown} requests/s that the fleet holds is {held}, {enough} the {wanted} asked for. "
+        "`infersim plan --survive 1` simulates that."
     ]
 
 

@@ -131,11 +131,9 @@ def order_text(found: Diagnosis) -> str:
     if not found.advice:
         return "Advice: none of what was tried makes it 2 % better."
     if found.by_slo:
-        meets = found.advice[0].meets
-        word = (
-            "meets the SLO with the least effort" if meets else "helps the SLO most for its effort"
-        )
-        return f"Advice, what {word} first:"
+        if found.advice[0].meets:
+            return "Advice: what meets the SLO, the least effort first; then what helps it most:"
+        return "Advice, what helps the SLO most for its effort first:"
     word = "If more is wanted" if found.at_ease else "Advice"
     return f"{word}, the most for its effort first:"
 

@@ -118,7 +118,10 @@ def _short(found: Sensitivity) -> str:
     if found.holds is None:
         return _answer(found)
     flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
-    what = f"it flips with {flipping}" if flipping else "no input alone is sure to flip it"
+    opening = _named(found, _open)
+    what = "no input alone is sure to flip it" if opening else "no input alone flips it"
+    if flipping:
+        what = f"it flips with {flipping}"
     return f"{_question(found)} {_now(found)}; {what}."
 
 

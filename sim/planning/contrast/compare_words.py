@@ -170,7 +170,7 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         band = [None if high is None else 1 / high, 1 / low if low else None]
     whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
     times = _range(band)
-    return f"{THAT_IS}{apart['trust']}: {times} times{whose} in nine of ten measurements of both."
+    return f"{THAT_IS}{apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
 
 
 def shared_errors(document: Document) -> str:
@@ -186,10 +186,20 @@ def shared_errors(document: Document) -> str:
     told = []
     for (alike, own), members in groups.items():
         who = "" if len(groups) == 1 else f" ({_list(document, members)})"
-        parts = [f"alike in {', '.join(alike)}, which cancels in part"] if alike else []
-        parts += [f"each by itself in {', '.join(own)}"] if own else []
-        told.append(f"Predictions err {', and '.join(parts)}{who}.")
+        parts = [f"Errors that both share cancel in part: {_causes(alike)}"] if alike else []
+        parts += (
+            [f"{'those' if alike else 'Errors'} of each alone do not: {_causes(own)}"]
+            if own
+            else []
+        )
+        told.append(f"{'; '.join(parts)}{who}.")
     return " ".join(told)
+
+
+def _causes(names: Sequence[str]) -> str:
+    """Parts of the error in words that a list can hold."""
+    words = {"run": "whole runs", "left out": "what is not modelled"}
+    return ", ".join(words.get(each, each) for each in names)
 
 
 def headlines(document: Document) -> list[str]:

@@ -48,8 +48,8 @@ def _as_simulated(
             "less of all of it."
         ]
     return [
-        f"This is about the traffic as it was simulated, {_span(answer)} requests: a fleet may "
-        "hold less of more."
+        f"This is about the traffic as it was simulated, {_span(answer)} requests: of more "
+        "requests a fleet may hold less."
     ]
 
 
