@@ -67,7 +67,19 @@ def failures(run: RunRecord) -> dict[str, Any]:
         **({"unplayed": unplayed} if unplayed else {}),
         "course": _course(run, rows),
     }
-    return {"failures": {**found, "text": _text(run, found)}}
+    recovery = {"recovery": _recovery(run, found)} if outages else {}
+    return {"failures": {**found, **recovery, "text": _text(run, found)}}
+
+
+def _recovery(run: RunRecord, found: dict[str, Any]) -> str:
+    """Whether the fleet serves as before after its outages, in a sentence."""
+    outages = found["outages"]
+    if open_ := [each for each in outages if each["recovered_after_s"] is None]:
+        told = _not_recovered(run, open_, alone=len(outages) == 1).strip()
+        return f"Not recovered from {'its outage' if len(outages) == 1 else 'its outages'}: {told}"
+    if found["recovery_s"]:
+        return f"Recovered {show_time(found['recovery_s'])} after an outage at most."
+    return "Requests after each outage were served as before."
 
 
 def given_up_text(run: RunRecord) -> str:

@@ -96,6 +96,8 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
         )
     if own.get("later") is not None:
         yield Text(own["later"]["text"], style="yellow")
+    if recovery := (own.get("failures") or {}).get("recovery"):
+        yield Text(recovery)
     headroom = headroom_text(verdict)
     if headroom:
         yield Text(f"Headroom: {headroom}")

@@ -62,7 +62,7 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
     state = str(pick(summary, "infersim.verdict.state"))
     tone, title, _ = _state(state)
     answers = (
-        *(_fits(summary), _keeps_up(summary), _limits(summary)),
+        *(_fits(summary), _keeps_up(summary), _limits(summary), *_recovers(summary)),
         *(_headroom(summary), _cost(summary), _sure(summary)),
     )
     slo_state = judged(summary)["slo_state"]
@@ -166,6 +166,16 @@ def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
     if judged(summary)["slo_state"] is None:
         detail += _later(summary)
     return RowAnswer("stable", "Does it keep up?", tone, short, page_text(detail))
+
+
+def _recovers(summary: Mapping[str, Any]) -> list[RowAnswer]:
+    """Whether the fleet serves as before after its outages; nothing where there were none."""
+    told = known(summary, "infersim.failures.recovery")
+    if told is None:
+        return []
+    back = known(summary, "infersim.failures.outages") or []
+    tone: Tone = "warn" if any(each["recovered_after_s"] is None for each in back) else "good"
+    return [RowAnswer("recovers", "Does it recover?", tone, page_text(told), "")]
 
 
 def _limits(summary: Mapping[str, Any]) -> RowAnswer:
