@@ -102,7 +102,7 @@ def test_load_that_was_fine_stays_broken_after_a_short_outage(storm: dict[str, R
     assert broken["wasted"]["gpu_share"] > 0.5
     assert "requests were still not served as before it" in broken["text"]
     assert broken["recovery"].startswith("Not recovered from its outage: when the run ended, ")
-    assert patient["recovery"].startswith("Recovered 1.")
+    assert patient["recovery"].startswith("Recovered 67.1 s after an outage")
 
     assert 60 < patient["recovery_s"] < 90  # the outage lasts a minute
     assert patient["wasted"]["gpu_share"] < 0.2
