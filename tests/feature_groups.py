@@ -75,8 +75,12 @@ def found_groups() -> Iterator[Names]:
     """Groups in which every pair of ``cases`` meets, except pairs that repeat much of others: each
     begins with a pair not yet met, and grows by what lets it meet most."""
     pairs = [pair for pair in cases() if len(pair) == 2 and not is_thorough(pair)]
-    together = {frozenset(pair) for pair in pairs}
-    names = [name for name in FEATURES if any(name in pair for pair in pairs)]
+    partners: dict[str, set[str]] = {name: set() for pair in pairs for name in pair}
+    for one, other in pairs:
+        partners[one].add(other)
+        partners[other].add(one)
+    never = [frozenset(names) for names in (ALONE, *REFUSED_TOGETHER)]
+    names = [name for name in FEATURES if name in partners]
     left = dict.fromkeys(pairs)
 
     def gained(group: Names) -> int:
@@ -84,10 +88,9 @@ def found_groups() -> Iterator[Names]:
 
     def wider(group: Names) -> Iterator[Names]:
         for name in names:
-            if all(frozenset((name, other)) in together for other in group):
-                longer = tuple(sorted((*group, name), key=place.__getitem__))
-                if not any(set(names).issubset(longer) for names in (ALONE, *REFUSED_TOGETHER)):
-                    yield longer
+            longer = {*group, name}
+            if partners[name].issuperset(group) and not any(map(longer.issuperset, never)):
+                yield tuple(sorted(longer, key=place.__getitem__))
 
     place = {name: at for at, name in enumerate(names)}
     while left:
