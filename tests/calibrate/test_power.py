@@ -11,6 +11,7 @@ from calibrate.power import HBM_BYTE, PowerSample, fit_draw, left_out, watts
 from sim.specs.power import PowerDraw
 
 LIMIT = 700.0
+IDLE = 70.0
 TRUE = PowerDraw(0.0, 150.0, 400.0, HBM_BYTE, 1.6e-10, 5e-13, 0.0, "made up")
 
 
@@ -32,11 +33,11 @@ def made_up(seed: int) -> PowerSample:
 
 def test_the_fit_finds_what_was_put_in() -> None:
     samples = [made_up(seed) for seed in range(24)]
-    found = fit_draw(samples, LIMIT)
+    found = fit_draw(samples, LIMIT, IDLE)
     for name in ("working", "waiting", "kv_byte", "flop"):
         assert getattr(found, name) == pytest.approx(getattr(TRUE, name), rel=0.05), name
     assert found.byte == HBM_BYTE
-    for errors in left_out(samples, LIMIT).values():
+    for errors in left_out(samples, LIMIT, IDLE).values():
         assert np.abs(errors).max() < 0.02
 
 
