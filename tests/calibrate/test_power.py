@@ -15,7 +15,7 @@ IDLE = 70.0
 TRUE = PowerDraw(0.0, 150.0, 400.0, HBM_BYTE, 1.6e-10, 5e-13, 0.0, "made up")
 
 
-def made_up(seed: int) -> PowerSample:
+def made_up(seed: int, draw: PowerDraw = TRUE) -> PowerSample:
     """A second of passes: 0.2 s waiting, 0.5 s of two operators, the rest decode attention."""
     random = np.random.default_rng(seed)
     share = random.dirichlet([2.0, 2.0, 2.0])
@@ -28,7 +28,7 @@ def made_up(seed: int) -> PowerSample:
     )
     reads = np.array([[random.uniform(0.1, 0.9) * 1e12], [1e12]])
     sample = PowerSample(f"model {seed % 3}", "h100-sxm", 1.0, work, reads, np.array([1.0]))
-    return replace(sample, watts=watts(sample, TRUE, LIMIT))
+    return replace(sample, watts=watts(sample, draw, LIMIT))
 
 
 def test_the_fit_finds_what_was_put_in() -> None:
@@ -39,6 +39,12 @@ def test_the_fit_finds_what_was_put_in() -> None:
     assert found.byte == HBM_BYTE
     for errors in left_out(samples, LIMIT, IDLE).values():
         assert np.abs(errors).max() < 0.02
+
+
+def test_a_gpu_that_waits_draws_no_less_than_an_idle_one() -> None:
+    samples = [made_up(seed, replace(TRUE, waiting=IDLE / 2)) for seed in range(12)]
+    assert fit_draw(samples, LIMIT, 0.0).waiting < 0.9 * IDLE
+    assert fit_draw(samples, LIMIT, IDLE).waiting >= IDLE
 
 
 def test_a_run_by_hand() -> None:
