@@ -129,7 +129,7 @@ def fit_draw(found: Sequence[PowerSample], limit: float, idle: float) -> PowerDr
 
     least = np.array([idle if name in ("working", "waiting") else 0.0 for name in FITTED]) / scales
     solved = least_squares(
-        errors, np.ones(len(FITTED)), bounds=(least, np.inf), loss="soft_l1", f_scale=0.05,
+        errors, np.maximum(1.0, least), bounds=(least, np.inf), loss="soft_l1", f_scale=0.05,
         diff_step=1e-3,
     )  # fmt: skip
     return made(solved.x)

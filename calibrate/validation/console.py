@@ -102,8 +102,8 @@ def _legend(document: Mapping[str, Any]) -> str:
     told = "The prediction has no error band."
     if band is not None:
         told = (
-            f"in band: whether the observed value lies in the predicted one's error band, ± "
-            f"{band:.0%}."
+            "in band: whether the observed value lies in the 90 % band of the predicted one; where "
+            f"a figure has none, within ± {band:.0%}, by which iterations may be off."
         )
     if document["repeats"]:
         told += " noise: relative standard deviation of repeated observations."

@@ -5,6 +5,7 @@ Metrics are those of ``summary.json``; errors are predicted over observed, less 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any, NamedTuple
@@ -29,8 +30,10 @@ HEADLINES = ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput"
 
 class ValidatedFigure(NamedTuple):
     """One row of the error table. ``noise`` is how far repetitions of the observed run lie apart
-    (relative standard deviation, None without repetitions); ``within_band`` whether the observed
-    value lies in the predicted error band (None without a band)."""
+    (relative standard deviation, None without repetitions). ``band`` is the share by which
+    iterations may be off, ``stated`` the 90 % band of this figure, from least to most, where the
+    prediction states one; ``within_band`` whether the observed value lies in it, or else in
+    ``band`` (None without either)."""
 
     key: str
     unit: str
@@ -38,6 +41,7 @@ class ValidatedFigure(NamedTuple):
     predicted: float
     noise: float | None
     band: float | None
+    stated: tuple[float, float] | None = None
 
     @property
     def error(self) -> float:
@@ -47,6 +51,9 @@ class ValidatedFigure(NamedTuple):
     @property
     def within_band(self) -> bool | None:
         """Whether the observed value lies within the band around the predicted one."""
+        if self.stated is not None:
+            low, high = self.stated
+            return low <= self.observed <= high
         if self.band is None:
             return None
         return abs(self.observed / self.predicted - 1.0) <= self.band
@@ -68,15 +75,15 @@ def figures(
     """The error table; rows that one side lacks are left out. ``repeats`` are the summaries of
     further observations of the same traffic."""
     band = predicted["infersim"]["error_band"]
+    stated = (predicted["infersim"].get("bands") or {}).get("figures", {})
     found = []
     for key, unit, of_band in keys():
         ours, theirs = _number(observed, key), _number(predicted, key)
         if ours is None or theirs is None:
             continue
         others = [value for run in repeats if (value := _number(run, key)) is not None]
-        found.append(
-            ValidatedFigure(key, unit, ours, theirs, _noise([ours, *others]), band[of_band])
-        )
+        noise, own = _noise([ours, *others]), _ends(stated.get(key))
+        found.append(ValidatedFigure(key, unit, ours, theirs, noise, band[of_band], own))
     return found
 
 
@@ -91,6 +98,12 @@ def mean_error(rows: Sequence[ValidatedFigure]) -> float:
     double count the same."""
     sizes = [abs(log(row.predicted / row.observed)) for row in rows]
     return float(np.mean(sizes)) if sizes else 0.0
+
+
+def _ends(stated: Mapping[str, Any] | None) -> tuple[float, float] | None:
+    """The ends of a figure's 90 % band; None where it has none, or is open."""
+    low, high = (None, None) if stated is None else stated["band90"]
+    return None if low is None else (low, math.inf if high is None else high)
 
 
 def _number(summary: Mapping[str, Any], key: str) -> float | None:

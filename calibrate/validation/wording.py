@@ -150,19 +150,17 @@ def headline(rows: Sequence[ValidatedFigure]) -> str:
 
     >>> row = ValidatedFigure("p50_ttft_ms", "ms", 200.0, 190.0, None, 0.04)
     >>> headline([row, row._replace(key="p50_tpot_ms", predicted=201.0)])
-    '1 of 2 metrics is within the predicted band of ±4 %; worst: TTFT p50 -5.0 %'
+    '1 of 2 metrics is within its predicted band; worst: TTFT p50 -5.0 %'
     """
     if not rows:
         return "No metric was observed that can be compared"
     worst = max(rows, key=lambda row: abs(log(row.predicted / row.observed)))
     told = f"worst: {metric_name(worst.key)} {100 * worst.error:+.1f} %"
-    bands = sorted({row.band for row in rows if row.band is not None})
-    if not bands:
+    if all(row.within_band is None for row in rows):
         return f"{len(rows)} metrics, {told}; the prediction has no error band"
     inside = sum(row.within_band is True for row in rows)
-    width = " to ".join(f"±{100 * band:.0f} %" for band in dict.fromkeys((bands[0], bands[-1])))
-    are = "is" if inside == 1 else "are"
-    return f"{inside} of {len(rows)} metrics {are} within the predicted band of {width}; {told}"
+    are = "is within its predicted band" if inside == 1 else "are within their predicted bands"
+    return f"{inside} of {len(rows)} metrics {are}; {told}"
 
 
 def metric_name(key: str) -> str:

@@ -46,7 +46,7 @@ def test_tables_fit_and_tell_everything(runs):
         *("mixed", "All 392 iterations have the composition", "KV blocks", "What to change"),
         *("1. engine: per_iteration 500 us -> 3.", "of the error, confidence high"),
         "not fitted to observed runs",
-        "0 of 20 metrics are within the predicted band of ±",
+        "metrics are within their predicted bands; worst: ",
         "no <",
     ):
         assert text in done.output, text
@@ -226,7 +226,7 @@ def test_blocks_are_a_setting_and_the_engine_stays(tmp_path):
 def test_nothing_to_change_says_what_it_assumes(tmp_path):
     run = observe(write_scenario(tmp_path), tmp_path / "run")
     told = " ".join(invoke(run, "--no-page").output.split())
-    assert "20 of 20 metrics are within the predicted band of ±" in told
+    assert "20 of 20 metrics are within their predicted bands" in told
     assert "means and throughput are off by 0.0 % at most, within twice the 2 %" in told
     assert "assumed, not measured here" in told
     assert "noise" not in told.split("Batches and memory")[0]

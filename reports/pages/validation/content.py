@@ -126,8 +126,8 @@ def _errors(document: Mapping[str, Any]) -> list[Plot]:
         (tables.figure_title(row["figure"])[0].partition(" (")[0], row)
         for row in document["figures"]
     ]
-    note = "Above 0 % the prediction is too large; shaded: where the error lies while the observed "
-    note += "value is within the band around the predicted one."
+    note = "Above 0 % the prediction is too large. Crosses: outside the 90 % band of the figure. "
+    note += "Shaded: the errors that iterations may have."
     drawn = to_json(observed_errors.figure(rows, document["band"]["throughput"]))
     return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
 

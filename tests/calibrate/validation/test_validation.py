@@ -505,3 +505,17 @@ def test_a_directory_that_lacks_something_is_refused(tmp_path, name, content, me
     (directory / name).unlink() if content is None else (directory / name).write_text(content)
     with pytest.raises(UsageError, match=message):
         read_observed(directory)
+
+
+def test_a_figure_is_judged_by_the_band_that_a_run_states_of_it():
+    band = {"throughput": 0.1, "ttft": 0.1, "tpot": 0.1}
+    stated = {
+        "figures": {"mean_ttft_ms": {"band90": [4.0, 9.0]}, "duration": {"band90": [2.9, None]}}
+    }
+    predicted = {
+        **{"duration": 3.0, "mean_ttft_ms": 5.0, "mean_tpot_ms": 5.0},
+        "infersim": {"error_band": band, "bands": stated},
+    }
+    observed = {"duration": 9.0, "mean_ttft_ms": 8.0, "mean_tpot_ms": 8.0}
+    found = {row.key: row.within_band for row in figures(observed, predicted, [])}
+    assert found == {"mean_ttft_ms": True, "mean_tpot_ms": False, "duration": True}
