@@ -32,6 +32,9 @@ GPUS_OF_A_REPLICA = (1, 2, 4, 8)
 NARROWER = ("fp8", "int8", "int4")
 """Precisions of weights that are tried where a model does not fit."""
 
+TILES = "tiles"
+"""The arithmetic of whole tiles, most of whose rows are empty."""
+
 
 def roofline_document(
     d: Deployment, batches: Sequence[int], context: int, prompt: int, *, joined: bool = False
@@ -120,12 +123,20 @@ def _pass(phase: str, batch: int, tokens: int, cost: CostModel, of: Batch) -> di
                 "flops": float(o.flops),
                 "bytes": float(o.bytes),
                 "seconds": float(o.seconds),
-                "bound_by": o.bound,
+                "bound_by": _bound(o, cost.deployment),
                 "shared": _sharing(o),
             }
             for o in operators
         ],
     }
+
+
+def _bound(o: Operator, d: Deployment) -> str:
+    """What a pass spends most of its time on; ``TILES`` where that is arithmetic although there is
+    less of it than the memory could feed."""
+    ridge = d.gpu.flops(d.arithmetic) / d.gpu.bandwidth
+    empty = o.bound == "compute" and float(o.flops) < ridge * float(o.bytes)
+    return TILES if empty else o.bound
 
 
 def _sharing(o: Operator) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
-from sim.planning.analysis import check_context, roofline_document, stage_rows
+from sim.planning.analysis import TILES, check_context, roofline_document, stage_rows
 from sim.specs.layers import Attention
 from sim.specs.links import host_rate
 from sim.specs.recurrent import Recurrent
@@ -31,6 +31,8 @@ BYTES: Scale = [(unit, 2.0 ** (10 * i)) for i, unit in enumerate(("B", "KiB", "M
 
 TIME: Scale = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
 
+EMPTY = "tiles: a kernel computes whole tiles of rows, and a small batch fills few of them."
+
 SHARING = (
     "Can it be batched? 'weights': read once for the whole batch, so more sequences cost little "
     "until compute binds. 'no, KV': every sequence reads its own cache, a larger batch reads more. "
@@ -47,7 +49,7 @@ def roofline_view(
     computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
     parts: list[Table | Text] = [
         Text(
-            f"{d.model.name} ({d.weights} weights{computed}, {d.kv_cache} KV) on "
+            f"{d.model.name} ({_formats(d)}{computed}, {d.kv_cache} KV) on "
             f"{d.layout.gpus} x {d.gpu.name}: {show_rate(found['flops_per_s'], 'FLOP/s')}, "
             f"{show_rate(found['bytes_per_s'], 'B/s')}, "
             f"ridge at {found['ridge_flops_per_byte']:.0f} FLOP per byte"
@@ -55,7 +57,16 @@ def roofline_view(
     ]
     parts.extend(Text(note, style="yellow") for note in found["notes"])
     parts.extend(_operator_table(each) for each in found["passes"])
+    if any(row["bound_by"] == TILES for each in found["passes"] for row in each["operators"]):
+        parts.append(Text(f"{EMPTY}\n"))
     return Group(*parts, Text(SHARING))
+
+
+def _formats(d: Deployment) -> str:
+    """The precision of the weights, and of the experts where that is another one."""
+    experts = d.formats["experts"]
+    other = d.model.has_experts and experts != d.weights
+    return f"{d.weights} weights{f', experts in {experts}' if other else ''}"
 
 
 def _operator_table(found: Mapping[str, Any]) -> Table:

@@ -161,3 +161,20 @@ def test_a_roofline_shows_both_cases_of_cards_on_pcie() -> None:
     assert roofline_document(d, [1], 1024, 1024, joined=True)["notes"] == []
     alone = Deployment(d.model, gpu, engine)
     assert roofline_document(alone, [1], 1024, 1024)["notes"] == []
+
+
+def test_arithmetic_binds_only_where_there_is_enough_of_it_for_the_memory() -> None:
+    """A kernel that computes whole tiles for a few rows is not bound by the arithmetic asked for."""
+    done = CliRunner().invoke(
+        app, ["roofline", "gpt-oss-20b", "--gpu", "h200-sxm", "--batch", "1", "--json"]
+    )
+    found = json.loads(done.stdout)
+    ridge = found["ridge_flops_per_byte"]
+    bound = [
+        (row["bound_by"], row["flops"] / row["bytes"])
+        for each in found["passes"]
+        for row in each["operators"]
+    ]
+    assert {word for word, dense in bound if dense < ridge} >= {"tiles", "memory"}
+    assert all(dense >= ridge for word, dense in bound if word == "compute")
+    assert any(word == "compute" for word, _ in bound)
