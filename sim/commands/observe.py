@@ -53,7 +53,8 @@ Recorded = Annotated[
     typer.Option(
         "--from",
         metavar="FORMAT",
-        help="Import a recorded run: vllm-bench, guidellm, aiperf, or log.",
+        help="Import a recorded run: vllm-bench, guidellm, aiperf, or log (a folder with "
+        "requests.jsonl; calibrate/recordings/README.md has the keys).",
     ),
 ]
 RecordedEntry = Annotated[

@@ -164,7 +164,7 @@ def test_a_roofline_shows_both_cases_of_cards_on_pcie() -> None:
 
 
 def test_arithmetic_binds_only_where_there_is_enough_of_it_for_the_memory() -> None:
-    """A kernel that computes whole tiles for a few rows is not bound by the arithmetic asked for."""
+    """A kernel that computes whole tiles for few rows is not bound by the arithmetic asked for."""
     done = CliRunner().invoke(
         app, ["roofline", "gpt-oss-20b", "--gpu", "h200-sxm", "--batch", "1", "--json"]
     )
