@@ -404,3 +404,9 @@ def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     document["fleets"][0]["error_band"]["usd_per_hour"] = (None, None)
     (bars,) = plan_cost.figure(document).data
     assert (bars.error_x.arrayminus[0], bars.error_x.array[0]) == (0, 0)
+
+
+def test_the_highest_load_says_up_to_which_it_is_sure() -> None:
+    document = {**made_up.highest_load(), "trust": {"sure_up_to": 21.3}}
+    (card,) = (card for card in find.cards(document) if card.label == "Highest load")
+    assert card.details[0].startswith("sure to hold: 21.3")

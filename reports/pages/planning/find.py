@@ -86,6 +86,9 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
     details = (
         () if fails is None else (f"{phrase(fails, 'number', unit)}: {words.get(fails, FAILS)}",)
     )
+    sure = (document.get("trust") or {}).get("sure_up_to")  # which results of older versions lack
+    if sure is not None:
+        details = (f"sure to hold: {phrase(sure, 'number', unit)}", *details)
     made = [Card("highest", "Highest load", show(document["load"], "number").text, unit, details)]
     if own is not None:
         grown = document["headroom"]
