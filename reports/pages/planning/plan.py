@@ -128,8 +128,8 @@ def header(document: Mapping[str, Any], kind: str, tried: tuple[str, int]) -> di
 
 
 def headline(document: Mapping[str, Any]) -> Headline:
-    """The cheapest fleet, and whether it stays so within the error of predicted times; at which
-    prices it does is told, but no warning: whoever buys knows the own ones."""
+    """The cheapest fleet, and whether it stays so within the error of predicted times, and at
+    listed prices."""
     if not document["fleets"]:
         return Headline("bad", "No fleet holds it", "What speaks against each is listed below.")
     best, ranking = document["fleets"][0], document["ranking"]
@@ -137,7 +137,8 @@ def headline(document: Mapping[str, Any]) -> Headline:
     replicas = phrase(best["replicas"], "count", "replica" + "s" * (best["replicas"] != 1))
     paid = ranking["prices"]
     sure, held = held_text(best["error_band"]["trust"])
-    tone = "good" if ranking["survives"] and sure else "warn"
+    settled = ranking["survives"] and paid["survives"] is not False
+    tone = "good" if settled and sure else "warn"
     text = f"{held} {ranking['text']} {paid['text']}"
     tied = as_cheap_text(ranking)
     month = show(best["usd_per_month"], "usd").text.partition(".")[0]
