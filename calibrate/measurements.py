@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -145,8 +146,10 @@ def read(path: Path) -> MeasurementTable:
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(
             "utf-8-sig", "replace"
         )
-    except (OSError, EOFError) as error:
-        raise UsageError(f"{path}: cannot be read ({error})") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: is cut off or damaged ({error})") from None
     whole, torn = _complete(text)
     notes = [f"{path}: the last line was cut off and is left out"] if torn else []
     lines = csv.reader(io.StringIO(whole))

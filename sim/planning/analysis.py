@@ -132,11 +132,13 @@ def _pass(phase: str, batch: int, tokens: int, cost: CostModel, of: Batch) -> di
 
 
 def _bound(o: Operator, d: Deployment) -> str:
-    """What a pass spends most of its time on; ``TILES`` where that is arithmetic although there is
-    less of it than the memory could feed."""
+    """What a pass spends most of its time on; ``TILES`` where that is the arithmetic of a product
+    although less was asked for than the memory could feed. Attention rereads what it has read: its
+    bytes do not say that."""
+    if o.bound != "compute" or "attention" in o.name:
+        return o.bound
     ridge = d.gpu.flops(d.arithmetic) / d.gpu.bandwidth
-    empty = o.bound == "compute" and float(o.flops) < ridge * float(o.bytes)
-    return TILES if empty else o.bound
+    return TILES if float(o.flops) < ridge * float(o.bytes) else o.bound
 
 
 def _sharing(o: Operator) -> str:

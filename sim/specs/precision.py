@@ -68,6 +68,7 @@ STORED: Mapping[str, str] = {
 """Key of ``precision`` in a scenario -> what is of that format."""
 
 PLAIN = ("bf16", "fp16", "fp32")
+"""Formats of 16 bits and more."""
 
 
 def narrow_formats(given: Mapping[str, str | None]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -167,6 +168,17 @@ def test_other_files_are_refused_with_their_name(tmp_path: Path) -> None:
         facts_of(tmp_path / "a.csv")
     with pytest.raises(UsageError, match="cannot be written"):
         MeasurementStore(tmp_path / "nowhere" / "m.csv", FACTS, {})
+
+
+def test_a_compressed_table_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    stored(tmp_path / "m.csv", [row(1), row(2)])
+    packed = gzip.compress((tmp_path / "m.csv").read_bytes())
+    path = tmp_path / "m.csv.gz"
+    path.write_bytes(packed)
+    assert [each.shape["m"] for each in read(path).rows] == [1, 2]
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(UsageError, match=r"m\.csv\.gz: is cut off or damaged"):
+        read(path)
 
 
 def test_a_table_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> None:
