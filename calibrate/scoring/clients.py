@@ -21,7 +21,8 @@ SETTLED = "the same, without their first requests"
 SPREAD = "clients that wait, lengths of 0.8 to 1 of those stated"
 BURST = "one burst, a request for each client"
 
-AT_ONCE = "clients that wait, and get their first token before those that are streamed together"
+TOGETHER = "first tokens come with those that are streamed together"
+AT_ONCE = "first tokens come at once, before those that are streamed together"
 
 SHORTEST = 0.8
 """Of a stated length, in the protocol of InferenceMAX. Requests alike that start together end
@@ -43,15 +44,15 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
             for slots in SLOTS
         }
     if known.described:
-        return _splits(known) or _lengths(known)
+        return _splits(known) or _streams(known) or _lengths(known)
     kept = replace(known, burst=False, requests=ROUNDS * known.size)
     return {
         KEPT: kept,
         SETTLED: replace(kept, warm=True),
         **_spread(kept),
-        **({AT_ONCE: replace(kept, streamed=1)} if kept.streamed > 1 else {}),
+        **dict(list(_streams(kept).items())[1:]),  # the first is that of all the above
         BURST: replace(kept, burst=True, requests=known.size),
-        **dict(list(_splits(kept).items())[1:]),  # the first is that of all the above
+        **dict(list(_splits(kept).items())[1:]),
     }
 
 
@@ -65,6 +66,13 @@ def _splits(known: Conditions) -> dict[str, Conditions]:
         other = replace(apart, split=split)
         found[split.name] = replace(known, apart=other, gpus=other.gpus)
     return found
+
+
+def _streams(known: Conditions) -> dict[str, Conditions]:
+    """Both ways in which the first token may come, where several are streamed together."""
+    if known.streamed == 1:
+        return {}
+    return {TOGETHER: known, AT_ONCE: replace(known, streamed=1)}
 
 
 def _spread(kept: Conditions) -> dict[str, Conditions]:

@@ -151,7 +151,6 @@ def conditions(row: Row) -> Conditions:
         size=size,
         rate=_rate(row, driver),
         requests=_requests(row, known, driver, size, assumed),
-        burst=known.burst,
         slots=known.slots,
         marlin=known.marlin,
         random_tokens=made_up,
@@ -170,7 +169,7 @@ def conditions(row: Row) -> Conditions:
         static=known.static,
         peers=known.peers,
         steady=steady,
-        described=driver != "closed" or steady or _described(row),
+        described=driver != "closed" or steady or known.client or _described(row),
         assumed=tuple(assumed),
     )
 
@@ -326,10 +325,12 @@ def _requests(
         return known.queries
     if not known.slots:
         return ROUNDS * USUAL_SLOTS
-    return size if known.burst else _stated(row, driver, size, assumed)
+    return _stated(row, known, driver, size, assumed)
 
 
-def _stated(row: Row, driver: Driver, size: int | None, assumed: list[str]) -> int | None:
+def _stated(
+    row: Row, known: Statement, driver: Driver, size: int | None, assumed: list[str]
+) -> int | None:
     cell = row["n_requests"]
     if (factor := re.search(r"(\d+)\s*x\s*conc", cell)) and size:
         return int(factor[1]) * size
@@ -341,7 +342,8 @@ def _stated(row: Row, driver: Driver, size: int | None, assumed: list[str]) -> i
             assumed.append(f"{stated} requests (published with a question mark)")
         return stated
     if driver == "closed" and size:
-        assumed.append(ROUNDS_ASSUMED)
+        if not known.client:
+            assumed.append(ROUNDS_ASSUMED)
         return ROUNDS * size
     if driver == "offline":
         assumed.append(f"{OFFLINE_REQUESTS:,} requests, as for other lengths of the same source")

@@ -18,9 +18,9 @@ class Facts:
 
     The formats of ``weights``, ``experts`` and ``kv_cache``, figures of the ``whole_system`` where
     one of a GPU is announced, ``more`` requests in flight than stated, ``static`` scales of
-    activations in the checkpoint, ``peers`` whether cards on PCIe reach each other directly, one
-    ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
-    was set to use, a release that plans ``ahead`` by itself, whether the clients stated are the
+    activations in the checkpoint, ``peers`` whether cards on PCIe reach each other directly, a
+    ``client`` that is published with the source, ``asynchronous`` scheduling that the engine was
+    set to use, a release that plans ``ahead`` by itself, whether the clients stated are the
     requests that run at once (``slots``), experts in 4 bits by the library ``marlin``, whether the
     data ranks stated were started (``ranks``), whether each GPU has other experts
     (``experts_apart``) whatever is stated, whether GPUs are stated ``twice``, times the ranks that
@@ -40,7 +40,7 @@ class Facts:
     more: int = 0
     static: bool = False
     peers: bool | None = None
-    burst: bool = False
+    client: bool = False
     asynchronous: bool = False
     ahead: bool = False
     slots: bool = True
@@ -92,6 +92,19 @@ OF_THE_TOOL = (
     "tool starts its servers so (ai-dynamo/aiconfigurator, generator/rule_plugin, max_num_tokens)"
 )
 """How it is known what ``beside`` says."""
+
+CLIENT_OF_THE_TOOL = (
+    "each client waits for its answer and sends ten requests, all of one length and with answers "
+    "of one: the source's own client (ai-dynamo/aiconfigurator, "
+    "eval/benchmarks/genai_perf_runner.py)"
+)
+"""How it is known what the clients of a source did that publishes the tool it measures with."""
+
+CLIENT_OF_INFERENCEX = (
+    "each client waits for its answer and sends ten requests, of 0.8 to 1 of the length stated: "
+    "InferenceX's own client"
+)
+"""The same of another source; where its script is follows."""
 
 SORTED = (
     "vLLM sorts all logits for it until its pull request 33538 of February 2026, unless it is set "
@@ -216,29 +229,31 @@ KNOWN = (
         Facts(beside=1500, whole=True),
     ),
     Known(
-        (("engine", "^vllm"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
+        (("engine", "^vllm"), ("model", "qwen3-"), ("source_path", "silicon_sample")),
         OF_THE_TOOL,
         Facts(beside=1500),
     ),
     Known(
-        (("engine", "^vllm"), ("model", "qwen3-235b"), ("source_path", "silicon_sample")),
-        f"{OF_THE_TOOL}; its client sends prompts of one length and asks for answers of one "
-        "(eval/benchmarks/genai_perf_runner.py), whatever protocol the table supposes",
-        Facts(beside=1500, fixed=True),
+        (("source_path", "silicon_sample"), ("notes", "aic-auto-gap")),
+        CLIENT_OF_THE_TOOL,
+        Facts(client=True, fixed=True),
     ),
     Known(
-        (("engine", "^sglang"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
-        "all requests were sent at once, as many as clients are stated: their mean time to first "
-        "token is half of what all prompts take, and does not depend on the answers that follow",
-        Facts(burst=True),
+        (("model", "qwen3-235b"), ("source_path", "silicon_sample")),
+        f"{CLIENT_OF_THE_TOOL}, whatever protocol the table supposes",
+        Facts(client=True, fixed=True),
     ),
     Known(
-        (("engine", "^sglang"), ("model", "qwen3-235b"), ("source_path", "silicon_sample")),
-        "all requests were sent at once, as many as clients are stated: mean times to first token "
-        "grow with the clients and one more, and do not depend on the answers that follow; prompts "
-        "have one length and answers one, as the source's own client asks for "
-        "(ai-dynamo/aiconfigurator, eval/benchmarks/genai_perf_runner.py)",
-        Facts(burst=True, fixed=True),
+        (("model", "minimax-m2|deepseek-v3"), ("source_path", "silicon_sample")),
+        f"{CLIENT_OF_INFERENCEX} (benchmarks/benchmark_lib.sh, run_benchmark_serving, as its "
+        "scripts for these models call it)",
+        Facts(client=True),
+    ),
+    Known(
+        (("arrival", "disaggregated"), ("source_path", "silicon_sample")),
+        f"{CLIENT_OF_INFERENCEX}, by the tool that starts these workers (NVIDIA/srt-slurm, "
+        "sa-bench/bench.sh)",
+        Facts(client=True),
     ),
     Known(
         (
@@ -365,7 +380,7 @@ def statement(row: Row) -> Statement:
         more=sum(each.more for each in facts),
         static=any(each.static for each in facts),
         peers=next((each.peers for each in facts if each.peers is not None), None),
-        burst=any(each.burst for each in facts),
+        client=any(each.client for each in facts),
         asynchronous=any(each.asynchronous for each in facts),
         ahead=any(each.ahead for each in facts),
         slots=all(each.slots for each in facts),

@@ -8,7 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.scoring import score_all
-from calibrate.scoring.clients import BURST, KEPT, SETTLED, SPREAD, compared, plausible
+from calibrate.scoring.clients import (
+    BURST,
+    KEPT,
+    SETTLED,
+    SPREAD,
+    TOGETHER,
+    compared,
+    plausible,
+)
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.drivers import document, preset
@@ -91,14 +99,34 @@ SOURCE = "InferenceMAX protocol"
 
 
 class TestSources:
-    def test_one_burst(self) -> None:
-        """As many requests as clients, in the publication that is known for it, and only there."""
+    def test_clients_that_are_published_with_the_tool_of_a_source(self) -> None:
+        """They leave nothing open, in the publications that the tool measured, and only there."""
         named = {"engine": "sglang", "model": "Qwen/Qwen3-32B", "notes": "aic-auto-gap analysis"}
-        found = known(**OPEN | named)
-        assert (found.driver, found.burst, found.requests) == ("closed", True, 4)
-        assert document(found)["workload"]["arrivals"] == {"kind": "burst"}
-        assert found in plausible(found).values()
-        assert not known(**OPEN | named | {"engine": "vllm"}).burst
+        stated = OPEN | named | {"source_path": "silicon_sample.csv"}
+        found = known(**stated)
+        assert (found.driver, found.described, found.requests) == ("closed", True, 40)
+        assert document(found)["workload"]["arrivals"]["kind"] == "closed"
+        assert plausible(found) == {}
+        assert not known(**stated | {"source_path": "other.csv"}).described
+
+    def test_such_clients_send_prompts_of_one_length(self) -> None:
+        """Whatever protocol a table supposes, which others of its rows do follow."""
+        supposed = {"n_requests": "", "source_path": "silicon_sample.csv"}
+        supposed["notes"] = "lengths uniform in [0.8,1.0]*nominal (not stated row by row)"
+        own = known(**supposed, model="Qwen/Qwen3-235B-A22B-FP8", weight_dtype="fp8")
+        other = known(**supposed, model="MiniMaxAI/MiniMax-M2.5", weight_dtype="fp8")
+        assert own.described
+        assert other.described
+        assert (own.prompt, other.prompt) == (Lengths(100, 100), Lengths(80, 100))
+
+    def test_first_tokens_that_may_come_alone(self) -> None:
+        """What a described client leaves open, where tokens are streamed ten at a time."""
+        served = {"engine": "trtllm", "model": "deepseek-ai/DeepSeek-V3", "gpu": "H200-SXM-141GB"}
+        found = known(**OPEN | served | {"source_path": "silicon_sample.csv"}, weight_dtype="fp8")
+        ways = plausible(found)
+        assert found.described
+        assert [each.streamed for each in ways.values()] == [10, 1]
+        assert ways[TOGETHER] == found
 
     def test_cards_that_reach_each_other(self) -> None:
         cards = {"engine": "TensorRT-LLM", "gpu": "L40S", "n_gpus": "4", "tp": "4"}

@@ -394,7 +394,7 @@ class TestExperts:
         """A model's formats and a publication's client are known apart, and apply together."""
         cells = {"engine": "trtllm", "source_path": "silicon_sample.csv", "notes": "aic-auto-gap"}
         both = statement(row(model="openai/gpt-oss-120b", **cells))
-        assert (both.experts, both.more, len(both.remarks)) == ("mxfp4", 1, 3)
+        assert (both.experts, both.more, len(both.remarks)) == ("mxfp4", 1, 4)
         maxed = row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
         assert not statement(maxed).static  # blocks are scaled as the model runs
 
