@@ -20,6 +20,7 @@ from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.client_rules import PATIENT
 from sim.loop.clients import Clients
 from sim.loop.fleet import Endpoint, Engine, Fleet
+from sim.loop.front_end import Threads
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
@@ -27,7 +28,7 @@ from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.loop.steering import Command, SteeredReplica, Steerer
 from sim.outages import rules_of
-from sim.pools import PreparedPool, cold_start_of, make_replica_scheduler
+from sim.pools import PreparedPool, cold_start_of, handling_of, make_replica_scheduler
 from sim.request import Request
 from sim.rng import numbered
 from sim.routers import Router, make_router
@@ -71,6 +72,16 @@ class ReplicaKinds(NamedTuple):
 KINDS = ReplicaKinds(Replica, Rank, PrefillReplica, PrefillRank, Pipeline)
 CLIENT_KINDS = ReplicaKinds(ClientReplica, ClientRank, PrefillReplica, PrefillRank, ClientPipeline)
 """Those of which clients may take their requests back."""
+
+
+def make_threads(setup: Setup) -> Threads | None:
+    """The threads of front ends that handle one request at a time; None if they handle all at once,
+    or prefill and decode are apart."""
+    handling = handling_of(setup.pools)
+    apart = any(pool.settings.role == DecodeRole.role for pool in setup.pools)
+    if not handling or apart:
+        return None
+    return Threads(handling, sum(len(pool.settings.engines) for pool in setup.pools))
 
 
 def make_recorder(setup: Setup) -> Recorder:

@@ -132,6 +132,16 @@ def front_end_of(pools: Sequence[PreparedPool]) -> float:
     return max(pool.deployment.engine.front_end for pool in pools)
 
 
+def handling_of(pools: Sequence[PreparedPool]) -> float:
+    """Seconds for which a request keeps a thread of the slowest of their front ends busy."""
+    return max(pool.deployment.engine.per_handled_request for pool in pools)
+
+
+def streaming_of(pools: Sequence[PreparedPool]) -> float:
+    """Seconds for which a token keeps it busy."""
+    return max(pool.deployment.engine.per_streamed_token for pool in pools)
+
+
 def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     """``pool`` of ``scenario``, with everything looked up and the memory worked out.
 

@@ -26,6 +26,7 @@ from sim.assembly import (
     make_handovers,
     make_recorder,
     make_steerer,
+    make_threads,
     router_of,
 )
 from sim.errors import InfersimError, UsageError
@@ -287,6 +288,7 @@ def _played(
         progress=progress,
     )
     fleet.handovers, fleet.clients = handovers, clients
+    fleet.threads = make_threads(setup)
     fleet.admission = make_admission(env, setup)
     fleet.endpoints = make_endpoints(setup, fleet)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon

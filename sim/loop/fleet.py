@@ -17,6 +17,7 @@ import simpy
 
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.clock import ARRIVAL, Alarm, Process
+from sim.loop.front_end import Threads
 from sim.loop.handover import HandOvers
 from sim.loop.lockstep import LockStep
 from sim.loop.pipeline import Pipeline
@@ -69,6 +70,7 @@ class Fleet:
         self.endpoints: Mapping[int, Endpoint] = {}  # by class, where there are several models
         self.holds = False  # whether requests wait at the gateway while no replica serves
         self.front_end = front_end
+        self.threads: Threads | None = None  # of front ends that handle one request at a time
         self.issued = 0
         self._held: deque[Request] = deque()
         self._env = env
@@ -91,12 +93,19 @@ class Fleet:
         )
         self.issued += 1
         request.queued = self._env._now
+        if self.threads is not None:
+            self.threads.take(arrival)
         if self.clients is not None:
             return self.clients.send(request)
         if self.holds and self.closed:
             self.hold(request)
             return True
         return self.place(request) is not None
+
+    def _reaches(self, sent: float) -> float:
+        """When a request that is sent then reaches the router, if none does before it."""
+        begin = sent if self.threads is None else self.threads.begins(sent)
+        return begin + self.front_end
 
     def place(self, request: Request) -> Engine | HandOvers | None:
         """Send ``request`` to a replica that takes requests, or on its way from one that prefills
@@ -130,6 +139,8 @@ class Fleet:
         self.closed = not self.targets
         if self.handovers is not None:
             self.closed = not self.handovers.left_with(self.targets)
+        if self.threads is not None:
+            self.threads.resize(max(1, len(self.targets)))
         while self._held and not self.closed:
             request = self._held.popleft()
             if self.clients is not None:
@@ -190,14 +201,14 @@ class OpenFleet(Fleet):
         alarm.start(self._arrivals(traffic, alarm))
 
     def _arrivals(self, traffic: OpenTraffic, alarm: Alarm) -> Process:
-        env, front_end = self._env, self.front_end
+        env = self._env
         for chunk in traffic.chunks():
             if self._progress is not None:
                 self._progress(self.issued, traffic.total)
             if chunk.sessions is not None:
                 self._sessions = (self._sessions or []) + chunk.sessions
             for row in chunk.rows():
-                due = row[0] + front_end
+                due = self._reaches(row[0])
                 if due > env._now:
                     yield alarm.at(due, ARRIVAL)
                 self._dispatch(*row)
@@ -229,7 +240,7 @@ class AnsweredFleet(Fleet):
     def _requests(self, total: int) -> Process:
         env = self._env
         while self.issued < total:
-            due = self._due() + self.front_end
+            due = self._reaches(self._due())
             if due > env._now:
                 self._wake_at = due
                 yield self._alarm.at(due, ARRIVAL)
@@ -243,7 +254,7 @@ class AnsweredFleet(Fleet):
 
     def _wake(self, send: float) -> None:
         """Let the process that waits see a request that is sent at ``send``, if that is earlier."""
-        due = send + self.front_end
+        due = self._reaches(send)
         if due < self._wake_at:
             self._wake_at = due
             self._alarm.move(due, ARRIVAL)

@@ -268,7 +268,7 @@ class LiveFleet(Fleet):
         self.sent += 1
         self._pending.append((arrival, prompt_tokens, output_tokens, traffic_class, prefix))
         if len(self._pending) == 1:
-            self._alarm.move(arrival + self.front_end, ARRIVAL)
+            self._alarm.move(self._reaches(arrival), ARRIVAL)
         return arrival
 
     def begin(self) -> None:
@@ -290,11 +290,11 @@ class LiveFleet(Fleet):
         return max(arrival, done - front_end + step)
 
     def _arrivals(self) -> Process:
-        env, front_end, pending = self._env, self.front_end, self._pending
+        env, pending = self._env, self._pending
         while True:
             if not pending:
                 yield self._alarm.at(inf, ARRIVAL)
-            due = pending[0][0] + front_end
+            due = self._reaches(pending[0][0])
             if due > env._now:
                 yield self._alarm.at(due, ARRIVAL)
             self._dispatch(*pending.popleft())

@@ -19,6 +19,7 @@ from sim.assembly import (
     make_handovers,
     make_recorder,
     make_steerer,
+    make_threads,
     router_of,
 )
 from sim.errors import UsageError
@@ -116,6 +117,7 @@ class LiveSession:
             lost=lost,
         )
         fleet.handovers = make_handovers(fleet.env, setup, self.recorder)
+        fleet.threads = make_threads(setup)
         rules = rules_of(scenario, setup.pools) or PATIENT
         retries = numbered(scenario.seed, "retries")
         self.clients = fleet.clients = Clients(fleet.env, self.recorder, rules, retries)

@@ -91,6 +91,10 @@ class EngineSpec:
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
+    ``per_handled_request``  how long a request keeps the one thread of a replica's front end busy,
+                         from the beginning of ``front_end`` on: the next one waits for it, which
+                         counts as its queue. None waits where prefill and decode are apart, since
+                         a front end of its own stands before both
     ``memory_reserve``   GPU memory for context, graphs and communication buffers, besides weights,
                          activations and KV cache
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
@@ -142,6 +146,7 @@ class EngineSpec:
     kernels: str
     sources: Mapping[str, str]
     per_streamed_token: Seconds = 0.0
+    per_handled_request: Seconds = 0.0
     per_drafting_pass: Seconds = 0.0
     fused: bool = False
     per_ring_gpu: Seconds = 0.0
@@ -203,6 +208,7 @@ class EngineSpec:
             launch=self.launch * factor,
             front_end=self.front_end * factor,
             per_streamed_token=self.per_streamed_token * factor,
+            per_handled_request=self.per_handled_request * factor,
             per_drafting_pass=self.per_drafting_pass * factor,
             per_ring_gpu=self.per_ring_gpu * factor,
         )

@@ -1,0 +1,144 @@
+"""Front ends that handle one request after the other."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sim
+from sim import catalog
+from sim.loop.front_end import Threads
+from sim.results.result import Result
+from sim.results.tables import request_columns, timeseries_columns
+
+HANDLING = 0.01
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An engine that costs nothing but for the thread of its front end."""
+    file = tmp_path_factory.mktemp("engines") / "one-thread.yaml"
+    text = (Path(catalog.__file__).parent / "engines" / "ideal.yaml").read_text()
+    file.write_text(text + 'per_handled_request: {value: 10ms, source: "a test"}\n')
+    return file
+
+
+def serve(engine: Path | str, *, leap: bool = True, **changes: Any) -> Result:
+    scenario = sim.load_scenario(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": {"gpu": "h100-sxm"},
+            "engine": str(engine),
+            "max_model_len": 512,
+            "workload": {
+                "arrivals": {"kind": "burst"},
+                "prompt_tokens": {"kind": "fixed", "value": 16},
+                "output_tokens": {"kind": "fixed", "value": 2},
+            },
+            "run": {"requests": 30, "warmup": 0},
+        }
+    )
+    return sim.simulate(scenario.override(changes), leap=leap)
+
+
+def test_requests_of_a_burst_go_on_one_by_one(engine: Path) -> None:
+    """Each reaches the scheduler when those before it have been handled; the pass then takes
+    less time than the handling of one, so that none waits for the GPU."""
+    rows = serve(engine).record.requests
+    reached = np.sort(rows["scheduled"])
+    turns = HANDLING * np.arange(len(rows))
+    assert (reached >= turns - 1e-9).all()
+    assert (reached < turns + HANDLING).all()
+
+
+def test_clients_get_no_more_than_the_thread_can_handle(engine: Path) -> None:
+    clients = {"workload.arrivals": {"kind": "closed", "concurrency": 16}, "run.requests": 200}
+    rates = [serve(each, **clients).summary["request_throughput"] for each in (engine, "ideal")]
+    assert rates[0] == pytest.approx(1 / HANDLING, rel=0.05)
+    assert rates[1] > 2 / HANDLING
+
+
+def test_each_replica_has_a_thread_of_its_own(engine: Path) -> None:
+    clients = {"workload.arrivals": {"kind": "closed", "concurrency": 32}, "run.requests": 400}
+    two = serve(engine, **clients | {"fleet.replicas": 2})
+    assert two.summary["request_throughput"] == pytest.approx(2 / HANDLING, rel=0.05)
+
+
+def test_what_is_waited_for_counts_as_the_queue(engine: Path) -> None:
+    """The thirty of a burst wait for 0 to 29 others."""
+    queue = serve(engine).summary["infersim"]["queue_ms"]
+    assert queue["mean"] == pytest.approx(1e3 * HANDLING * 14.5, rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["closed", "poisson"])
+def test_leaps_are_steps(engine: Path, kind: str) -> None:
+    arrivals = {
+        "closed": {"kind": "closed", "concurrency": 12},
+        "poisson": {"kind": "poisson", "rate": 90},
+    }
+    changes = {
+        "workload.arrivals": arrivals[kind],
+        "workload.output_tokens": {"kind": "uniform", "low": 1, "high": 200},
+        "run.requests": 120,
+    }
+    one, other = (serve(engine, leap=leap, **changes) for leap in (True, False))
+    assert (one.record.requests == other.record.requests).all()
+    leaps, steps = (timeseries_columns(each.record) for each in (one, other))
+    assert len(leaps["start_s"]) < len(steps["start_s"])
+
+
+def test_requests_that_wait_at_the_front_end_may_time_out(engine: Path) -> None:
+    """With a timeout of three turns the first ones are served, and all have one fate."""
+    result = serve(engine, **{"scheduler.client_timeout": "30ms"})
+    status = np.array(request_columns(result.record)["status"])
+    assert set(status) == {"completed", "gave up"}
+    assert (status == "completed").sum() <= 4
+
+
+def test_workers_apart_have_a_front_end_before_both(engine: Path) -> None:
+    pools = [
+        {"name": role, "role": role, "gpu": "h100-sxm", "replicas": 1}
+        for role in ("prefill", "decode")
+    ]
+    with_thread, ideal = (
+        serve(each, fleet=pools).record.requests["finish"] for each in (engine, "ideal")
+    )
+    assert (with_thread == ideal).all()
+
+
+def test_a_thread_is_free_when_it_has_handled_a_request() -> None:
+    threads = Threads(1.0, 2)
+    for sent in (0.0, 0.0, 0.5):
+        threads.take(sent)
+    assert threads.begins(0.5) == 1.0  # the one that took the second at 0
+    assert threads.begins(7.0) == 7.0
+
+
+def test_threads_that_come_are_free_and_those_that_go_are_the_busiest() -> None:
+    threads = Threads(1.0, 1)
+    for _ in range(3):
+        threads.take(0.0)
+    assert threads.begins(0.0) == 3.0
+    threads.resize(2)
+    assert threads.begins(0.0) == 0.0
+    threads.take(0.0)
+    threads.resize(1)
+    assert threads.begins(0.0) == 1.0
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=30), st.integers(1, 4))
+def test_no_thread_has_two_at_once(gaps: list[float], count: int) -> None:
+    threads, begun = Threads(1.0, count), []
+    for sent in np.cumsum(gaps).tolist():
+        begun.append(threads.begins(sent))
+        threads.take(sent)
+    assert begun == sorted(begun)
+    for place in range(count, len(begun)):
+        assert begun[place] >= begun[place - count] + 1.0
+    assert not math.isinf(begun[0])
