@@ -88,6 +88,10 @@ TOLD_APART_LATER = {
     "left out, first token": "",
     "left out, rates": "",
     "left out, tokens": "",
+    "estimate, first token": "",
+    "estimate, tokens": "",
+    "crowding": "",
+    "hand-over": "",
 }
 """Causes that files made before did not tell apart from another one, or from any."""
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.catalog.spreads import Spreads, learnt
+from sim.metrics.crowding import crowded
 from sim.metrics.dependence import MEMORY, TIMES, Dependence
 from sim.metrics.links import links_open
 
@@ -40,12 +41,20 @@ CAUSES: Mapping[str, ErrorCause] = {
     "older release": ErrorCause(
         "engine", "an engine of an older release than those whose kernels were timed"
     ),
+    "estimate, first token": ErrorCause(
+        "engine", "first tokens of such an engine, with experts: later than predicted"
+    ),
+    "estimate, tokens": ErrorCause("engine", "the same: times of tokens"),
     "links": ErrorCause("links", "collectives over links that are known"),
     "open links": ErrorCause(
         "links", "collectives over PCIe, where nothing says if cards reach each other"
     ),
     "memory": ErrorCause("memory", "KV blocks"),
     "front end": ErrorCause("front end", "time before the scheduler: HTTP, tokeniser"),
+    "crowding": ErrorCause("front end", "a front end that is busy: first tokens wait for others"),
+    "hand-over": ErrorCause(
+        "hand-over", "first tokens between workers that prefill and decode apart: later"
+    ),
     "mixing": ErrorCause("schedule", "how prompts and decodes share passes"),
     "open mixing": ErrorCause("schedule", "the same, where the client is not described"),
     "admission": ErrorCause(
@@ -88,7 +97,12 @@ LEVELS = ("band50", "band90")
 OF_TIMES = ("kernels", "links", "engine", "run")
 """Parts of a band that make iterations faster or slower."""
 
-ONE_SIDED = frozenset({"left out, first token", "left out, rates", "left out, tokens"})
+ONE_SIDED = frozenset(
+    {
+        *("left out, first token", "left out, rates", "left out, tokens"),
+        *("estimate, first token", "estimate, tokens", "crowding", "hand-over"),
+    }
+)
 """Causes that only make a figure larger (or, with a negative weight, only smaller): what a
 simulator leaves out of an engine takes time there and gives none back. Of 25 published sources of
 times to first token 21 have longer ones than predicted in the median."""
@@ -101,8 +115,9 @@ class Situation(NamedTuple):
     """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
     ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
     ``driven`` (``sim.metrics.asked.driven_by``), what is left open of the ``client`` and of the
-    ``lengths`` of requests, whether the model has ``experts``, and whether the engine is of an
-    ``older`` release."""
+    ``lengths`` of requests, whether the model has ``experts``, whether the engine is of an
+    ``older`` release, whether prefill and decode are ``apart``, and how ``crowded`` its front end
+    is (``sim.metrics.crowding``)."""
 
     measured: bool
     links: bool
@@ -112,6 +127,8 @@ class Situation(NamedTuple):
     lengths: bool = False
     experts: bool = False
     older: bool = False
+    apart: bool = False
+    crowded: float = 0.0
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
@@ -131,6 +148,8 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         lengths=lengths,
         experts=any(d.model.has_experts for d in deployments),
         older=any(pool.settings.engine.startswith(OLDER) for pool in run.pools),
+        apart=any(pool.settings.role == "decode" for pool in run.pools),
+        crowded=crowded(run),
     )
 
 
@@ -173,6 +192,11 @@ def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]
     found[f"left out, {kind}"] = whole if metric == "rate" else 1.0
     if at.older and metric != "ttft":
         found["older release"] = math.copysign(1.0, whole)
+    if metric == "ttft":
+        found["crowding"] = at.crowded
+        found["hand-over"] = float(at.apart)
+    if not at.fitted and at.experts:
+        found[f"estimate, {'tokens' if kind == 'rates' else kind}"] = math.copysign(1.0, whole)
     if at.driven != "static batch":
         found |= _of_schedule(key, d, whole, at)
     if at.lengths:

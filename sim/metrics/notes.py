@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sim.cost.measured_experts import experts_note
 from sim.metrics.classes import order_notes
+from sim.metrics.crowding import front_end_notes
 from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
 from sim.metrics.host_tier import break_even_note
 from sim.metrics.links import hardware_notes
@@ -38,6 +39,7 @@ def notes(run: RunRecord) -> list[str]:
         routing_note(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
         *hardware_notes(run),
+        *front_end_notes(run),
         cold_note(run),
         break_even_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),

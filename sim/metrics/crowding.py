@@ -1,0 +1,61 @@
+"""Says how nearly a front end of one thread is as busy as it can be, and what that may cost.
+
+One thread of each replica's front end takes requests in and hands out tokens (an engine's
+``per_handled_request`` and ``per_streamed_token``). A simulation lets requests wait for that thread
+to take in others. It does not let them wait for tokens that are handed out late: beyond what the
+thread can do, first tokens come far later than predicted. Seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.pools import handling_of, streaming_of
+from sim.units import show_share
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+SLOWER = 2.0
+"""How many times as long a front end may take as its preset has it: the rates that one reached
+allow 60 to 110 us for a token (``sim/catalog/engines/tensorrt-llm.yaml``)."""
+
+NEARLY = 0.9
+"""Share of the time from which on a front end is called busy."""
+
+
+def front_end_busy(run: RunRecord) -> float:
+    """The share of the run in which the threads of its front ends are busy; 0 where they are not
+    modelled, or stand before workers apart."""
+    handling, streaming = handling_of(run.pools), streaming_of(run.pools)
+    apart = any(pool.settings.role == "decode" for pool in run.pools)
+    if apart or not (handling or streaming) or run.duration <= 0:
+        return 0.0
+    rows = run.accepted
+    threads = sum(len(pool.settings.engines) for pool in run.pools)
+    work = handling * len(rows) + streaming * float(rows["generated"].sum())
+    return work / (threads * run.duration)
+
+
+def crowded(run: RunRecord) -> float:
+    """By what factor, in its logarithm, the mean time to first token grows if a front end is
+    ``SLOWER`` than its preset has it: what it cannot do then waits."""
+    excess = SLOWER * front_end_busy(run) - 1.0
+    if excess <= 0 or not run.completed.any():
+        return 0.0
+    whole, first = (run.latency(name)[run.completed] for name in ("e2el", "ttft"))
+    return float(np.log1p(excess * whole.mean() / first.mean()))
+
+
+def front_end_notes(run: RunRecord) -> list[str]:
+    """What a user should know of front ends that are nearly always busy."""
+    busy = front_end_busy(run)
+    if busy < NEARLY:
+        return []
+    return [
+        f"The front end (HTTP, tokeniser, streaming) is busy {show_share(min(busy, 1.0))} of the "
+        "time and limits the rate. First tokens may come much later than predicted; more replicas "
+        "help, faster GPUs do not."
+    ]
