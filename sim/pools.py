@@ -132,6 +132,11 @@ def front_end_of(pools: Sequence[PreparedPool]) -> float:
     return max(pool.deployment.engine.front_end for pool in pools)
 
 
+def per_prompt_token_of(pools: Sequence[PreparedPool]) -> float:
+    """Seconds that each token of its prompt adds to that."""
+    return max(pool.deployment.engine.per_prompt_token for pool in pools)
+
+
 def handling_of(pools: Sequence[PreparedPool]) -> float:
     """Seconds for which a request keeps a thread of the slowest of their front ends busy."""
     return max(pool.deployment.engine.per_handled_request for pool in pools)

@@ -43,6 +43,7 @@ from sim.own import is_own, own_mistakes
 from sim.pools import (
     PreparedPool,
     front_end_of,
+    per_prompt_token_of,
     prepare_pool,
 )
 from sim.request import Request
@@ -289,6 +290,7 @@ def _played(
     )
     fleet.handovers, fleet.clients = handovers, clients
     fleet.threads = make_threads(setup)
+    fleet.per_prompt_token = per_prompt_token_of(setup.pools)
     fleet.admission = make_admission(env, setup)
     fleet.endpoints = make_endpoints(setup, fleet)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon

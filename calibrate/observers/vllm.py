@@ -138,7 +138,7 @@ def _start(setup: Setup, asked: Wanted, sampling: str) -> WholeEngine:
 def _as_it_is(setup: Setup, engine: WholeEngine) -> Setup:
     """``setup`` with the blocks that the engine really has, and with its overheads except the
     front end."""
-    spec = replace(catalog.engine(ENGINE), front_end=0.0, null_blocks=NULL_BLOCKS)
+    spec = replace(catalog.engine(ENGINE).without_front_end(), null_blocks=NULL_BLOCKS)
     memory = replace(
         setup.only.capacity,
         num_gpu_blocks=engine.num_gpu_blocks,

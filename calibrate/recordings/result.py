@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -139,7 +138,7 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
 
     The record's own arrivals include any front end, so none is added.
     """
-    bare = setup.each(lambda pool: pool.with_engine(replace(pool.deployment.engine, front_end=0.0)))
+    bare = setup.each(lambda pool: pool.with_engine(pool.deployment.engine.without_front_end()))
     seen, reasons = recording.requests, _reasons(recording)
     rows = np.zeros(len(seen.failures), dtype=REQUEST)
     rows["id"] = np.arange(len(rows))

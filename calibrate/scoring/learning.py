@@ -78,7 +78,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "open links": (0.70, "a factor of two: whether cards reach each other"),
     "memory": (0.15, "blocks that engines report differ by 10 to 30 % from the arithmetic"),
     "front end": (0.40, "10 to 17 ms of vLLM around 12"),
-    "crowding": (0.50, "queues grow without limit where nothing else is free"),
+    "crowding": (1.0, "the one that was measured is about that slow (sim/metrics/crowding.py)"),
     "hand-over": (0.70, "a factor of two: one measurement of a block is published"),
     "mixing": (0.10, "no measurement; small where the client is known"),
     "open mixing": (0.40, "how many prompts meet a batch of decodes depends on the client"),

@@ -238,7 +238,7 @@ def _columns(sample: EngineSample, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _front_end(samples: Sequence[EngineSample], base: EngineSpec) -> FittedTerm:
-    delays = np.concatenate([_delays(sample.run) for sample in samples])
+    delays = np.concatenate([_delays(sample.run, base) for sample in samples])
     if all(sample.run.front_end == "none" for sample in samples):
         return FittedTerm("front_end", 0.0, 0.0, 0.0, NOTHING_IN_FRONT)
     if len(delays) < FEW:
@@ -249,8 +249,10 @@ def _front_end(samples: Sequence[EngineSample], base: EngineSpec) -> FittedTerm:
     return FittedTerm("front_end", max(0.0, middle), low, high, "")
 
 
-def _delays(run: ObservedRun) -> Floats:
-    return np.zeros(0) if run.iterations is None else idle_delays(run, run.iterations)
+def _delays(run: ObservedRun, base: EngineSpec) -> Floats:
+    if run.iterations is None:
+        return np.zeros(0)
+    return idle_delays(run, run.iterations, base.per_prompt_token)
 
 
 def _quality(sample: EngineSample, predicted: Floats) -> Quality:

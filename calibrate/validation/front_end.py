@@ -40,7 +40,7 @@ def without_front_end(setup: Setup) -> tuple[Setup, str]:
         f"({engine.name}) are excluded from the prediction."
     )
     sources = {**engine.sources, "front_end": "Nothing stood in front of the observed engine."}
-    bare = replace(engine, front_end=0.0, sources=sources)
+    bare = replace(engine.without_front_end(), sources=sources)
     return setup.each(lambda pool: pool.with_engine(bare)), told
 
 

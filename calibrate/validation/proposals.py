@@ -15,6 +15,7 @@ from calibrate.validation.iterations import Floats, ObservedIterations
 from calibrate.validation.observed import ObservedRun
 from calibrate.validation.prediction import Prediction, ValidationQuestion, Variant
 from calibrate.validation.residuals import HOST, KERNELS, Term
+from sim.pools import per_prompt_token_of
 from sim.scenario.pools import only
 from sim.specs.engine import Factors
 
@@ -90,7 +91,8 @@ def front_end(run: ObservedRun, current: Prediction) -> Cause | None:
         return None
     known = current.result.record.front_end
     if run.iterations is not None:
-        delays = idle_delays(run, run.iterations)
+        each = per_prompt_token_of(current.result.record.pools)
+        delays = idle_delays(run, run.iterations, each)
         late = delays - known
     else:
         late = _paired(run, current, "ttft")
@@ -112,8 +114,11 @@ LEAST_FRONT_END = 2e-4
 """A shorter time outside the engine than 0.2 ms is none."""
 
 
-def idle_delays(run: ObservedRun, iterations: ObservedIterations) -> Floats:
-    """Of requests that came while nothing ran: TTFT less the iterations of their prompt."""
+def idle_delays(
+    run: ObservedRun, iterations: ObservedIterations, per_prompt_token: float
+) -> Floats:
+    """Of requests that came while nothing ran: TTFT less the iterations of their prompt, and less
+    what each of its tokens takes in front of the engine."""
     requests = run.requests
     if "first_token_s" not in requests:
         return np.zeros(0)
@@ -123,10 +128,11 @@ def idle_delays(run: ObservedRun, iterations: ObservedIterations) -> Floats:
         requests["request_id"].tolist(),
         requests["arrival_s"].tolist(),
         requests["first_token_s"].tolist(),
+        (per_prompt_token * requests["prompt_tokens"]).tolist(),
         strict=True,
     )
     start, end = iterations.start, iterations.end
-    for request, arrival, token in order:
+    for request, arrival, token, read in order:
         if request not in first or not np.isfinite(token):
             continue
         before = int(np.searchsorted(start, arrival, side="right")) - 1
@@ -134,7 +140,7 @@ def idle_delays(run: ObservedRun, iterations: ObservedIterations) -> Floats:
             continue  # something ran
         if before + 1 != first[request]:
             continue  # others went first
-        delays.append(token - arrival - (end[last[request]] - start[first[request]]))
+        delays.append(token - arrival - read - (end[last[request]] - start[first[request]]))
     return np.array(delays)
 
 

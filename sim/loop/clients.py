@@ -90,7 +90,7 @@ class Clients:
         self._patience = dict(patience or {})
         # a heap: until when, of which request, how it ends then
         self._waits: list[tuple[float, int, int, int, _Attempt]] = []
-        self._again: list[tuple[float, int, _Attempt]] = []  # a heap of when to send
+        self._again: list[tuple[float, int, _Attempt]] = []  # a heap of when they are there
         self._timeouts, self._retries = Alarm(env), Alarm(env)
         self._timeouts_at = self._retries_at = -math.inf  # when they wake; -inf: they do not wait
         self._down: set[int] = set()
@@ -197,8 +197,9 @@ class Clients:
         due = now + rule.wait(attempt.number, float(chance))
         following = _Attempt(_anew(request), attempt.number + 1, due)
         self._trying[request.id] = following
-        heappush(self._again, (due, request.id, following))
-        if (at := due + self._fleet.front_end) < self._retries_at:
+        at = due + self._fleet.passing(request.prompt_tokens)
+        heappush(self._again, (at, request.id, following))
+        if at < self._retries_at:
             self._retries_at = at
             self._retries.move(at, RETRY)
 
@@ -299,15 +300,14 @@ class Clients:
         """Requests that are sent once more."""
         env, again = self._env, self._again
         while True:
-            front_end = self._fleet.front_end
-            while again and again[0][0] + front_end <= env._now:
+            while again and again[0][0] <= env._now:
                 _, _, attempt = heappop(again)
                 attempt.request.queued = env._now
                 self.rows.sent_again(attempt.request, env._now)
                 if not self._send(attempt):
                     self.ended = env._now
                     self._fleet.gave_up(attempt.request)
-            self._retries_at = again[0][0] + front_end if again else math.inf
+            self._retries_at = again[0][0] if again else math.inf
             yield self._retries.at(self._retries_at, RETRY)
             self._retries_at = -math.inf
 

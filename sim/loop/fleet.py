@@ -49,7 +49,9 @@ class Endpoint(NamedTuple):
 
 class Fleet:
     """Identical replicas behind one router. ``front_end`` is the time (s) that a request spends
-    outside the engine: HTTP, tokeniser, hand-over; its first token is that much later."""
+    outside the engine: HTTP, tokeniser, hand-over; its first token is that much later. Each token
+    of its prompt adds ``per_prompt_token``. Requests reach the router in the order in which they
+    are sent."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Fleet:
         self.endpoints: Mapping[int, Endpoint] = {}  # by class, where there are several models
         self.holds = False  # whether requests wait at the gateway while no replica serves
         self.front_end = front_end
+        self.per_prompt_token = 0.0
         self.threads: Threads | None = None  # of front ends that handle one request at a time
         self.issued = 0
         self._held: deque[Request] = deque()
@@ -102,10 +105,14 @@ class Fleet:
             return True
         return self.place(request) is not None
 
-    def _reaches(self, sent: float) -> float:
+    def passing(self, prompt_tokens: int) -> float:
+        """Seconds that a request of so many tokens spends in a front end that is free."""
+        return self.front_end + self.per_prompt_token * prompt_tokens
+
+    def _reaches(self, sent: float, prompt_tokens: int) -> float:
         """When a request that is sent then reaches the router, if none does before it."""
         begin = sent if self.threads is None else self.threads.begins(sent)
-        return begin + self.front_end
+        return begin + self.passing(prompt_tokens)
 
     def place(self, request: Request) -> Engine | HandOvers | None:
         """Send ``request`` to a replica that takes requests, or on its way from one that prefills
@@ -208,7 +215,7 @@ class OpenFleet(Fleet):
             if chunk.sessions is not None:
                 self._sessions = (self._sessions or []) + chunk.sessions
             for row in chunk.rows():
-                due = self._reaches(row[0])
+                due = self._reaches(row[0], row[1])
                 if due > env._now:
                     yield alarm.at(due, ARRIVAL)
                 self._dispatch(*row)
@@ -219,12 +226,17 @@ class OpenFleet(Fleet):
 class AnsweredFleet(Fleet):
     """Requests of which some are sent only when earlier ones are answered.
 
-    Subclasses keep what is to be sent, and say when the next is (``_due``) and send it
-    (``_send_next``); ``_wake`` is called with each time that may be earlier than that.
+    Subclasses keep what is to be sent, and say when the next is (``_due``), how long its prompt is
+    (``_prompt``), and send it (``_send_next``); ``_wake`` is called when another may have become
+    the next.
     """
 
     def _due(self) -> float:
         """When the next request is sent (s); infinity if that is unknown."""
+        raise NotImplementedError
+
+    def _prompt(self) -> int:
+        """Tokens of the prompt of the next request; 0 if there is none."""
         raise NotImplementedError
 
     def _send_next(self) -> None:
@@ -240,7 +252,7 @@ class AnsweredFleet(Fleet):
     def _requests(self, total: int) -> Process:
         env = self._env
         while self.issued < total:
-            due = self._reaches(self._due())
+            due = self._reaches(self._due(), self._prompt())
             if due > env._now:
                 self._wake_at = due
                 yield self._alarm.at(due, ARRIVAL)
@@ -252,9 +264,9 @@ class AnsweredFleet(Fleet):
         self.flush()
         yield self._alarm.at(math.inf, ARRIVAL)
 
-    def _wake(self, send: float) -> None:
-        """Let the process that waits see a request that is sent at ``send``, if that is earlier."""
-        due = self._reaches(send)
+    def _wake(self) -> None:
+        """Let the process that waits see the next request, if that is earlier than it waits for."""
+        due = self._reaches(self._due(), self._prompt())
         if due < self._wake_at:
             self._wake_at = due
             self._alarm.move(due, ARRIVAL)
@@ -269,21 +281,27 @@ class ClosedFleet(AnsweredFleet):
         self._think_time = traffic.think_time
         self._sends = [0.0] * min(traffic.concurrency, traffic.total)  # a heap of times to send at
         self._lengths = chain.from_iterable(chunk.rows() for chunk in traffic.lengths())
+        self._next = next(self._lengths, None)  # what the next request is
         self._play(traffic.total)
 
     def _due(self) -> float:
         return self._sends[0] if self._sends else math.inf
 
+    def _prompt(self) -> int:
+        return 0 if self._next is None else self._next[0]
+
     def _send_next(self) -> None:
-        arrival = heappop(self._sends)
-        if not self._dispatch(arrival, *next(self._lengths)):
+        arrival, row = heappop(self._sends), self._next
+        assert row is not None
+        self._next = next(self._lengths, None)
+        if not self._dispatch(arrival, *row):
             heappush(self._sends, self._env._now + self._think_time)  # refused: its client goes on
 
     def answer(self, request: Request) -> None:
         """A client has its answer and will think, then send its next request."""
         send = self._env._now + self._think_time
         heappush(self._sends, send)
-        self._wake(send)
+        self._wake()
 
 
 def make_fleet(

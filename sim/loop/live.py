@@ -263,12 +263,12 @@ class LiveFleet(Fleet):
         Requests arrive in the order in which they are sent, and reach the engine after everything
         that has happened.
         """
-        arrival = self._possible(max(arrival, self._last))
+        arrival = self._possible(max(arrival, self._last), prompt_tokens)
         self._last = arrival
         self.sent += 1
         self._pending.append((arrival, prompt_tokens, output_tokens, traffic_class, prefix))
         if len(self._pending) == 1:
-            self._alarm.move(self._reaches(arrival), ARRIVAL)
+            self._alarm.move(self._reaches(arrival, prompt_tokens), ARRIVAL)
         return arrival
 
     def begin(self) -> None:
@@ -279,9 +279,9 @@ class LiveFleet(Fleet):
         """``now``, or the first moment after everything that has happened."""
         return now if now > self.done_until else nextafter(self.done_until, inf)
 
-    def _possible(self, arrival: float) -> float:
+    def _possible(self, arrival: float, prompt_tokens: int) -> float:
         """``arrival``, or the first moment (nearly) whose request reaches the engine in future."""
-        front_end, done = self.front_end, self.done_until
+        front_end, done = self.passing(prompt_tokens), self.done_until
         if arrival + front_end > done:
             return arrival
         step = ulp(done)
@@ -294,7 +294,7 @@ class LiveFleet(Fleet):
         while True:
             if not pending:
                 yield self._alarm.at(inf, ARRIVAL)
-            due = self._reaches(pending[0][0])
+            due = self._reaches(*pending[0][:2])
             if due > env._now:
                 yield self._alarm.at(due, ARRIVAL)
             self._dispatch(*pending.popleft())

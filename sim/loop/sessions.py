@@ -57,6 +57,12 @@ class SessionFleet(AnsweredFleet):
     def _due(self) -> float:
         return self._sends[0][0] if self._sends else math.inf
 
+    def _prompt(self) -> int:
+        if not self._sends:
+            return 0
+        live = self._live[self._sends[0][1]]
+        return live.session.turns[live.turn].requests[0][0]
+
     def _send_next(self) -> None:
         time, number = heappop(self._sends)
         live = self._live[number]
@@ -112,7 +118,7 @@ class SessionFleet(AnsweredFleet):
         else:
             heappush(self._sends, (self._env._now + turns[live.turn].delay, live.session.number))
         if self.issued < self._traffic.total:
-            self._wake(self._due())
+            self._wake()
 
     def gave_up(self, request: Request) -> None:
         """No answer comes: the session ends with those that are still to come."""

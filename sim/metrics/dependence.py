@@ -164,8 +164,8 @@ class Dependences:
         parts = self._stretched(rows, since, until)
         if name == "tpot":
             parts = parts / (run.requests["output_tokens"][rows] - 1.0)
-        before = 0.0 if name == "tpot" else run.front_end
-        parts = np.vstack([parts, np.full((1, len(rows)), before)])
+        before = np.zeros(len(rows)) if name == "tpot" else run.passing(run.requests[rows])
+        parts = np.vstack([parts, before])
         waits = run.queue[rows] if name != "tpot" else np.zeros(len(rows))
         memory = self._by_memory(name, float(waits.sum()) / max(float(values.sum()), 1e-30))
         base = _statistics(values)
@@ -218,7 +218,7 @@ class Dependences:
         rounds = 1.0
         if isinstance(arrivals, ClosedArrivals):  # each client sends one request after the other
             rounds = max(1.0, len(served) / arrivals.concurrency)
-        front = -rounds * run.front_end / run.duration
+        front = -rounds * float(run.passing(run.requests[served]).mean()) / run.duration
         return _dependence([*(-shares), front, memory])
 
     def gaps(self) -> Dependence:

@@ -74,4 +74,4 @@ def _waiting(run: RunRecord, part: PoolRun) -> Level:
         first = run.requests["first_token"][np.searchsorted(run.requests["id"], mine["request"])]
         return waiting(mine["arrived"], first)
     rows = part.requests[part.requests["status"] != REJECTED]
-    return waiting(rows["arrival"] + run.front_end, rows["scheduled"])
+    return waiting(run.reached(rows), rows["scheduled"])

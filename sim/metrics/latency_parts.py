@@ -67,7 +67,7 @@ def latency_parts(run: RunRecord) -> Parts:
         requests = each.requests
         if each.pool.settings.role == "prefill":
             requests = _until_complete(run, requests)
-        timed = parts_of(requests, each.plans, *each.trail, each.pool.cost, run.front_end)
+        timed = parts_of(requests, each.plans, *each.trail, each.pool.cost, run.passing(requests))
         if each.alone:
             return timed
         for name, seconds in timed.items():
@@ -110,7 +110,7 @@ def parts_of(
     chunks: NDArray[np.void],
     absences: NDArray[np.void],
     timer: Timer,
-    front_end: float,
+    front_end: Floats | float,
 ) -> Parts:
     """As ``latency_parts``, from the rows of ``sim.loop.recorder`` and what timed iterations."""
     done = requests["status"] == COMPLETED

@@ -21,7 +21,7 @@ from sim.metrics.cut_short import Cut, cut_short
 from sim.metrics.pools import PoolRun, split, total
 from sim.metrics.undecided import set_aside
 from sim.metrics.warmup import warmup
-from sim.pools import PreparedPool, front_end_of
+from sim.pools import PreparedPool, front_end_of, per_prompt_token_of
 from sim.request import TrafficClass
 from sim.scenario import Scenario
 
@@ -70,8 +70,18 @@ class RunRecord:
 
     @property
     def front_end(self) -> float:
-        """Seconds that a request spends before it is in the queue of a replica."""
+        """Seconds that a request of no tokens spends before it is in the queue of a replica."""
         return front_end_of(self.pools)
+
+    def passing(self, rows: NDArray[np.void]) -> Floats:
+        """Seconds that requests spend before they are in the queue of a replica."""
+        each = per_prompt_token_of(self.pools)
+        return np.asarray(self.front_end + each * rows["prompt_tokens"].astype(np.float64))
+
+    def reached(self, rows: NDArray[np.void]) -> Floats:
+        """When requests were there (s); what they wait for a thread of the front end counts as
+        their queue."""
+        return np.asarray(rows["arrival"] + self.passing(rows))
 
     @cached_property
     def cut(self) -> Cut | None:
@@ -92,8 +102,7 @@ class RunRecord:
     @cached_property
     def queue(self) -> Floats:
         """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
-        arrived = self.requests["arrival"] + self.front_end
-        return np.asarray(self.requests["scheduled"] - arrived)
+        return np.asarray(self.requests["scheduled"] - self.reached(self.requests))
 
     @cached_property
     def ttft(self) -> Floats:

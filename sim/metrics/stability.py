@@ -98,7 +98,7 @@ def load(run: RunRecord) -> Load:
         offered = _rate(law, float(arrived[-1])) * sessions
         rate = offered * len(accepted) / len(run.requests)
     utilisation = rate * float(costs.mean() if shares is None else costs @ shares)
-    queued = arrived + run.front_end
+    queued = run.reached(accepted)
     left = np.sort(accepted["scheduled"][~np.isnan(accepted["scheduled"])])
     return Load(
         rate=rate,

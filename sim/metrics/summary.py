@@ -292,7 +292,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     busy = float(run.durations.sum())
     decoding = plans["decode"] > 0
     steps = plans["iterations"][decoding]
-    queued = run.requests["arrival"] + run.front_end
+    queued = run.reached(run.requests)
     accepted = run.requests["status"] != REJECTED
     waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
     of_queue = [accepted & np.isin(run.requests["replica"], numbers) for numbers in _queues(run)]

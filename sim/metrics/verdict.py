@@ -383,8 +383,7 @@ def _growth(run: RunRecord, found: Load) -> str:
     if _law(run) not in ("ramp", "diurnal", None):
         return ""
     accepted = run.accepted
-    front_end = run.front_end
-    grown = longest_growth(accepted["arrival"] + front_end, accepted["scheduled"])
+    grown = longest_growth(run.reached(accepted), accepted["scheduled"])
     lasted, span = grown.until - grown.since, float(np.ptp(accepted["arrival"]))
     if grown.requests <= found.batch or lasted < LASTING * span:
         return ""

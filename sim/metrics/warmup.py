@@ -72,7 +72,7 @@ def _first_held(run: RunRecord) -> int:
             continue
         rows = run.held[np.isin(run.held["replica"], settings.numbers)]
         begun = rows["since"] + np.where(rows["since"] > 0, cold_start_of(part.pool, asked), 0.0)
-        came = part.requests["arrival"] + run.front_end
+        came = run.reached(part.requests)
         others = np.zeros(len(came), dtype=bool)
         late = others.copy()
         for number, since, until in zip(rows["replica"], begun, rows["until"], strict=True):

@@ -255,7 +255,7 @@ class Result:
         """How many requests ran and waited over time; of several repetitions, in the first one."""
         run, known = self.record, self.summary["infersim"]["batch"]
         rows = run.accepted
-        queued = rows["arrival"] + run.front_end
+        queued = run.reached(rows)
         start = float(run.requests["arrival"].min()) if len(run.requests) else 0.0
         return Timeline(
             start,

@@ -41,7 +41,7 @@ from sim.loop.pipeline import Pipeline
 from sim.loop.steering import Action, Command
 from sim.metrics.run_record import RunRecord
 from sim.outages import rules_of
-from sim.pools import front_end_of
+from sim.pools import front_end_of, per_prompt_token_of
 from sim.request import Request
 from sim.rng import numbered
 from sim.scenario import Scenario
@@ -118,6 +118,7 @@ class LiveSession:
         )
         fleet.handovers = make_handovers(fleet.env, setup, self.recorder)
         fleet.threads = make_threads(setup)
+        fleet.per_prompt_token = per_prompt_token_of(setup.pools)
         rules = rules_of(scenario, setup.pools) or PATIENT
         retries = numbered(scenario.seed, "retries")
         self.clients = fleet.clients = Clients(fleet.env, self.recorder, rules, retries)

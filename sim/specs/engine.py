@@ -91,6 +91,7 @@ class EngineSpec:
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
+    ``per_prompt_token`` what each token of its prompt adds to that: a tokeniser reads them all
     ``per_handled_request``  how long a request keeps the one thread of a replica's front end busy,
                          from the beginning of ``front_end`` on: the next one waits for it, which
                          counts as its queue. None waits where prefill and decode are apart, since
@@ -147,6 +148,7 @@ class EngineSpec:
     sources: Mapping[str, str]
     per_streamed_token: Seconds = 0.0
     per_handled_request: Seconds = 0.0
+    per_prompt_token: Seconds = 0.0
     per_drafting_pass: Seconds = 0.0
     fused: bool = False
     per_ring_gpu: Seconds = 0.0
@@ -209,9 +211,14 @@ class EngineSpec:
             front_end=self.front_end * factor,
             per_streamed_token=self.per_streamed_token * factor,
             per_handled_request=self.per_handled_request * factor,
+            per_prompt_token=self.per_prompt_token * factor,
             per_drafting_pass=self.per_drafting_pass * factor,
             per_ring_gpu=self.per_ring_gpu * factor,
         )
+
+    def without_front_end(self) -> EngineSpec:
+        """The same engine if requests came straight to its scheduler."""
+        return replace(self, front_end=0.0, per_prompt_token=0.0, per_handled_request=0.0)
 
     def without_host(self) -> EngineSpec:
         """The same engine if its host needed no time between iterations; kernel launches stay, and

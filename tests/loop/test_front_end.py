@@ -20,13 +20,24 @@ from sim.results.tables import request_columns, timeseries_columns
 HANDLING = 0.01
 
 
+def ideal(file: Path, more: str) -> Path:
+    """An engine that costs nothing but for what ``more`` says of its front end."""
+    text = (Path(catalog.__file__).parent / "engines" / "ideal.yaml").read_text()
+    file.write_text(f"{text}{more}\n")
+    return file
+
+
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An engine that costs nothing but for the thread of its front end."""
-    file = tmp_path_factory.mktemp("engines") / "one-thread.yaml"
-    text = (Path(catalog.__file__).parent / "engines" / "ideal.yaml").read_text()
-    file.write_text(text + 'per_handled_request: {value: 10ms, source: "a test"}\n')
-    return file
+    folder = tmp_path_factory.mktemp("engines")
+    return ideal(folder / "thread.yaml", 'per_handled_request: {value: 10ms, source: "a test"}')
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose front end takes a millisecond for each token of a prompt."""
+    folder = tmp_path_factory.mktemp("engines")
+    return ideal(folder / "reader.yaml", 'per_prompt_token: {value: 1ms, source: "a test"}')
 
 
 def serve(engine: Path | str, *, leap: bool = True, **changes: Any) -> Result:
@@ -142,3 +153,46 @@ def test_no_thread_has_two_at_once(gaps: list[float], count: int) -> None:
     for place in range(count, len(begun)):
         assert begun[place] >= begun[place - count] + 1.0
     assert not math.isinf(begun[0])
+
+
+LENGTHS = {"workload.prompt_tokens": {"kind": "uniform", "low": 1, "high": 60}}
+SPREAD = {"workload.arrivals": {"kind": "constant", "rate": 10}}
+
+
+def test_long_prompts_are_read_longer(reader: Path) -> None:
+    """With time between requests, each is scheduled when its own tokens are read."""
+    rows = serve(reader, **LENGTHS, **SPREAD).record.requests
+    waited = rows["scheduled"] - rows["arrival"]
+    assert waited == pytest.approx(1e-3 * rows["prompt_tokens"], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        {"kind": "closed", "concurrency": 6},
+        {"kind": "poisson", "rate": 80},
+        {"kind": "burst"},
+    ],
+    ids=["closed", "poisson", "burst"],
+)
+def test_requests_reach_the_scheduler_in_the_order_they_are_sent_in(
+    reader: Path, arrivals: dict[str, Any]
+) -> None:
+    rows = serve(reader, **LENGTHS, **{"workload.arrivals": arrivals}).record.requests
+    assert (np.diff(rows["scheduled"][np.argsort(rows["id"])]) >= 0).all()
+    assert (rows["scheduled"] - rows["arrival"] >= 1e-3 * rows["prompt_tokens"] - 1e-9).all()
+
+
+def test_reading_is_a_part_of_the_latency(reader: Path) -> None:
+    rows = serve(reader, **LENGTHS, **SPREAD).requests
+    assert rows["front_end_s"].to_numpy() == pytest.approx(1e-3 * rows["prompt_tokens"])
+
+
+def test_turns_of_a_session_are_read_too(reader: Path) -> None:
+    """Every turn sends the whole conversation again."""
+    sessions = {"turns": {"kind": "fixed", "value": 3}, "think_time": {"kind": "fixed", "value": 1}}
+    rate = {"workload.arrivals": {"kind": "poisson", "rate": 5}, "workload.sessions": sessions}
+    requests = serve(reader, **rate).record.requests
+    waited = requests["scheduled"] - requests["arrival"]
+    assert (waited >= 1e-3 * requests["prompt_tokens"] - 1e-9).all()
+    assert requests["prompt_tokens"].max() > 16  # later turns have the earlier ones before them

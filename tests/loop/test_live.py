@@ -248,7 +248,7 @@ def test_requests_that_come_too_late_come_as_soon_as_they_can() -> None:
     assert fleet.send(0.0, 10, 10, PLAIN, ()) == 0.0
     fleet.advance(2.0)
     arrival = fleet.send(1.0, 10, 10, PLAIN, ())
-    front_end = prepare(scenario).pools[0].deployment.engine.front_end
+    front_end = fleet.passing(10)
     assert 2.0 < arrival + front_end < 2.0 + 1e-12
     assert fleet.send(0.5, 10, 10, PLAIN, ()) == arrival
 

@@ -46,7 +46,7 @@ def test_requests_between_two_pools_are_counted_while_their_kv_is_on_its_way() -
     prompts, answers = course["pools"]
     assert set(prompts["held"]) == {float(result.record.pools[0].replicas)}
     own = result.record.requests
-    inside = (own["scheduled"] - own["arrival"] - result.record.front_end).sum()
+    inside = (own["scheduled"] - result.record.reached(own)).sum()
     assert np.dot(prompts["waiting"], widths) == pytest.approx(inside, rel=1e-4)
     later = (own["first_token"] - rows["arrived"][np.argsort(rows["request"])]).sum()
     assert np.dot(answers["waiting"], widths) == pytest.approx(later, rel=1e-4)

@@ -329,7 +329,7 @@ def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:
         run__requests=150,
         workload__arrivals={"kind": "poisson", "rate": 400},
         workload__prompt_tokens={"kind": "uniform", "low": 10, "high": 2000},
-        slo={"ttft": "60ms", "tpot": "12ms", "attainment": 0.95},
+        slo={"ttft": "30ms", "tpot": "12ms", "attainment": 0.95},
     )
     told = document(found(asked))
     (trial,) = [each for each in told["trials"] if each["name"] == "max-model-len"]

@@ -133,7 +133,7 @@ class TestOfARun:
         assert "At 3.99 USD per GPU hour\n" in re.sub(" +\n", "\n", shown(summary))
 
     def test_the_page_gives_the_cost_of_what_was_in_time(self) -> None:
-        summary = simulate(small(slo__ttft="25ms", run__requests=200)).summary
+        summary = simulate(small(slo__ttft="24ms", run__requests=200)).summary
         good, rate = summary["request_goodput"], summary["request_throughput"]
         assert 0 < good < rate
         (cost,) = (each for each in verdict(summary).answers if each.key == "cost")

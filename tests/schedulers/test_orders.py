@@ -398,6 +398,7 @@ def chat(**scheduler_keys: object) -> dict[str, Any]:
     return {
         "model": "llama-3.1-8b",
         "fleet": {"gpu": "h100-sxm"},
+        "engine": "ideal",  # no front end, in which long prompts take longer
         "scheduler": {"max_num_seqs": 4, **scheduler_keys},
         "workload": {
             "arrivals": {"kind": "burst"},

@@ -83,14 +83,15 @@ def test_the_ideal_engine_costs_nothing() -> None:
 
 
 def test_vllm_in_si_units() -> None:
-    """0.3 ms, 20 us, 0.7 ms, 12 ms, 1 GB as the file has them."""
+    """0.3 ms, 20 us, 0.7 ms, 8 ms, 2 us, 1 GB as the file has them."""
     vllm = catalog.engine("vllm")
     assert (vllm.per_iteration, vllm.per_sequence, vllm.per_new_request) == (
         pytest.approx(0.3e-3),
         pytest.approx(20e-6),
         pytest.approx(0.7e-3),
     )
-    assert vllm.front_end == pytest.approx(0.012)
+    assert vllm.front_end == pytest.approx(0.008)
+    assert vllm.per_prompt_token == pytest.approx(2e-6)
     assert vllm.memory_reserve == 1e9
     assert vllm.null_blocks == 1
 

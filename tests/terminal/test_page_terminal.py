@@ -35,7 +35,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
     "too close to call": {
         "workload__arrivals__rate": 120,
-        "slo": {"ttft": "30ms", "attainment": 0.5},
+        "slo": {"ttft": "26ms", "attainment": 0.5},
         "run__requests": 200,
     },
     "rejected": {"max_model_len": 250, "run__requests": 300},

@@ -137,11 +137,11 @@ def alone(pool: PreparedPool, traffic: Traffic) -> Alone:
     token by token."""
     chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
     budget, cost = pool.limits.max_num_batched_tokens, pool.cost.alone
-    front_end = cost.deployment.engine.front_end
+    engine = cost.deployment.engine
     ttft, tpot = [], []
     columns = (traffic.prompts, traffic.outputs, traffic.found)
     for prompt, output, found in zip(*(each[chosen].tolist() for each in columns), strict=True):
-        seconds = front_end
+        seconds = engine.front_end + engine.per_prompt_token * prompt
         for start in range(found, prompt, budget):
             part = Part(min(budget, prompt - start), start)
             seconds += cost.seconds(Batch(0, 0, [part], 1 if start == found else 0))

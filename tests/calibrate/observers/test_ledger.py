@@ -20,7 +20,7 @@ from sim.simulation import prepare, simulate
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
-    "engine": "vllm",
+    "engine": "ideal",
     "max_model_len": 240,
     "scheduler": {"max_num_seqs": 6, "max_num_batched_tokens": 48},
     "kv_cache": {"num_gpu_blocks": 100, "block_size": 16},

@@ -32,7 +32,8 @@ from sim.commands.observe import observe as command
 from sim.errors import InfersimError, UsageError
 from sim.loop.clock import Stop
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import prepare, simulate
+from sim.simulation import play, prepare, simulate
+from sim.workload import build
 from tests.engine_fixtures import Ticks, batches, llama, write_tiny
 from tests.places import ROOT
 from tests.vllm_fake import FakeEngine
@@ -183,6 +184,14 @@ def test_without_vllm_the_command_names_the_package(path, tmp_path):
 # -- the loop, around an engine that is none ---------------------------------------------------
 
 
+def straight(scenario):
+    """A run whose requests come straight to the scheduler."""
+    setup = prepare(scenario)
+    bare = setup.each(lambda pool: pool.with_engine(pool.deployment.engine.without_front_end()))
+    with Stop() as stop:
+        return play(bare, build(scenario, scenario.seed), leap=False, stop=stop)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -198,7 +207,7 @@ def test_what_is_written_down_is_what_was_run(path, device, engines, changes):
     scenario = load_scenario(path).override(changes)
     if "engine" in changes:  # which has no front end, nor a block of its own
         scenario = scenario.override({"kv_cache.num_gpu_blocks": 39})
-    predicted = simulate(scenario, leap=False).record
+    predicted = straight(scenario)
     if "engine" in changes:
         scenario = scenario.override({"kv_cache.num_gpu_blocks": 40})
     observed = observe(scenario, device, precision="fp32", clock=Ticks(1e-3))

@@ -48,18 +48,20 @@ def ttft(directory):
 
 
 def test_a_run_in_process_is_predicted_without_the_presets_server(observed):
-    assert engine("vllm").front_end > 0.01
+    assert engine("vllm").front_end > 0.005
     assert json.loads((observed / "manifest.json").read_text())["front_end"] == "none"
     seen, predicted, notes = ttft(observed)
     assert predicted == pytest.approx(seen, abs=1e-6)
     (note,) = [note for note in notes if "HTTP front end" in note]
-    assert "the 12 ms of the HTTP front end (vllm) are excluded" in note
+    assert "the 8 ms of the HTTP front end (vllm) are excluded" in note
 
 
 @pytest.mark.parametrize("front_end", ["server", None, "something"])
 def test_a_server_and_an_old_manifest_keep_it(observed, front_end):
     seen, predicted, notes = ttft(told(observed, front_end))
-    assert predicted - seen == pytest.approx(engine("vllm").front_end, rel=0.05)
+    own, prompts = engine("vllm"), read_observed(observed).requests["prompt_tokens"]
+    added = own.front_end + own.per_prompt_token * prompts.mean()
+    assert predicted - seen == pytest.approx(added, rel=0.05)
     assert not [note for note in notes if "HTTP front end" in note]
 
 
@@ -110,7 +112,7 @@ def test_running_the_scenario_as_it_stands_says_that_it_has_one(observed, tmp_pa
     assert done.exit_code == 0, done.output
     json.loads(done.stdout)
     assert "nothing stood" in done.stderr
-    assert "12 ms" in done.stderr
+    assert "8 ms" in done.stderr
     setup = prepare(load_scenario(scenario))
     assert scenario_note(scenario, setup) in done.stderr
     assert scenario_note(scenario, without_front_end(setup)[0]) is None

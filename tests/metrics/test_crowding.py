@@ -1,0 +1,92 @@
+"""Front ends that are nearly as busy as they can be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import sim
+from sim.metrics.bands import ONE_SIDED, Situation, situation, weights
+from sim.metrics.crowding import crowded, front_end_busy
+from sim.metrics.dependence import PARTS
+from sim.metrics.run_record import RunRecord
+
+
+def served(rate: float, **changes: Any) -> RunRecord:
+    """Answers of 40 tokens on an H100 that could give many more than its front end can."""
+    scenario = sim.load_scenario(
+        {
+            "model": "llama-3.2-1b",
+            "fleet": {"gpu": "h100-sxm"},
+            "engine": "tensorrt-llm",
+            "max_model_len": 512,
+            "workload": {
+                "arrivals": {"kind": "constant", "rate": rate},
+                "prompt_tokens": {"kind": "fixed", "value": 16},
+                "output_tokens": {"kind": "fixed", "value": 40},
+            },
+            "run": {"requests": 200, "warmup": 0},
+        }
+    )
+    return sim.simulate(scenario.override(changes)).record
+
+
+def test_a_front_end_is_busy_with_requests_and_tokens() -> None:
+    """20 ms for each of 20 requests a second, and 60 us for each of their 40 tokens."""
+    assert front_end_busy(served(20)) == pytest.approx(20 * (0.02 + 40 * 60e-6), rel=0.02)
+
+
+def test_two_replicas_share_the_work() -> None:
+    assert front_end_busy(served(20, **{"fleet.replicas": 2})) == pytest.approx(
+        front_end_busy(served(20)) / 2, rel=0.02
+    )
+
+
+def test_an_engine_without_such_a_thread_is_not_busy() -> None:
+    run = served(20, engine="vllm")
+    assert (front_end_busy(run), crowded(run)) == (0.0, 0.0)
+
+
+def test_only_a_front_end_that_may_be_too_slow_is_crowded() -> None:
+    """What would wait if it took twice as long, over the first token that is predicted."""
+    calm, full = served(18), served(40)
+    assert crowded(calm) == 0.0
+    excess = 2 * front_end_busy(full) - 1
+    assert excess > 0
+    e2el, ttft = (full.latency(name).mean() for name in ("e2el", "ttft"))
+    assert crowded(full) == pytest.approx(math.log1p(excess * e2el / ttft))
+
+
+def test_a_user_is_told_where_it_limits() -> None:
+    def told(rate: float) -> bool:
+        scenario = served(rate).scenario
+        notes = sim.simulate(scenario).summary["infersim"]["notes"]
+        return any(note.startswith("The front end") for note in notes)
+
+    assert told(44)
+    assert not told(20)
+
+
+def test_first_tokens_alone_are_wider_for_it_and_only_later() -> None:
+    at = situation(served(40))._replace(driven="online")
+    flat = dict.fromkeys(PARTS, 0.1)
+    assert weights("mean_ttft_ms", flat, at)["crowding"] == at.crowded
+    assert "crowding" not in weights("mean_tpot_ms", flat, at)
+    assert "crowding" in ONE_SIDED
+
+
+def test_workers_apart_and_estimated_engines_have_causes_of_their_own() -> None:
+    flat = dict.fromkeys(PARTS, 0.1)
+    plain = Situation(True, False, True, "online")
+    assert not {"hand-over", "estimate, first token"} & set(weights("mean_ttft_ms", flat, plain))
+    apart = plain._replace(apart=True)
+    assert weights("mean_ttft_ms", flat, apart)["hand-over"] == 1.0
+    assert "hand-over" not in weights("mean_tpot_ms", flat, apart)
+    guess = plain._replace(fitted=False, experts=True)
+    assert weights("mean_ttft_ms", flat, guess)["estimate, first token"] == 1.0
+    assert weights("mean_tpot_ms", flat, guess)["estimate, tokens"] == 1.0
+    assert (
+        weights("output_throughput", dict.fromkeys(PARTS, -0.1), guess)["estimate, tokens"] == -1.0
+    )
