@@ -227,12 +227,18 @@ def _room(known: Conditions) -> int:
     return max(1, min(most, int(free / (request * per_token))))
 
 
+SENT = "1000/s"
+"""How fast the requests of one burst reach the engine over HTTP: one after the other, so that an
+engine at rest begins with the first alone. At 300 and at 3,000 a second, median errors of times to
+first token are others by 1 point (Qwen3-235B) and 2 to 3 points (Qwen3-32B)."""
+
+
 def _arrivals(known: Conditions) -> dict[str, Any]:
     if known.driver == "closed" and not known.burst:
         return {"kind": "closed", "concurrency": (known.size or 1) + known.more}
     if known.driver == "online":
         return {"kind": "poisson", "rate": known.rate}
-    return {"kind": "burst"}
+    return {"kind": "constant", "rate": SENT} if known.burst else {"kind": "burst"}
 
 
 def _law(lengths: Lengths) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from calibrate.scoring import score_all
 from calibrate.scoring.clients import BURST, KEPT, SETTLED, SPREAD, compared, plausible
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.document import to_document
-from calibrate.scoring.drivers import document, preset
+from calibrate.scoring.drivers import SENT, document, preset
 from calibrate.scoring.errors import left_open
 from calibrate.scoring.figures import figure
 from calibrate.scoring.lengths import Lengths
@@ -42,7 +42,7 @@ class TestPlausible:
             "closed",
             "closed",
             "closed",
-            "burst",
+            "constant",
         ]
         assert [(each["run"]["requests"], each["run"]["warmup"]) for each in runs] == [
             (40, 0),
@@ -96,7 +96,7 @@ class TestSources:
         named = {"engine": "sglang", "model": "Qwen/Qwen3-32B", "notes": "aic-auto-gap analysis"}
         found = known(**OPEN | named)
         assert (found.driver, found.burst, found.requests) == ("closed", True, 4)
-        assert document(found)["workload"]["arrivals"] == {"kind": "burst"}
+        assert document(found)["workload"]["arrivals"] == {"kind": "constant", "rate": SENT}
         assert found in plausible(found).values()
         assert not known(**OPEN | named | {"engine": "vllm"}).burst
 
