@@ -86,6 +86,11 @@ class Timer(ABC):
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
         one. What sequences have ``seen`` matters to models with windows."""
 
+    def launched(self, seconds: float) -> float:
+        """For how long the host launches an iteration with prompts of so many ``seconds``, before
+        it plans the next one: who comes by then is in that plan. Here, for no time."""
+        return 0.0
+
     def among(self, others: int, requests: int = 0) -> Timer:
         """The times on a data rank while the other ranks have that many tokens in the pass in sum,
         and where tokens are drafted, that many ``requests`` that a drafter goes over."""

@@ -38,10 +38,11 @@ class IterationTimes(Timer):
         self.by_size, self.attention = parts_of(deployment)
         self._engine = deployment.engine
         self._windows = self.attention.windows
-        layers = deployment.model.num_layers
+        layers, with_experts = deployment.model.num_layers, deployment.model.expert_layers
         self._layer_gaps = self._engine.per_layer * layers
-        self._launches = self._engine.launch_time(layers, prompts=False)
-        self._prompt_launches = self._engine.launch_time(layers, prompts=True)
+        self._launches = self._engine.launch_time(layers, with_experts, prompts=False)
+        self._prompt_launches = self._engine.launch_time(layers, with_experts, prompts=True)
+        self._late = self._engine.late_share(layers, with_experts)
         self._host_time = self._engine.host_time
         self._overlapped = self._engine.overlapped
         self._streamed = self._engine.per_streamed_token
@@ -246,7 +247,7 @@ class IterationTimes(Timer):
             if self._windows:
                 gpu += self._behind_windows(sequences, context, seen)
         if gpu < self._prompt_launches:
-            gpu = self._prompt_launches
+            gpu = max(gpu, self._launching(parts))
         host = self._host_time(outputs, admitted)
         if not self._overlapped:
             gpu += host
@@ -255,6 +256,18 @@ class IterationTimes(Timer):
         if gpu < outputs * self._streamed:
             gpu = outputs * self._streamed
         return gpu, prefill, pairs
+
+    def launched(self, seconds: float) -> float:
+        """Until it is through with its launches, some of which may have to wait for the GPU."""
+        if not self._engine.launches_first:
+            return 0.0
+        return min(seconds, max(self._prompt_launches, self._late * seconds))
+
+    def _launching(self, parts: Sequence[Part]) -> float:
+        """What the host takes to launch a pass with ``parts`` of prompts. The last token of a
+        prompt whose KV is there already is computed as decodes are."""
+        prompts = any(part.tokens > 1 for part in parts)
+        return self._prompt_launches if prompts else self._launches
 
     def _drafted(
         self,
@@ -288,7 +301,7 @@ class IterationTimes(Timer):
             gpu += intercept + slope * context
             if self._windows:
                 gpu += self._behind_windows(sequences, context, seen, (checked, drafted))
-        gpu = max(gpu, self._prompt_launches + drafting.launches(drafted))
+        gpu = max(gpu, self._launching(parts) + drafting.launches(drafted))
         host = self._host_time(outputs, admitted)
         gpu = max(gpu, host) if self._overlapped else gpu + host
         searched, each = drafting.host_line(sequences, drafted)

@@ -63,6 +63,7 @@ class Replica:
         self.scheduler = scheduler
         self.outstanding = 0
         self._env = env
+        self._launched = timer.launched
         self._windows = scheduler.decoding.windows
         if isinstance(scheduler, DraftsByBatch):
             timer = DraftsTimer(timer, scheduler.decoding)
@@ -127,11 +128,20 @@ class Replica:
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
         self.outstanding += 1
-        matters = self.scheduler.submit(request)
+        scheduler = self.scheduler
+        submit = scheduler.submit_early if self._launches else scheduler.submit
+        matters = submit(request)
         if self._idle:
             self._wake()
         elif matters and self._iterations > 1:
             self._cut()
+
+    @property
+    def _launches(self) -> bool:
+        """Whether the host is still launching the prompts of the plan in flight."""
+        if not self._iterations or self._run is not None:
+            return False
+        return self._env._now < self._started + self._launched(self._timed[0])
 
     def stir(self, member: Replica, matters: bool) -> None:
         """Something has changed for its scheduler (``member`` is itself): wake up, or cut the leap

@@ -38,6 +38,10 @@ class Ahead(IterationLevel):
         self.last_call = False
         return True
 
+    def submit_early(self, request: Request) -> bool:
+        """Who comes while an iteration is still being launched is in the plan of the next one."""
+        return super().submit(request)
+
     def schedule(self, now: float) -> Plan | None:
         """The plan that was made when the iteration before began."""
         preempted = len(self.preempted)

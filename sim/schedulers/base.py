@@ -157,6 +157,11 @@ class Scheduler(ABC):
         self.last_call = False
         return waiting[0] is request
 
+    def submit_early(self, request: Request) -> bool:
+        """The same of a request that comes before the next iteration is planned, though one runs;
+        for schedulers that plan ahead."""
+        return self.submit(request)
+
     def withdraw(self, request: Request) -> bool:
         """Take out ``request``, whose client has gone, and free its memory; only between
         iterations. False where it is not here, or the policy serves it to its end all the same."""

@@ -66,6 +66,10 @@ NO_FACTORS = Factors()
 """Kernels that take their predicted times."""
 
 
+LAUNCH_QUEUE = 1000
+"""Launches that wait for a GPU at most: the host stands still at the next one until a kernel has
+ended (measured: forums.developer.nvidia.com/t/68937; llama.cpp, pull request 19042)."""
+
 UNALIGNED_RANKS = 8
 """Tensor ranks with which vLLM leaves experts to Triton (pull request 29346)."""
 
@@ -82,6 +86,7 @@ class EngineSpec:
                          then takes the longer of both, not their sum
     ``cuda_graphs``      kernels are replayed from a graph; otherwise the host launches each of the
                          ``kernels_per_layer``, ``launch`` apart, and the GPU may wait for it
+    ``kernels_per_expert_layer``  the same count for a layer with experts; 0: as for any other
     ``per_drafting_pass``  host time of each pass of a drafter: its tensors are prepared, and its
                          tokens brought back, before the next can begin
     ``fused``            norms, rotary embedding and activations are compiled into the products
@@ -89,6 +94,7 @@ class EngineSpec:
     ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
                          the place of a serving engine's own kernel
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
+    ``launches_first``   it launches an iteration before it hands on the tokens of the one before
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
     ``per_prompt_token`` what each token of its prompt adds to that: a tokeniser reads them all
@@ -149,10 +155,12 @@ class EngineSpec:
     per_streamed_token: Seconds = 0.0
     per_handled_request: Seconds = 0.0
     per_prompt_token: Seconds = 0.0
+    kernels_per_expert_layer: Count = 0
     per_drafting_pass: Seconds = 0.0
     fused: bool = False
     per_ring_gpu: Seconds = 0.0
     eager_prefill: bool = False
+    launches_first: bool = False
     fraction_of_free: bool = False
     fraction_of_static: bool = False
     kv_rereads: Share = 0.0
@@ -243,9 +251,22 @@ class EngineSpec:
             self.per_iteration + self.per_sequence * sequences + self.per_new_request * new_requests
         )
 
-    def launch_time(self, num_layers: int, *, prompts: bool) -> float:
+    def launches(self, num_layers: int, expert_layers: int = 0) -> int:
+        """Kernels of a forward pass, of whose layers ``expert_layers`` have experts."""
+        each = self.kernels_per_layer
+        more = self.kernels_per_expert_layer - each if self.kernels_per_expert_layer else 0
+        return each * num_layers + more * expert_layers
+
+    def launch_time(self, num_layers: int, expert_layers: int = 0, *, prompts: bool) -> float:
         """Seconds the host needs to launch one forward pass, ``prompts`` in it or only decodes,
         kernel by kernel; 0 where a graph is replayed."""
         if self.cuda_graphs and not (prompts and self.eager_prefill):
             return 0.0
-        return self.launch * self.kernels_per_layer * num_layers
+        return self.launch * self.launches(num_layers, expert_layers)
+
+    def late_share(self, num_layers: int, expert_layers: int = 0) -> float:
+        """How much of an iteration with prompts has run when the tokens of the one before it are
+        handed on, where prompts follow prompts: all but the launches that may wait for the GPU."""
+        if not (self.launches_first and self.eager_prefill):
+            return 0.0
+        return max(0.0, 1.0 - LAUNCH_QUEUE / self.launches(num_layers, expert_layers))

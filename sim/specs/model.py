@@ -144,6 +144,12 @@ class ModelSpec:
         """Whether a token goes through a part of the parameters only."""
         return self._idle_parameters() > 0
 
+    @property
+    def expert_layers(self) -> int:
+        """Layers with experts."""
+        h = self.hidden_size
+        return sum(g.count for g in self.layers if g.mlp.idle_parameters(h))
+
     def _idle_parameters(self) -> int:
         """Those of the experts that a token does not choose."""
         return sum(g.count * g.mlp.idle_parameters(self.hidden_size) for g in self.layers)

@@ -226,6 +226,14 @@ def test_prompts_launched_call_by_call_set_a_floor_of_their_own() -> None:
     assert eager.iteration(0, 0, long, 1) == COSTS["vllm"].iteration(0, 0, long, 1)
 
 
+def test_the_last_token_of_a_prompt_that_came_over_a_link_is_replayed_as_a_decode_is() -> None:
+    eager = cost_of(dataclasses.replace(VLLM, eager_prefill=True, launch=25e-6))
+    arrived = [Part(1, 4000)]
+    assert eager.iteration(8, 4000, arrived, 1) == COSTS["vllm"].iteration(8, 4000, arrived, 1)
+    both = [Part(1, 4000), Part(2, 0)]
+    assert eager.iteration(0, 0, both, 2)[0] >= 8e-3
+
+
 def test_a_front_end_that_streams_token_by_token_caps_the_rate() -> None:
     """100 us a token: 256 sequences take 25.6 ms at least, however fast the kernels are."""
     slow = cost_of(dataclasses.replace(VLLM, per_streamed_token=100e-6))

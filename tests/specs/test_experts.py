@@ -74,6 +74,8 @@ def test_weights_and_kv_of_mixtral() -> None:
     assert MIXTRAL.kv_bytes_per_token("bf16") == 131_072
     assert MIXTRAL.has_experts
     assert not catalog.model("llama-3.1-8b").has_experts
+    assert catalog.model("llama-3.1-8b").expert_layers == 0
+    assert catalog.model("deepseek-v3").expert_layers == 58  # the first three are dense
 
 
 def test_biases_and_shared_experts_count() -> None:
