@@ -290,6 +290,7 @@ ROUNDED = frozenset(
         "fp8-block-static",
         "gamma-sglang",
         "joint-lengths-tensorrt",
+        "nvfp4",
         "tensor-parallel-fp8",
         "warmup-seconds",
     }

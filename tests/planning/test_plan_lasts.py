@@ -25,7 +25,7 @@ PRICES = {"h100-sxm": 1.0, "h200-sxm": 1.5}
 
 def short() -> Scenario:
     """Runs of 400 requests, a few seconds of traffic."""
-    slo = {"ttft": "60ms", "tpot": "14ms", "attainment": 0.95}
+    slo = {"ttft": "56ms", "tpot": "14ms", "attainment": 0.95}
     return small(run__requests=400, slo=slo, fleet__0__price_per_gpu_hour=PRICES)
 
 
@@ -72,7 +72,7 @@ def test_a_fleet_says_what_shorter_runs_hold() -> None:
     second = found["fleets"][1]
     (note,) = [note for note in second["notes"] if "in runs of" in note]
     assert note.startswith("a run of ")
-    assert "holds with 1 replica, but in runs of 9,024 only " in note
+    assert "holds with 1 replica, but in runs of 8,912 only " in note
     console = Console(width=88, color_system=None)
     with console.capture() as captured:
         console.print(plan_view(found))
