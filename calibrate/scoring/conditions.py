@@ -212,6 +212,10 @@ TWINS = "this condition is published with token times too far apart to be of one
 """How it is known."""
 
 
+PHASES = ("prefill", "decode")
+"""Names of what workers of either kind do."""
+
+
 def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
     """The workers of a row in which prefill and decode are apart; None for any other."""
     source = row["engine"], gpu_name(row["gpu"]), _whole(row["isl"])
@@ -227,7 +231,17 @@ def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
     else:
         assumed.append("no token is drafted")
     if any(found.split.data):
-        assumed.append(f"attention is split by requests, as in {INFERENCEX}")
+        who = " and ".join(
+            each for each, data in zip(PHASES, found.split.data, strict=True) if data
+        )
+        assumed.append(f"attention of {who} is split by requests, as in {INFERENCEX}")
+    if (passes := found.passes) is not None:
+        assumed.append(
+            f"a pass of prefill has at most {passes.prompts:,} prompts and {passes.tokens:,} "
+            "tokens, of each data rank, as in the same source"
+        )
+    if found.split.batch == 1:
+        assumed.append("each worker that decodes runs one request at a time, as there")
     assumed.append("KV is pulled over a link of the default bandwidth")
     if len(found.plausible) > 1 or _whole(row["n_gpus"]) is None:
         assumed.append(f"{found.split.name}, of the splits that the source's configurations allow")

@@ -148,14 +148,40 @@ def _fleet(known: Conditions, replicas: int) -> dict[str, Any] | list[dict[str, 
         split = known.apart.split
         prefill, decode = known.apart.layouts
         return [
-            {"name": "prefill", "role": "prefill"} | _pool(known, prefill, split.prefill),
-            {"name": "decode", "role": "decode"} | _pool(known, decode, split.decode),
+            {"name": "prefill", "role": "prefill"}
+            | _pool(known, prefill, split.prefill)
+            | _prompts(known, split.drafts),
+            {"name": "decode", "role": "decode"}
+            | _pool(known, decode, split.decode)
+            | _answers(known, split.drafts),
         ]
     layout = Layout(
         known.tensor_parallel, known.pipeline_parallel, known.data_parallel, known.expert_parallel
     )
     peers = {"link": {"kind": "pcie", "peer_to_peer": known.peers}}
     return _pool(known, layout, replicas) | ({} if known.peers is None else peers)
+
+
+def _prompts(known: Conditions, drafts: int) -> dict[str, Any]:
+    """The passes of workers that prefill, where they are published: the next one is planned when
+    the last has ended."""
+    assert known.apart is not None
+    if (passes := known.apart.passes) is None:
+        return {}
+    own = _scheduler(known, chunked=True) | (VERIFIES if drafts else {})
+    tokens = max(passes.tokens, known.prompt.high)
+    limits = {"max_num_seqs": passes.prompts, "max_num_batched_tokens": tokens}
+    return {"scheduler": own | limits}
+
+
+def _answers(known: Conditions, drafts: int) -> dict[str, Any]:
+    """The slots of workers that decode, where each is to run one request at a time: clients above
+    one for each worker (``OVER``) wait for theirs."""
+    assert known.apart is not None
+    if known.apart.split.batch != 1:
+        return {}
+    own = _scheduler(known, not known.whole) | (VERIFIES if drafts else {})
+    return {"scheduler": own | {"max_num_seqs": 1}}
 
 
 def _pool(known: Conditions, layout: Layout, replicas: int) -> dict[str, Any]:

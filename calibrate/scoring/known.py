@@ -257,6 +257,16 @@ KNOWN = (
     ),
     Known(
         (
+            ("engine", "^(trtllm|tensorrt)"),
+            ("arrival", "disaggregated"),
+            ("source_path", "silicon_sample"),
+        ),
+        "the KV cache is in fp8, as the source's recipes for these workers set it "
+        "(ishandhanani/srt-slurm, recipes/trtllm/h200 at 4893f83e)",
+        Facts(kv_cache="fp8"),
+    ),
+    Known(
+        (
             ("engine", "^(vllm|sglang)"),
             ("model", "qwen3-235b.*fp8"),
             ("source_path", "silicon_sample"),

@@ -64,13 +64,14 @@ class Disaggregated:
     """Workers that prefill and decode apart: the ``layout`` of both kinds, and how many there are.
 
     ``plausible`` has every split that what is published allows; the first of them is ``split``,
-    unless another is looked at.
+    unless another is looked at. ``passes`` are those of prefill, where they are published.
     """
 
     prefill: Layout
     decode: Layout
     split: WorkerSplit
     plausible: tuple[WorkerSplit, ...]
+    passes: Passes | None = None
 
     @property
     def layouts(self) -> tuple[Layout, Layout]:
@@ -87,24 +88,35 @@ class Disaggregated:
         return self.split.prefill * self.prefill.gpus + self.split.decode * self.decode.gpus
 
 
+class Passes(NamedTuple):
+    """The most prompts and tokens of a pass of a worker that prefills, or of each of its data
+    ranks; prompts are not cut."""
+
+    prompts: int
+    tokens: int
+
+
 class Published(NamedTuple):
     """The splits that a source publishes for an engine (a pattern), a GPU and nominal prompts of so
-    many tokens, those without drafts first."""
+    many tokens, those without drafts first, and the ``passes`` of their prefill if it does."""
 
     engine: str
     gpu: str
     prompt: int
     splits: tuple[WorkerSplit, ...]
+    passes: Passes | None = None
 
 
 INFERENCEX = (
     "SemiAnalysisAI/InferenceX, .github/configs/nvidia-master.yaml at 0004cf5f: dsr1-fp8-h200-*; "
-    "NVIDIA/srt-slurm, recipes/h200 at 7f8eb967"
+    "NVIDIA/srt-slurm, recipes/h200 at 7f8eb967; ishandhanani/srt-slurm, recipes/trtllm/h200 at "
+    "4893f83e"
 )
 """Where the configurations are published; they state no results. A concurrency there is that of
 one decoding worker: times the workers, they are the concurrencies that results state."""
 
-_WIDE = (True, True)
+_BOTH, _PROMPTS, _DECODES = (True, True), (True, False), (False, True)
+"""Which workers split attention by requests."""
 
 PUBLISHED = (
     Published(
@@ -112,19 +124,20 @@ PUBLISHED = (
         "h200",
         1024,
         (
-            WorkerSplit(1, 9, batch=1, data=(True, False)),
-            *(WorkerSplit(1, 9, batch=batch) for batch in (4, 8, 16, 32, 64)),
-            WorkerSplit(1, 9, batch=128, data=_WIDE),
-            WorkerSplit(1, 6, batch=256, data=_WIDE),
-            WorkerSplit(2, 7, batch=512, data=_WIDE),
-            WorkerSplit(1, 11, 3, batch=1, data=(True, False)),
-            *(WorkerSplit(1, 11, 3, batch=batch) for batch in (4, 8, 32)),
-            WorkerSplit(1, 9, 3, batch=16),
-            WorkerSplit(1, 8, 3, batch=64, data=_WIDE),
-            WorkerSplit(1, 7, 3, batch=128, data=_WIDE),
-            WorkerSplit(1, 4, 3, batch=256, data=_WIDE),
-            WorkerSplit(1, 2, 1, batch=512, data=_WIDE),
+            WorkerSplit(1, 9, batch=1, data=_PROMPTS),
+            *(WorkerSplit(1, 9, batch=batch, data=_PROMPTS) for batch in (4, 8, 16, 32, 64)),
+            WorkerSplit(1, 9, batch=128, data=_BOTH),
+            WorkerSplit(1, 6, batch=256, data=_BOTH),
+            WorkerSplit(2, 7, batch=512, data=_BOTH),
+            WorkerSplit(1, 11, 3, batch=1, data=_PROMPTS),
+            *(WorkerSplit(1, 11, 3, batch=batch, data=_PROMPTS) for batch in (4, 8, 32)),
+            WorkerSplit(1, 9, 3, batch=16, data=_PROMPTS),
+            WorkerSplit(1, 8, 3, batch=64, data=_BOTH),
+            WorkerSplit(1, 7, 3, batch=128, data=_BOTH),
+            WorkerSplit(1, 4, 3, batch=256, data=_BOTH),
+            WorkerSplit(1, 2, 1, batch=512, data=_BOTH),
         ),
+        Passes(8, 8192),
     ),
     Published(
         "trtllm|tensorrt",
@@ -136,20 +149,21 @@ PUBLISHED = (
             WorkerSplit(1, 6, batch=8),
             WorkerSplit(1, 3, batch=16),
             WorkerSplit(2, 5, batch=32),
-            WorkerSplit(2, 3, batch=64, data=_WIDE),
-            WorkerSplit(1, 1, batch=128, data=_WIDE),
-            WorkerSplit(5, 3, batch=256, data=_WIDE),
-            WorkerSplit(3, 1, batch=512, data=_WIDE),
+            WorkerSplit(2, 3, batch=64, data=_DECODES),
+            WorkerSplit(1, 1, batch=128, data=_DECODES),
+            WorkerSplit(5, 3, batch=256, data=_DECODES),
+            WorkerSplit(3, 1, batch=512, data=_DECODES),
             WorkerSplit(1, 7, 3, batch=1),
             WorkerSplit(1, 7, 3, batch=4),
             WorkerSplit(1, 6, 3, batch=8),
             WorkerSplit(1, 3, 2, batch=16),
             WorkerSplit(3, 5, 3, batch=32),
-            WorkerSplit(1, 1, 2, batch=64, data=_WIDE),
-            WorkerSplit(2, 1, 2, batch=128, data=_WIDE),
-            WorkerSplit(3, 1, 2, batch=256, data=_WIDE),
-            WorkerSplit(3, 1, 1, batch=512, data=_WIDE),
+            WorkerSplit(1, 1, 2, batch=64, data=_DECODES),
+            WorkerSplit(2, 1, 2, batch=128, data=_DECODES),
+            WorkerSplit(3, 1, 2, batch=256, data=_DECODES),
+            WorkerSplit(3, 1, 1, batch=512, data=_DECODES),
         ),
+        Passes(2, 16640),
     ),
     Published(
         "sglang",
@@ -158,7 +172,7 @@ PUBLISHED = (
         (
             WorkerSplit(1, 9, sizes=(1, 4, 8, 16, 32, 64, 128, 256)),
             WorkerSplit(1, 6, sizes=(512, 1024, 2048)),
-            WorkerSplit(1, 6, data=_WIDE, sizes=(128, 256, 512, 1024, 2048)),
+            WorkerSplit(1, 6, data=_BOTH, sizes=(128, 256, 512, 1024, 2048)),
         ),
     ),
     Published(
@@ -170,7 +184,7 @@ PUBLISHED = (
             WorkerSplit(1, 6, sizes=(2, 4, 8, 16)),
             WorkerSplit(1, 3, sizes=(8, 16, 32)),
             WorkerSplit(2, 3, sizes=(32, 64, 128)),
-            WorkerSplit(1, 1, data=(False, True), sizes=(64, 128, 256, 512)),
+            WorkerSplit(1, 1, data=_DECODES, sizes=(64, 128, 256, 512)),
         ),
     ),
 )
@@ -214,7 +228,9 @@ def workers(
             )
     else:
         plausible = _of_source(size, source, decode)
-    return Disaggregated(prefill, decode, plausible[0], plausible)
+    published = _published(source)
+    passes = None if published is None else published.passes
+    return Disaggregated(prefill, decode, plausible[0], plausible, passes)
 
 
 def _layout(stated: str) -> Layout:
@@ -245,13 +261,21 @@ def _of_source(
 ) -> tuple[WorkerSplit, ...]:
     """The published splits that this many clients fill, or all where none of them is filled; those
     that spread experts, where one is made for that, if a row states that ``decode`` does."""
+    found = _published(source)
+    if found is None:
+        return USUAL
+    fitting = tuple(s for s in found.splits if s.made_for(size))
+    wide = tuple(s for s in fitting if s.data[1]) if decode.expert > 1 else ()
+    return wide or fitting or found.splits
+
+
+def _published(source: tuple[str, str, int | None]) -> Published | None:
+    """What its own publisher has of such a ``source``."""
     engine, gpu, prompt = source
     for each in PUBLISHED:
         if re.search(each.engine, engine, re.I) and each.gpu in gpu and each.prompt == prompt:
-            fitting = tuple(s for s in each.splits if s.made_for(size))
-            wide = tuple(s for s in fitting if s.data[1]) if decode.expert > 1 else ()
-            return wide or fitting or each.splits
-    return USUAL
+            return each
+    return None
 
 
 def told_apart(found: Disaggregated, *, slowest: bool) -> Disaggregated:

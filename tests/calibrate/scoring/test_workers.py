@@ -60,14 +60,19 @@ def test_numbers_that_the_concurrency_fits() -> None:
 
 
 def test_large_batches_split_attention_by_requests() -> None:
-    """Whatever the row states: 128 requests of a worker, not 16."""
+    """Whatever the row states: 128 requests of a worker, not 16. Prompts always do, where they
+    are short."""
     few, many = (known(**UNSTATED, batch_or_concurrency=size) for size in ("144", "1152"))
     decode = [document(each)["fleet"][1] for each in (few, many)]
     assert [pool["data_parallel"] for pool in decode] == [1, 8]
     assert [pool["tensor_parallel"] for pool in decode] == [8, 1]
     assert [each.gpus for each in (few, many)] == [80, 80]
-    assert any("split by requests" in each for each in many.assumed)
-    assert not any("split by requests" in each for each in few.assumed)
+    prefill = [document(each)["fleet"][0]["data_parallel"] for each in (few, many)]
+    assert prefill == [8, 8]
+    assert any("prefill and decode is split by requests" in each for each in many.assumed)
+    assert any("attention of prefill is split by requests" in each for each in few.assumed)
+    long = known(**UNSTATED | {"isl": "8192"}, batch_or_concurrency="128")
+    assert [pool["data_parallel"] for pool in document(long)["fleet"]] == [1, 8]
 
 
 def test_configurations_that_are_published_for_many_numbers_of_clients() -> None:
@@ -82,6 +87,35 @@ def test_configurations_that_are_published_for_many_numbers_of_clients() -> None
     assert [document(each)["fleet"][1]["data_parallel"] for each in (whole, spread)] == [1, 8]
     long = document(known(**ours | {"isl": "8192"}, batch_or_concurrency="512"))["fleet"]
     assert [(pool["data_parallel"], pool["expert_parallel"]) for pool in long] == [(1, 1), (8, 8)]
+
+
+def test_passes_of_prefill_are_those_published() -> None:
+    """Two prompts of 8,192 tokens at once; of an engine of which nothing is said, as always."""
+    long = document(known(**UNSTATED | {"isl": "8192"}, batch_or_concurrency="28"))
+    prefill, decode = (pool.get("scheduler") for pool in long["fleet"])
+    assert (prefill["max_num_seqs"], prefill["max_num_batched_tokens"]) == (2, 16640)
+    assert decode is None
+    load_scenario(long)
+    other = document(known(**UNSTATED | {"engine": "sglang"}))["fleet"][0]
+    assert "scheduler" not in other
+
+
+def test_a_batch_of_one_is_one_slot() -> None:
+    """Eleven clients of nine workers: two wait until an answer has ended, some tenths of a second
+    instead of none."""
+    found = document(known(**UNSTATED, batch_or_concurrency="11"))
+    assert found["fleet"][1]["scheduler"]["max_num_seqs"] == 1
+    drafted = document(known(**UNSTATED, batch_or_concurrency="13"))
+    assert drafted["fleet"][1]["scheduler"]["policy"] == "vllm"  # plans that drafts need
+    load_scenario(drafted)
+    assert "scheduler" not in document(known(**UNSTATED, batch_or_concurrency="36"))["fleet"][1]
+
+
+def test_the_cache_of_these_workers_is_in_fp8() -> None:
+    apart = {"arrival": "closed loop, prefill/decode disaggregated"}
+    apart |= {"source_path": "silicon_sample.csv"}
+    assert known(**UNSTATED | apart).kv_cache == "fp8"
+    assert known(**UNSTATED | apart | {"engine": "sglang"}).kv_cache == "bf16"
 
 
 def test_drafts_are_those_of_the_split() -> None:
