@@ -17,6 +17,7 @@ from typing import NamedTuple
 from calibrate.scoring.conditions import Conditions
 from calibrate.scoring.drivers import document, preset, release
 from sim import catalog
+from sim.cost.parts.shared import LOGIT_BYTES
 from sim.errors import InfersimError
 from sim.pools import prepare_pool
 from sim.scenario import load_scenario
@@ -44,6 +45,9 @@ LISTED = {
 """The list of the releases up to 0.14, by the catalogue's names and tensor ranks. Llama 3.1 is not
 in it: the models of Llama 3 stand for those of the same size."""
 
+LISTED_FOR = {("llama-3.1-70b", 2, 4096): BenchLimits(2048, 1024)}
+"""Entries of the list that hold for one length of prompt and answer together."""
+
 BY_RULE = (0, 16)
 """The first release that works the limits out."""
 
@@ -65,7 +69,28 @@ BYTES = {"fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5}
 
 def listed(known: Conditions) -> BenchLimits | None:
     """Those of the list; None for what is not in it."""
-    return LISTED.get((known.model, known.tensor_parallel))
+    engine = known.model, known.tensor_parallel
+    length = round(known.prompt.mean + known.output.mean)
+    return LISTED_FOR.get((*engine, length), LISTED.get(engine))
+
+
+def with_places(known: Conditions, limits: BenchLimits) -> Conditions:
+    """``known`` with an engine that keeps logits for all requests of the list, also where fewer
+    tokens than that bound what runs."""
+    found = replace(known, at_once=min(limits))
+    if limits.requests <= limits.tokens:
+        return found
+    try:
+        scenario = load_scenario(document(found))
+        pool = prepare_pool(scenario, scenario.only_pool)
+    except InfersimError:  # it does not fit, which the run will say
+        return found
+    memory, engine = pool.capacity, catalog.engine(preset(known))
+    copies = engine.gathered_logits if known.tensor_parallel > 1 else 2
+    beyond = limits.requests - limits.tokens
+    logits = copies * beyond * catalog.model(known.model).vocab_size * LOGIT_BYTES
+    left = 1 - logits / (memory.memory - memory.taken)
+    return replace(found, memory_fraction=memory.utilization * max(0.0, left))
 
 
 def ruled(known: Conditions) -> BenchLimits | None:
@@ -159,6 +184,8 @@ def benchmarked(known: Conditions) -> Conditions:
         max_num_batched_tokens=limits.tokens,
         assumed=(*known.assumed, why),
     )
+    if not by_rule:
+        return with_places(found, limits)
     if version is None or not BY_RULE <= version < OF_PYTORCH:
         return found
     try:

@@ -127,7 +127,8 @@ def conditions(row: Row) -> Conditions:
         assumed.append(RANDOM_TOKENS)
     if driver in ("static", "closed") and size is None:
         raise Unrepresentable(f"no number of requests in {row['batch_or_concurrency']!r}")
-    prompt = lengths_of(row["isl"], "prompt", spread, assumed)
+    prompt = lengths_of(row["isl"], "prompt", spread, assumed, means=known.texts)
+    output = lengths_of(row["osl"], "output", spread, assumed, known.output_tail, means=known.texts)
     tokens = known.max_num_batched_tokens
     if tokens is None and known.beside is not None:
         tokens = prompt.high + (size or 0) + known.beside
@@ -147,7 +148,7 @@ def conditions(row: Row) -> Conditions:
         pipeline_parallel=layout.pipeline,
         expert_parallel=layout.expert,
         prompt=prompt,
-        output=lengths_of(row["osl"], "output", spread, assumed, known.output_tail),
+        output=output,
         size=size,
         rate=_rate(row, driver),
         requests=_requests(row, known, driver, size, assumed),

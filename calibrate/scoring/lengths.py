@@ -57,9 +57,12 @@ def lengths_of(
     spread: tuple[float, float],
     assumed: list[str],
     tail: float | None = None,
+    *,
+    means: bool = False,
 ) -> Lengths:
-    """Those of a ``cell``; ``tail`` is known of their law."""
-    if tokens := _WHOLE.match(cell):
+    """Those of a ``cell``; ``tail`` is known of their law. ``means``: what is stated is the mean of
+    lengths that vary."""
+    if not means and (tokens := _WHOLE.match(cell)):
         nominal = int(tokens[0].replace(",", ""))
         low, high = (max(1, round(share * nominal)) for share in spread)
         return Lengths(low, high)
@@ -73,7 +76,8 @@ def lengths_of(
     mean = max(1, round(float(found["mean"] or found["first"])))
     if tail is not None:
         return Lengths(mean, mean, varied=True, tail=tail)
-    assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
+    if not means:
+        assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
     return Lengths(mean, mean, varied=True)
 
 

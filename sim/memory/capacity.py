@@ -162,8 +162,8 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     Counts the residual and its normed copy, what the widest attention or MLP has in between (gate
     and up outputs and their product, or queries, keys, values and result; what attention projects
     up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
-    the copy that sampling sorts; of a stage of a pipeline, what it receives from the one before.
-    Ignores what a kernel needs inside.
+    the copy that sampling sorts, or as many copies as the engine keeps on several GPUs; of a stage
+    of a pipeline, what it receives from the one before. Ignores what a kernel needs inside.
     """
     hidden, tokens = d.model.hidden_size, max_num_batched_tokens
     inside = max(
@@ -173,7 +173,8 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
         )
         for group in d.model.layers
     )
-    logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
+    copies = d.engine.gathered_logits if d.layout.tensor > 1 else 2
+    logits = copies * max_num_seqs * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
     received = 0 if d.model.embeds else 2 * tokens * hidden
     return (2 * tokens * hidden + inside + received) * d.activation_bytes + logits
 

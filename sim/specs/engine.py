@@ -104,6 +104,8 @@ class EngineSpec:
                          a front end of its own stands before both
     ``memory_reserve``   GPU memory for context, graphs and communication buffers, besides weights,
                          activations and KV cache
+    ``gathered_logits``  copies of the logits of ``max_num_seqs`` positions, in 32 bits, that each
+                         GPU keeps where several share the vocabulary; one alone keeps two
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
     ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named
     ``per_streamed_token``  time in which the front end hands one token to a client, one after the
@@ -157,6 +159,7 @@ class EngineSpec:
     per_prompt_token: Seconds = 0.0
     kernels_per_expert_layer: Count = 0
     per_drafting_pass: Seconds = 0.0
+    gathered_logits: Count = 2
     fused: bool = False
     per_ring_gpu: Seconds = 0.0
     eager_prefill: bool = False

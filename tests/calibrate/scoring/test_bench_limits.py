@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from calibrate.scoring.bench_limits import (
-    LISTED,
     BenchLimits,
     benchmarked,
     capacity,
@@ -19,6 +18,9 @@ from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.drivers import document
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row
 from sim import catalog
+from sim.memory.capacity import Capacity
+from sim.pools import prepare_pool
+from sim.scenario import load_scenario
 
 OFFLINE = {
     "engine": "TensorRT-LLM",
@@ -52,6 +54,12 @@ def scheduler(found: Conditions) -> tuple[int, int]:
     return limits["max_num_seqs"], limits["max_num_batched_tokens"]
 
 
+def prepared(found: dict[str, object]) -> Capacity:
+    """The memory of the one pool of a scenario."""
+    scenario = load_scenario(found)
+    return prepare_pool(scenario, scenario.only_pool).capacity
+
+
 class TestList:
     def test_by_model_and_ranks(self) -> None:
         """The 1,024 tokens of four GPUs bind before the 2,048 requests do."""
@@ -60,11 +68,25 @@ class TestList:
         assert scheduler(found) == (1024, 1024)
         assert any("2,048 requests and 1,024 tokens" in each for each in found.assumed)
 
-    def test_memory_binds_before_the_list(self) -> None:
+    def test_places_are_those_of_the_list(self) -> None:
+        """Memory for long requests binds before them, and less of it is left."""
         found = benchmarked(known(engine_version="0.14.0", isl="20000", osl="2000"))
-        requests, tokens = scheduler(found)
-        assert requests < LISTED["llama-3.1-8b", 1].requests
-        assert tokens == 8192
+        assert scheduler(found) == (2048, 8192)
+
+    def test_an_entry_of_one_length(self) -> None:
+        """4,096 tokens have 2,048 places on two GPUs, of which 1,024 tokens let as many run; what
+        the others keep is taken from the cache. All other lengths have 256."""
+        cells = {"engine_version": "0.14.0", "model": "LLaMA-v3.1-70B", "n_gpus": "2", "tp": "2"}
+        own = known(**cells, isl="2048", osl="2048", notes="kv frac 0.95 mostly")
+        long, other = benchmarked(own), benchmarked(known(**cells, isl="500", osl="2000"))
+        assert scheduler(other) == (256, 1024)
+        assert scheduler(long) == (1024, 1024)
+        assert long.memory_fraction is not None
+        assert long.memory_fraction < 0.95
+        beyond = 8 * 1024 * 128_256 * 4  # copies of so many logits
+        pool = prepared(document(replace(own, at_once=1024, max_num_batched_tokens=1024)))
+        expected = 0.95 * (1 - beyond / (pool.memory - pool.taken))
+        assert long.memory_fraction == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize(
         "cells",

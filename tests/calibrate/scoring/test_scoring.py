@@ -249,6 +249,18 @@ class TestConditions:
         assert (law["kind"], law["mean"]) == ("lognormal", 294)
         assert conditions(row(isl="1,024", osl="200 (default)")).output == Lengths(200, 200)
 
+    def test_means_of_texts_are_no_lengths(self) -> None:
+        """ShareGPT's, of which a table states the means like numbers: no wave of requests ends all
+        at once. The two other pairs of the same table are lengths."""
+        triton = {"engine": "TensorRT-LLM + Triton tensorrtllm_backend"}
+        texts = conditions(row(**triton, isl="202", osl="214"))
+        assert texts.prompt == Lengths(202, 202, varied=True)
+        assert texts.output == Lengths(214, 214, varied=True, tail=2.5)
+        assert any("ShareGPT" in remark for remark in texts.assumed)
+        assert not any("only the mean" in remark for remark in texts.assumed)
+        assert conditions(row(**triton, isl="467", osl="256")).output == Lengths(256, 256)
+        assert conditions(row(isl="202", osl="214")).output == Lengths(214, 214)
+
     def test_settings_in_the_notes(self) -> None:
         known = conditions(row(notes="max-num-batched-tokens 16384, gpu-mem-util 0.85, and more"))
         assert known.max_num_batched_tokens == 16384
