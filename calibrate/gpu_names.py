@@ -30,7 +30,7 @@ def named_by_publisher(text: str) -> str | None:
     ('h100-sxm', 'a100-sxm-80gb')
     """
     patterns = names("published")
-    found = [p for p in patterns if re.search(rf"(?<![a-z0-9])(?:{p})", text.lower())]
+    found = [p for p in patterns if re.search(rf"(?<![a-z0-9])(?:{p})(?![0-9])", text.lower())]
     return patterns[max(found, key=len)] if found else None  # the longest says the most
 
 

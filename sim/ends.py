@@ -140,7 +140,8 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
         ordered = sorted(end["attainment"] for end in (slow_end, fast_end))
         shares = dict.fromkeys(map(_percent, ordered))
         told = f"{' to '.join(shares)} of requests are within the SLO"
-        parts.append(f"{told} ({_slo(fast_end, slow_end)})")
+        met = bool(summary.get("infersim", {}).get("verdict", {}).get("slo_met"))
+        parts.append(f"{told} ({_slo(fast_end, slow_end, met=met)})")
     if slow_end["state"] == "overloaded" != fast_end["state"]:
         parts.append("the slower end is overloaded")
     return f"With iterations {ends['error']:.0%} faster or slower, {', '.join(parts)}."
@@ -167,7 +168,8 @@ def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
     return f"{open_} at {'both ends' if _short(fast) else 'the slower end'}"
 
 
-def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
+def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any], *, met: bool) -> str:
+    """What the ends say of the SLO, which is ``met`` or not as predicted."""
     if fast["slo_met"] and slow["slo_met"] and _short(slow):
         return f"met so far; {_in_the_long_run(fast, slow)}"
     if UNFINISHED in fast["slo_doubts"]:
@@ -180,5 +182,5 @@ def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
         return "met at both ends" if fast["slo_met"] else "missed at both ends"
     if fast["slo_met"]:
         short = ", and that in too short a run to tell" if _short(fast) else ""
-        return f"met only if faster{short}"
-    return "met only if slower"
+        return "missed if slower" if met and not short else f"met only if faster{short}"
+    return "missed if faster" if met else "met only if slower"

@@ -105,6 +105,9 @@ def conditions(row: Row) -> Conditions:
     """The conditions of ``row``. Raises Unrepresentable with the reason if it has others than the
     simulator knows."""
     known = statement(row)
+    for column in ("n_gpus", "tp", "pp"):
+        if _whole(row[column]) == 0 or (column == "tp" and not re.search(r"\d|^$", row[column])):
+            raise Unrepresentable(f"{column} {row[column]!r}: expected a number of at least 1")
     assumed: list[str] = list(known.remarks)
     driver = _driver(row)
     apart = _apart(row, assumed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -70,7 +71,7 @@ def figure(row: Row, known: Conditions) -> ScoredFigure:
     metric = row["metric"].lower()
     if row["unit"].lower() not in UNITS:
         raise Unrepresentable(f"the unit {row['unit']} of {metric} is not one that is predicted")
-    if not row.value > 0:
+    if not 0 < row.value < math.inf:
         raise Unrepresentable(f"{row['value']!r} is no positive figure")
     if (single := _single(metric, known) or _drawn(metric, known)) is not None:
         return single

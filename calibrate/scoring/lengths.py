@@ -64,6 +64,8 @@ def lengths_of(
     lengths that vary."""
     if not means and (tokens := _WHOLE.match(cell)):
         nominal = int(tokens[0].replace(",", ""))
+        if not nominal:
+            raise Unrepresentable(f"{what} lengths of {cell} tokens are none")
         low, high = (max(1, round(share * nominal)) for share in spread)
         return Lengths(low, high)
     found = _MEAN.search(cell)

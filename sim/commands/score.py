@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from sim.commands.exits import plain_errors
-from sim.commands.options import AsJson, Jobs
+from sim.commands.options import AsJson, Jobs, check_jobs
 from sim.commands.output import made
 from sim.errors import InfersimError
 from sim.results.whole_file import write_text
@@ -71,6 +71,7 @@ def score(
         from sim.commands.output import progress
         from sim.terminal.console import stdout
 
+        check_jobs(jobs)
         with progress() as tell:
             given = Given(model, gpu, blocks)
             rows = score_all(measured, jobs=jobs, progress=tell, given=given)

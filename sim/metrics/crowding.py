@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.pools import handling_of, streaming_of
-from sim.units import show_share
+from sim.units import show_share, show_time
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -27,16 +27,20 @@ NEARLY = 0.9
 
 
 def front_end_busy(run: RunRecord) -> float:
-    """The share of the run in which the threads of its front ends are busy; 0 where they are not
-    modelled, or stand before workers apart."""
+    """The share of the run in which the threads of its front ends are busy; more than 1 if they
+    could not do what the simulation lets them. 0 where they are not modelled, or stand before
+    workers apart."""
     handling, streaming = handling_of(run.pools), streaming_of(run.pools)
-    apart = any(pool.settings.role == "decode" for pool in run.pools)
-    if apart or not (handling or streaming) or run.duration <= 0:
+    if _apart(run) or not (handling or streaming) or run.duration <= 0:
         return 0.0
     rows = run.accepted
     threads = sum(len(pool.settings.engines) for pool in run.pools)
     work = handling * len(rows) + streaming * float(rows["generated"].sum())
     return work / (threads * run.duration)
+
+
+def _apart(run: RunRecord) -> bool:
+    return any(pool.settings.role == "decode" for pool in run.pools)
 
 
 def crowded(run: RunRecord) -> float:
@@ -50,12 +54,21 @@ def crowded(run: RunRecord) -> float:
 
 
 def front_end_notes(run: RunRecord) -> list[str]:
-    """What a user should know of front ends that are nearly always busy."""
+    """What a user should know of front ends that are nearly always busy, or not simulated."""
+    handling = handling_of(run.pools)
+    if _apart(run) and handling:
+        return [
+            "The front end before workers apart is not simulated: the engine's own has one thread "
+            f"that takes {show_time(handling)} for a request, so {1 / handling:.3g} requests/s."
+        ]
     busy = front_end_busy(run)
     if busy < NEARLY:
         return []
+    if busy < 1.0:
+        state = f"is busy {show_share(busy)} of the time, near the most that its one thread can do"
+    else:
+        state = f"would be busy {show_share(busy)} of the time: its one thread limits the rate"
     return [
-        f"The front end (HTTP, tokeniser, streaming) is busy {show_share(min(busy, 1.0))} of the "
-        "time and limits the rate. First tokens may come much later than predicted; more replicas "
-        "help, faster GPUs do not."
+        f"The front end (HTTP, tokeniser, streaming) {state}. First tokens may come much later "
+        "than predicted; more replicas help, faster GPUs do not."
     ]

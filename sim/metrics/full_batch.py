@@ -88,16 +88,38 @@ def full_batch(
     found = np.zeros_like(prompts) if found is None else found
     columns = (prompts, outputs, found) if shares is None else (prompts, outputs, found, shares)
     lengths = tuple(sha256(a.tobytes()).digest() for a in columns)
-    key = (pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths)
+    least = _at_the_front_end(pool, outputs, shares)
+    key = (pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths, least)
     if key not in known:
         requests = sum(len(each.costs) for each in known.values())
         if len(known) >= REMEMBERED or requests + len(prompts) > LARGEST:
             known.clear()
         if shape.whole:
-            known[key] = _whole(pool, shape, prompts, outputs, shares)
+            full = _whole(pool, shape, prompts, outputs, shares)
         else:
-            known[key] = _continuous(pool, shape, prompts, outputs, found, shares)
+            full = _continuous(pool, shape, prompts, outputs, found, shares)
+        known[key] = _no_faster(full, least, shares)
     return known[key]
+
+
+def _at_the_front_end(pool: PreparedPool, outputs: Lengths, shares: Seconds | None) -> float:
+    """Seconds that a request keeps the one thread of its replica's front end busy, which takes it
+    in and hands out its tokens, as one of as many ranks sees it. 0 for workers apart, whose front
+    end stands before both."""
+    engine = pool.deployment.engine
+    if pool.settings.role in ("prefill", "decode"):
+        return 0.0
+    each = engine.per_handled_request + engine.per_streamed_token * _mean(outputs, shares)
+    return each * pool.deployment.layout.data
+
+
+def _no_faster(full: FullBatch, least: float, shares: Seconds | None) -> FullBatch:
+    """The same where a request takes so many seconds on average at ``least``."""
+    mean = _mean(full.costs, shares)
+    if mean >= least:
+        return full
+    # each of them takes as much of a front end, so that they differ by as much as before
+    return full._replace(costs=full.costs + (least - mean), error=full.error * mean / least)
 
 
 # -- batches that are made anew for every iteration ------------------------------------------------

@@ -258,7 +258,8 @@ def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
         if value in known or _exists(value, info):
             return value
         if re.search(r"[/\\]|\.(ya?ml|json)$", value):
-            raise ValueError(_missing(value, info))
+            name = re.split(r"[/\\]", value)[-1].lower()  # as models are named on a hub
+            raise ValueError(f"{_missing(value, info)}{did_you_mean(name, known)}")
         listed = f"the catalogue has {', '.join(known)}" if known else "the catalogue has none"
         hint = did_you_mean(value, known)
         noun = kind.removesuffix("s")

@@ -87,8 +87,9 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     several = best["replicas"] > 1
     what = f"one of the {best['replicas']} replicas of the cheapest" if several else "the cheapest"
     yield Text(f"Start {what}:", style="bold")
-    for engine in ("vllm", "sglang", "tensorrt-llm"):
-        yield Text(_continued(best["launch"][engine]))
+    for engine, command in best["launch"].items():
+        if engine != "notes":
+            yield Text(_continued(command))
     for note in best["launch"]["notes"]:
         yield Text(note, style="dim")
     yield Text("Simulate the whole fleet:", style="bold")

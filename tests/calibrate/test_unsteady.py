@@ -215,4 +215,4 @@ def test_the_band_of_what_was_not_measured_is_at_least_that_of_what_was(tmp_path
         summary = sim.simulate(sim.load_scenario(scenario)).summary
         bands[median] = summary["infersim"]["error_band"]["throughput"]
     assert bands[0.03] < 0.4
-    assert bands[0.4] > 2 * bands[0.03]
+    assert bands[0.4] > 1.8 * bands[0.03]

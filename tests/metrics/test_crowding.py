@@ -69,6 +69,35 @@ def test_a_user_is_told_where_it_limits() -> None:
     assert not told(20)
 
 
+def front_end_notes(summary: dict[str, Any]) -> list[str]:
+    return [note for note in summary["infersim"]["notes"] if note.startswith("The front end")]
+
+
+def test_more_than_one_thread_can_do_is_an_overload() -> None:
+    """A request takes 22.4 ms of the thread, so that 46 a second take 1.03 of it."""
+    summary = sim.simulate(served(46).scenario).summary
+    verdict = summary["infersim"]["verdict"]
+    assert verdict["utilisation"] == pytest.approx(46 * (0.02 + 40 * 60e-6), rel=0.08)
+    assert "limits the rate" in front_end_notes(summary)[0]
+    near = sim.simulate(served(43).scenario).summary
+    assert "near the most" in front_end_notes(near)[0]
+    double = sim.simulate(served(46, **{"fleet.replicas": 2}).scenario).summary
+    assert double["infersim"]["verdict"]["utilisation"] == pytest.approx(
+        verdict["utilisation"] / 2, rel=0.08
+    )
+
+
+def test_a_front_end_before_workers_apart_is_said_to_be_left_out() -> None:
+    one = {"gpu": "h100-sxm"}
+    fleet = [{"role": role, "name": role, **one} for role in ("prefill", "decode")]
+    summary = sim.simulate(served(20, fleet=fleet).scenario).summary
+    (told,) = front_end_notes(summary)
+    assert "not simulated" in told
+    assert "50 requests/s" in told
+    other = sim.simulate(served(20, fleet=fleet, engine="vllm").scenario).summary
+    assert not front_end_notes(other)
+
+
 def test_first_tokens_alone_are_wider_for_it_and_only_later() -> None:
     at = situation(served(40))._replace(driven="online")
     flat = dict.fromkeys(PARTS, 0.1)

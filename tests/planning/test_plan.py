@@ -434,6 +434,15 @@ def test_several_replicas_need_a_router_with_the_policy_simulated(router: str, s
     assert any(note.endswith(f"behind a router with the policy {says}") for note in told)
 
 
+def test_the_engine_simulated_comes_first() -> None:
+    for engine, title in (("vllm-0.13", "vLLM"), ("tensorrt-llm", "TensorRT-LLM")):
+        made = launch_commands(small(engine=engine))
+        assert next(iter(made)) == engine.removesuffix("-0.13")
+        assert any(title in note and "simulated" in note for note in made["notes"])
+        assert set(made) == {"vllm", "sglang", "tensorrt-llm", "notes"}
+    assert not any("first" in note for note in launch_commands(small(engine="ideal"))["notes"])
+
+
 def test_launch_commands_say_what_was_simulated() -> None:
     asked = load_scenario(
         {

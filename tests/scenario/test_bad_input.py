@@ -207,6 +207,8 @@ SCENARIOS = [
     replaced("model", "llama-3.2-1b", "llama-3.2-1B", "s.yaml:1:8: ",
              "did you mean 'llama-3.2-1b'?"),
     replaced("a model of 900 kB", "llama-3.2-1b", "x" * 900_000, "s.yaml:1:8: ", "'xxxx", "...xxx"),
+    replaced("a model of a hub", "llama-3.2-1b", "meta-llama/Llama-3.2-1B", "s.yaml:1:8: ",
+             "did you mean 'llama-3.2-1b'?"),
     added("engine", "engine: v-llm", "s.yaml:9:9: ", "did you mean 'vllm'?"),
     added("order", "scheduler: {order: fcsf}", "s.yaml:9:20: ", "did you mean 'fcfs'?"),
     added("router", "router: round_robin", "s.yaml:9:9: ", "did you mean 'round-robin'?"),

@@ -42,15 +42,28 @@ _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)\s+on\s+Hugging\s+Face")
 
 
 def launch_commands(scenario: Scenario) -> dict[str, Any]:
-    """Engine -> the command of one replica of ``scenario``, and ``notes`` on what it cannot say."""
+    """Engine -> the command of one replica of ``scenario``, first the one that was simulated, and
+    ``notes`` on what it cannot say."""
     pool = prepare(scenario).only
     model = _checkpoint(scenario)
-    return {
+    commands = {
         "vllm": _joined(_vllm(pool, model)),
         "sglang": _joined(_sglang(pool, model)),
         "tensorrt-llm": _joined(_tensorrt_llm(pool, model)),
-        "notes": _notes(scenario, pool),
     }
+    simulated = _family(pool)
+    first = {name: commands[name] for name in commands if name == simulated}
+    return first | commands | {"notes": _notes(scenario, pool)}
+
+
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
+"""Engines that commands are written for."""
+
+
+def _family(pool: PreparedPool) -> str:
+    """Which of the three a preset belongs to; empty for any other."""
+    engine = pool.settings.engine
+    return next((name for name in TITLES if engine.startswith(name)), "")
 
 
 def _checkpoint(scenario: Scenario) -> str:
@@ -223,7 +236,9 @@ def _quantisation(weights: str, dtype: str) -> list[object]:
 
 def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
     """What the commands leave to the reader."""
-    d, settings, notes = pool.deployment, pool.settings, []
+    d, settings = pool.deployment, pool.settings
+    simulated = TITLES.get(_family(pool))
+    notes = [] if simulated is None else [f"The first is of the engine simulated, {simulated}."]
     if d.format_note is not None:
         notes.append(
             f"{d.format_note} With {d.weights} on such a card engines quantise the weights alone."
