@@ -435,7 +435,7 @@ figure
 kernels = [fit.holdout.median for fits in profile.kernels.values() for fit in fits.values()]
 spread = {of: group["median"] for of, group in kinds.groupby("of")}
 worst = [spread[of].max() for of in ("throughput", "TTFT", "TPOT")]
-assert min(worst) > 2 * 100 * float(np.median(kernels))
+assert min(worst) > 1.5 * 100 * float(np.median(kernels))
 Markdown(f"""
 Kernels are {min(kernels):.0%} to {max(kernels):.0%} off in the median. Throughputs of whole
 runs are {spread["throughput"].min():.0f} to {spread["throughput"].max():.0f} % off, times per

@@ -88,7 +88,7 @@ def markdown(rows: Sequence[Scored]) -> str:
     predicted = [row for row in rows if row.error is not None]
     parts = [
         "# Predictions compared with published measurements",
-        f"Made by `make validation` with infersim {version()} on "
+        f"Made by `infersim score --output` with infersim {version()} on "
         f"{date.today():%Y-%m-%d}: {len(predicted):,} of {len(rows):,} published rows are "
         "predicted, the others are listed below with the reason. Errors are those of the "
         "prediction over the measurement in percent: the median with its sign (bias), the median "

@@ -40,6 +40,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
         *hardware_notes(run),
         *front_end_notes(run),
+        _two_engines(run),
         cold_note(run),
         break_even_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
@@ -76,6 +77,19 @@ def _in_step(part: PoolRun) -> str | None:
         f"KV cache and batch are those of one of {ranks} data ranks; waiting for the rank that "
         "takes longest counts as time of the host."
     )
+
+
+def _two_engines(run: RunRecord) -> str | None:
+    """That workers of two engines have no KV cache in common."""
+    by_role = {
+        pool.settings.role: pool.deployment.engine
+        for pool in run.pools
+        if pool.settings.role != "both"
+    }
+    if len({engine.kernels for engine in by_role.values()}) < 2:
+        return None
+    names = " and ".join(f"{role} is by {engine.name}" for role, engine in by_role.items())
+    return f"Engines do not read each other's KV caches: {names}, so that no such fleet exists."
 
 
 def _first_of_trace(run: RunRecord) -> str | None:

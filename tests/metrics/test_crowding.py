@@ -119,3 +119,18 @@ def test_workers_apart_and_estimated_engines_have_causes_of_their_own() -> None:
     assert (
         weights("output_throughput", dict.fromkeys(PARTS, -0.1), guess)["estimate, tokens"] == -1.0
     )
+
+
+def test_servers_that_do_not_exist_are_said_to() -> None:
+    """An engine of NVIDIA's on another's GPU, and a cache that one engine leaves to another."""
+    amd = sim.simulate(served(20, **{"fleet.gpu": "mi300x"}).scenario).summary
+    assert any("does not run on AMD" in note for note in amd["infersim"]["notes"])
+    one = {"gpu": "h100-sxm"}
+    fleet = [
+        {"role": "prefill", "name": "prefill", "engine": "sglang", **one},
+        {"role": "decode", "name": "decode", **one},
+    ]
+    for engine, expected in (("vllm", True), ("sglang", False)):
+        summary = sim.simulate(served(20, fleet=fleet, engine=engine).scenario).summary
+        told = any("each other's KV caches" in note for note in summary["infersim"]["notes"])
+        assert told is expected
