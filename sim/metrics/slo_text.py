@@ -211,7 +211,7 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
         text = f"{times} would take all of as many replicas as were held"
         loose = f"; the fleet may start more. {finds}."
     else:
-        text = f"At most {times}: then {where} takes the whole capacity"
+        text = f"About {times}: then {where} takes the whole capacity"
         loose = f", a loose bound, since the SLO is missed before. {finds}."
     text += "." if verdict["slo_met"] is None else loose
     if lost := verdict.get("lost_work"):

@@ -321,7 +321,7 @@ def test_a_run_in_which_all_is_rejected_states_no_cost_of_nothing() -> None:
 def test_a_fleet_that_scales_itself_has_no_most() -> None:
     verdict = {"utilisation": 0.4, "peak_utilisation": 0.4, "slo_headroom": 1.5, "slo_met": True}
     verdict |= {"slo_state": "met"}
-    assert headroom_text(verdict).startswith("At most 2.5 times")
+    assert headroom_text(verdict).startswith("About 2.5 times")
     scaled = headroom_text(verdict | {"scales": True})
     assert scaled.startswith("2.5 times the traffic would take all of as many replicas as were")
     assert "infersim sweep" in scaled
