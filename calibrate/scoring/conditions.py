@@ -190,7 +190,10 @@ def _driver(row: Row) -> Driver:
         return "offline"
     if _number(row["request_rate_rps"]) is not None:
         return "online"
-    raise Unrepresentable(f"arrivals {row['arrival']!r} are none of the known kinds")
+    raise Unrepresentable(
+        f"arrivals {row['arrival']!r} are none of the known kinds: closed loop, all at t=0, "
+        "static, single stream, or a number in request_rate_rps"
+    )
 
 
 def _steady(row: Row, driver: Driver) -> bool:

@@ -11,6 +11,7 @@ from calibrate.scoring.conditions import Conditions
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
 from sim import catalog
+from sim.errors import did_you_mean
 from sim.specs.precision import precision_bytes
 
 Quantity = Literal[
@@ -70,7 +71,7 @@ def figure(row: Row, known: Conditions) -> ScoredFigure:
     """How the metric of ``row`` is predicted. Raises Unrepresentable if it is not."""
     metric = row["metric"].lower()
     if row["unit"].lower() not in UNITS:
-        raise Unrepresentable(f"the unit {row['unit']} of {metric} is not one that is predicted")
+        raise Unrepresentable(f"the unit {row['unit']!r} of {metric} is none of {', '.join(UNITS)}")
     if not 0 < row.value < math.inf:
         raise Unrepresentable(f"{row['value']!r} is no positive figure")
     if (single := _single(metric, known) or _drawn(metric, known)) is not None:
@@ -83,8 +84,23 @@ def figure(row: Row, known: Conditions) -> ScoredFigure:
         return ScoredFigure("throughput", _THROUGHPUT[name], 1 / known.gpus if per_gpu else 1.0)
     found = _LATENCY.match(metric)
     if found is None:
-        raise Unrepresentable(f"{metric} is not predicted")
+        raise Unrepresentable(f"{metric} is not predicted{_known_ones(metric)}")
     return _latency(found["what"], found["rank"])
+
+
+def _known_ones(metric: str) -> str:
+    """The nearest metric that is predicted, and which there are."""
+    latencies = [f"{what}_{rank}" for what in ("ttft", "tpot", "itl", "e2el") for rank in RANKS]
+    known = [*latencies, *_THROUGHPUT]
+    turned = "_".join(reversed(metric.removesuffix("_ms").split("_")))  # as in a run's summary
+    nearest = did_you_mean(metric, known) or did_you_mean(turned, known)
+    return f"{nearest}; times are ttft, tpot, itl and e2el with {', '.join(RANKS)}, rates " + (
+        ", ".join(_THROUGHPUT)
+    )
+
+
+RANKS = ("mean", "median", "p50", "p90", "p95", "p99")
+"""What is commonly published of a latency."""
 
 
 def _single(metric: str, known: Conditions) -> ScoredFigure | None:

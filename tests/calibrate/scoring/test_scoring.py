@@ -285,11 +285,19 @@ class TestConditions:
             ({"isl": "as in the dataset"}, "prompt lengths"),
             ({"osl": "up to 290"}, "output lengths"),
             ({"batch_or_concurrency": "many"}, "number of requests"),
-            ({"arrival": "as it pleases"}, "none of the known kinds"),
+            (
+                {"arrival": "as it pleases"},
+                "none of the known kinds: closed loop, all at t=0, static",
+            ),
+            ({"metric": "mean_tpot"}, "did you mean 'tpot_mean'"),
+            ({"metric": "rate"}, "rates output_throughput, total_throughput"),
             ({"request_rate_rps": "2", "arrival": "Poisson", "n_requests": ""}, "is not stated"),
             ({"n_gpus": "3"}, "do not hold replicas"),
             ({"engine": "llama.cpp"}, "no preset"),
-            ({"metric": "power_all_gpus", "unit": "mW"}, "the unit mW"),
+            (
+                {"metric": "power_all_gpus", "unit": "mW"},
+                "the unit 'mW' of power_all_gpus is none of ms, s, us",
+            ),
             ({"metric": "power_all_gpus", "unit": "W"}, "is not predicted"),  # not of steady state
             ({"metric": "scheduled_rate", "unit": "req/s"}, "is a condition of the measurement"),
             ({"metric": "loadgen_score", "unit": "tok/s"}, "not predicted"),
