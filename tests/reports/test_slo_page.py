@@ -190,4 +190,4 @@ def test_a_run_directory_of_an_older_version_is_judged_as_it_was() -> None:
     del own["rejection"], own["ends"]
     found = answers(dataclasses.replace(run, summary={**run.summary, "infersim": own}))
     assert plain(found["slo"].short) == "Yes: 100 % of requests are within the SLO (90 % wanted)."
-    assert found["headroom"].short.startswith("At most ")
+    assert found["headroom"].short.startswith("About ")
