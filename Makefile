@@ -7,7 +7,7 @@
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
-# make validation  calibrate/VALIDATION.md and TRUST.md anew, from the published measurements in MEASURED,
+# make validation  calibrate/VALIDATION-wide.md and TRUST.md anew, from the published measurements in MEASURED,
 #              and runs/trust.html: the bands drawn, with every measurement
 # make bands       sim/catalog/spreads.yaml anew, from the same: how far predictions are usually off
 
@@ -53,7 +53,7 @@ notebooks: $(VENV)/installed-dev browser
 
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
-		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md \
+		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION-wide.md \
 		--trust calibrate/TRUST.md --trust runs/trust.html
 
 bands: $(VENV)/installed

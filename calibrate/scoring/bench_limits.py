@@ -17,8 +17,8 @@ from typing import NamedTuple
 from calibrate.scoring.conditions import Conditions
 from calibrate.scoring.drivers import document, preset, release
 from sim import catalog
-from sim.cost.parts.shared import LOGIT_BYTES
 from sim.errors import InfersimError
+from sim.memory.capacity import activation_bytes
 from sim.pools import prepare_pool
 from sim.scenario import load_scenario
 from sim.specs.grouped_query import GroupedQuery
@@ -85,11 +85,12 @@ def with_places(known: Conditions, limits: BenchLimits) -> Conditions:
         pool = prepare_pool(scenario, scenario.only_pool)
     except InfersimError:  # it does not fit, which the run will say
         return found
-    memory, engine = pool.capacity, catalog.engine(preset(known))
-    copies = engine.gathered_logits if known.tensor_parallel > 1 else 2
-    beyond = limits.requests - limits.tokens
-    logits = copies * beyond * catalog.model(known.model).vocab_size * LOGIT_BYTES
-    left = 1 - logits / (memory.memory - memory.taken)
+    memory = pool.capacity
+    all_places, running = (
+        activation_bytes(pool.deployment, limits.tokens, places)
+        for places in (limits.requests, limits.tokens)
+    )
+    left = 1 - (all_places - running) / (memory.memory - memory.taken)
     return replace(found, memory_fraction=memory.utilization * max(0.0, left))
 
 

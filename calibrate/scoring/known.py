@@ -175,8 +175,8 @@ KNOWN = (
         "these are the means of ShareGPT's texts, whose lengths differ: 500 requests at 4 to 32 a "
         "second and all at once, 462 and 16 tokens, 462 and 256, and ShareGPT are vLLM's nightly "
         "benchmark of 2024 (vllm-project/vllm, .buildkite/nightly-benchmarks), which this table "
-        "repeats. Answers are lognormal with a 95th percentile of 2.5 means, as 10,000 of them are "
-        "(microsoft/vidur, processed traces, within vLLM's limits of lengths)",
+        "repeats by all signs. Answers are lognormal with a 95th percentile of 2.5 means, as "
+        "10,000 of them are by Llama 2's tokeniser, within vLLM's limits of lengths",
         Facts(texts=True, output_tail=2.5),
     ),
     Known(
