@@ -51,10 +51,14 @@ bench: $(VENV)/installed
 notebooks: $(VENV)/installed-dev browser
 	$(BIN)/python -m notebooks.build
 
+DENSE := batch1_gptfast closed_loop mlperf offline_trtllm online_trtllm static_batch_trtllm
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
 		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION-wide.md \
 		--trust calibrate/TRUST.md --trust runs/trust.html
+	$(BIN)/infersim score --dense $(DENSE:%=$(MEASURED)/%.csv) $(patsubst %/requests.jsonl,%,\
+		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md
+	$(BIN)/python -m calibrate.scoring.whole_runs
 
 bands: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) --learn-bands sim/catalog/spreads.yaml

@@ -96,6 +96,11 @@ class Timer(ABC):
         and where tokens are drafted, that many ``requests`` that a drafter goes over."""
         return self
 
+    def graph(self, sequences: int) -> int:
+        """To how many an iteration without prompts is padded, where graphs were captured for some
+        numbers of sequences only; else 0."""
+        return 0
+
     def drafting(self, checked: int, drafted: int) -> Timer:
         """The times while that many drafts of each decoding sequence are checked, and that many are
         made for the next iteration; without, the number is that for a batch of its size."""

@@ -154,6 +154,10 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     """
     deployment = deployment_of(scenario, pool)
     limits = _limits(scenario, pool, deployment)
+    most = min(limits.max_num_seqs, limits.max_num_batched_tokens)
+    engine = deployment.engine.with_graphs_up_to(most)
+    if engine is not deployment.engine:
+        deployment = replace(deployment, engine=engine)
     kv = pool.kv_cache
     memory = capacity(
         deployment,

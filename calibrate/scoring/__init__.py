@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrate.scoring.log_meta import Given
+from calibrate.scoring.names import Unrepresentable, model_name
 from calibrate.scoring.predict import Progress, Scored, score
 from calibrate.scoring.replay import is_log, score_log
-from calibrate.scoring.table import read_table
+from calibrate.scoring.table import Row, read_table
+from sim import catalog
 from sim.errors import TraceError, UsageError
 
 __all__ = ["Given", "Scored", "score_all"]
@@ -31,8 +33,10 @@ def score_all(
     jobs: int = -1,
     progress: Progress | None = None,
     given: Given | None = None,
+    dense: bool = False,
 ) -> list[Scored]:
-    """Every row of the tables (CSV files) and logs (folders) at ``paths`` next to its prediction.
+    """Every row of the tables (CSV files) and logs (folders) at ``paths`` next to its prediction,
+    or with ``dense`` those of models without experts.
 
     ``jobs`` processes work side by side; -1 is one for each core. ``given`` goes before what logs
     state. Raises TraceError for a file that is neither, UsageError for something given without a
@@ -46,6 +50,8 @@ def score_all(
             raise TraceError(f"{path}: is a folder without a requests.jsonl")
         else:
             rows += read_table(path)
+    if dense:
+        rows = [row for row in rows if not _has_experts(row)]
     if given is not None and any(each is not None for each in given) and not logs:
         raise UsageError(
             "--model, --gpu and --num-gpu-blocks are for logs of requests; none is given"
@@ -54,3 +60,11 @@ def score_all(
     for path in logs:
         found += score_log(path, given or Given())
     return found
+
+
+def _has_experts(row: Row) -> bool:
+    """Whether its model is a mixture of experts; a model that is not known is none."""
+    try:
+        return catalog.model(model_name(row["model"])).has_experts
+    except Unrepresentable:
+        return False

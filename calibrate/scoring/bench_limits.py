@@ -3,7 +3,9 @@
 ``trtllm-bench`` builds its engines with limits of its own, which the tables of its results leave
 out. Up to release 0.14 it read them from a list of models and GPUs
 (tensorrt_llm/bench/build/benchmark_config.yml); later releases work them out from the memory and
-the lengths (tensorrt_llm/bench/build/tuning.py). The C++ executor of 0.16 and 0.17 then rounds the
+the lengths (tensorrt_llm/bench/build/tuning.py), data ranks counted as tensor ranks; with the
+PyTorch backend an iteration has room for a prompt and all requests besides
+(tensorrt_llm/bench/benchmark/utils/general.py). The C++ executor of 0.16 and 0.17 then rounds the
 requests that its memory holds down to sizes that it likes (cpp/tensorrt_llm/executor/
 dynamicBatchTuner.cpp). All are in NVIDIA/TensorRT-LLM.
 """
@@ -15,14 +17,16 @@ from math import ceil
 from typing import NamedTuple
 
 from calibrate.scoring.conditions import Conditions
-from calibrate.scoring.drivers import document, preset, release
+from calibrate.scoring.drivers import OF_PYTORCH, document, preset, release
 from sim import catalog
 from sim.errors import InfersimError
 from sim.memory.capacity import activation_bytes
 from sim.pools import prepare_pool
 from sim.scenario import load_scenario
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layout import Layout
+from sim.specs.latent import Latent
+from sim.specs.model import ModelSpec
+from sim.specs.precision import FORMATS
 
 
 class BenchLimits(NamedTuple):
@@ -51,17 +55,15 @@ LISTED_FOR = {("llama-3.1-70b", 2, 4096): BenchLimits(2048, 1024)}
 BY_RULE = (0, 16)
 """The first release that works the limits out."""
 
-BENCHMARKS = ("tensorrt-llm-0.14", "tensorrt-llm-bench")
+BENCHMARKS = ("tensorrt-llm-0.14", "tensorrt-llm-bench", "tensorrt-llm-bench-pytorch")
 """Presets of engines that are run by this benchmark."""
-
-OF_PYTORCH = (0, 18)
-"""The first release whose tables are of the PyTorch backend, which does not round."""
 
 SIZES = ((144, 128), (336, 256), (672, 512), (832, 768), (1280, 1024), (1664, 1536))
 """Requests below which the C++ executor takes at most so many."""
 
 FRACTION = 0.95
-"""Of the memory that weights leave, what the rule takes for KV."""
+"""Of the memory that weights leave, what the rule takes for KV where engines are built; the PyTorch
+backend has none, and takes the share that the run allows."""
 
 BYTES = {"fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5}
 """Of a number in weights and KV, as the rule counts them; two in all other formats."""
@@ -95,21 +97,50 @@ def with_places(known: Conditions, limits: BenchLimits) -> Conditions:
 
 
 def ruled(known: Conditions) -> BenchLimits | None:
-    """Those of the rule; None for what it is not known to cover: attention on data ranks, and any
-    that keeps something other than keys and values of its heads."""
+    """Those of the rule; None for models that it has no numbers of: with layers that keep a state,
+    or of several kinds."""
     model = catalog.model(known.model)
-    usual = all(isinstance(group.attention, GroupedQuery) for group in model.layers)
-    if known.data_parallel > 1 or not usual:
+    ranks = known.tensor_parallel * known.data_parallel
+    numbers = _numbers_of_token(model, ranks)
+    if numbers is None:
         return None
-    layout = Layout(tensor=known.tensor_parallel)
-    gpus = known.tensor_parallel * known.pipeline_parallel
-    weights = model.parameters * BYTES.get(known.weights, 2.0)
-    number = BYTES.get(known.kv_cache, 2.0) / 2
-    token = known.tensor_parallel * number * model.kv_bytes_per_token("bf16", layout)
+    weights = _numbers_in_checkpoint(model, known) * BYTES.get(known.weights, 2.0)
+    token = numbers * BYTES.get(known.kv_cache, 2.0)
     lengths = known.prompt.mean + known.output.mean
-    free = FRACTION * (catalog.gpu(known.gpu).memory * gpus - weights)
+    version = release(known.version)
+    share = FRACTION
+    if version is not None and version >= OF_PYTORCH:
+        share = known.memory_fraction or FRACTION
+    gpus = ranks * known.pipeline_parallel
+    free = share * (catalog.gpu(known.gpu).memory * gpus - weights)
     fit = free / (token * lengths)
     return tuned(fit, known.prompt.mean / known.output.mean, known.pipeline_parallel)
+
+
+def _numbers_of_token(model: ModelSpec, ranks: int) -> float | None:
+    """Numbers that the rule takes a token to keep in all layers, at least a KV head on each rank;
+    latent attention as if it kept the keys and values of all heads."""
+    first = model.layers[0].attention
+    if isinstance(first, Latent):
+        heads, size = first.num_heads, model.hidden_size // first.num_heads
+    elif isinstance(first, GroupedQuery):
+        heads, size = first.num_kv_heads, first.head_dim
+    else:
+        return None
+    if any(type(group.attention) is not type(first) for group in model.layers):
+        return None
+    return 2.0 * model.num_layers * max(ranks, heads) * size
+
+
+def _numbers_in_checkpoint(model: ModelSpec, known: Conditions) -> float:
+    """Numbers in the files, which the rule takes for parameters: formats of 4 bits have two in one
+    number, and the scales of groups besides."""
+    stored = FORMATS.get(known.experts or known.weights)
+    if stored is None or stored.bits != 4:
+        return model.parameters
+    experts = sum(each.parameters for each in model.weights() if each.role == "experts")
+    packed = experts if known.experts else model.parameters
+    return model.parameters - packed + packed * stored.bytes
 
 
 def tuned(fit: float, prompts: float, stages: int = 1) -> BenchLimits:
@@ -187,8 +218,10 @@ def benchmarked(known: Conditions) -> Conditions:
     )
     if not by_rule:
         return with_places(found, limits)
-    if version is None or not BY_RULE <= version < OF_PYTORCH:
-        return found
+    if version is None or version >= OF_PYTORCH:
+        room = known.prompt.high + limits.requests
+        tokens = max(limits.tokens, room)
+        return replace(found, at_once=limits.requests, max_num_batched_tokens=tokens)
     try:
         fit = capacity(found)
     except InfersimError:  # it does not fit, which the run will say

@@ -48,19 +48,27 @@ def preset(known: Conditions) -> str:
 
 
 def _tensorrt(known: Conditions, name: str) -> str:
-    version = release(known.version)
     if known.apart is not None:  # the version is that of Dynamo, which joins the workers
         return "tensorrt-llm"
     if "mlperf" in name:  # the version is that of TensorRT; only its server streams
         return "tensorrt-llm-0.14" if known.driver == "offline" else "tensorrt-llm-executor"
+    return _of_release(known, name, release(known.version))
+
+
+def _of_release(known: Conditions, name: str, version: tuple[int, int] | None) -> str:
     if version and version < (0, 10):
         return "tensorrt-llm-0.7" if version < (0, 8) else "tensorrt-llm-0.9"
     if "triton" in name:
         return "tensorrt-llm-triton"
-    if known.driver == "offline":
-        return "tensorrt-llm-0.14" if version and version < (0, 15) else "tensorrt-llm-bench"
-    return "tensorrt-llm"
+    if known.driver != "offline":
+        return "tensorrt-llm"
+    if version is not None and version >= OF_PYTORCH:
+        return "tensorrt-llm-bench-pytorch"
+    return "tensorrt-llm-0.14" if version and version < (0, 15) else "tensorrt-llm-bench"
 
+
+OF_PYTORCH = (0, 18)
+"""The first release of TensorRT-LLM whose published tables are of the PyTorch backend."""
 
 ASYNCHRONOUS = (0, 14)
 """The first release of vLLM that schedules asynchronously by default."""
@@ -244,8 +252,8 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
 
 def _room(known: Conditions) -> int:
     """Whole requests that fit into memory with the weights, up to the engine's limit."""
-    weights = catalog.model(known.model).weight_bytes(known.weights) / _gpus(known)
     model = catalog.model(known.model)
+    weights = model.weight_bytes(known.weights, experts=known.experts) / _gpus(known)
     free = catalog.gpu(known.gpu).memory - weights
     request = known.prompt.mean + known.output.mean
     per_token = model.kv_bytes_per_token(known.kv_cache) / known.tensor_parallel

@@ -83,12 +83,14 @@ SPLITS = (
 )
 
 
-def markdown(rows: Sequence[Scored]) -> str:
-    """The page."""
+def markdown(rows: Sequence[Scored], *, dense: bool = False) -> str:
+    """The page; ``dense`` if models with experts were left out."""
     predicted = [row for row in rows if row.error is not None]
+    made = "Published tables of dense models. Made by" if dense else "Made by"
+    option = " --dense" if dense else ""
     parts = [
         "# Predictions compared with published measurements",
-        f"Made by `infersim score --output` with infersim {version()} on "
+        f"{made} `infersim score{option} --output` with infersim {version()} on "
         f"{date.today():%Y-%m-%d}: {len(predicted):,} of {len(rows):,} published rows are "
         "predicted, the others are listed below with the reason. Errors are those of the "
         "prediction over the measurement in percent: the median with its sign (bias), the median "

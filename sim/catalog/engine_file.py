@@ -30,7 +30,14 @@ _FITTED_TO = "fitted_to"
 _PADDING = "pads_mxfp4"
 """The key of an engine that lists how it pads experts in mxfp4, by GPU."""
 
-_LISTS = ("grouped_kernels", "aligns_experts_on", _PADDING, _GPU_DEFAULTS, _FITTED_TO)
+_LISTS = (
+    "grouped_kernels",
+    "graph_sizes",
+    "aligns_experts_on",
+    _PADDING,
+    _GPU_DEFAULTS,
+    _FITTED_TO,
+)
 _GIVEN = ("name", "title", "sources", "factors", *_LISTS)
 """Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
@@ -52,7 +59,8 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         title=entry.text("title"),
         sources=sources,
         factors=_factors(values),
-        grouped_kernels=_groups(values),
+        grouped_kernels=_numbers(values, "grouped_kernels"),
+        graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
         aligns_experts_on=_words(values, "aligns_experts_on"),
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
@@ -107,13 +115,13 @@ def _padding(values: Fields) -> tuple[Mxfp4Padding, ...]:
     return tuple(found)
 
 
-def _groups(values: Fields) -> tuple[int, ...]:
-    """The numbers of query heads to a KV head in ``grouped_kernels``, none if it is absent."""
-    if not values.has("grouped_kernels"):
+def _numbers(values: Fields, key: str) -> tuple[int, ...]:
+    """The numbers listed under ``key``, none if it is absent."""
+    if not values.has(key):
         return ()
-    found = values.value("grouped_kernels")
+    found = values.value(key)
     if not isinstance(found, list) or any(type(g) is not int or g < 1 for g in found):
-        raise values.error("grouped_kernels", "expected a list of whole numbers of at least 1")
+        raise values.error(key, "expected a list of whole numbers of at least 1")
     return tuple(found)
 
 

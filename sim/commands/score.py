@@ -41,6 +41,7 @@ def score(
             "the name ends in .html; may be repeated."
         ),
     ] = [],
+    dense: Annotated[bool, typer.Option("--dense", help="Leave out models with experts.")] = False,
     jobs: Jobs = -1,
     model: Annotated[
         str | None,
@@ -74,12 +75,12 @@ def score(
         check_jobs(jobs)
         with progress() as tell:
             given = Given(model, gpu, blocks)
-            rows = score_all(measured, jobs=jobs, progress=tell, given=given)
+            rows = score_all(measured, jobs=jobs, progress=tell, given=given, dense=dense)
         if learn_bands is not None:
             _write(learn_bands, spreads_yaml(rows))
             learnt.cache_clear()
         if page is not None:
-            _write(page, markdown(rows))
+            _write(page, markdown(rows, dense=dense))
         for path in trust:
             if path.suffix != ".html":
                 _write(path, trust_page(rows))

@@ -92,6 +92,20 @@ class IterationTimes(Timer):
             found._with_drafts = {}
         return found
 
+    def graph(self, sequences: int) -> int:
+        """Sequences of the graph that is replayed for so many; 0 if none is."""
+        return self._engine.graph(sequences)
+
+    def _replayed(self, sequences: int, checked: int) -> int:
+        """How many are computed where so many are decoded: on data ranks, the one with the most
+        decides for all."""
+        if not self._engine.graph_sizes:
+            return sequences
+        most = sequences
+        if self._others is not None and self._ranks > 1:
+            most = max(most, self._others // (self._ranks - 1) // (1 + checked))
+        return self._engine.graph(most) or sequences
+
     def drafting(self, checked: int, drafted: int) -> Self:
         """The times while that many drafts of each sequence are checked, and that many are made.
 
@@ -150,6 +164,8 @@ class IterationTimes(Timer):
     ) -> float:
         """Kernels but attention of the target's pass over decoding ``sequences``, with so many
         drafts of each that has a match, and over ``prompts``."""
+        if not prompts:
+            sequences = self._replayed(sequences, checked)
         whole, share = self._matching(sequences)
         rows = sequences + whole * checked
         seconds = self._kernels(rows + prompt_tokens, rows + prompts)
@@ -217,14 +233,16 @@ class IterationTimes(Timer):
     def iteration(
         self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
     ) -> tuple[float, float, float]:
-        """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
-        query-key pairs of that)."""
+        """Time of an iteration with prefills, here or on other data ranks: (duration, seconds of it
+        in prefill attention, query-key pairs of that)."""
         if self._drafting is not None:
             return self._drafted(self._drafting, sequences, context, parts, admitted, seen)
         prefix = self._prefix
         if prefix:
             parts, context = behind(parts, prefix), context - sequences * prefix
-        prefill, pairs = self.attention.prefill_seconds(parts, sequences)
+        prefill = pairs = 0.0
+        if parts:
+            prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         tokens, outputs = sequences, sequences + len(parts)
         for part in parts:
             tokens += part.tokens

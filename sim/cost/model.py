@@ -24,8 +24,9 @@ class CostModel(PipelinedTimes):
         """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
         sequences, context, parts, _, seen = batch
         checked, drafted = self._drafts_of(sequences + len(parts))
-        tokens, outputs = sequences + sum(part.tokens for part in parts), sequences + len(parts)
-        whole, share = self._matching(sequences)
+        computed = sequences if parts else self._replayed(sequences, checked)
+        tokens, outputs = computed + sum(part.tokens for part in parts), computed + len(parts)
+        whole, share = self._matching(computed)
         operators = self._sized_once(tokens + whole * checked, outputs + whole * checked)
         if share:
             more = (whole + 1) * checked
@@ -60,11 +61,12 @@ class CostModel(PipelinedTimes):
         bytes.
         """
         checked, drafted = self._recorded_drafts(batches)
+        computed = self._computed(batches, checked)
         size, met = self.by_size, []
         per_token = size.per_token if self._ranks == 1 else size.of_one_rank
         if self._ranks > 1:
-            beyond = batches.sequences * checked
-            everyone = batches.sizes(batches.everyone(self._ranks, beyond))
+            beyond = computed.sequences * checked
+            everyone = computed.sizes(computed.everyone(self._ranks, beyond))
             of_all = size.of_all_ranks(everyone.different)
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         sequences, context = batches.sequences.astype(np.float64), batches.context
@@ -75,15 +77,31 @@ class CostModel(PipelinedTimes):
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
-            *self._sized("tokens", batches, checked, per_token),
+            *self._sized("tokens", computed, checked, per_token),
             *met,
-            *self._sized("outputs", batches, checked, size.per_output),
+            *self._sized("outputs", computed, checked, size.per_output),
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             *self._of_prefixes(batches),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
+
+    def _computed(self, batches: Batches, checked: Counts) -> Batches:
+        """``batches`` with as many sequences as are computed: those without prompts are padded
+        where they replay a graph. On data ranks they do where the others have the tokens of one
+        each, as recorded."""
+        if not self._engine.graph_sizes:
+            return batches
+        most, decodes = batches.sequences, batches.prompts == 0
+        if batches.others is not None and self._ranks > 1:
+            each, rest = np.divmod(batches.others, self._ranks - 1)
+            most = np.maximum(most, each // (1 + checked))
+            decodes &= (rest == 0) & np.isin(each // (1 + checked), self._engine.graph_sizes)
+        different, at = np.unique(most, return_inverse=True)
+        graphs = np.array([self._engine.graph(n) for n in different.tolist()], dtype=np.int64)[at]
+        replayed = decodes & (batches.sequences > 0) & (graphs > 0)
+        return replace(batches, sequences=np.where(replayed, graphs, batches.sequences))
 
     def _sized(
         self, by: By, batches: Batches, checked: Counts, of: Callable[[Amount], list[Operator]]

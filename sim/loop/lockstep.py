@@ -99,7 +99,7 @@ class Rank(Replica):
     def alone(self, others: Others) -> float:
         """Seconds of the planned iteration, if no rank took longer."""
         plan, timer = self._plan, self._among(others)
-        if plan.chunks:
+        if plan.chunks or timer.graph(1):  # without a graph, since others have prompts
             self._timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
             return self._timed[0]
         self._timed = (0.0, 0.0, 0.0)
@@ -110,6 +110,10 @@ class Rank(Replica):
         """What times its iterations while the other ranks have so much to do."""
         self._others, self._others_requests = others
         return self._timer.among(*others)
+
+    def graph(self, sequences: int) -> int:
+        """Sequences of the graph that is replayed where the rank with most has so many; else 0."""
+        return self._timer.graph(sequences)
 
     def begin(self, now: float, others: Others) -> SteadyRun:
         """The run of decode iterations that is planned, as it would be alone."""
@@ -288,6 +292,10 @@ class LockStep:
             for rank in working:
                 rank.launch(None, 1, seconds)
             return now + seconds
+        most = max(requests)
+        if graph := working[0].graph(most):  # the same on every rank
+            padded = max(tokens) // most * graph * (len(self.ranks) - 1)
+            others = [(padded, drafted) for _, drafted in others]
         run = self._run
         if run is None or not run.continued_by(now, working):
             runs = {

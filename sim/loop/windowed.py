@@ -25,6 +25,10 @@ class WindowedTimer(Timer):
         """The same with that many tokens on other ranks."""
         return WindowedTimer(self._timer.among(others, requests), self._batch)
 
+    def graph(self, sequences: int) -> int:
+        """As it is."""
+        return self._timer.graph(sequences)
+
     def line(self, sequences: int, context: int) -> Line:
         """As long as what is seen grows evenly."""
         seen = self._batch.seen(sequences, context)

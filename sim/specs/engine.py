@@ -5,6 +5,7 @@ Seconds and bytes. The values of each engine, with their sources, are in ``catal
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -94,6 +95,9 @@ class EngineSpec:
     ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
                          the place of a serving engine's own kernel
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
+    ``graph_sizes``      numbers of sequences for which decodes were captured as a graph, ascending:
+                         iterations without prompts are padded to the next of them; none: graphs
+                         are as large as the batch, or nearly
     ``launches_first``   it launches an iteration before it hands on the tokens of the one before
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
@@ -168,6 +172,7 @@ class EngineSpec:
     fraction_of_static: bool = False
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
+    graph_sizes: tuple[int, ...] = ()
     marlin: bool = False
     older_kernels: bool = False
     cascade: bool = False
@@ -190,6 +195,26 @@ class EngineSpec:
             ),
             None,
         )
+
+    def with_graphs_up_to(self, most: int) -> EngineSpec:
+        """The same engine where no batch has more than ``most`` sequences: larger graphs are not
+        captured, but one of just that size in their place (NVIDIA/TensorRT-LLM,
+        _torch/pyexecutor/model_engine.py, _filter_cuda_graph_batch_sizes)."""
+        if not self.graph_sizes or self.graph_sizes[-1] <= most:
+            return self
+        smaller = tuple(size for size in self.graph_sizes if size < most)
+        return replace(self, graph_sizes=(*smaller, most))
+
+    def graph(self, sequences: int) -> int:
+        """Sequences of the graph that is replayed to decode so many; 0 where there is none of
+        ``graph_sizes``, so that nothing is padded.
+
+        >>> from sim import catalog
+        >>> catalog.engine("tensorrt-llm-bench-pytorch").graph(129)
+        256
+        """
+        at = bisect_left(self.graph_sizes, sequences)
+        return self.graph_sizes[at] if at < len(self.graph_sizes) else 0
 
     def aligns_experts(self, title: str, weights: str, tensor_ranks: int) -> bool:
         """Whether rows of experts are padded on the GPU of that name, by DeepGEMM."""

@@ -154,19 +154,26 @@ class ModelSpec:
         """Those of the experts that a token does not choose."""
         return sum(g.count * g.mlp.idle_parameters(self.hidden_size) for g in self.layers)
 
-    def weight_bytes(self, precision: str, *, embedding_precision: str | None = None) -> float:
+    def weight_bytes(
+        self,
+        precision: str,
+        *,
+        embedding_precision: str | None = None,
+        experts: str | None = None,
+    ) -> float:
         """Bytes of GPU memory that the whole model's weights take on one GPU.
 
         Counts projections and experts in ``precision``, and embedding and LM head (once when tied)
         in ``embedding_precision``; None means as engines do: left in bf16 with fp8, int8 or int4
-        projections, otherwise the same precision. Norms and biases stay at 16 bits or more.
-        Scales count where they belong to groups of weights (``sim.specs.precision``). Ignores
-        buffers such as rotary tables. ValueError for an unknown precision.
+        projections, otherwise the same precision; ``experts`` may have one of their own. Norms and
+        biases stay at 16 bits or more. Scales count where they belong to groups of weights
+        (``sim.specs.precision``). Ignores buffers such as rotary tables. ValueError for an unknown
+        precision.
         """
         unquantised = precision if precision_bytes(precision) >= 2 else "bf16"
         formats: dict[Role, str] = {
             "projections": precision,
-            "experts": precision,
+            "experts": experts or precision,
             "vocabulary": embedding_precision or unquantised,
             "kept": unquantised,
         }

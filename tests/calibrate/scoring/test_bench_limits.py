@@ -124,10 +124,36 @@ class TestRule:
         fits = [ruled(known(**long, n_gpus=n, tp=n)) for n in ("4", "8", "16")]
         assert [each and each.requests for each in fits] == [224, 512, 512]
 
-    def test_data_ranks_are_not_covered(self) -> None:
-        spread = replace(known(n_gpus="2", tp="2"), tensor_parallel=1, data_parallel=2)
-        assert ruled(spread) is None
-        assert benchmarked(spread) == spread
+    def test_data_ranks_count_as_tensor_ranks(self) -> None:
+        together = known(n_gpus="2", tp="2")
+        spread = replace(together, tensor_parallel=1, data_parallel=2)
+        assert ruled(spread) == ruled(together)
+
+    def test_latent_attention_counts_as_the_keys_and_values_of_all_heads(self) -> None:
+        """671 B parameters of a byte in 8 x 141 GB, 61 layers of 128 heads of 7168 / 128 numbers:
+        250 requests of 2,000 tokens in nine tenths of the rest."""
+        cells = {"model": "DeepSeek-R1", "gpu": "H200-SXM-141GB", "n_gpus": "8", "tp": "8"}
+        own = replace(known(**cells, engine_version="1.1", kv_dtype="fp8"), memory_fraction=0.9)
+        free = 0.9 * (8 * catalog.gpu("h200-sxm").memory - catalog.model(own.model).parameters)
+        fit = free / (2 * 61 * 128 * 56 * 2000)
+        assert ruled(own) == tuned(fit, 1.0)
+
+    def test_two_numbers_of_four_bits_are_one_of_a_checkpoint(self) -> None:
+        """19.7 B of gpt-oss-20b's 20.9 B are experts in mxfp4, counted as 10.5 B; the rule takes
+        two bytes for each all the same."""
+        own = known(model="gpt-oss-20b", engine_version="1.1", weight_dtype="mxfp4")
+        model = catalog.model(own.model)
+        experts = sum(w.parameters for w in model.weights() if w.role == "experts")
+        stored = model.parameters - experts + experts * (1 / 2 + 1 / 32)
+        free = (own.memory_fraction or 0.95) * (catalog.gpu(own.gpu).memory - 2 * stored)
+        token = 2 * model.num_layers * 8 * 64 * (1 if own.kv_cache == "fp8" else 2)
+        assert ruled(own) == tuned(free / token / 2000, 1.0)
+
+    def test_with_pytorch_an_iteration_has_room_for_a_prompt_and_all_requests(self) -> None:
+        found = benchmarked(known(engine_version="1.0", isl="5000", osl="500"))
+        limits = ruled(known(engine_version="1.0", isl="5000", osl="500"))
+        assert limits is not None
+        assert scheduler(found) == (limits.requests, max(limits.tokens, 5000 + limits.requests))
 
     def test_the_executor_in_c_rounds_down(self) -> None:
         found = benchmarked(known())

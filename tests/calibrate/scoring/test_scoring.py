@@ -335,6 +335,10 @@ class TestPresets:
             (STATIC | {"engine_version": "0.7.1"}, "tensorrt-llm-0.7"),
             (STATIC | {"engine_version": "0.14.0", "arrival": "all at t=0"}, "tensorrt-llm-0.14"),
             (STATIC | {"engine_version": "0.17", "arrival": "all at t=0"}, "tensorrt-llm-bench"),
+            (
+                STATIC | {"engine_version": "0.20", "arrival": "all at t=0"},
+                "tensorrt-llm-bench-pytorch",
+            ),
             ({"engine": "TensorRT-LLM + Triton", "engine_version": "0.14"}, "tensorrt-llm-triton"),
         ],
     )
