@@ -13,6 +13,7 @@ from calibrate.importers.aiconfigurator import (
     attention,
     collective,
     exchange,
+    gather,
     gemm,
     latent,
     moe,
@@ -21,7 +22,7 @@ from calibrate.importers.aiconfigurator import (
 )
 from sim import catalog
 from sim.errors import InfersimError, UsageError
-from sim.specs.profile import KernelFit, Profile
+from sim.specs.profile import GATHERS, KernelFit, Profile
 
 TITLES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
 
@@ -44,13 +45,13 @@ def from_aiconfigurator(
     tables.frameworks(system, "gemm")  # names the systems there are
     kernels: Fits = {}
     missing: list[str] = []
-    families = (attention, collective, exchange, moe, latent, quantise)
+    families = (attention, collective, gather, exchange, moe, latent, quantise)
     for family in (_gemm, *(each.fit_system for each in families)):
         try:
             kernels |= family(tables, system, framework, version)
         except UsageError as error:
             missing.append(str(error))
-    if not kernels:
+    if kernels.keys() <= set(GATHERS):  # which are not the framework's
         raise UsageError("; ".join(missing))
     if before is not None:
         kernels |= older.fit_system(before, system, framework)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrate.inspection import experts, grid
 from calibrate.inspection.measured import Points
-from sim.cost.kernels.choice import ALL_REDUCES, DECODES, EXPERTS, Choice, work
+from sim.cost.kernels.choice import DECODES, EXPERTS, OVER_GPUS, Choice, work
 from sim.cost.kernels.form import Floats
 from sim.specs.gpu import GpuSpec
 from sim.specs.profile import KernelFit
@@ -114,7 +114,7 @@ def _usual(operator: str, held: list[str], ranges: grid.Ranges) -> list[tuple[fl
         return found[:: max(1, -(-len(found) // MOST_CURVES))]
     if operator == "gemm":
         return grid.usual(operator, ("n", "k"), ranges)
-    if operator in ALL_REDUCES:
+    if operator in OVER_GPUS:
         return grid.usual(operator, ("gpus",), ranges)
     heads = grid.usual(operator, ("q_heads", "kv_heads", "head_dim"), ranges)
     if operator in DECODES:

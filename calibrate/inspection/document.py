@@ -23,7 +23,7 @@ from calibrate.inspection.kernels import (
 )
 from calibrate.inspection.measured import Measured
 from sim.cost.kernels import moe
-from sim.cost.kernels.choice import ARITHMETIC, EXPERTS, work
+from sim.cost.kernels.choice import ARITHMETIC, EXPERTS, OVER_GPUS, work
 from sim.cost.kernels.form import Floats, inside
 from sim.cost.measured import arithmetic_of
 from sim.specs.gpu import GpuSpec
@@ -176,7 +176,7 @@ def _curves(gpu: GpuSpec, kernel: Kernel) -> Iterator[dict[str, Any]]:
 def _ceilings(gpu: GpuSpec, listed: list[Kernel]) -> list[dict[str, Any]]:
     """The device's ceilings, from its data sheet or measured, with their source."""
     rows = [("memory bandwidth", gpu.bandwidth, "B/s", "bandwidth")]
-    if any(kernel.operator == "all_reduce" for kernel in listed):
+    if any(kernel.operator in OVER_GPUS for kernel in listed):
         rows.append(("link between GPUs", gpu.link.bandwidth, "B/s", "link"))
     for precision, peak in _peaks(gpu, listed).items():
         rows.append((f"peak, {precision}", peak, "FLOP/s", "peak_flops"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrate.inspection import experts
 from sim.cost.kernels.all_to_all import OPERATORS
-from sim.cost.kernels.choice import ALL_REDUCES, DECODES, EXPERTS
+from sim.cost.kernels.choice import DECODES, EXPERTS, OVER_GPUS
 from sim.cost.kernels.form import Floats
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -111,7 +111,7 @@ def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
         "dsa_prefill": (("batch",), ("tokens",), ("q_heads",)),
         "window_decode": (("batch",), ("context",), ("window",), heads),
         "window_prefill": (("batch",), ("tokens",), ("context",), ("window",), heads),
-        **dict.fromkeys(ALL_REDUCES, (("bytes",), ("gpus",))),
+        **dict.fromkeys(OVER_GPUS, (("bytes",), ("gpus",))),
         **dict.fromkeys(OPERATORS, (("tokens",),)),
     }
     return known.get(operator, (("bytes",),))

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import OLDER, KernelFit, Profile
+from sim.specs.profile import COLLECTIVES, OLDER, KernelFit, Profile
 
 SPEED = ("bandwidth", "peak_flops", "sms")
 """What the fitted forms take from a GPU."""
@@ -24,7 +24,7 @@ def transferred(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     kernels = {
         operator: {precision: _unmeasured(fit) for precision, fit in fits.items()}
         for operator, fits in profile.kernels.items()
-        if operator.removesuffix(OLDER) != "all_reduce" or of.link == to.link
+        if operator.removesuffix(OLDER) not in COLLECTIVES or of.link == to.link
     }
     source = f"Taken from the {of.title}, with this part's own peaks; not measured on it. "
     if to.clocks != of.clocks:
@@ -36,14 +36,14 @@ def inherited(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     """The profile of ``of`` for ``to``, whose file starts from that of ``of``.
 
     It stays measured as long as the same kernels take the same time: with another price, memory
-    or power it does, with other ``SPEED`` it is that of a relative, and all-reduces over another
+    or power it does, with other ``SPEED`` it is that of a relative, and collectives over another
     link are not those that were measured.
     """
     if any(getattr(of, name) != getattr(to, name) for name in SPEED):
         return transferred(profile, of, to)
     if of.link == to.link:
         return profile
-    return profile.without("all_reduce")
+    return profile.without(*COLLECTIVES)
 
 
 def _unmeasured(fit: KernelFit) -> KernelFit:

@@ -7,6 +7,7 @@ not measured, and trusted no more than one from a data sheet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -15,14 +16,14 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.kernels import all_reduce, all_to_all, decode_attention, gemm, serial
+from sim.cost.kernels import all_to_all, decode_attention, gemm, serial
 from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Ceilings, Shape, inside, interpolate
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
 from sim.errors import UsageError
-from sim.specs.gpu import GpuSpec, Link
+from sim.specs.gpu import GpuSpec
 from sim.specs.precision import precision_bytes
 from sim.specs.profile import OLDER, KernelFit, Profile
 
@@ -193,16 +194,16 @@ class MeasuredMover:
         return Timing(seconds, np.zeros_like(memory), memory, *trust)
 
 
-class MeasuredAllReduce:
-    """Sums over the GPUs of a node."""
+class MeasuredCollective:
+    """A collective over the GPUs of a node, of ``choice.OVER_GPUS``. ``most`` is the number of GPUs
+    up to which its fit is to be used."""
 
-    def __init__(self, fit: KernelFit, link: Link) -> None:
-        self._fit = fit
-        self._form = all_reduce.form(link.kind)
-        self._ceilings = Ceilings(1.0, link.bandwidth, 1)
+    def __init__(self, fit: KernelFit, operator: str, gpu: GpuSpec) -> None:
+        self._fit, self.most = fit, fit.parameters.get("most", math.inf)
+        self._form, self._ceilings = _chosen(operator, "bf16", gpu, fit)
 
     def timing(self, size: Amount, gpus: int) -> Timing:
-        """A tensor of ``size`` bytes on each of ``gpus``."""
+        """A tensor of ``size`` bytes, whole, over that many ``gpus``."""
         shape = shaped(bytes=np.maximum(size, 2.0), gpus=gpus)
         seconds = self._form.predict(self._fit, shape, self._ceilings)
         return Timing(seconds, 0.0, 0.0, *trusted(self._fit, shape, PROJECTION_ERROR))
@@ -314,11 +315,17 @@ def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | Non
     return None if fit is None else MeasuredMover(fit, operator, precision, gpu)
 
 
-def all_reduce_of(gpu: GpuSpec, *, older: bool = False) -> MeasuredAllReduce | None:
+def all_reduce_of(gpu: GpuSpec, *, older: bool = False) -> MeasuredCollective | None:
     """Sums over GPUs, if the profile has them; ``older``: of an older release, if it has those."""
     fit = _fit(gpu.profile, "all_reduce" + OLDER, "bf16") if older else None
     fit = fit or _fit(gpu.profile, "all_reduce", "bf16")
-    return None if fit is None else MeasuredAllReduce(fit, gpu.link)
+    return None if fit is None else MeasuredCollective(fit, "all_reduce", gpu)
+
+
+def gather_of(gpu: GpuSpec, operator: str) -> MeasuredCollective | None:
+    """One of ``GATHERS``, if the profile has it."""
+    fit = _fit(gpu.profile, operator, "bf16")
+    return None if fit is None else MeasuredCollective(fit, operator, gpu)
 
 
 def shaped(**values: Amount) -> dict[str, NDArray[np.float64]]:

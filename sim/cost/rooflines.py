@@ -1,4 +1,4 @@
-"""Predicts the kernels that all parts of a model share: products, moves of data, and all-reduces.
+"""Predicts the kernels that all parts of a model share: products, moves of data, and collectives.
 
 Each as the profile of the GPU has measured it, else by the data sheet. ``m`` is the number of
 tokens in the pass, prompts and decodes together; ``times`` is how often the kernel runs in it.
@@ -21,12 +21,22 @@ from sim.cost.communication import (
     all_reduce_time,
     send_time,
 )
-from sim.cost.measured import Exchange, MeasuredGemm, Timing, all_reduce_of, both, gemm_of, mover_of
+from sim.cost.measured import (
+    Exchange,
+    MeasuredGemm,
+    Timing,
+    all_reduce_of,
+    both,
+    gather_of,
+    gemm_of,
+    mover_of,
+)
 from sim.cost.operators import Amount, Operator
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
 from sim.specs.precision import precision_bytes
+from sim.specs.profile import GATHERS
 
 WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50, "int4-group": 0.50}
 """Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
@@ -64,6 +74,7 @@ class Rooflines:
         layers = self._products["projections"]
         self.quantised = precision_bytes(layers.arithmetic) < 2
         self._all_reduce = all_reduce_of(gpu, older=deployment.engine.older_kernels)
+        self._gathers = {name: gather_of(gpu, name) for name in GATHERS}
         self._movers = {
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
             for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")
@@ -232,17 +243,31 @@ class Rooflines:
         return operator_._replace(error=found.error, measured=found.measured)
 
     def all_gather(
-        self, name: str, times: int, size: Amount, gpus: int, stride: int = 1
+        self,
+        name: str,
+        times: int,
+        size: Amount,
+        gpus: int,
+        stride: int = 1,
+        *,
+        scatters: bool = False,
     ) -> Operator:
-        """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``, or their sums
-        shared out (a reduce-scatter); every ``stride``-th GPU of the replica takes part."""
+        """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``, or, where it
+        ``scatters``, tensors of that size summed and the sum shared out (a reduce-scatter); every
+        ``stride``-th GPU of the replica takes part."""
         gpu = self._d.gpu
         nodes = min(gpu.node.split(gpus * stride)[1], gpus)
         within = -(-gpus // nodes)
-        seconds = all_gather_across(size, within, nodes, gpu.node.network)
-        if within > 1:
-            seconds = all_gather_time(size, within, gpu.link) + seconds
-        return _collective(name, times, size, seconds)
+        beyond = all_gather_across(size, within, nodes, gpu.node.network)
+        fit = self._gathers["reduce_scatter" if scatters else "all_gather"]
+        if within == 1 or fit is None or within > fit.most:
+            seconds = all_gather_time(size, within, gpu.link) if within > 1 else 0.0
+            return _collective(name, times, size, seconds + beyond)
+        found = fit.timing(size, within)
+        operator = _collective(name, times, size, found.seconds + beyond)
+        if nodes > 1:
+            return operator
+        return operator._replace(error=found.error, measured=found.measured)
 
 
 def measured(operator: Operator, times: int, found: Timing) -> Operator:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sim.specs.gpu import GpuSpec, Link
+from sim.specs.profile import COLLECTIVES
 
 PEER_SHARE = 28 / 64
 """Share of its slot's rate that an all-reduce reaches over PCIe between cards that reach each other
@@ -37,12 +38,12 @@ def host_rate(link: Link) -> float:
 def on_link(gpu: GpuSpec, link: Link, *, frameworks: bool = True) -> GpuSpec:
     """``gpu`` joined to others by ``link``.
 
-    All-reduces of its profile stay only over the link that they were measured on, and only where
+    Collectives of its profile stay only over the link that they were measured on, and only where
     the kernels of the ``frameworks`` run, for which GPUs must reach each other.
     """
     profile = gpu.profile
     if profile is not None and not (frameworks and link == gpu.link):
-        profile = profile.without("all_reduce")
+        profile = profile.without(*COLLECTIVES)
     return replace(gpu, link=link, profile=profile)
 
 

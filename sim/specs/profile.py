@@ -14,6 +14,10 @@ from dataclasses import dataclass, field, replace
 OLDER = "_older"
 """Ends what profiles call operators of an older release than that of the others."""
 
+GATHERS = ("all_gather", "reduce_scatter")
+COLLECTIVES = ("all_reduce", *GATHERS)
+"""What profiles call the collectives, which hold for the link that they were timed on alone."""
+
 OF_FEW_MODELS = (
     *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
     *("moe_older", "window_decode", "window_prefill"),
@@ -123,8 +127,10 @@ class Profile:
     def worst_error(self) -> float:
         """The largest error of its fits. What such a machine was not measured at is not known
         better: its ceilings come of the same timings. Those of latent attention and of experts,
-        which have forms of their own and few models use, say nothing of the rest."""
-        fits = (by.values() for name, by in self.kernels.items() if name not in OF_FEW_MODELS)
+        which have forms of their own and few models use, say nothing of the rest, nor do those of
+        gathers, which are no kernels of the framework."""
+        apart = (*OF_FEW_MODELS, *GATHERS)
+        fits = (by.values() for name, by in self.kernels.items() if name not in apart)
         return max((fit.error for each in fits for fit in each), default=0.0)
 
     def find(self, operator: str, precision: str) -> KernelFit | None:
@@ -133,8 +139,11 @@ class Profile:
         twin = {"bf16": "fp16", "fp16": "bf16"}.get(precision, precision)
         return fits.get(precision) or fits.get(twin)
 
-    def without(self, operator: str) -> Profile:
-        """The same less the fits of ``operator``, of older releases too."""
-        left_out = operator, operator + OLDER
-        kernels = {name: fits for name, fits in self.kernels.items() if name not in left_out}
+    def without(self, *operators: str) -> Profile:
+        """The same less the fits of these ``operators``, of older releases too."""
+        kernels = {
+            name: fits
+            for name, fits in self.kernels.items()
+            if name.removesuffix(OLDER) not in operators
+        }
         return replace(self, kernels=kernels)

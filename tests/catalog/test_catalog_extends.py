@@ -15,7 +15,7 @@ from sim import catalog, simulate
 from sim.cli import app
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import Profile
+from sim.specs.profile import COLLECTIVES, Profile
 from tests.planning_fixtures import small
 
 H100 = catalog.gpu("h100-sxm")
@@ -85,11 +85,10 @@ class TestGpu:
         memory = write("large.yaml", "extends: h100-sxm\nmemory: 90GB\npower: 500W\n")
         assert memory.profile == H100.profile
 
-    def test_another_link_loses_its_all_reduce_alone(self, write: Any) -> None:
+    def test_another_link_loses_its_collectives_alone(self, write: Any) -> None:
         link = "{kind: pcie, bandwidth: 20GB/s, latency: 15us}"
         mine = write("pcie.yaml", f"extends: h100-sxm\nlink: {link}\n")
-        assert "all_reduce" in H100.profile.kernels
-        assert "all_reduce" not in mine.profile.kernels
+        assert set(H100.profile.kernels) - set(mine.profile.kernels) == set(COLLECTIVES)
         assert mine.profile.kernels["gemm"] == H100.profile.kernels["gemm"]
 
     def test_a_profile_of_ones_own_goes_first(self, write: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calibrate.gpu_names import names
 from sim import catalog
 from sim.cost.kernels.all_to_all import OPERATORS, OVER_NVLINK, kind_of
+from sim.specs.profile import GATHERS
 from tests.places import ROOT
 
 DEEPEP = [name for name in OPERATORS if kind_of(name) not in OVER_NVLINK]
@@ -17,6 +18,8 @@ def test_the_page_states_the_errors_of_the_files() -> None:
     operators = DEEPEP
     for line in (ROOT / "calibrate" / "EXCHANGE.md").read_text("utf-8").splitlines():
         operators = NVLINK if line.startswith("## Over NVLink") else operators
+        if line.startswith("## Sums over GPUs"):
+            break
         gpu, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         if gpu not in names("aiconfigurator").values():
             continue
@@ -33,3 +36,22 @@ def test_the_page_states_the_errors_of_the_files() -> None:
             for framework in catalog.frameworks(gpu)
             if operator in catalog.shipped_profile(gpu, framework).kernels
         }
+
+
+def test_the_page_states_the_errors_of_gathers() -> None:
+    """The same library is in the profiles of every framework."""
+    page = (ROOT / "calibrate" / "EXCHANGE.md").read_text("utf-8")
+    told = {}
+    for line in page.partition("## Gathers over GPUs")[2].splitlines():
+        gpu, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if gpu in names("aiconfigurator").values():
+            told[gpu] = cells
+    assert told.keys() == set(names("aiconfigurator").values())
+    for gpu, (version, *scores) in told.items():
+        for framework in catalog.frameworks(gpu):
+            kernels = catalog.shipped_profile(gpu, framework).kernels
+            for operator, cell in zip(GATHERS, scores, strict=True):
+                fit = kernels[operator]["bf16"]
+                held = fit.holdout
+                assert fit.kernel == f"nccl {version}: NCCL"
+                assert cell == f"{held.median * 100:.1f} / {held.p90 * 100:.0f}", (gpu, operator)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.cost.kernels import (
+    all_gather,
     all_reduce,
     all_to_all,
     decode_attention,
@@ -30,7 +31,7 @@ from sim.cost.kernels import (
 from sim.cost.kernels.form import Ceilings, Floats, Form, Shape
 from sim.specs.gpu import GpuSpec
 from sim.specs.precision import PRECISION_BYTES, precision_bytes
-from sim.specs.profile import KernelFit
+from sim.specs.profile import GATHERS, KernelFit
 
 MOVERS = (
     *("norm", "rotary", "kv_write", "activation", "embedding", "quantise", "sampling", "stream"),
@@ -55,6 +56,9 @@ query head per KV head, if both were timed."""
 
 ALL_REDUCES = ("all_reduce", "all_reduce_older")
 """Sums over GPUs; the second in an older release of the framework, if both were timed."""
+
+OVER_GPUS = (*ALL_REDUCES, *GATHERS)
+"""Collectives over the GPUs of a node."""
 
 EXPERTS = ("moe", "moe_ranks", "moe_older")
 """The experts of a layer; the second where GPUs hold whole experts, if its kernel is another, the
@@ -121,10 +125,8 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
     known = gemm.WIDTHS if operator == "gemm" else PRECISION_BYTES
     if precision not in (moe.FORMATS if operator in EXPERTS else known):
         return None
-    if operator in ALL_REDUCES:
-        return Choice(all_reduce.form(gpu.link.kind), Ceilings(1.0, gpu.link.bandwidth, 1))
-    if operator in all_to_all.OPERATORS:
-        return Choice(all_to_all.form(operator), Ceilings(1.0, gpu.link.bandwidth, 1))
+    if operator in (*OVER_GPUS, *all_to_all.OPERATORS):
+        return Choice(_over_links(operator, gpu), Ceilings(1.0, gpu.link.bandwidth, 1))
     if operator in MOVERS:
         form = serial.mover(operator) if name == serial.NAME else stream.form(operator)
         return Choice(form, Ceilings(1.0, gpu.bandwidth, gpu.sms))
@@ -135,6 +137,13 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
     if operator in EXPERTS:
         arithmetic = moe.FORMATS[precision].arithmetic
     return Choice(make(precision), Ceilings(gpu.flops(arithmetic), gpu.bandwidth, gpu.sms))
+
+
+def _over_links(operator: str, gpu: GpuSpec) -> Form:
+    """The form of a collective or an exchange."""
+    if operator in ALL_REDUCES:
+        return all_reduce.form(gpu.link.kind)
+    return all_gather.form(operator) if operator in GATHERS else all_to_all.form(operator)
 
 
 def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
@@ -155,5 +164,8 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
     if operator in all_to_all.OPERATORS:
         link, network = all_to_all.moved_bytes(all_to_all.kind_of(operator), shape)
         return np.zeros_like(link), link + network
-    moved = all_reduce.moved_bytes(shape) if operator in ALL_REDUCES else shape["bytes"]
+    moved = shape["bytes"]
+    if operator in OVER_GPUS:
+        of = all_gather if operator in GATHERS else all_reduce
+        moved = of.moved_bytes(shape)
     return np.zeros_like(moved), moved

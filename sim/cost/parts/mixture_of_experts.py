@@ -114,7 +114,7 @@ class MixtureOfExpertsPart:
         return [
             kernels.all_gather("experts: all-gather", layers, hidden + scores, *among),
             *operators,
-            kernels.all_gather("experts: reduce-scatter", layers, hidden, *among),
+            kernels.all_gather("experts: reduce-scatter", layers, hidden, *among, scatters=True),
         ]
 
     def _by_profile(self, m: Amount) -> list[Operator]:
