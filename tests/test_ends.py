@@ -137,7 +137,7 @@ def test_whole_run_errors_are_those_of_the_validation_page() -> None:
         "vllm": ("closed loop, vllm", "replay, vllm"),
         "tensorrt-llm": ("closed loop, tensorrt-llm", "online, tensorrt-llm"),
         "tensorrt-llm-bench": ("offline, tensorrt-llm-bench",),
-        "tensorrt-llm-bench-pytorch": ("offline, tensorrt-llm-bench-pytorch",),
+        "tensorrt-llm-pytorch": ("offline, tensorrt-llm-pytorch",),
         "tensorrt-llm-executor": ("online, tensorrt-llm-executor",),
         "tensorrt-llm-0.14": ("offline, tensorrt-llm-0.14",),
         "tensorrt-llm-triton": ("online, tensorrt-llm-triton", "offline, tensorrt-llm-triton"),

@@ -55,7 +55,7 @@ LISTED_FOR = {("llama-3.1-70b", 2, 4096): BenchLimits(2048, 1024)}
 BY_RULE = (0, 16)
 """The first release that works the limits out."""
 
-BENCHMARKS = ("tensorrt-llm-0.14", "tensorrt-llm-bench", "tensorrt-llm-bench-pytorch")
+BENCHMARKS = ("tensorrt-llm-0.14", "tensorrt-llm-bench", "tensorrt-llm-pytorch")
 """Presets of engines that are run by this benchmark."""
 
 SIZES = ((144, 128), (336, 256), (672, 512), (832, 768), (1280, 1024), (1664, 1536))

@@ -63,7 +63,7 @@ def _of_release(known: Conditions, name: str, version: tuple[int, int] | None) -
     if known.driver != "offline":
         return "tensorrt-llm"
     if version is not None and version >= OF_PYTORCH:
-        return "tensorrt-llm-bench-pytorch"
+        return "tensorrt-llm-pytorch"
     return "tensorrt-llm-0.14" if version and version < (0, 15) else "tensorrt-llm-bench"
 
 

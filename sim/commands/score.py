@@ -91,6 +91,8 @@ def score(
         for path in trust:
             if path.suffix == ".html":
                 _write_figures(path, to_document(rows))
+        if rows and all(row.error is None for row in rows):
+            raise InfersimError("no row was predicted: the reasons are above")
 
 
 def _write_figures(path: Path, document: dict[str, Any]) -> None:

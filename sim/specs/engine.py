@@ -95,6 +95,9 @@ class EngineSpec:
     ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
                          the place of a serving engine's own kernel
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
+    ``gathers_quantised`` where data ranks gather the tokens of all of them, experts' inputs are
+                         quantised before (not by blocks), and each token's choice goes along, not
+                         its scores
     ``graph_sizes``      numbers of sequences for which decodes were captured as a graph, ascending:
                          iterations without prompts are padded to the next of them; none: graphs
                          are as large as the batch, or nearly
@@ -173,6 +176,7 @@ class EngineSpec:
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
     graph_sizes: tuple[int, ...] = ()
+    gathers_quantised: bool = False
     marlin: bool = False
     older_kernels: bool = False
     cascade: bool = False
@@ -210,7 +214,7 @@ class EngineSpec:
         ``graph_sizes``, so that nothing is padded.
 
         >>> from sim import catalog
-        >>> catalog.engine("tensorrt-llm-bench-pytorch").graph(129)
+        >>> catalog.engine("tensorrt-llm-pytorch").graph(129)
         256
         """
         at = bisect_left(self.graph_sizes, sequences)

@@ -150,7 +150,7 @@ def scenario(**scheduler: int):
             "name": "captured",
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm"},
-            "engine": "tensorrt-llm-bench-pytorch",
+            "engine": "tensorrt-llm-pytorch",
             "scheduler": scheduler,
             "workload": {
                 "arrivals": {"kind": "burst"},

@@ -216,3 +216,26 @@ def test_data_ranks_gather_by_the_one_fit_and_scatter_by_the_other() -> None:
     assert found["experts: all-gather"] == pytest.approx(48 * there)
     assert found["experts: reduce-scatter"] == pytest.approx(48 * back)
     assert back != gathered(gpu, 256 * 2048 * 2, 8).seconds
+
+
+def test_tokens_are_quantised_before_they_are_gathered_where_the_engine_does_so() -> None:
+    """TensorRT-LLM gathers a byte a number in fp8 by tensor, 0.5625 in nvfp4, and 8 bytes for each
+    of the 8 experts of a token; by blocks, or under vLLM, two bytes and 128 scores. Sums go back in
+    16 bits each way."""
+
+    def moved(engine: str, weights: str, gpu: str = "b200-sxm") -> tuple[float, float]:
+        parts = catalog.model("qwen3-30b-a3b"), catalog.gpu(gpu), catalog.engine(engine)
+        arithmetic = {"fp8-block": "fp8"}.get(weights, weights)
+        layout = Layout(data=8, expert=8)
+        deployment = Deployment(*parts, weights, arithmetic, "fp8", layout=layout)
+        found = {o.name: o for o in CostModel(deployment).by_size.per_token(32.0)}
+        names = ("experts: all-gather", "experts: reduce-scatter")
+        there, back = (float(found[name].bytes) / 48 / 256 for name in names)
+        return there, back
+
+    for engine in ("tensorrt-llm", "tensorrt-llm-pytorch"):
+        assert moved(engine, "fp8") == (2048 + 8 * 8, 4096)
+        assert moved(engine, "nvfp4") == (2048 * 0.5625 + 8 * 8, 4096)
+        assert moved(engine, "fp8-block") == (4096 + 8 * 8, 4096)
+        assert moved(engine, "bf16") == (4096 + 8 * 8, 4096)
+    assert moved("vllm", "fp8") == moved("vllm", "bf16") == (4096 + 128 * 2, 4096)

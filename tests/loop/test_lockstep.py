@@ -236,7 +236,8 @@ def test_a_dense_model_has_no_ranks() -> None:
 def test_experts_over_pcie_cost_what_was_published(gpus: int, measured: float) -> None:
     """Qwen3-30B-A3B in FP4 on RTX PRO 6000, prompts and answers of 1,000 tokens, all at once: 9,938
     output tokens/s on one GPU, and so many a GPU where data ranks share the experts over PCIe
-    (TensorRT-LLM's performance overview, 03e27c7)."""
+    (TensorRT-LLM's performance overview, 03e27c7). With NCCL's timings and tokens that are gathered
+    in FP4, what is lost on two and on eight is predicted, all but a tenth of the rest."""
 
     def speed(count: int) -> float:
         spread = {"data_parallel": count, "expert_parallel": True} if count > 1 else {}
@@ -254,7 +255,7 @@ def test_experts_over_pcie_cost_what_was_published(gpus: int, measured: float) -
         }
         return float(sim.simulate(changed(SCENARIO, changes)).summary["output_throughput"]) / count
 
-    assert speed(gpus) / speed(1) == pytest.approx(measured / 9938, rel=0.08)
+    assert 1 < speed(gpus) / speed(1) * 9938 / measured < 1.12
 
 
 @pytest.mark.parametrize(

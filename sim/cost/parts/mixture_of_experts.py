@@ -6,13 +6,16 @@ often unless the model has a skew; GPUs that hold whole experts wait for the bus
 
 Tensor ranks have the same tokens, so that their experts' results are summed by an all-reduce. With
 data ranks an all-gather brings the tokens of all of them together, and a reduce-scatter the sums
-back, as vLLM does by default (``allgather_reducescatter``), or DeepEP's kernels exchange the tokens
-(``kernels.all_to_all``). Where the GPU's profile has experts in
+back, as vLLM does by default (``allgather_reducescatter``) and TensorRT-LLM within a node, which
+quantises tokens before they leave (``gathers_quantised`` of an engine); or DeepEP's kernels
+exchange the tokens (``kernels.all_to_all``). Where the GPU's profile has experts in
 the precision, they are one operator; otherwise the data sheet's rates apply, with errors of their
 own (``sim.cost.trust``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sim.cost.kernels import all_to_all
 from sim.cost.measured_experts import MeasuredExperts, fit_for
@@ -34,6 +37,14 @@ that an otherwise empty call takes on H100 and H200 (vLLM 0.24, aiconfigurator-c
 INTO, OUT = "experts: gate and up", "experts: down"
 WHOLE = "experts"
 """All of the routed experts as one operator, as a profile has them."""
+
+GATHERED: Mapping[str, float] = {"fp8": 1.0, "nvfp4": precision_bytes("nvfp4")}
+"""Bytes of a number that is quantised before it is gathered, by the format that experts are stored
+and multiplied in; others leave as they are (NVIDIA/TensorRT-LLM, _torch/modules/fused_moe/
+fused_moe_cutlass.py)."""
+
+CHOICE = 8.0
+"""Bytes of an expert's number and its weight, as they are gathered there."""
 
 ROUTED = (INTO, OUT, WHOLE)
 """The operators that read the weights of the experts that a pass touches."""
@@ -73,6 +84,11 @@ class MixtureOfExpertsPart:
         self._width = kernels.moved
         if self._quantised:  # before the tokens leave
             self._width = all_to_all.WIDTHS.get(d.arithmetic_of("experts"), kernels.moved)
+        self._gathered, self._choice = kernels.moved, mlp.num_experts * kernels.moved
+        if d.engine.gathers_quantised:
+            stored, computed = d.formats["experts"], d.arithmetic_of("experts")
+            self._gathered = GATHERED.get(stored, kernels.moved) if stored == computed else 2.0
+            self._choice = mlp.experts_per_token * CHOICE
         self.all_reduces = 0 if spread else 1
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -101,7 +117,6 @@ class MixtureOfExpertsPart:
         operators = self._by_data_sheet(m) if self._measured is None else self._by_profile(m)
         if self._exchanging == 1:
             return operators
-        hidden, scores = m * h * kernels.moved, m * self._mlp.num_experts * kernels.moved
         if self._backend is not None:
             own, chosen = m / self._layout.ranks, self._mlp.experts_per_token
             there, back = (f"{self._backend}_{phase}" for phase in all_to_all.PHASES)
@@ -111,10 +126,11 @@ class MixtureOfExpertsPart:
                 kernels.exchange("experts: combine", back, layers, own, kernels.moved, chosen),
             ]
         among = (self._exchanging, self._stride)
+        gathered, summed = m * (h * self._gathered + self._choice), m * h * kernels.moved
         return [
-            kernels.all_gather("experts: all-gather", layers, hidden + scores, *among),
+            kernels.all_gather("experts: all-gather", layers, gathered, *among),
             *operators,
-            kernels.all_gather("experts: reduce-scatter", layers, hidden, *among, scatters=True),
+            kernels.all_gather("experts: reduce-scatter", layers, summed, *among, scatters=True),
         ]
 
     def _by_profile(self, m: Amount) -> list[Operator]:

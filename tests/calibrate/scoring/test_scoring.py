@@ -337,7 +337,7 @@ class TestPresets:
             (STATIC | {"engine_version": "0.17", "arrival": "all at t=0"}, "tensorrt-llm-bench"),
             (
                 STATIC | {"engine_version": "0.20", "arrival": "all at t=0"},
-                "tensorrt-llm-bench-pytorch",
+                "tensorrt-llm-pytorch",
             ),
             ({"engine": "TensorRT-LLM + Triton", "engine_version": "0.14"}, "tensorrt-llm-triton"),
         ],
@@ -587,6 +587,30 @@ class TestTable:
         assert group["model"] == "meta-llama/Llama-3.1-70B-Instruct"
         assert group["errors"]["tpot"]["count"] == 1
         assert moe["reasons"] == {"the model Falcon-180B is not in the catalogue": 1}
+
+    def test_without_any_prediction_the_command_fails(self, tmp_path: Path) -> None:
+        """After it has printed why, and written its page."""
+        table = write(tmp_path / "t.csv", {"model": "Falcon-180B"})
+        page = tmp_path / "page.md"
+        done = CliRunner().invoke(app, ["score", str(table), "--jobs", "1", "-o", str(page)])
+        assert done.exit_code == 1
+        assert "1  the model Falcon-180B is not in the catalogue" in done.stdout
+        assert "error: no row was predicted: the reasons are above" in done.stderr
+        assert "0 of 1 published rows" in page.read_text()
+
+    def test_models_with_experts_can_be_left_out(self, tmp_path: Path) -> None:
+        cells = [{}, {"model": "openai/gpt-oss-120b"}, {"model": "Falcon-180B"}]
+        path = write(tmp_path / "t.csv", *cells)
+        dense = score_all([path], jobs=1, dense=True)
+        assert [row.row["model"] for row in dense] == [
+            row.row["model"] for row in score_all([path], jobs=1) if "oss" not in row.row["model"]
+        ]
+        page = tmp_path / "page.md"
+        args = ["score", str(path), "--jobs", "1", "--dense", "-o", str(page)]
+        assert CliRunner().invoke(app, args).exit_code == 0
+        assert (
+            "tables of dense models. Made by `infersim score --dense --output`" in page.read_text()
+        )
 
     def test_few_rows_are_shown_under_each_way_of_sending_requests(self, tmp_path: Path) -> None:
         cells = {"n_requests": "", "isl": "256", "osl": "32", "metric": "ttft_mean"}
