@@ -91,7 +91,9 @@ def score(
         for path in trust:
             if path.suffix == ".html":
                 _write_figures(path, to_document(rows))
-        if rows and all(row.error is None for row in rows):
+        if not rows:
+            raise InfersimError(f"the tables have no rows{' of dense models' if dense else ''}")
+        if all(row.error is None for row in rows):
             raise InfersimError("no row was predicted: the reasons are above")
 
 

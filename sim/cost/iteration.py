@@ -41,6 +41,8 @@ class IterationTimes(Timer):
         layers, with_experts = deployment.model.num_layers, deployment.model.expert_layers
         self._layer_gaps = self._engine.per_layer * layers
         self._launches = self._engine.launch_time(layers, with_experts, prompts=False)
+        kernels = self._engine.launches(layers, with_experts)
+        self._eager = self._engine.launch * kernels  # of decodes beyond the largest graph
         self._prompt_launches = self._engine.launch_time(layers, with_experts, prompts=True)
         self._late = self._engine.late_share(layers, with_experts)
         self._host_time = self._engine.host_time
@@ -101,10 +103,13 @@ class IterationTimes(Timer):
         decides for all."""
         if not self._engine.graph_sizes:
             return sequences
-        most = sequences
-        if self._others is not None and self._ranks > 1:
-            most = max(most, self._others // (self._ranks - 1) // (1 + checked))
-        return self._engine.graph(most) or sequences
+        return self._engine.graph(self._most(sequences, checked)) or sequences
+
+    def _most(self, sequences: int, checked: int) -> int:
+        """Sequences of the data rank that has most."""
+        if self._others is None or self._ranks == 1:
+            return sequences
+        return max(sequences, self._others // (self._ranks - 1) // (1 + checked))
 
     def drafting(self, checked: int, drafted: int) -> Self:
         """The times while that many drafts of each sequence are checked, and that many are made.
@@ -385,6 +390,9 @@ class IterationTimes(Timer):
         """What the kernels of a decode-only iteration take at least, and what the host adds."""
         host, launches = self._engine.host_time(sequences, 0), self._launches
         checked, drafted = self._drafts_of(sequences)
+        captured = self._engine.graph_sizes
+        if captured and not self._engine.graph(self._most(sequences, checked)):
+            launches = self._eager
         if self._drafting is not None:
             launches += self._drafting.launches(drafted)
         floor, later = launches, host

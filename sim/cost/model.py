@@ -31,6 +31,8 @@ class CostModel(PipelinedTimes):
         if share:
             more = (whole + 1) * checked
             operators = mixed(operators, self._sized_once(tokens + more, outputs + more), share)
+        if computed > sequences:  # dummies take time, and do nothing that the model needs
+            operators = [o._replace(flops=o.flops * sequences / computed) for o in operators]
         if self._prefix:
             parts, context = behind(parts, self._prefix), context - sequences * self._prefix
             alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
@@ -73,13 +75,18 @@ class CostModel(PipelinedTimes):
         if batches.read_once is not None:
             context = context - sequences * batches.read_once
         drafts = checked.astype(np.float64)
+        sized = [
+            *self._sized("tokens", computed, checked, per_token),
+            *met,
+            *self._sized("outputs", computed, checked, size.per_output),
+        ]
+        if computed is not batches:
+            sized = _without_dummies(sized, batches, computed)
         decode = self.attention.verify(sequences, context, drafts, self._match, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
-            *self._sized("tokens", computed, checked, per_token),
-            *met,
-            *self._sized("outputs", computed, checked, size.per_output),
+            *sized,
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             *self._of_prefixes(batches),
@@ -191,3 +198,24 @@ def _alone(operator: Operator) -> Operator:
         error=float(np.mean(operator.error)),
         measured=float(np.mean(operator.measured)),
     )
+
+
+def _without_dummies(sized: Sequence[Ran], batches: Batches, computed: Batches) -> list[Ran]:
+    """The same with the FLOP of ``batches`` alone, of what was ``computed`` with dummies."""
+    share = np.divide(
+        batches.outputs,
+        computed.outputs,
+        out=np.ones(len(batches.times)),
+        where=computed.outputs > 0,
+    )
+    found = []
+    for ran in sized:
+        sizes = ran.sizes
+        assert sizes is not None
+        last = len(sizes.different) - 1
+        at = np.minimum(np.searchsorted(sizes.different, sizes.of), last)
+        real = np.bincount(at, weights=batches.times * share, minlength=last + 1)
+        whole = np.bincount(at, weights=batches.times, minlength=last + 1)
+        needed = ran.operator.flops * real / np.maximum(whole, 1e-30)
+        found.append(ran._replace(operator=ran.operator._replace(flops=needed)))
+    return found

@@ -261,7 +261,9 @@ class Rooflines:
         beyond = all_gather_across(size, within, nodes, gpu.node.network)
         fit = self._gathers["reduce_scatter" if scatters else "all_gather"]
         if within == 1 or fit is None or within > fit.most:
-            seconds = all_gather_time(size, within, gpu.link) if within > 1 else 0.0
+            seconds: Amount = all_gather_time(size, within, gpu.link) if within > 1 else 0.0
+            if fit is not None and within > fit.most:  # no sooner than over as many as were timed
+                seconds = np.maximum(seconds, fit.timing(size, int(fit.most)).seconds)
             return _collective(name, times, size, seconds + beyond)
         found = fit.timing(size, within)
         operator = _collective(name, times, size, found.seconds + beyond)

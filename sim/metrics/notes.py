@@ -49,6 +49,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),
+        *dict.fromkeys(_padded(part.pool) for part in run.parts),
         f"Latency statistics leave out the first {skipped:,} request{'s' * (skipped > 1)} "
         "(warm-up)."
         if skipped
@@ -76,6 +77,18 @@ def _in_step(part: PoolRun) -> str | None:
     return (
         f"KV cache and batch are those of one of {ranks} data ranks; waiting for the rank that "
         "takes longest counts as time of the host."
+    )
+
+
+def _padded(pool: PreparedPool) -> str | None:
+    """That iterations without prompts are as long as those of the next graph."""
+    engine = pool.deployment.engine
+    if not (engine.graph_sizes and engine.cuda_graphs):
+        return None
+    sizes = ", ".join(f"{size:,}" for size in engine.graph_sizes)
+    return (
+        f"{engine.name}: graphs were captured for {sizes} sequences, up to the largest batch; "
+        "decodes of fewer are padded to the next, and take as long."
     )
 
 

@@ -99,8 +99,9 @@ class EngineSpec:
                          quantised before (not by blocks), and each token's choice goes along, not
                          its scores
     ``graph_sizes``      numbers of sequences for which decodes were captured as a graph, ascending:
-                         iterations without prompts are padded to the next of them; none: graphs
-                         are as large as the batch, or nearly
+                         iterations without prompts are padded to the next of them, and launched
+                         kernel by kernel beyond the last; where none is listed, graphs are taken to
+                         be as large as the batch
     ``launches_first``   it launches an iteration before it hands on the tokens of the one before
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
@@ -217,6 +218,8 @@ class EngineSpec:
         >>> catalog.engine("tensorrt-llm-pytorch").graph(129)
         256
         """
+        if not self.cuda_graphs:
+            return 0
         at = bisect_left(self.graph_sizes, sequences)
         return self.graph_sizes[at] if at < len(self.graph_sizes) else 0
 

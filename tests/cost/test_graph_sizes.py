@@ -76,9 +76,39 @@ class TestPasses:
         ran = PADDED.operators(columns)
         assert sum(r.total(r.operator.seconds) for r in ran) == pytest.approx(summed, rel=1e-9)
 
-    def test_beyond_the_largest_nothing_is_padded(self) -> None:
+    def test_beyond_the_largest_nothing_is_padded_and_kernels_are_launched_one_by_one(self) -> None:
         batch = Batch(300, 300 * 700)
         assert PADDED.seconds(batch) == PLAIN.seconds(batch)
+        slow = cost_of(replace(CAPTURED, launch=1e-3, kernels_per_layer=10))
+        layers = slow.deployment.model.num_layers
+        assert slow.seconds(batch) == pytest.approx(1e-3 * 10 * layers)
+        assert slow.seconds(Batch(200, 1000)) == PADDED.seconds(Batch(200, 1000))
+
+    def test_without_graphs_there_are_none_to_pad_to(self) -> None:
+        eager = replace(IDEAL, cuda_graphs=False)
+        batch = Batch(5, 5 * 700)
+        mine = cost_of(replace(eager, graph_sizes=CAPTURED.graph_sizes))
+        assert mine.seconds(batch) == cost_of(eager).seconds(batch)
+
+    @pytest.mark.parametrize("layout", [{}, SPREAD], ids=["one rank", "four"])
+    def test_dummies_are_no_work_that_the_model_needs(self, layout: dict[str, int]) -> None:
+        """They take time, and their FLOP count neither in a pass nor in a run. Those of the busiest
+        of several ranks are more than its share, the less so the more tokens there are."""
+        near = 1e-9 if not layout else 0.07
+        mine, plain = cost_of(CAPTURED, **layout), cost_of(**layout)
+        batches = [Batch(5, 5 * 700), Batch(64, 64 * 700), Batch(7, 7 * 900, (Part(30, 0),), 1)]
+        for batch in batches:
+            of_pass = (
+                sum(float(np.sum(o.flops)) for o in each.pass_operators(batch))
+                for each in (mine, plain)
+            )
+            assert next(of_pass) == pytest.approx(next(of_pass), rel=near)
+        columns = mine.columns(batches)
+        padded, alone = (
+            sum(ran.total(ran.operator.flops) for ran in each.operators(columns))
+            for each in (mine, plain)
+        )
+        assert padded == pytest.approx(alone, rel=near)
 
     def test_with_prompts_kernels_are_as_many_as_the_tokens(self) -> None:
         batch = Batch(5, 5 * 700, (Part(100, 0),), 1)
@@ -160,6 +190,13 @@ def scenario(**scheduler: int):
             "run": {"requests": 40, "warmup": 0},
         }
     )
+
+
+def test_a_run_says_that_decodes_are_padded() -> None:
+    told = simulate(scenario(max_num_seqs=48, max_num_batched_tokens=8192)).summary
+    notes = [note for note in told["infersim"]["notes"] if "graphs were captured" in note]
+    assert len(notes) == 1
+    assert "for 1, 2, 4, 8, 16, 32, 48 sequences, up to the largest batch" in notes[0]
 
 
 def test_a_run_captures_as_many_as_its_batch_allows() -> None:

@@ -172,9 +172,18 @@ def test_without_the_fit_it_follows_the_link() -> None:
     assert not by_the_data_sheet(gpu, 8e6, 8)
     assert by_the_data_sheet(replace(gpu, profile=gpu.profile.without(*GATHERS)), 8e6, 8)
     assert by_the_data_sheet(on_link(gpu, Link("pcie", 28e9, 13e-6)), 8e6, 8)
+
+
+def test_more_gpus_than_were_timed_take_no_less() -> None:
+    """Four of a GB200 were timed: 8 small parts come together no sooner than theirs, and large ones
+    as the link's figures say."""
     rack = catalog.gpu("gb200")
     assert not by_the_data_sheet(rack, 8e6, 4)
-    assert by_the_data_sheet(rack, 8e6, 8)
+    few, more = (gathered(rack, 64e3, gpus) for gpus in (4, 8))
+    assert few.measured == 1
+    assert more.measured == 0
+    assert more.seconds == few.seconds > all_gather_time(64e3, 8, rack.link)
+    assert by_the_data_sheet(rack, 8e9, 64)
 
 
 def test_cards_apart_and_cards_of_which_nothing_is_stated() -> None:

@@ -243,6 +243,13 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
         notes.append(
             f"{d.format_note} With {d.weights} on such a card engines quantise the weights alone."
         )
+    if simulated == TITLES["tensorrt-llm"] and not d.engine.front_end:
+        notes.append("What is simulated has no server in front, as with trtllm-bench throughput.")
+    if simulated == TITLES["tensorrt-llm"] and d.engine.graph_sizes:
+        notes.append(
+            "TensorRT-LLM also wants cuda_graph_config: {enable_padding: true, batch_sizes: "
+            f"{list(d.engine.graph_sizes)}}} in its --config file."
+        )
     if 1 < d.layout.expert < d.layout.ranks:
         notes.append(
             f"vLLM spreads experts over all {d.layout.ranks} GPUs or none, not over groups of "

@@ -611,6 +611,10 @@ class TestTable:
         assert (
             "tables of dense models. Made by `infersim score --dense --output`" in page.read_text()
         )
+        none = write(tmp_path / "n.csv", {"model": "openai/gpt-oss-120b"})
+        done = CliRunner().invoke(app, ["score", str(none), "--dense"])
+        assert done.exit_code == 1
+        assert done.stderr == "error: the tables have no rows of dense models\n"
 
     def test_few_rows_are_shown_under_each_way_of_sending_requests(self, tmp_path: Path) -> None:
         cells = {"n_requests": "", "isl": "256", "osl": "32", "metric": "ttft_mean"}
