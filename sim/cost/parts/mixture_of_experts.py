@@ -87,7 +87,8 @@ class MixtureOfExpertsPart:
         self._gathered, self._choice = kernels.moved, mlp.num_experts * kernels.moved
         if d.engine.gathers_quantised:
             stored, computed = d.formats["experts"], d.arithmetic_of("experts")
-            self._gathered = GATHERED.get(stored, kernels.moved) if stored == computed else 2.0
+            if stored == computed:
+                self._gathered = GATHERED.get(stored, kernels.moved)
             self._choice = mlp.experts_per_token * CHOICE
         self.all_reduces = 0 if spread else 1
 
