@@ -46,6 +46,7 @@ from sim.schedulers import (
 )
 from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill
+from sim.schedulers.tensorrt import RANKS
 from sim.schedulers.ranked import RankedPrefill
 from sim.specs.engine import EngineSpec
 from sim.tiers import HostTier, host_tier
@@ -210,6 +211,10 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
             "batch_wait_timeout_iters: TensorRT-LLM lets no prompt wait where attention is split "
             f"by requests, and data_parallel is {pool.layout.data}"
         )
+    if knobs.attention_dp_timeout_iters and pool.layout.data == 1:
+        raise UsageError(
+            f"{RANKS}: only data ranks wait for each other, and data_parallel is 1"
+        )
     return Limits(
         max_num_seqs=knobs.max_num_seqs,
         max_num_batched_tokens=knobs.max_num_batched_tokens,
@@ -224,6 +229,8 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         schedule_conservativeness=knobs.schedule_conservativeness,
         batch_wait_timeout_iters=knobs.batch_wait_timeout_iters or 0,
         batch_wait_max_tokens_ratio=knobs.batch_wait_max_tokens_ratio or 0.0,
+        attention_dp_timeout_iters=knobs.attention_dp_timeout_iters or 0,
+        attention_dp_batching_wait_iters=knobs.attention_dp_batching_wait_iters or 0,
         max_tokens=knobs.max_tokens or 0,
         enable_prefix_caching=pool.kv_cache.enable_prefix_caching,
     )

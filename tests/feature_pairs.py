@@ -361,6 +361,14 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.expert_parallel": True,
         "scheduler.prefill_schedule_interval": 3,
     },
+    "ranks-wait": {
+        "model": str(MODELS / "tiny-experts"),
+        "fleet.data_parallel": 2,
+        "fleet.expert_parallel": True,
+        "scheduler.policy": "guaranteed-no-evict",
+        "scheduler.attention_dp_timeout_iters": 7,
+        "scheduler.attention_dp_batching_wait_iters": 2,
+    },
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),

@@ -52,7 +52,8 @@ class Conditions:
     experts is asked with such, ``slots`` whether as many requests run at once as there are clients,
     or else ``at_once``, or what memory has room for up to ``most_at_once``, ``whole`` whether
     prompts are not cut into chunks, ``policy`` the rule of batching where it is not the engine's
-    own, ``batch_wait`` for how many iterations prompts wait until what share of one is full.
+    own, ``batch_wait`` for how many iterations prompts wait until what share of one is full,
+    ``ranks_wait`` for how many those of data ranks wait for each other, and then for others.
     ``streamed`` tokens come together, the first ones too. The engine ``sorts`` all logits to choose
     a token.
     """
@@ -91,6 +92,7 @@ class Conditions:
     whole: bool = False
     policy: str = ""
     batch_wait: tuple[int, float] | None = None
+    ranks_wait: tuple[int, int] | None = None
     streamed: int = 1
     sorts: bool = False
     experts: str | None = None
@@ -165,6 +167,7 @@ def conditions(row: Row) -> Conditions:
         whole=known.whole,
         policy=known.policy,
         batch_wait=known.batch_wait,
+        ranks_wait=known.ranks_wait,
         streamed=known.streamed,
         sorts=known.sorts,
         at_once=_slots(row) if known.slots else USUAL_SLOTS,
@@ -271,6 +274,8 @@ def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
             expert = data
     if not known.ranks:
         data, expert = 1, min(expert, tensor)
+    if known.by_requests and data == 1:
+        tensor, data = 1, tensor
     if known.twice:
         tensor, data = (max(1, ranks // expert) for ranks in (tensor, data))
     elif known.experts_apart:

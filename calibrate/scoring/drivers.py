@@ -101,7 +101,7 @@ def document(known: Conditions) -> dict[str, Any]:
     if known.driver in ("static", "single"):  # it did run, so its memory did suffice
         kv_cache["num_gpu_blocks"] = 1 + (known.size or 1) * -(-longest // BLOCK)
         kv_cache["block_size"] = BLOCK
-    elif whole_answers and _fixed(known) and known.driver == "offline":
+    elif whole_answers and _fixed(known) and known.driver == "offline" and not known.policy:
         kv_cache["allocator"] = "contiguous"
     together = known.driver in ("offline", "online", "closed")
     drafts = known.apart.split.drafts if known.apart is not None else 0
@@ -247,7 +247,13 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
         | ({"policy": known.policy} if known.policy else {})
         | ({"async_scheduling": True} if known.ahead and chunked else {})
         | (wait if known.batch_wait else {})
+        | (_ranks_wait(known.ranks_wait) if known.ranks_wait else {})
     )
+
+
+def _ranks_wait(iterations: tuple[int, int]) -> dict[str, int]:
+    timeout, more = iterations
+    return {"attention_dp_timeout_iters": timeout, "attention_dp_batching_wait_iters": more}
 
 
 def _room(known: Conditions) -> int:

@@ -27,7 +27,9 @@ class Facts:
     their experts are spread over, what the engine was given of its memory and of the tokens of a
     pass, or how many tokens a pass has ``beside`` the longest prompt and one for each client,
     whether prompts are ``whole`` in a pass, for how many iterations they wait until what share of a
-    pass is full (``batch_wait``), lengths that are ``fixed`` whatever the notes suppose, whether
+    pass is full (``batch_wait``), whether each tensor rank is a data rank (``by_requests``), for how
+    many iterations prompts of data ranks wait for each other, and for how many more once every rank
+    has one (``ranks_wait``), lengths that are ``fixed`` whatever the notes suppose, whether
     those stated are the means of ``texts``, the 95th percentile of output lengths in means
     (``output_tail``), how many ``queries`` came at a rate, how many tokens are ``streamed`` at a
     time, the first ones too, and whether the engine ``sorts`` all logits to choose a token.
@@ -58,6 +60,8 @@ class Facts:
     queries: int | None = None
     policy: str = ""
     batch_wait: tuple[int, float] | None = None
+    by_requests: bool = False
+    ranks_wait: tuple[int, int] | None = None
     streamed: int = 1
     sorts: bool = False
 
@@ -369,6 +373,23 @@ KNOWN = (
         Facts(memory_fraction=0.75, kv_cache="fp8", experts_apart=True, whole=True, beside=64),
     ),
     Known(
+        (
+            *(("engine", "^trtllm"), ("model", "deepseek-v3"), ("gpu", "^h200"), ("tp", r"^\d+$")),
+            *(("isl", "^8192$"), ("batch_or_concurrency", "^64$")),
+        ),
+        "attention is split by requests, and prompts of the ranks wait for each other for up to 60 "
+        "iterations: the source starts its servers so for more than 32 clients with these prompts "
+        "(the same script)",
+        Facts(by_requests=True, ranks_wait=(60, 0)),
+    ),
+    Known(
+        (("engine", "tensorrt"), ("engine_version", "^>=1.1"), ("model", "deepseek-r1")),
+        "prompts of the ranks wait for each other for up to 60 iterations, by the options that the "
+        "source was measured with (NVIDIA/TensorRT-LLM, docs/source/developer-guide/"
+        "perf-overview.md at 03e27c7d, attention_dp_config)",
+        Facts(policy="guaranteed-no-evict", ranks_wait=(60, 0)),
+    ),
+    Known(
         (("engine", "^trtllm"), ("model", "deepseek-v3"), ("gpu", "^h200"), ("tp", r"^\d+$")),
         "the first token of an answer comes with the tenth: the source's servers stream ten at a "
         "time (stream_interval in the same script), and mean times to first token are longer than "
@@ -408,6 +429,8 @@ def statement(row: Row) -> Statement:
         queries=next((each.queries for each in facts if each.queries), None),
         policy=next((each.policy for each in facts if each.policy), ""),
         batch_wait=next((each.batch_wait for each in facts if each.batch_wait), None),
+        by_requests=any(each.by_requests for each in facts),
+        ranks_wait=next((each.ranks_wait for each in facts if each.ranks_wait), None),
         streamed=max((each.streamed for each in facts), default=1),
         sorts=any(each.sorts for each in facts),
         beside=next((each.beside for each in facts if each.beside is not None), None),

@@ -6,8 +6,8 @@ that make the errors likeliest, held near what was known before (``BEFORE``): ca
 measurement shows keep that. Rows of a source err together, so that a hundred of them count as a
 few. Everything is done again without each source, by which that source is judged.
 
-On top, errors in some settings (a quantity, of models with experts or without, and of first tokens
-by what is known of clients) are larger or smaller as a whole. Finer settings (engines, GPUs) were
+On top, errors in some settings (a quantity, of models with experts or without, rates of models with
+many, and first tokens by what is known of clients) are larger or smaller as a whole. Finer settings (engines, GPUs) were
 tried: with some fifty sources they make bands wider, or let more sources fall out of them. So does
 any set of rows smaller than a quantity for which bands are made to hold nine of ten. Other tails
 than ``FREEDOM`` change nothing: how wide bands are follows from errors.
@@ -93,6 +93,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "arrivals": (0.05, "500 Poisson arrivals take 4 to 5 % more or less time than on average"),
     "tail": (0.15, "percentiles come of few requests"),
     "gaps": (0.15, "what a client calls a gap"),
+    "lengths, long gaps": (0.40, "the spread of lengths of which the mean is known"),
     "left out, first token": (0.15, "10 to 20 ms in 100, as of the front end"),
     "left out, rates": (0.05, "as of whole runs"),
     "left out, tokens": (0.05, "the same"),

@@ -84,5 +84,5 @@ def lengths_of(
 
 
 def of_mean_alone(remark: str) -> bool:
-    """Whether an assumption is about lengths of which only the mean is known."""
-    return MEAN_ALONE in remark
+    """Whether an assumption is about lengths of which only the mean is known, if that."""
+    return MEAN_ALONE in remark or any(remark == why for _, why in UNPUBLISHED.values())

@@ -9,7 +9,8 @@ for a replica (``sim.loop.replica``). Which rank takes longest may change as con
 iterations ends where it does, and where the line of any rank ends, with leaps and without.
 
 A rank with a prompt makes all others wait for it. With a ``prefill_schedule_interval`` prompts meet
-in every so many iterations, counted from the last time that all ranks were idle (vLLM 0.32).
+in every so many iterations, counted from the last time that all ranks were idle (vLLM 0.32); with
+an ``attention_dp_timeout_iters`` they wait for each other (``sim.loop.company``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import simpy
 from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
+from sim.loop.company import Company
 from sim.loop.replica import Replica
 from sim.request import Request
 from sim.routers.data_parallel import score
@@ -154,8 +156,13 @@ class LockStep:
         self._idle = False
         self._working: list[Rank] = []  # those with a plan in flight
         self._iterations = 0  # in flight
+        self._schedulers = [rank.scheduler for rank in ranks]
         self._interval = ranks[0].scheduler.limits.prefill_schedule_interval
         self._steps = 0  # iterations since all ranks were idle
+        limits = ranks[0].scheduler.limits
+        self._company: Company | None = None
+        if timeout := limits.attention_dp_timeout_iters:
+            self._company = Company(timeout, limits.attention_dp_batching_wait_iters)
         self._run: SharedRun | None = None
         self._next = 0  # the rank that comes first where several are alike
         self._alarm.start(self._process())
@@ -263,10 +270,10 @@ class LockStep:
         completion, scheduling = self.index, SCHEDULING + self.index
         while True:
             now = env._now
-            if self._interval > 1:
-                throttled = self._steps % self._interval != 0
-                for rank in self.ranks:
-                    rank.scheduler.throttled = throttled
+            if self._interval > 1 or self._company is not None:
+                throttled = self._keeps_prompts()
+                for scheduler in self._schedulers:
+                    scheduler.throttled = throttled
             self._working = working = [rank for rank in self.ranks if rank.plan(now) is not None]
             if not working:
                 self._idle = True
@@ -278,6 +285,20 @@ class LockStep:
             self._account(env._now)
             if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
+
+    def _keeps_prompts(self) -> bool:
+        """Whether the iteration that is planned now leaves prompts to a later one."""
+        if self._company is not None:
+            return self._company.wait(self._schedulers)
+        return self._steps % self._interval != 0
+
+    def _until_prompts(self) -> float:
+        """Iterations, with the one that was just planned, before prompts that it left out run."""
+        if self._company is not None:
+            return self._company.most(self._schedulers)
+        if any(rank.scheduler.deferred for rank in self._working):
+            return self._interval - self._steps % self._interval
+        return math.inf
 
     def _launch(self, now: float) -> float:
         """Time the plans, and begin; when they end."""
@@ -308,8 +329,7 @@ class LockStep:
             left = run.left()
             times = min(rank.scheduler.repeats(left) for rank in working)
             times = self._until_woken(now, run, times)
-            if any(rank.scheduler.deferred for rank in working):
-                times = min(times, self._interval - self._steps % self._interval)
+            times = int(min(times, self._until_prompts()))
         self._iterations = times
         for rank in working:
             rank.launch(run, times, 0.0)
@@ -342,6 +362,8 @@ class LockStep:
         """What is in flight has run until ``end``, on all ranks."""
         iterations, self._iterations = self._iterations, 0
         self._steps += iterations
+        if self._company is not None:
+            self._company.go_on(iterations - 1)
         for rank in self._working:
             rank.account(end)
         self._working = []

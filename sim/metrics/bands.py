@@ -74,6 +74,9 @@ CAUSES: Mapping[str, ErrorCause] = {
     "arrivals": ErrorCause("traffic", "chance in arrivals, and how long the last answers take"),
     "tail": ErrorCause("schedule", "percentiles of 90 and more"),
     "gaps": ErrorCause("schedule", "single gaps between tokens"),
+    "lengths, long gaps": ErrorCause(
+        "traffic", "lengths of prompts that are not published: the longest gaps between tokens"
+    ),
     "left out, first token": ErrorCause(
         "left out", "what is not modelled and delays a first token: later, never earlier"
     ),
@@ -111,12 +114,18 @@ LARGEST = 30.0
 """No figure is said to be off by more than e to this power: what is wider says nothing."""
 
 
+MANY = 16
+"""Experts from which on a model has many. Of 8, two to a token, a batch of some tens reads all, and
+each has about its share of the tokens; of 32 to 384 the choices of tokens, which nobody publishes,
+decide how many are read and which has most."""
+
+
 class Situation(NamedTuple):
     """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
     ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
     ``driven`` (``sim.metrics.asked.driven_by``), what is left open of the ``client`` and of the
-    ``lengths`` of requests, whether the model has ``experts``, whether the engine is of an
-    ``older`` release, whether prefill and decode are ``apart``, and how ``crowded`` its front end
+    ``lengths`` of requests, whether the model has ``experts`` and ``many`` of them, whether the
+    engine is of an ``older`` release, whether prefill and decode are ``apart``, and how ``crowded`` its front end
     is (``sim.metrics.crowding``)."""
 
     measured: bool
@@ -129,6 +138,7 @@ class Situation(NamedTuple):
     older: bool = False
     apart: bool = False
     crowded: float = 0.0
+    many: bool = False
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
@@ -150,16 +160,20 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         older=any(pool.settings.engine.startswith(OLDER) for pool in run.pools),
         apart=any(pool.settings.role == "decode" for pool in run.pools),
         crowded=crowded(run),
+        many=any(d.model.num_experts >= MANY for d in deployments),
     )
 
 
 def setting(key: str, at: Situation) -> str:
     """What a figure belongs to of which errors are larger or smaller as a whole: published rows are
-    enough to tell quantities apart, models with experts from others, and times to first token by
-    what is known of clients, and no more than that.
+    enough to tell quantities apart, models with experts from others, rates by whether there are
+    many of them, times to first token by what is known of clients, and no more than that.
 
     >>> setting("p99_tpot_ms", Situation(True, False, True, "closed loop"))
     'tpot, dense'
+    >>> experts = Situation(True, False, True, "offline", experts=True, many=True)
+    >>> setting("output_throughput", experts)
+    'rate, experts, many'
     >>> setting("mean_ttft_ms", Situation(True, False, True, "closed loop", client=True))
     'ttft, dense, open client'
     >>> setting("mean_ttft_ms", Situation(True, False, True, "closed loop"))
@@ -167,6 +181,8 @@ def setting(key: str, at: Situation) -> str:
     """
     metric = _metric(key)
     found = f"{metric}, {'experts' if at.experts else 'dense'}"
+    if metric == "rate" and at.many:
+        return f"{found}, many"
     if metric != "ttft" or at.driven != "closed loop":
         return found
     return f"{found}, {'open client' if at.client else 'closed loop'}"
@@ -202,9 +218,12 @@ def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]
     if at.lengths:
         closed = "lengths, closed" if at.driven == "closed loop" else "lengths"
         found["lengths, rates" if metric == "rate" else closed] = 1.0
+    tail = rank in ("p90", "p95", "p99")
     if metric == "itl":
         found["gaps"] = 1.0
-    if rank in ("p90", "p95", "p99"):
+        if tail and at.lengths:
+            found["lengths, long gaps"] = 1.0
+    if tail:
         found["tail"] = 1.0
     return {name: weight for name, weight in found.items() if weight}
 

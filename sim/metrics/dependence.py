@@ -88,17 +88,24 @@ class Dependences:
         arrivals = run.scenario.workload.arrivals
         self._adapts = arrivals is not None and arrivals.kind in ("closed", "burst")
         self._busy = np.zeros(len(TIMES))
+        self._held, self._held_fixed = 0.0, 0.0
+        self._open, self._grows = 0.0, 0.0
         self._gaps, self._gap_time = np.zeros(len(TIMES)), 0.0
         self._spendings: dict[int, Spending] = {}
         for part in run.parts:
             self._take_apart(part)
-        self._memory, self._fixed = self._held_back()
+        busy = float(self._busy.sum())
+        self._memory = self._held / busy if busy else 0.0
+        self._fixed = self._held_fixed / self._held if self._held else 0.0
+        self.feedback = 1.0 if self._adapts else self._by_arrivals()
 
     def _take_apart(self, part: PoolRun) -> None:
         """Add up what the passes of a pool spent, and keep what each of its replicas did by when. A
         large run has millions of passes: little of them is held twice."""
-        seconds, plans = seconds_by_part(part), part.plans
+        seconds, fixed = taken_apart(part)
+        plans = part.plans
         self._busy += seconds.sum(axis=1)
+        self._add_up_fixed(part, fixed)
         decodes = plans["decode"].astype(np.float64)
         self._gaps += [(row * decodes).sum() for row in seconds]
         self._gap_time += float((decodes * (plans["end"] - plans["start"])).sum())
@@ -114,19 +121,36 @@ class Dependences:
                 np.maximum.accumulate(left),
             )
 
-    def _held_back(self) -> tuple[float, float]:
-        """The share of the busy time in which requests wait for memory, and the share of that which
-        does not grow with the batch."""
-        held = busy = fixed = 0.0
-        for part in self._run.parts:
-            plans = part.plans
-            full = (plans["waiting"] > 0) & (plans["reserved_end"] > FULL * part.pool.kv_tokens)
-            full &= plans["running"] < part.pool.limits.max_num_seqs
-            held += float(part.durations[full].sum())
-            if full.any():
-                fixed += float(fixed_seconds(part)[full].sum())
-            busy += float(part.durations.sum())
-        return (held / busy if busy else 0.0), (fixed / held if held else 0.0)
+    def _add_up_fixed(self, part: PoolRun, fixed: Floats) -> None:
+        """Add up the time in which requests wait for memory, and how much of it does not grow with
+        the batch; the time until the last arrival, and how much of it grows with a batch that has
+        room."""
+        plans, durations = part.plans, part.durations
+        full = (plans["waiting"] > 0) & (plans["reserved_end"] > FULL * part.pool.kv_tokens)
+        full &= plans["running"] < part.pool.limits.max_num_seqs
+        self._held += float(durations[full].sum())
+        self._held_fixed += float(fixed[full].sum())
+        coming = plans["start"] < self._last_arrival
+        self._open += float(durations[coming].sum())
+        coming &= plans["waiting"] == 0
+        self._grows += float((durations - fixed)[coming].sum())
+
+    @cached_property
+    def _last_arrival(self) -> float:
+        return float(self._run.requests["arrival"].max(initial=0.0))
+
+    def _by_arrivals(self) -> float:
+        """By how many percent passes take longer if each is made longer by one, where requests come
+        whatever the fleet does. By Little's law as many more of them are in flight as each stays
+        longer, so that the share of a pass that grows with the batch grows once more, and so on:
+        1 / (1 - share). A batch behind which requests wait is as large as it can be, and requests
+        in flight are those that came less those that finished: if few finish before the last one
+        comes, they hardly depend on the passes."""
+        if not self._open:
+            return 1.0
+        again = self._open / max(self._open - self._grows, 1e-3 * self._open)
+        done = self._run.requests["finish"][self._run.completed] <= self._last_arrival
+        return 1.0 + (again - 1.0) * float(done.mean()) if len(done) else 1.0
 
     @cached_property
     def _counted(self) -> np.ndarray:
@@ -134,7 +158,8 @@ class Dependences:
         return np.flatnonzero(run.completed & ~run.warmup)
 
     def _stretched(self, rows: np.ndarray, since: str, until: str) -> Floats:
-        """What the replicas of some requests spent on each part between two of their times."""
+        """By how much longer it takes between two times of some requests, for each part that takes
+        twice as long: what their replicas spent on it."""
         requests = self._run.requests[rows]
         start, end = requests[since].astype(np.float64), requests[until]
         found = np.zeros((len(TIMES), len(rows)))
@@ -145,7 +170,7 @@ class Dependences:
                 waited = requests["scheduled"][mine]
                 begin = np.minimum(begin, np.maximum(spending.began(waited), spending.start[0]))
             found[:, mine] = spending.until(end[mine]) - spending.until(begin)
-        return found
+        return found * self.feedback
 
     def latency(self, name: str) -> dict[str, Dependence]:
         """How mean and percentiles of a latency (of ``LATENCIES``) depend on each part, by their
@@ -225,7 +250,7 @@ class Dependences:
         """How the mean gap between tokens depends on each part."""
         if not self._gap_time:
             return _dependence([0.0] * len(PARTS))
-        shares = self._gaps / self._gap_time
+        shares = self.feedback * self._gaps / self._gap_time
         return _dependence([*shares, 0.0, self._by_memory("tpot", 0.0)])
 
 
@@ -241,8 +266,16 @@ def _dependence(by_part: Iterable[float]) -> Dependence:
 def seconds_by_part(part: PoolRun) -> Floats:
     """The seconds of each plan of a pool by part of ``TIMES``, a row each; they add up to its
     duration."""
+    return taken_apart(part)[0]
+
+
+def taken_apart(part: PoolRun) -> tuple[Floats, Floats]:
+    """The seconds of each plan of a pool by part of ``TIMES``, a row each, which add up to its
+    duration; and those that would be the same with a larger batch: reads of weights, latencies,
+    and the host's time of an iteration."""
     plans, cost = part.plans, part.pool.cost
-    found = np.zeros((len(TIMES), len(plans)))
+    durations = np.maximum(part.durations, 0.0)
+    found, fixed = np.zeros((len(TIMES), len(plans))), np.zeros(len(plans))
     prompts, decodes, unmeasured, experts, links, host = found
     for block in blocks(len(plans)):
         rows = plans[block]
@@ -251,6 +284,8 @@ def seconds_by_part(part: PoolRun) -> Floats:
         for ran in cost.operators(batches, each=True):
             o = ran.operator
             often = 1.0 if ran.by == "prompts" else batches.times
+            weights = o.memory * np.greater(o.memory, o.compute) if o.per_batch else 0.0
+            fixed[block] += ran.each(weights + o.latency) * often
             seconds = ran.each(o.roof + o.latency) * often
             links[block] += ran.each(o.communication) * often
             if is_of_experts(o.name):
@@ -260,25 +295,8 @@ def seconds_by_part(part: PoolRun) -> Floats:
             prompts[block] += known * with_prompts
             decodes[block] += known * ~with_prompts
             unmeasured[block] += seconds - known
+        fixed[block] += part.pool.deployment.engine.per_iteration * batches.times
     kernels = found.sum(axis=0)
-    durations = np.maximum(part.durations, 0.0)
     found *= np.where(kernels > durations, durations / np.maximum(kernels, 1e-30), 1.0)
     host[:] = durations - np.minimum(kernels, durations)
-    return found
-
-
-def fixed_seconds(part: PoolRun) -> Floats:
-    """The seconds of each plan of a pool that would be the same with a larger batch: reads of
-    weights, latencies, and the host's time of an iteration."""
-    plans, cost = part.plans, part.pool.cost
-    engine = part.pool.deployment.engine
-    found = np.zeros(len(plans))
-    for block in blocks(len(plans)):
-        batches = Batches.of(plans[block])
-        for ran in cost.operators(batches, each=True):
-            o = ran.operator
-            often = 1.0 if ran.by == "prompts" else batches.times
-            weights = o.memory * np.greater(o.memory, o.compute) if o.per_batch else 0.0
-            found[block] += ran.each(weights + o.latency) * often
-        found[block] += engine.per_iteration * batches.times
-    return np.minimum(found, np.maximum(part.durations, 0.0))
+    return found, np.minimum(fixed, durations)

@@ -191,6 +191,21 @@ class SchedulerSettings(LimitedSection):
         examples=[0.9],
     )
 
+    attention_dp_timeout_iters: Count | None = Field(
+        default=None,
+        description="TensorRT-LLM's policies and data ranks only: prompts wait until every rank has "
+        "one that could run, so that decodes wait for prompts less often; for this many iterations "
+        "at most, and not where a rank decodes nothing. Its attention_dp_config with "
+        "enable_balance: true and this timeout_iters. null, its default: none waits.",
+        examples=[60],
+    )
+    attention_dp_batching_wait_iters: Count | None = Field(
+        default=None,
+        description="For how many iterations more prompts wait once every rank has one. Its "
+        "attention_dp_config's batching_wait_iters. null, or 0 as TensorRT-LLM writes it: none.",
+        examples=[10],
+    )
+
     client_timeout: Duration | None = Field(
         default=None,
         description="How long a client waits for the complete answer to an attempt, s, before the "
@@ -231,7 +246,7 @@ class SchedulerSettings(LimitedSection):
 
     @field_validator(
         *("long_prefill_token_threshold", "batch_wait_timeout_iters"),
-        "batch_wait_max_tokens_ratio",
+        *("batch_wait_max_tokens_ratio", "attention_dp_batching_wait_iters"),
         mode="before",
     )
     @classmethod
@@ -252,6 +267,13 @@ class SchedulerSettings(LimitedSection):
             names = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio")
             mine, other = names if given[0] is not None else names[::-1]
             raise trouble(f"no prompt waits without {other}: give both, or neither", mine, other)
+        if self.attention_dp_batching_wait_iters and not self.attention_dp_timeout_iters:
+            raise trouble(
+                "no prompt waits for other ranks without attention_dp_timeout_iters: give it, "
+                "TensorRT-LLM's default being 50",
+                "attention_dp_batching_wait_iters",
+                "attention_dp_timeout_iters",
+            )
         return self
 
     @model_validator(mode="after")

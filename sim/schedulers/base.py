@@ -45,6 +45,8 @@ class Limits:
     schedule_conservativeness: float = 1.0  # SGLang: multiplies what answers are expected to be
     batch_wait_timeout_iters: int = 0  # TensorRT-LLM: most iterations that prompts wait for company
     batch_wait_max_tokens_ratio: float = 0.0  # share of an iteration's tokens that ends that wait
+    attention_dp_timeout_iters: int = 0  # its data ranks: iterations that prompts wait for others'
+    attention_dp_batching_wait_iters: int = 0  # and more, once every rank has one
     max_tokens: int = 0  # most output tokens that clients allow; 0: exactly those they get
     enable_prefix_caching: bool = False
 
@@ -119,6 +121,10 @@ class Scheduler(ABC):
     def schedule(self, now: float) -> Plan | None:
         """Commit the next iteration and return it, or None when there is nothing to run at
         ``now``."""
+
+    def has_prompt(self) -> bool:
+        """Whether the next plan could have prompts, if nothing makes them wait."""
+        return bool(self.waiting)
 
     @abstractmethod
     def members(self) -> list[Request]:

@@ -25,6 +25,7 @@ from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang
 from sim.schedulers.sglang_overlap import SglangOverlap
 from sim.schedulers.tensorrt import (
+    OF_RANKS,
     WAITING,
     MaxUtilization,
     MaxUtilizationOverlap,
@@ -109,7 +110,7 @@ class NoEvictRule(EngineRule):
     name = "guaranteed-no-evict"
     about = "TensorRT-LLM's: a request enters when all that it asks for fits next to the others"
     in_pages = True
-    knobs = WAITING
+    knobs = WAITING | OF_RANKS
 
     @staticmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
@@ -123,7 +124,7 @@ class MaxUtilizationRule(EngineRule):
     name = "max-utilization"
     about = "TensorRT-LLM's other one: a request enters when its prompt fits, and may be paused"
     in_pages = True
-    knobs = WAITING
+    knobs = WAITING | OF_RANKS
 
     @staticmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:

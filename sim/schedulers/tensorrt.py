@@ -11,7 +11,8 @@ its prompt is whole blocks.
 
 With ``batch_wait_timeout_iters`` prompts wait for company: while something decodes, those that an
 iteration has room for are left out of it until they and the decodes come to
-``batch_wait_max_tokens_ratio`` of its tokens, or that many iterations have passed them by.
+``batch_wait_max_tokens_ratio`` of its tokens, or that many iterations have passed them by. On data
+ranks they may wait for each other (``sim.loop.company``).
 
 After ``GuaranteedNoEvictPolicy``, ``MaxUtilizationPolicy`` and ``PyMicroBatchScheduler`` (chunks
 first come, first served, in units of ``tokens_per_block``) in
@@ -24,6 +25,7 @@ it may still use what is left of the tokens.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import islice
 
@@ -36,12 +38,18 @@ from sim.schedulers.continuous import ChunkedPrefill
 WAITING = frozenset({"batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"})
 """The keys by which prompts wait for company."""
 
+RANKS = "attention_dp_timeout_iters"
+"""The key by which those of data ranks wait for each other."""
+
+OF_RANKS = frozenset({RANKS, "attention_dp_batching_wait_iters"})
+"""That, and how much longer they wait once every rank has one."""
+
 
 class MaxUtilization(ChunkedPrefill):
     """TensorRT-LLM's micro-batches with ``MAX_UTILIZATION``, without overlap."""
 
     shape = ChunkedPrefill.shape
-    knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"}) | WAITING
+    knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"}) | WAITING | OF_RANKS
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -49,6 +57,8 @@ class MaxUtilization(ChunkedPrefill):
 
     def schedule(self, now: float) -> Plan | None:
         """As the base class, unless prompts wait for company."""
+        if self.throttled and self.decoding.size:
+            return self._decodes_alone(now)
         if not (self.limits.batch_wait_timeout_iters and self.decoding.size and self._wait()):
             return super().schedule(now)
         plan = self._decodes_alone(now)
@@ -68,13 +78,20 @@ class MaxUtilization(ChunkedPrefill):
         self._passed = self._passed + 1 if wait else 0
         return wait
 
-    def _runnable(self, budget: int) -> int:
-        """Tokens of prompts that an iteration has room for, with ``budget`` left by the decodes."""
+    def has_prompt(self) -> bool:
+        """As the base class, with what it has room for."""
+        batch = self.decoding
+        left = self.limits.max_num_batched_tokens - batch.asked(batch.size)
+        return self._runnable(left, most=1) > 0
+
+    def _runnable(self, budget: int, most: int = sys.maxsize) -> int:
+        """Tokens of prompts that an iteration has room for, with ``budget`` left by the decodes:
+        of those that were begun, and of so many at most that wait."""
         left, before = budget, list[Request]()
         for request in self._partials:
             left -= self._cut(request.tokens_to_prefill() - request.computed, left)
         slots = max(0, self.limits.max_num_seqs - len(self._running))
-        for request in islice(self.waiting, slots):
+        for request in islice(self.waiting, min(slots, most)):
             need = request.tokens_to_prefill() - self.kv.cached(request)
             tokens = self._cut(need, left)
             if not tokens or not self._room(request, need, before):

@@ -145,6 +145,11 @@ class ModelSpec:
         return self._idle_parameters() > 0
 
     @property
+    def num_experts(self) -> int:
+        """Experts that the router of a layer chooses from; 0 without."""
+        return max((getattr(g.mlp, "num_experts", 0) for g in self.layers), default=0)
+
+    @property
     def expert_layers(self) -> int:
         """Layers with experts."""
         h = self.hidden_size

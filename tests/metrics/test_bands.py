@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sim.catalog.spreads import Spreads, learnt, source_name
-from sim.metrics.bands import CAUSES, Situation, band, of_side, situation, spread_of, weights
+from sim.metrics.bands import (
+    CAUSES,
+    Situation,
+    band,
+    of_side,
+    setting,
+    situation,
+    spread_of,
+    weights,
+)
 from sim.metrics.dependence import PARTS
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -71,6 +80,26 @@ def test_a_setting_of_which_nothing_was_learnt_is_taken_for_the_wider_one() -> N
     assert spreads.scale("ttft, dense, open client") == 0.3
     assert spreads.scale("ttft, dense, of another kind") == 0.5
     assert spreads.scale("tpot, dense") == 1
+
+
+def test_rates_of_models_with_many_experts_have_errors_of_their_own() -> None:
+    few = KNOWN._replace(experts=True)
+    many = few._replace(many=True)
+    assert setting("output_throughput", few) == "rate, experts"
+    assert setting("output_throughput", many) == "rate, experts, many"
+    assert setting("mean_tpot_ms", many) == setting("mean_tpot_ms", few)
+    quick = load_scenario("scenarios/chat.yaml").override({"run.requests": 3})
+    for model, expected in (("mixtral-8x7b", False), ("gpt-oss-20b", True)):
+        run = simulate(quick.override({"model": model, "fleet.0.tensor_parallel": 2}))
+        assert situation(run.record).many is expected
+
+
+def test_the_longest_gaps_depend_on_lengths_that_are_not_published() -> None:
+    vague = KNOWN._replace(lengths=True)
+    assert weights("p99_itl_ms", DEPENDS, vague)["lengths, long gaps"] == 1
+    assert "lengths, long gaps" not in weights("mean_itl_ms", DEPENDS, vague)
+    assert "lengths, long gaps" not in weights("p99_itl_ms", DEPENDS, KNOWN)
+    assert "lengths, long gaps" not in weights("p99_tpot_ms", DEPENDS, vague)
 
 
 def test_a_static_batch_has_no_schedule() -> None:

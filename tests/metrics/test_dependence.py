@@ -75,6 +75,38 @@ def test_a_queue_carries_the_lengthening_of_all_passes_since_it_was_empty() -> N
     assert found == pytest.approx(0.01 * told, rel=0.1)
 
 
+@pytest.mark.parametrize(("rate", "least"), [(4.0, 1.1), (16.0, 1.5)])
+def test_arrivals_fill_the_batch_as_passes_grow_longer(rate: float, least: float) -> None:
+    """Beside a run in which all passes take 2 % longer: at the higher rate more of a pass grows
+    with the batch."""
+    traffic: dict[str, object] = {
+        "workload__arrivals": {"kind": "poisson", "rate": rate},
+        "workload__prompt_tokens": {"kind": "fixed", "value": 800},
+        "workload__output_tokens": {"kind": "fixed", "value": 200},
+        "run__requests": 1500,
+    }
+    base = played(**traffic)
+    longer = played(**traffic, assume__kernel_time=1.02, assume__host_time=1.02)
+    for key in ("mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms"):
+        depends = Dependences(base.record).figures()[key]
+        told = sum(depends[name] for name in TIMES)
+        assert told > least
+        found = longer.summary[key] / base.summary[key] - 1
+        assert found == pytest.approx(0.02 * told, rel=0.2)
+
+
+def test_clients_that_wait_fill_no_batch() -> None:
+    found = Dependences(closed().record)
+    assert found.feedback == 1
+    assert sum(found.figures()["mean_tpot_ms"][name] for name in TIMES) == pytest.approx(1, abs=0.01)
+
+
+def test_in_an_overload_requests_in_flight_are_those_that_came() -> None:
+    """All come before the first has finished: passes that are longer change no batch."""
+    flood = Dependences(played(workload__arrivals__rate=5000).record)
+    assert flood.feedback == pytest.approx(1)
+
+
 def test_blocks_matter_where_requests_wait_for_memory() -> None:
     burst: dict[str, object] = {"workload__arrivals": {"kind": "burst"}}
     roomy = Dependences(played(**burst).record).figures()["output_throughput"]

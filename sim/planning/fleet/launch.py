@@ -257,6 +257,12 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
         )
     if d.layout.data > 1:
         notes.append("TensorRT-LLM also wants enable_attention_dp: true in its --config file.")
+    if timeout := pool.limits.attention_dp_timeout_iters:
+        more = pool.limits.attention_dp_batching_wait_iters
+        notes.append(
+            "And attention_dp_config: {enable_balance: true, timeout_iters: "
+            f"{timeout}, batching_wait_iters: {more}}} there."
+        )
     if pool.limits.batch_wait_timeout_iters:
         notes.append(
             "TensorRT-LLM also wants batch_wait_timeout_iters: "

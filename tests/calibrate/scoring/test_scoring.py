@@ -234,6 +234,22 @@ class TestConditions:
         ways = plausible(conditions(row(**cells | open_client)))
         assert (ways[KEPT].streamed, ways[AT_ONCE].streamed) == (10, 1)
 
+    def test_servers_whose_data_ranks_wait_for_each_other(self) -> None:
+        """DeepSeek-V3 with more than 32 clients and long prompts; DeepSeek-R1 as published."""
+        cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
+        cells |= {"n_gpus": "8", "tp": "8", "ep": "1", "isl": "8192"}
+        for clients, data in (("32", 1), ("64", 8)):
+            known = conditions(row(**cells, batch_or_concurrency=clients))
+            assert (known.data_parallel, known.tensor_parallel) == (data, 8 // data)
+            wait = document(known)["scheduler"].get("attention_dp_timeout_iters")
+            assert wait == (60 if data > 1 else None)
+        bench = {"engine": "TensorRT-LLM", "engine_version": ">=1.1", "gpu": "H200-SXM-141GB"}
+        bench |= {"model": "deepseek-ai/DeepSeek-R1-0528", "tp": "8", "n_gpus": "8", "ep": "8"}
+        bench |= {"dp_attn": "True", "request_rate_rps": "inf", "arrival": "all at t=0"}
+        offline = document(conditions(row(**bench)))
+        assert offline["scheduler"]["attention_dp_timeout_iters"] == 60
+        assert "allocator" not in offline["kv_cache"]
+
     def test_a_first_token_that_comes_with_others(self) -> None:
         """101 tokens of 10 ms after 100 ms: the tenth comes at 190 ms, the last at 1,100 ms."""
         run = {"mean_ttft_ms": 100, "mean_tpot_ms": 10, "completed": 3, "total_output_tokens": 303}
