@@ -46,8 +46,8 @@ from sim.schedulers import (
 )
 from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill
-from sim.schedulers.tensorrt import RANKS
 from sim.schedulers.ranked import RankedPrefill
+from sim.schedulers.tensorrt import RANKS
 from sim.specs.engine import EngineSpec
 from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
@@ -212,9 +212,7 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
             f"by requests, and data_parallel is {pool.layout.data}"
         )
     if knobs.attention_dp_timeout_iters and pool.layout.data == 1:
-        raise UsageError(
-            f"{RANKS}: only data ranks wait for each other, and data_parallel is 1"
-        )
+        raise UsageError(f"{RANKS}: only data ranks wait for each other, and data_parallel is 1")
     return Limits(
         max_num_seqs=knobs.max_num_seqs,
         max_num_batched_tokens=knobs.max_num_batched_tokens,

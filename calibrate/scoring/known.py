@@ -27,9 +27,9 @@ class Facts:
     their experts are spread over, what the engine was given of its memory and of the tokens of a
     pass, or how many tokens a pass has ``beside`` the longest prompt and one for each client,
     whether prompts are ``whole`` in a pass, for how many iterations they wait until what share of a
-    pass is full (``batch_wait``), whether each tensor rank is a data rank (``by_requests``), for how
-    many iterations prompts of data ranks wait for each other, and for how many more once every rank
-    has one (``ranks_wait``), lengths that are ``fixed`` whatever the notes suppose, whether
+    pass is full (``batch_wait``), whether each tensor rank is a data rank (``by_requests``), for
+    how many iterations prompts of data ranks wait for each other, and for how many more once every
+    rank has one (``ranks_wait``), lengths that are ``fixed`` whatever the notes suppose, whether
     those stated are the means of ``texts``, the 95th percentile of output lengths in means
     (``output_tail``), how many ``queries`` came at a rate, how many tokens are ``streamed`` at a
     time, the first ones too, and whether the engine ``sorts`` all logits to choose a token.

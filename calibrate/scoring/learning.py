@@ -7,10 +7,10 @@ measurement shows keep that. Rows of a source err together, so that a hundred of
 few. Everything is done again without each source, by which that source is judged.
 
 On top, errors in some settings (a quantity, of models with experts or without, rates of models with
-many, and first tokens by what is known of clients) are larger or smaller as a whole. Finer settings (engines, GPUs) were
-tried: with some fifty sources they make bands wider, or let more sources fall out of them. So does
-any set of rows smaller than a quantity for which bands are made to hold nine of ten. Other tails
-than ``FREEDOM`` change nothing: how wide bands are follows from errors.
+many, and first tokens by what is known of clients) are larger or smaller as a whole. Finer settings
+(engines, GPUs) were tried: with some fifty sources they make bands wider, or let more sources fall
+out of them. So does any set of rows smaller than a quantity for which bands are made to hold nine
+of ten. Other tails than ``FREEDOM`` change nothing: how wide bands are follows from errors.
 
 What two rows of a source share cancels in their ratio. How far their errors are correlated
 (``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.
@@ -79,6 +79,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "memory": (0.15, "blocks that engines report differ by 10 to 30 % from the arithmetic"),
     "front end": (0.40, "10 to 17 ms of vLLM around 12"),
     "crowding": (1.0, "the one that was measured is about that slow (sim/metrics/crowding.py)"),
+    "crowding, tokens": (0.50, "as many as are outside, of a pass that grows by half with them"),
     "hand-over": (0.70, "a factor of two: one measurement of a block is published"),
     "mixing": (0.10, "no measurement; small where the client is known"),
     "open mixing": (0.40, "how many prompts meet a batch of decodes depends on the client"),

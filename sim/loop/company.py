@@ -2,11 +2,11 @@
 
 A rank with a prompt makes all others wait for it. With ``attention_dp_timeout_iters`` prompts are
 left out of iterations until every rank has one that could run and a free slot, or until that many
-iterations in a row lacked one; where a rank decodes nothing, none waits. Once all have one, they may
-wait for ``attention_dp_batching_wait_iters`` more, for others to join them. As
+iterations in a row lacked one; where a rank decodes nothing, none waits. Once all have one, they
+may wait for ``attention_dp_batching_wait_iters`` more, for others to join them. As
 ``PyExecutor._balance_adp_requests`` of ``tensorrt_llm/_torch/pyexecutor/py_executor.py`` counts
-(NVIDIA/TensorRT-LLM, 1.1), as read: the count goes on where no rank has a prompt at all, so that one
-that comes waits for what is left of it.
+(NVIDIA/TensorRT-LLM, 1.1), as read: the count goes on where no rank has a prompt at all, so that
+one that comes waits for what is left of it.
 """
 
 from __future__ import annotations

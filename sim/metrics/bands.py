@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.catalog.spreads import Spreads, learnt
-from sim.metrics.crowding import crowded
+from sim.metrics.crowding import crowded, outside
 from sim.metrics.dependence import MEMORY, TIMES, Dependence
 from sim.metrics.links import links_open
 
@@ -52,6 +52,9 @@ CAUSES: Mapping[str, ErrorCause] = {
     "memory": ErrorCause("memory", "KV blocks"),
     "front end": ErrorCause("front end", "time before the scheduler: HTTP, tokeniser"),
     "crowding": ErrorCause("front end", "a front end that is busy: first tokens wait for others"),
+    "crowding, tokens": ErrorCause(
+        "front end", "the same: fewer requests are in the engine at once, or more come at once"
+    ),
     "hand-over": ErrorCause(
         "hand-over", "first tokens between workers that prefill and decode apart: later"
     ),
@@ -125,8 +128,9 @@ class Situation(NamedTuple):
     ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
     ``driven`` (``sim.metrics.asked.driven_by``), what is left open of the ``client`` and of the
     ``lengths`` of requests, whether the model has ``experts`` and ``many`` of them, whether the
-    engine is of an ``older`` release, whether prefill and decode are ``apart``, and how ``crowded`` its front end
-    is (``sim.metrics.crowding``)."""
+    engine is of an ``older`` release, whether prefill and decode are ``apart``, and how ``crowded``
+    its front end is, with what share of the requests ``outside`` the engine
+    (``sim.metrics.crowding``)."""
 
     measured: bool
     links: bool
@@ -139,6 +143,7 @@ class Situation(NamedTuple):
     apart: bool = False
     crowded: float = 0.0
     many: bool = False
+    outside: float = 0.0
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
@@ -160,6 +165,7 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         older=any(pool.settings.engine.startswith(OLDER) for pool in run.pools),
         apart=any(pool.settings.role == "decode" for pool in run.pools),
         crowded=crowded(run),
+        outside=outside(run),
         many=any(d.model.num_experts >= MANY for d in deployments),
     )
 
@@ -211,6 +217,8 @@ def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]
     if metric == "ttft":
         found["crowding"] = at.crowded
         found["hand-over"] = float(at.apart)
+    elif at.driven == "closed loop":
+        found["crowding, tokens"] = at.outside
     if not at.fitted and at.experts:
         found[f"estimate, {'tokens' if kind == 'rates' else kind}"] = math.copysign(1.0, whole)
     if at.driven != "static batch":

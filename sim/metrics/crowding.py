@@ -18,19 +18,22 @@ from sim.units import show_share, show_time
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
 
-SLOWER = 2.0
-"""How many times as long a front end may take as its preset has it: the rates that one reached
-allow 60 to 110 us for a token (``sim/catalog/engines/tensorrt-llm.yaml``)."""
+SLOWER_REQUESTS, SLOWER_TOKENS = 21 / 20, 110 / 60
+"""How many times as long a front end may take as its preset has it: what one was measured to do
+allows 17 to 21 ms for a request and 60 to 110 us for a token
+(``sim/catalog/engines/tensorrt-llm.yaml``)."""
 
 NEARLY = 0.9
 """Share of the time from which on a front end is called busy."""
 
 
-def front_end_busy(run: RunRecord) -> float:
+def front_end_busy(run: RunRecord, requests: float = 1.0, tokens: float = 1.0) -> float:
     """The share of the run in which the threads of its front ends are busy; more than 1 if they
     could not do what the simulation lets them. 0 where they are not modelled, or stand before
-    workers apart."""
-    handling, streaming = handling_of(run.pools), streaming_of(run.pools)
+    workers apart. They take so many times as long for ``requests`` and ``tokens`` as their presets
+    have it."""
+    handling = requests * handling_of(run.pools)
+    streaming = tokens * streaming_of(run.pools)
     if _apart(run) or not (handling or streaming) or run.duration <= 0:
         return 0.0
     rows = run.accepted
@@ -43,14 +46,27 @@ def _apart(run: RunRecord) -> bool:
     return any(pool.settings.role == "decode" for pool in run.pools)
 
 
+def excess(run: RunRecord) -> float:
+    """How much more a front end has to do than it can, as a share of that, if it is as slow as it
+    may be; 0 if it can do all."""
+    return max(0.0, front_end_busy(run, SLOWER_REQUESTS, SLOWER_TOKENS) - 1.0)
+
+
 def crowded(run: RunRecord) -> float:
-    """By what factor, in its logarithm, the mean time to first token grows if a front end is
-    ``SLOWER`` than its preset has it: what it cannot do then waits."""
-    excess = SLOWER * front_end_busy(run) - 1.0
-    if excess <= 0 or not run.completed.any():
+    """By what factor, in its logarithm, the mean time to first token grows by such an ``excess``:
+    what the front end cannot do waits."""
+    more = excess(run)
+    if not more or not run.completed.any():
         return 0.0
     whole, first = (run.latency(name)[run.completed] for name in ("e2el", "ttft"))
-    return float(np.log1p(excess * whole.mean() / first.mean()))
+    return float(np.log1p(more * whole.mean() / first.mean()))
+
+
+def outside(run: RunRecord) -> float:
+    """The share of requests in flight that are with the front end instead of the engine by such an
+    ``excess``: so many fewer share its passes."""
+    more = excess(run)
+    return more / (1.0 + more)
 
 
 def front_end_notes(run: RunRecord) -> list[str]:

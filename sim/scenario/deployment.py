@@ -193,9 +193,9 @@ class SchedulerSettings(LimitedSection):
 
     attention_dp_timeout_iters: Count | None = Field(
         default=None,
-        description="TensorRT-LLM's policies and data ranks only: prompts wait until every rank has "
-        "one that could run, so that decodes wait for prompts less often; for this many iterations "
-        "at most, and not where a rank decodes nothing. Its attention_dp_config with "
+        description="TensorRT-LLM's policies and data ranks only: prompts wait until every rank "
+        "has one that could run, so that decodes wait for prompts less often; for this many "
+        "iterations at most, and not where a rank decodes nothing. Its attention_dp_config with "
         "enable_balance: true and this timeout_iters. null, its default: none waits.",
         examples=[60],
     )

@@ -9,7 +9,7 @@ import pytest
 
 import sim
 from sim.metrics.bands import ONE_SIDED, Situation, situation, weights
-from sim.metrics.crowding import crowded, front_end_busy
+from sim.metrics.crowding import crowded, front_end_busy, outside
 from sim.metrics.dependence import PARTS
 from sim.metrics.run_record import RunRecord
 
@@ -50,13 +50,16 @@ def test_an_engine_without_such_a_thread_is_not_busy() -> None:
 
 
 def test_only_a_front_end_that_may_be_too_slow_is_crowded() -> None:
-    """What would wait if it took twice as long, over the first token that is predicted."""
-    calm, full = served(18), served(40)
-    assert crowded(calm) == 0.0
-    excess = 2 * front_end_busy(full) - 1
-    assert excess > 0
+    """What would wait if a request took 21 ms and a token 110 us, over the first token that is
+    predicted: 38 requests a second are more than it can do then, and 36 are not."""
+    calm, full = served(36), served(42)
+    assert crowded(calm) == outside(calm) == 0.0
+    slow = full.completed.sum() * (0.021 + 40 * 110e-6) / full.duration
+    more = slow - 1
+    assert more > 0
     e2el, ttft = (full.latency(name).mean() for name in ("e2el", "ttft"))
-    assert crowded(full) == pytest.approx(math.log1p(excess * e2el / ttft))
+    assert crowded(full) == pytest.approx(math.log1p(more * e2el / ttft))
+    assert outside(full) == pytest.approx(more / slow)
 
 
 def test_a_user_is_told_where_it_limits() -> None:
@@ -98,12 +101,21 @@ def test_a_front_end_before_workers_apart_is_said_to_be_left_out() -> None:
     assert not front_end_notes(other)
 
 
-def test_first_tokens_alone_are_wider_for_it_and_only_later() -> None:
-    at = situation(served(40))._replace(driven="online")
+def test_first_tokens_are_wider_for_it_and_only_later() -> None:
+    at = situation(served(42))._replace(driven="online")
     flat = dict.fromkeys(PARTS, 0.1)
-    assert weights("mean_ttft_ms", flat, at)["crowding"] == at.crowded
+    assert weights("mean_ttft_ms", flat, at)["crowding"] == at.crowded > 0
     assert "crowding" not in weights("mean_tpot_ms", flat, at)
     assert "crowding" in ONE_SIDED
+
+
+def test_times_of_tokens_are_wider_where_clients_wait_outside_the_engine() -> None:
+    at = situation(served(42))._replace(driven="closed loop")
+    flat = dict.fromkeys(PARTS, 0.1)
+    assert weights("mean_tpot_ms", flat, at)["crowding, tokens"] == at.outside > 0
+    assert "crowding, tokens" not in weights("mean_ttft_ms", flat, at)
+    arriving = at._replace(driven="online")  # as many come, wherever they wait
+    assert "crowding, tokens" not in weights("mean_tpot_ms", flat, arriving)
 
 
 def test_workers_apart_and_estimated_engines_have_causes_of_their_own() -> None:

@@ -98,7 +98,9 @@ def test_arrivals_fill_the_batch_as_passes_grow_longer(rate: float, least: float
 def test_clients_that_wait_fill_no_batch() -> None:
     found = Dependences(closed().record)
     assert found.feedback == 1
-    assert sum(found.figures()["mean_tpot_ms"][name] for name in TIMES) == pytest.approx(1, abs=0.01)
+    assert sum(found.figures()["mean_tpot_ms"][name] for name in TIMES) == pytest.approx(
+        1, abs=0.01
+    )
 
 
 def test_in_an_overload_requests_in_flight_are_those_that_came() -> None:
