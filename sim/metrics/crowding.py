@@ -24,7 +24,8 @@ allows 17 to 21 ms for a request and 60 to 110 us for a token
 (``sim/catalog/engines/tensorrt-llm.yaml``)."""
 
 NEARLY = 0.9
-"""Share of the time from which on a front end is called busy."""
+"""Share of the time from which on a front end is called busy: requests that come at once wait for
+each other long before it is always so."""
 
 
 def front_end_busy(run: RunRecord, requests: float = 1.0, tokens: float = 1.0) -> float:
@@ -47,9 +48,9 @@ def _apart(run: RunRecord) -> bool:
 
 
 def excess(run: RunRecord) -> float:
-    """How much more a front end has to do than it can, as a share of that, if it is as slow as it
-    may be; 0 if it can do all."""
-    return max(0.0, front_end_busy(run, SLOWER_REQUESTS, SLOWER_TOKENS) - 1.0)
+    """How much more a front end has to do, if it is as slow as it may be, than what keeps it
+    ``NEARLY`` always busy, as a share of that; 0 if it has less to do."""
+    return max(0.0, front_end_busy(run, SLOWER_REQUESTS, SLOWER_TOKENS) / NEARLY - 1.0)
 
 
 def crowded(run: RunRecord) -> float:
