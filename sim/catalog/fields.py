@@ -177,7 +177,8 @@ class Fields:
     def _of_type(self, field: dataclasses.Field[Any]) -> object:
         key, default = field.name, field.default
         if field.type == "bool":
-            return self.flag(key, absent=default if isinstance(default, bool) else None)
+            given = key in self._values or not isinstance(default, bool)
+            return self.flag(key) if given else default
         if default is not dataclasses.MISSING and not self.has(key):
             return default
         return _BY_TYPE[str(field.type)](self, key)

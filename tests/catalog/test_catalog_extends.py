@@ -265,6 +265,7 @@ class TestEngine:
             ),
             ("extends: vllm\nfront_end: 3GB\n", "mine.yaml:2:12: front_end: "),
             ("extends: vllm\nfront: 3ms\n", "mine.yaml:2:8: front: unknown key"),
+            ("extends: vllm\noverlapped:\n", "mine.yaml:2:12: overlapped: expected true or false"),
             ("front_end: 3ms\n", "mine.yaml: "),
         ],
     )
