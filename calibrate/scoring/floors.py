@@ -70,7 +70,7 @@ def every_group(rows: Sequence[Scored]) -> EveryGroup | None:
     known = [row for row in rows if row.bands is not None]
     groups = grouped(known, lambda row: (*source(row), str(row.quantity)))
     needed = [
-        float(np.quantile([_reaches(row) for row in members], WANTED, method="higher"))
+        float(np.quantile([_reaches(row) for row in members], WANTED, method="inverted_cdf"))
         for members in groups.values()
         if len(members) >= LARGE
     ]

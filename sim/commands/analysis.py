@@ -152,7 +152,8 @@ def roofline(
     model: Model,
     gpu: Gpu,
     batch: Annotated[
-        list[int], typer.Option(min=1, max=MOST_SLOTS, help="Batch size; may be repeated.")
+        list[int],
+        typer.Option(min=1, max=MOST_SLOTS, help="Batch size, of each data rank; may be repeated."),
     ] = [
         1,
         32,

@@ -249,6 +249,18 @@ def test_how_narrow_bands_could_be_follows_from_the_errors() -> None:
     assert every_group(off[:9]) is None
 
 
+def test_a_group_may_have_a_fifth_of_its_rows_outside() -> None:
+    """Eight of ten are enough."""
+    held, out = ([scored("Phi-4", error) for _ in range(2)] for error in (0.0, 2.0))
+    found = every_group([*(held * 4), *out])
+    assert found is not None
+    assert found.times == 1
+    assert "Every group of ten rows and more has 80 % of its rows" in trust_page([*(held * 4), *out])
+    more = every_group([*(held * 4), *out, *out])
+    assert more is not None
+    assert more.times > 1
+
+
 def test_the_page_says_what_to_do_with_each_kind() -> None:
     held = [scored("Phi-4", 0.01) for _ in range(10)]
     missed = [scored("Mistral-7B", 3.0, engine="sglang") for _ in range(10)]
