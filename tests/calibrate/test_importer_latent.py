@@ -88,6 +88,8 @@ def test_what_is_left_out() -> None:
     prompts["kernel_source"] = "FLASH_ATTN"
     assert len(latent.usable(table(prompts), "mla_prefill", "bfloat16")) == len(blocks())
     assert len(latent.usable(table(prompts), "dsa_prefill", "bfloat16")) == 2 * len(blocks())
+    both = pd.concat([prompts.assign(mla_dtype=dtype) for dtype in ("bfloat16", "fp8")])
+    assert len(latent.usable(table(both), "mla_prefill", "bfloat16")) == len(blocks())
 
 
 def test_calls_in_which_attention_did_not_run_or_went_another_way() -> None:

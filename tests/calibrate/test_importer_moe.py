@@ -84,6 +84,45 @@ def test_a_fit_to_made_up_timings_finds_what_made_them(fitted: KernelFit) -> Non
     assert "rows" not in fitted.ranges
 
 
+def test_series_whose_kernel_was_chosen_badly_are_left_out(tmp_path: Path) -> None:
+    """One routing of a model takes 1.6 times as long on B200 as the same on GB200, the other as
+    long; a fifth more is no reason. Other precisions are not compared."""
+    own = [
+        row(model, tokens, moe_dtype="nvfp4", distribution=law, latency=latency)
+        for law, model, latency in (
+            ("balanced", MODELS[0], 0.16),
+            ("power_law_1.2", MODELS[0], 0.1),
+            ("balanced", MODELS[1], 0.12),
+        )
+        for tokens in TOKENS
+    ]
+    rows = pd.DataFrame(own)
+    for system, found in (("b200_sxm", rows), ("gb200", rows.assign(latency=0.1))):
+        folder = tmp_path / "data" / system / "moe" / "trtllm" / "1.3"
+        folder.mkdir(parents=True)
+        found.to_parquet(folder / "moe_perf.parquet")
+    for other in ("b300_sxm", "gb300"):
+        (tmp_path / "data" / other / "moe" / "trtllm").mkdir(parents=True)
+    tables = Tables(tmp_path)
+    table = tables.read("b200_sxm", "moe", "trtllm", "moe_perf")
+    kept = moe.well_chosen(tables, table, rows, "nvfp4")
+    assert len(kept) == 2 * len(TOKENS)
+    assert kept["latency"].max() == 0.12
+    assert len(moe.well_chosen(tables, table, rows, "bf16")) == len(rows)
+
+
+def test_rows_are_told_apart_where_a_kernel_does_so(tables: Tables, fitted: KernelFit) -> None:
+    """Ranks of the made-up kernel take 40 us longer; of others no such time is fitted."""
+    assert "apart" not in fitted.parameters
+    table = tables.read("h200_sxm", "moe", "vllm", "moe_perf")
+    longer = np.where(table.frame["moe_ep_size"] > 1, 0.04, 0.0)
+    rows = table.frame.assign(
+        kernel_source="vllm_gptossmxfp4moe_triton", latency=table.frame["latency"] + longer
+    )
+    found = moe.fit_rows(table, rows, "bf16")
+    assert found.parameters["apart"] == pytest.approx(4e-5, rel=0.05)
+
+
 def test_marlin_is_fitted_from_all_frameworks_that_bundle_it(tmp_path: Path) -> None:
     """mxfp4 of one and int4 of the other; rows of whole experts, and of other kernels, are not. The
     sizes of mxfp4 are those that are computed: 1,000 as 1,024, 300 on each of two GPUs as 384."""

@@ -44,7 +44,8 @@ PROMISED = {
     ("l40s", "all_reduce", "bf16"): (0.03, 0.20),
     ("h100-sxm", "mla_decode", "bf16"): (0.06, 0.22),
     ("h200-sxm", "mla_decode", "bf16"): (0.06, 0.22),
-    ("b200-sxm", "mla_decode", "bf16"): (0.06, 0.22),
+    ("b200-sxm", "mla_decode", "bf16"): (0.07, 0.22),
+    ("b200-sxm", "mla_prefill", "bf16"): (0.055, 0.15),
     ("h200-sxm", "mla_decode", "fp8"): (0.06, 0.22),
     ("h100-sxm", "mla_prefill", "bf16"): (0.05, 0.15),
     ("h200-sxm", "mla_prefill", "bf16"): (0.05, 0.15),
@@ -56,7 +57,7 @@ PROMISED = {
     ("h200-sxm", "mla_prefill", "fp8"): (0.05, 0.15),
     ("b200-sxm", "dsa_decode", "bf16"): (0.10, 0.30),
     ("b200-sxm", "dsa_prefill", "bf16"): (0.10, 0.30),
-    ("b200-sxm", "dsa_prefill", "fp8"): (0.10, 0.30),
+    ("b200-sxm", "dsa_prefill", "fp8"): (0.10, 0.31),
 }  # fmt: skip
 """What vLLM's kernels are to be predicted to: hold-out median and 90th percentile."""
 

@@ -9,9 +9,11 @@ import pytest
 
 from calibrate.importers.aiconfigurator import gemm as importer
 from calibrate.importers.aiconfigurator import locate
-from calibrate.importers.aiconfigurator.tables import PACKAGES, Tables
+from calibrate.importers.aiconfigurator.tables import PACKAGES, KernelTable, Tables
+from sim import catalog
 from sim.cost.kernels import Ceilings, gemm
 from sim.errors import InfersimError, UsageError
+from sim.specs.profile import KernelFit, Score
 
 H100 = Ceilings(peak=989e12, bandwidth=3.35e12, sms=132)
 GEMM = gemm.form("bf16")
@@ -193,6 +195,24 @@ def test_fit_system_recovers_what_the_table_was_made_of(tables, monkeypatch):
     assert fit.residual is None  # nothing but noise is left over
     assert fit.kernel == "vllm 0.24.0: made"
     assert fit.ranges["m"] == (1.0, 4096.0)
+
+
+def test_products_by_blocks_are_seen_where_the_host_does_not_hide_them():
+    """Launching takes 50 us, which is all that few rows show: their parameters are those of fp8."""
+    true = TRUE | {"compute": 0.5, "convert": 2.0, "row": 0.0}
+    grid = [(m, n, k) for m in (64, 1024, 2048, 4096, 8192) for n in SIDES for k in SIDES]
+    rows = pd.DataFrame(grid, columns=["m", "n", "k"])
+    sizes = shape(*rows.to_numpy(dtype=float).T)
+    gpu = Ceilings(peak=catalog.gpu("h100-sxm").flops("fp8"), bandwidth=3.35e12, sms=132)
+    seconds = np.maximum(gemm.form("fp8-block").seconds(true, sizes, gpu), 5e-5)
+    rows = rows.assign(kernel_source="DeepGEMM", latency=1e3 * seconds)
+    alike = KernelFit(TRUE | {"convert": 5.0, "row": 1e-9}, {"m": (1, 4096)}, Score(0, 0, 0, 1))
+    fit = importer.fit_blocks(KernelTable(rows, "h100_sxm", "vllm", "0.24.0"), rows, alike)
+    assert fit.parameters["latency"] == TRUE["latency"]
+    predicted = gemm.form("fp8-block").seconds(fit.parameters, sizes, gpu)
+    assert np.abs(np.maximum(predicted, 5e-5) / seconds - 1).max() < 0.05
+    assert fit.ranges["m"] == (1, 8192)
+    assert fit.holdout.median < 0.02
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,15 @@ def test_what_is_added_on_top() -> None:
     own, every = 2 * (4 * 4096 + 6 * 14_336), 4 * 2 * 4096 + 8 * (2 * 4096 + 6 * 14_336)
     assert seconds(shape, moved=1.0) - plain == pytest.approx(own / 4.8e12)
     assert seconds(shape, all=1.0) - plain == pytest.approx(every / 4.8e12)
+    assert seconds(shape, apart=4e-5) == plain  # all experts are here
+    ranks = mixtral(4, tiles=4, rows=2, ranks=2)
+    assert seconds(ranks, apart=4e-5) - seconds(ranks) == pytest.approx(4e-5)
+
+
+def test_fits_from_before_tell_no_rows_apart() -> None:
+    ranks = mixtral(4, tiles=4, rows=2, ranks=2)
+    before = {name: value for name, value in PLAIN.items() if name != "apart"}
+    assert moe.form("bf16").seconds(before, ranks, H200) == seconds(ranks)
 
 
 def test_a_partly_filled_wave_may_count_as_a_whole_one() -> None:

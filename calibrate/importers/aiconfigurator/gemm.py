@@ -6,12 +6,15 @@ part of each timing, host time is not, and small weights are found again in the 
 product there is the layer as the framework runs it: its inputs are quantised (by tensor or by row)
 and then multiplied, and the fit describes both together; ``quantise`` has the first part alone.
 
-Left out: ``fp8_block`` and ``nvfp4`` (calibrate/QUANTISED.md says why), matrices narrower than
-``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows, which no iteration has.
+Left out: ``nvfp4``, and ``fp8_block`` where ``BLOCKS`` lacks it (calibrate/QUANTISED.md says why),
+matrices narrower than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows,
+which no iteration has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -24,7 +27,7 @@ from calibrate.fit import fit
 from calibrate.importers.aiconfigurator.tables import L2_BYTES, KernelTable, Tables, require
 from sim import catalog
 from sim.cost.kernels import gemm
-from sim.cost.kernels.form import Ceilings
+from sim.cost.kernels.form import Ceilings, Floats, Parameters, Shape
 from sim.errors import InfersimError
 from sim.specs.deployment import Deployment
 from sim.specs.layout import Layout
@@ -43,6 +46,20 @@ PRECISIONS = {
 
 ARITHMETIC = {"int8-weights": "bf16", "int4-weights": "bf16"}
 """In which precision weight-only products are multiplied; others in their own."""
+
+BLOCKS: Mapping[str, frozenset[str]] = {
+    "vllm": frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"})
+}
+"""Systems by framework whose products of weights in blocks are fitted apart: on Blackwell DeepGEMM
+takes scales that are powers of two, and a kernel of its own makes them, where products with one
+scale for a tensor have theirs from PyTorch's operators. On Hopper both take as long."""
+
+LAUNCHED = 1024
+"""Rows up to which such a product takes as long as the host to launch it, with most matrices."""
+
+OWN = ("compute", "huge", "droop", "long", "convert", "row")
+"""Parameters that such products have of their own: of arithmetic and of conversion. Of the others,
+which matter for fewer rows, their timings say nothing."""
 
 NARROWEST = 128
 MOST_ROWS = 16384
@@ -88,7 +105,40 @@ def fit_system(
             found[precision] = fit_precision(table, rows, precision)
     if not found:
         raise InfersimError(f"{framework} {table.version} on {system}: no known precision")
+    if system in BLOCKS.get(framework, ()) and "fp8" in found:
+        rows = table.frame[table.frame["gemm_dtype"] == "fp8_block"]
+        if len(rows):
+            found["fp8-block"] = fit_blocks(table, rows, found["fp8"])
     return found
+
+
+def fit_blocks(table: KernelTable, rows: pd.DataFrame, alike: KernelFit) -> KernelFit:
+    """The fit of products by blocks, which the host launches one by one.
+
+    A timing is the longer of product and launch. Those of few rows are launches alone, and what
+    only they could tell is as in ``alike``. The error is that of products which take twice as long
+    as their launch.
+    """
+    main = str(rows["kernel_source"].mode()[0])
+    rows = rows[rows["kernel_source"] == main]
+    launch = float(rows.loc[rows["m"] <= LAUNCHED, "latency"].median()) / 1e3
+    data = to_data(rows[rows["m"] > LAUNCHED])
+    form = gemm.form("fp8-block")
+    given = {name: value for name, value in alike.parameters.items() if name not in OWN}
+
+    def seconds(p: Parameters, shape: Shape, limits: Ceilings) -> Floats:
+        total: Floats = np.maximum(form.seconds(p, shape, limits), launch)
+        return total
+
+    fitted = fit(
+        replace(form.given(**given), seconds=seconds),
+        data,
+        ceilings(table, "fp8"),
+        kernel=table.source(rows),
+        judged=data.seconds > 2 * launch,
+    )
+    ranges = {**fitted.ranges, "m": (alike.ranges["m"][0], fitted.ranges["m"][1])}
+    return replace(fitted, ranges=ranges)
 
 
 def fit_precision(table: KernelTable, rows: pd.DataFrame, precision: str) -> KernelFit:

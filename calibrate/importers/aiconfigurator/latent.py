@@ -13,7 +13,8 @@ fitted as they are.
 
 Left out: fewer than ``FEWEST_HEADS`` heads, of which no GPU is left with so few; models that the
 catalogue lacks; other formats of the products than ``FORMATS``; what ``UNLIKE`` names; calls of
-``UNRUN`` tokens and more; short prompts that ``ABSORBED`` kernels take as decoding.
+``UNRUN`` tokens and more; short prompts that ``ABSORBED`` kernels take as decoding; prompts with
+``QUANTISED`` queries.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from sim.specs.sparse import SparseLatent
 PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8"}
 """The tables' ``kv_cache_dtype`` for each precision of the simulator."""
 
-FORMATS = {"bfloat16": "bf16", "fp8_block": "fp8"}
-"""The simulator's precision for each ``gemm_type`` of the blocks."""
+FORMATS = {"bfloat16": ("bf16", "bf16"), "fp8_block": ("fp8-block", "fp8")}
+"""The simulator's precisions of weights and activations for each ``gemm_type`` of the blocks."""
 
 MODELS = {
     "deepseek-ai/DeepSeek-V3": "deepseek-v3",
@@ -66,6 +67,11 @@ tokens in an iteration."""
 ABSORBED = frozenset({"FLASHMLA"})
 """Kernels that take short prompts as if they decoded, over latent vectors: vLLM's on Hopper with a
 cache in fp8, up to 128 tokens, where many prompts take twice as long as longer ones would."""
+
+QUANTISED = "fp8"
+"""The ``mla_dtype`` of prompts whose queries are brought to 8 bits before attention: another kernel
+at the same shapes, which vLLM runs with ``use_prefill_query_quantization`` alone (off by
+default)."""
 
 FEWEST_HEADS = 4
 FEWEST_ROWS = 200
@@ -151,6 +157,8 @@ def usable(table: KernelTable, operator: str, kv_cache: str) -> pd.DataFrame:
             kept &= ~unrun
     if operator == "mla_prefill":
         kept &= (rows["step"] == 0) & ~rows["kernel_source"].isin(ABSORBED)
+        if "mla_dtype" in rows:
+            kept &= rows["mla_dtype"] != QUANTISED
     chosen: pd.DataFrame = rows.loc[kept]
     return chosen
 
@@ -198,7 +206,10 @@ def to_data(table: KernelTable, operator: str, rows: pd.DataFrame, precision: st
 
 
 def _columns(
-    table: KernelTable, operator: str, rows: pd.DataFrame, of: tuple[str, str, str] | None
+    table: KernelTable,
+    operator: str,
+    rows: pd.DataFrame,
+    of: tuple[str, tuple[str, str], str] | None,
 ) -> dict[str, Floats]:
     """Shape, rest and seconds of the rows of one model and one format of the products."""
     model = catalog.model(of[0] if of else "deepseek-v3")
@@ -238,7 +249,12 @@ def _widths(attention: Latent, like: Floats) -> dict[str, Floats]:
 
 
 def _rest(
-    table: KernelTable, heads: int, tokens: Floats, name: str, products: str, kv_cache: str
+    table: KernelTable,
+    heads: int,
+    tokens: Floats,
+    name: str,
+    products: tuple[str, str],
+    kv_cache: str,
 ) -> Floats:
     """Seconds of a block without its attention, for that many tokens in the pass."""
     model = catalog.model(name)
@@ -249,8 +265,7 @@ def _rest(
         replace(model, layers=(one,)),
         catalog.gpu(table.gpu.name, kernels=table.framework),
         catalog.engine("ideal"),
-        products,
-        products,
+        *products,
         kv_cache,
     )
     kernels = Rooflines(d)

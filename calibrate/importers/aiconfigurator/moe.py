@@ -15,6 +15,7 @@ Left out, since the timings are not of what they say:
   routing that was asked for is not the one that was timed (half as many experts are read)
 - vLLM's ``fp8`` on Hopper, 5 to 7 times as slow as ``fp8_block``, which is what models are
   published in: that is its fp8 here
+- series of ``TIMED_AGAIN`` whose kernel was chosen badly in that run
 """
 
 from __future__ import annotations
@@ -66,11 +67,30 @@ MODEL = ("hidden_size", "inter_size", "topk", "num_experts")
 SPLIT = ("moe_tp_size", "moe_ep_size")
 """GPUs that share the width of each expert, and ranks that share the experts."""
 
+SERIES = (*MODEL, *SPLIT, "distribution")
+"""What a series of timings has in common; they differ in tokens."""
+
 NOT_GATED = frozenset({(2688, 1856), (1024, 2688), (2048, 5120), (8192, 5120)})
 """(hidden size, width) of Nemotron's experts, which have two matrices instead of three."""
 
 UNLIKE = {"vllm": frozenset({(7168, 2048, 8, 256)})}
 """By framework: hidden size, width, chosen and number of experts of DeepSeek-V3."""
+
+TIMED_AGAIN: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("trtllm", "nvfp4"): ("b200_sxm", "b300_sxm", "gb200", "gb300")
+}
+"""By framework and precision, systems that timed the same series (a model, its layout and a
+routing, over all tokens) with one release, on memory of one bandwidth. TensorRT-LLM times the
+variants of a kernel as a process begins, and keeps to what it found: whole series take 1.4 to 1.9
+times as long as the same ones elsewhere, a single token as well, which is the same work in every
+routing."""
+
+WEIGHTS_DECIDE = 64
+"""Tokens up to which such series are compared: reading the weights takes most of the time."""
+
+CHOSEN_BADLY = 1.25
+"""A series that takes more than that many times the quickest of them is left out: few lie between
+1.1 and 1.3."""
 
 MOST_RANKS = 64
 JUDGED = 8
@@ -84,6 +104,11 @@ AXES = {
     "split": (-6.0, -3.0, 0.0, 1.0, 3.0),
 }
 """Knots of the tables of known shapes, base-2 logarithms."""
+
+PARTED = "gptossmxfp4moe_triton"
+"""Part of the names of kernels that rank by expert themselves where a GPU holds all experts. Where
+it holds some, vLLM replaces the numbers of experts by its own and sorts the rows with kernels of
+PyTorch's and Triton's (``make_routing_data`` of gpt_oss_triton_kernels_moe.py)."""
 
 FAMILIES = ("trtllm", "cutlass", "triton", "marlin", "deep_gemm", "deepgemm")
 """Words in the names of kernels that tell libraries apart, in this order."""
@@ -108,7 +133,8 @@ def fit_system(
     for precision, names in {**PRECISIONS, **OF_FRAMEWORK.get(framework, {})}.items():
         for name in names:
             rows = usable(table, name)
-            for operator, own in by_operator(rows).items():
+            for operator, all_of_it in by_operator(rows).items():
+                own = well_chosen(tables, table, all_of_it, precision)
                 if len(own[list(MODEL)].drop_duplicates()) >= LEAST_SHAPES:
                     found[operator][precision] = fit_rows(table, own, precision)
             if precision in found["moe"]:
@@ -140,6 +166,36 @@ def usable(table: KernelTable, name: str) -> pd.DataFrame:
         kept &= ~(rows[list(MODEL)] == np.array(model)).all(axis=1)
     chosen: pd.DataFrame = rows.loc[kept]
     return chosen
+
+
+def well_chosen(
+    tables: Tables, table: KernelTable, rows: pd.DataFrame, precision: str
+) -> pd.DataFrame:
+    """The rows without series of ``TIMED_AGAIN`` that a system with the same memory ran much
+    quicker."""
+    systems = TIMED_AGAIN.get((table.framework, precision), ())
+    if rows.empty or table.system not in systems:
+        return rows
+    where = ("moe", table.framework, "moe_perf")
+    having = [each for each in systems if table.version in tables.versions(each, *where)]
+    timed = [_of_few_tokens(rows)]
+    for system in having:
+        found = tables.read(system, *where, table.version).frame
+        found = found[found["moe_dtype"].isin(rows["moe_dtype"].unique())]
+        timed.append(_of_few_tokens(found).reindex(timed[0].index))
+    quickest = pd.concat(timed, axis=1).min(axis=1)
+    slower = (timed[0] / quickest).groupby(level=[*SERIES, "kernel_source"]).median()
+    kept = slower[slower <= CHOSEN_BADLY].index
+    chosen: pd.DataFrame = rows[
+        pd.MultiIndex.from_frame(rows[[*SERIES, "kernel_source"]]).isin(kept)
+    ]
+    return chosen
+
+
+def _of_few_tokens(rows: pd.DataFrame) -> pd.Series[float]:
+    """Their latency by series, kernel and tokens."""
+    rows = rows[rows["num_tokens"] <= WEIGHTS_DECIDE]
+    return rows.groupby([*SERIES, "kernel_source", "num_tokens"])["latency"].median()
 
 
 def fit_marlin(tables: Tables, system: str) -> KernelFit | None:
@@ -196,6 +252,9 @@ def _family(kernel: str) -> str:
 def fit_rows(table: KernelTable, rows: pd.DataFrame, precision: str) -> KernelFit:
     """The fit of one precision to the ``rows`` of it, with the tables of their shapes."""
     form, data, limits = moe.form(precision), to_data(rows), ceilings(table, precision)
+    if not rows["kernel_source"].str.contains(PARTED).all():
+        alike = tuple(each for each in form.parameters if each.name != "apart")
+        form = replace(form, parameters=alike)
     found = fit(form, data, limits, kernel=table.source(rows), judged=on_few_gpus(data))
     kept = {name: span for name, span in found.ranges.items() if name not in COUNTS}
     one_way = data.take((data.shape["gpus"] == 1) | (data.shape["ranks"] == 1))

@@ -13,8 +13,9 @@ some height, of 128 columns. For one height
     seconds  = (busy ** norm + memory ** norm + stream ** norm) ** (1 / norm) + waves * wave
 
 and the library is taken to choose the best of ``HEIGHTS``. On top come the latency of the call,
-what a call of many tokens takes more than one of a single token (``several``), the activations of
-the GPU's own rows (``moved``), and those of all rows wherever their experts are (``all``).
+what a call of many tokens takes more than one of a single token (``several``), what telling rows of
+other ranks apart takes where that is kernels of its own (``apart``), the activations of the GPU's
+own rows (``moved``), and those of all rows wherever their experts are (``all``).
 
 Expected tiles are counted by ``sim.cost.kernels.expert_tiles``; calibration counts those that the
 timed routing has. Widths that are no multiple of ``ALIGNED`` run kernels of another kind, which
@@ -92,7 +93,10 @@ PARAMETERS = (
     Parameter("rows64", 0.1, 0.8, 1.0, "1", "speed of tiles of 64 rows over those of 128"),
     Parameter("rows256", 0.5, 1.0, 1.5, "1", "speed of tiles of 256 rows over those of 128"),
     Parameter("cached", 1.0, 1.5, 6.0, "1", "bandwidth of the last-level cache over memory's"),
+    Parameter("apart", 0.0, 0.0, 2e-4, "s", "telling rows for experts of other ranks apart",
+              log=False, before=0.0),
 )  # fmt: skip
+BEFORE = {each.name: each.before for each in PARAMETERS if each.before is not None}
 
 TILES = tuple(f"tiles{height}" for height in HEIGHTS)
 GROUP = ("hidden", "width", "chosen", "experts")
@@ -114,6 +118,7 @@ class ExpertParts(NamedTuple):
 
 def parts(p: Parameters, shape: Shape, ceilings: Ceilings, kind: ExpertFormat) -> ExpertParts:
     """What the best choice of a tile is made of."""
+    p = {**BEFORE, **p}
     norm, weight = p["norm"], kind.weight
     memory = _reading(p, shape, ceilings, weight)
     reader = ceilings.bandwidth * p["reader"] / ceilings.sms
@@ -132,6 +137,7 @@ def parts(p: Parameters, shape: Shape, ceilings: Ceilings, kind: ExpertFormat) -
         compute = np.where(found < best, busy, compute)
         best = np.minimum(best, found)
     rest = p["latency"] + p["several"] * (1 - 1 / np.maximum(shape["tokens"], 1.0))
+    rest = rest + p["apart"] * (shape["ranks"] > 1)
     return ExpertParts(
         compute, memory, best + rest + _activations(p, shape, kind) / ceilings.bandwidth
     )
