@@ -108,6 +108,14 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "scheduler.batch_wait_timeout_iters": 5,
         "scheduler.batch_wait_max_tokens_ratio": 0.5,
     },
+    "ranks-wait": {
+        "model": str(MODELS / "tiny-experts"),
+        "fleet.data_parallel": 2,
+        "fleet.expert_parallel": True,
+        "scheduler.policy": "guaranteed-no-evict",
+        "scheduler.attention_dp_timeout_iters": 7,
+        "scheduler.attention_dp_batching_wait_iters": 2,
+    },
     "async": {"scheduler.async_scheduling": True},
     # order
     "sjf": {"scheduler.order": "sjf"},
@@ -361,14 +369,6 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.expert_parallel": True,
         "scheduler.prefill_schedule_interval": 3,
     },
-    "ranks-wait": {
-        "model": str(MODELS / "tiny-experts"),
-        "fleet.data_parallel": 2,
-        "fleet.expert_parallel": True,
-        "scheduler.policy": "guaranteed-no-evict",
-        "scheduler.attention_dp_timeout_iters": 7,
-        "scheduler.attention_dp_batching_wait_iters": 2,
-    },
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),
@@ -426,7 +426,10 @@ IN_FLIGHT = "is not simulated with several batches in flight"
 CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
-OWN_RULES = ("sglang", "sglang-retracting", "lpm", "no-evict", "max-utilization", "prompts-wait")
+OWN_RULES = (
+    *("sglang", "sglang-retracting", "lpm", "no-evict", "max-utilization"),
+    *("prompts-wait", "ranks-wait"),
+)
 TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace", "cancelled-trace")
 TALKS = ("sessions", "tool-sessions")
 UNCACHED = {
@@ -436,6 +439,7 @@ UNCACHED = {
     "no-evict": "none is modelled for guaranteed-no-evict",
     "max-utilization": "none is modelled for max-utilization",
     "prompts-wait": "none is modelled for max-utilization",
+    "ranks-wait": "none is modelled for guaranteed-no-evict",
     "linear": "not modelled for models with a state",
     "mamba": "not modelled for models with a state",
 }
@@ -509,6 +513,7 @@ UNSWAPPED = {
         "modelled for `policy: vllm` with chunked_prefill",
     ),
     "contiguous": "has no blocks to move",
+    "ranks-wait": "not modelled for data ranks",
     **{name: UNCACHED[name] for name in ("linear", "mamba")},
 }
 """What cannot swap, and why."""
@@ -524,7 +529,7 @@ ONE_PHASE = {
             "static",
             "request",
             "prefill-first",
-            *OWN_RULES,
+            *OWN_RULES[:-1],  # the last has a fleet of its own, as these have
             "async",
             "priority",
             "edf",
@@ -570,7 +575,8 @@ UNSHED: Mapping[str, str] = {
         ("sjf", "priority", "edf", "fair", "lpm"), "admission is not modelled for the order"
     ),
     **dict.fromkeys(
-        ("pipeline", "data-parallel", "deepep", "cadence"), "for data ranks or a pipeline"
+        ("pipeline", "data-parallel", "deepep", "cadence", "ranks-wait"),
+        "for data ranks or a pipeline",
     ),
     **dict.fromkeys(PHASES, "admission is not modelled for the role"),
     **dict.fromkeys((*FAILING, *IMPATIENT), "clients that send again what was refused"),
@@ -610,11 +616,14 @@ REFUSED: Mapping[Names, str] = {
     ("pipeline", "deepep"): NO_RANKS,
     **dict.fromkeys(product(("static", "request"), (*OWN_RULES, "async")), CONTINUOUS),
     **dict.fromkeys(product(("long-prefill", "no-reserve"), OWN_RULES), OF_VLLM),
-    **dict.fromkeys(product(("sglang", "no-evict", "prompts-wait"), ("tiny-memory",)), OF_VLLM),
+    **dict.fromkeys(
+        product(("sglang", "no-evict", "prompts-wait", "ranks-wait"), ("tiny-memory",)), OF_VLLM
+    ),
     **dict.fromkeys(product(OWN_RULES, ("contiguous",)), "counts free pages"),
     **dict.fromkeys(product(OWN_RULES, ("cadence",)), OF_VLLM),
     **dict.fromkeys(product(("prompts-wait",), ("data-parallel", "deepep")), "lets no prompt wait"),
     **dict.fromkeys(product((*OWN_RULES, "async"), ("pipeline",)), IN_FLIGHT),
+    ("ranks-wait", "pipeline"): NO_RANKS,
     ("prefill-first", "async"): AHEAD,
     ("async", "priority"): AHEAD,
     ("async", "edf"): AHEAD,

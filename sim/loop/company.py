@@ -1,4 +1,4 @@
-"""When the prompts of data ranks run: TensorRT-LLM lets them wait for each other.
+"""Decides in which iterations prompts of data ranks run, where they wait for each other.
 
 A rank with a prompt makes all others wait for it. With ``attention_dp_timeout_iters`` prompts are
 left out of iterations until every rank has one that could run and a free slot, or until that many

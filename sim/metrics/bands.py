@@ -119,7 +119,7 @@ LARGEST = 30.0
 
 MANY = 16
 """Experts from which on a model has many. Of 8, two to a token, a batch of some tens reads all, and
-each has about its share of the tokens; of 32 to 384 the choices of tokens, which nobody publishes,
+each has about its share of the tokens; of 32 to 384 the choices of tokens, which are not published,
 decide how many are read and which has most."""
 
 

@@ -136,7 +136,7 @@ def test_a_sweep_and_a_comparison_say_how_sure_their_metrics_are() -> None:
 
 
 def test_a_sensitivity_is_judged_and_sure_as_run_is() -> None:
-    asked = small(run__requests=200, slo={"tpot": "7ms", "attainment": 0.9})
+    asked = small(run__requests=200, slo={"tpot": "7.1ms", "attainment": 0.9})
     found = sensitivity(asked, local(1))
     told = sensitivity_document(found)
     assert told["verdict"]["slo_doubts"] == ["band"]

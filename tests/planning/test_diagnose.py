@@ -215,7 +215,7 @@ def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
 @cache
 def near_its_limit() -> Diagnosis:
     """A run whose TPOT is within the error band of its limit."""
-    slo = {"tpot": "7ms", "attainment": 0.9}
+    slo = {"tpot": "7.1ms", "attainment": 0.9}
     return diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
 
 
