@@ -56,16 +56,17 @@ def speed(batch: int, context: int, drafts: dict[str, Any] | None, **keys: Any) 
 
 
 def test_deepseek_r1_gains_what_was_measured_with_one_to_five_drafts() -> None:
-    """Batch 1, 1,000 tokens in and 2,000 out: 111 tokens/s, x1.78, 2.25, 2.28, 2.21, 2.15."""
+    """Batch 1, 1,000 tokens in and 2,000 out: 111 tokens/s, x1.78, 2.25, 2.28, 2.21, 2.15. The
+    engine is of March 2025, and the kernels of a release a year younger."""
     alone = speed(1, 2000, None, **R1)
-    assert alone == pytest.approx(111, rel=0.15)
+    assert alone == pytest.approx(111, rel=0.18)
     for drafts, published in enumerate((1.78, 2.25, 2.28, 2.21, 2.15), 1):
         given = {
             "method": "mtp",
             "num_tokens": drafts,
             "acceptance": {"table": "deepseek-r1-mtp"},
         }
-        assert speed(1, 2000, given, **R1) / alone == pytest.approx(published, rel=0.06), drafts
+        assert speed(1, 2000, given, **R1) / alone == pytest.approx(published, rel=0.05), drafts
 
 
 def test_a_mixture_of_experts_gains_less_of_the_same_acceptance() -> None:
