@@ -118,7 +118,10 @@ def _every_group(rows: Sequence[Scored]) -> str:
     if found is None:
         return "No group has ten rows."
     if found.times == 1.0:
-        return f"Every group of ten rows and more has {LOW:.0f} % of its rows in their bands."
+        return (
+            f"Every group of ten rows and more has {LOW:.0f} % of its rows in their bands. A "
+            "group is a figure of one model on one GPU under one release of an engine, in one publication."
+        )
     widths = ", ".join(f"{TITLES[name]} {width:.0f} %" for name, width in found.widths.items())
     return (
         f"To hold {LOW:.0f} % of every group of ten rows and more, all bands would have to reach "

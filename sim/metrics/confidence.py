@@ -33,6 +33,11 @@ WHY: Mapping[str, str] = {
 }
 """What a band rests on that makes it wide, in words."""
 
+AT_A_RATE = (
+    " Below saturation throughput is set by the arrivals; near it, waiting times can be off by far "
+    "more."
+)
+
 WINDOWED = ("window_decode", "window_prefill")
 """Operators of a profile for attention through a window, where it has them."""
 
@@ -86,7 +91,8 @@ def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
         "half": half,
         "measured": measured,
         "parts": parts,
-        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads)),
+        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads))
+        + (AT_A_RATE if at.driven == "online" else ""),
     }
 
 
@@ -98,8 +104,7 @@ def _band_text(
     return (
         f"Times of iterations are within about {error:.0%} in nine of ten published runs like "
         f"this, and within {half:.0%} in five of ten ({alone}; {measured:.0%} of the kernel time "
-        f"in shapes that were measured).{wide} Below saturation throughput is set by the arrivals; "
-        "near it, waiting times can be off by far more."
+        f"in shapes that were measured).{wide}"
     )
 
 

@@ -84,7 +84,10 @@ def front_end_notes(run: RunRecord) -> list[str]:
     if busy < 1.0:
         state = f"is busy {show_share(busy)} of the time, near the most that its one thread can do"
     else:
-        state = f"would be busy {show_share(busy)} of the time: its one thread limits the rate"
+        state = (
+            f"would be busy {show_share(busy)} of the time: its one thread limits the rate, so "
+            f"that throughput is about {show_share(1 - 1 / busy)} lower"
+        )
     return [
         f"The front end (HTTP, tokeniser, streaming) {state}. First tokens may come much later "
         "than predicted; more replicas help, faster GPUs do not."

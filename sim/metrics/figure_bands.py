@@ -10,7 +10,8 @@ this run comes on top. Milliseconds, rates per second, US dollars, as in the sum
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sim.catalog.spreads import Spreads, learnt
@@ -18,6 +19,7 @@ from sim.metrics.asked import asked
 from sim.metrics.bands import (
     CAUSES,
     LARGEST,
+    LEVELS,
     OF_TIMES,
     by_part,
     of_side,
@@ -27,7 +29,7 @@ from sim.metrics.bands import (
     spread_of,
     weights,
 )
-from sim.metrics.dependence import Dependences
+from sim.metrics.dependence import LATENCIES, RANKS, Dependences
 from sim.metrics.intervals import Z95
 from sim.metrics.pools import names
 from sim.metrics.trust import verdict_trust
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput")
 """Figures that the text names."""
+
+RISING = ("median", *RANKS)
+"""Percentiles, from the lowest."""
+
+OF_TOKENS = ("_tpot_ms", "_itl_ms")
+"""Ends of the names of times that a full batch bounds: an overload does not make them grow."""
 
 HALF, NINETY = 0.6745, 1.6449
 """Standard deviations within which half and nine tenths of a normal law lie."""
@@ -64,6 +72,7 @@ def figure_bands(
         if value:
             causes = scaled(weights(key, dependence, at), spreads.scale(setting(key, at)))
             figures[key] = _figure(key, value, causes, spreads, summary, ends)
+    _keep_in_order(figures)
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, overload=_overload(ends))
     sure = verdict_trust(summary["infersim"]["verdict"], figures, ends)
@@ -74,6 +83,28 @@ def figure_bands(
         "trust": None if sure is None else sure["word"],
         "text": f"{text} {sure['text']}" if sure else text,
     }
+
+
+def _keep_in_order(figures: Mapping[str, dict[str, Any]]) -> None:
+    """Widen bands so that their ends are in the order of the figures: a percentile is not below a
+    lower one, and no answer is complete before its first token."""
+    for metric in (*LATENCIES, "itl"):
+        ranks = [key for rank in RISING if (key := f"{rank}_{metric}_ms") in figures]
+        _widen([figures[key] for key in ranks])
+    for rank in ("mean", *RISING):
+        pair = [f"{rank}_ttft_ms", f"{rank}_e2el_ms"]
+        if all(key in figures for key in pair):
+            _widen([figures[key] for key in pair])
+
+
+def _widen(rising: Sequence[dict[str, Any]]) -> None:
+    """Bands of figures none of which is less than the one before it."""
+    for level in LEVELS:
+        for fewer, more in pairwise(rising):
+            tops = [figure[level][1] for figure in (fewer, more)]
+            more[level][1] = None if None in tops else max(tops)
+        for more, fewer in pairwise(reversed(rising)):
+            fewer[level][0] = min(figure[level][0] for figure in (fewer, more))
 
 
 def kin(run: RunRecord) -> dict[str, str]:
@@ -144,7 +175,7 @@ def _figure(
             for each, larger in ((down, False), (up, True))
         )
         found[name] = [value * math.exp(-low), value * math.exp(high)]
-    if _overload(ends) and key.endswith("_ms") and not key.endswith("_tpot_ms"):
+    if _overload(ends) and key.endswith("_ms") and not key.endswith(OF_TOKENS):
         found["band90"][1] = None
     parts = by_part(causes, spreads)
     if chance:

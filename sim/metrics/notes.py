@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.cost.measured_experts import experts_note
+from sim.metrics.asked import OF_ARRIVALS, driven_by
 from sim.metrics.classes import order_notes
 from sim.metrics.crowding import front_end_notes
 from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
@@ -17,6 +18,7 @@ from sim.metrics.routing import routing_note
 from sim.metrics.run_record import RunRecord
 from sim.metrics.sessions import session_notes
 from sim.metrics.speculation import borrowed_note
+from sim.scenario.lengths import FixedLengths
 from sim.units import show_share
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),
+        _clients_in_step(run),
         *dict.fromkeys(_padded(part.pool) for part in run.parts),
         f"Latency statistics leave out the first {skipped:,} request{'s' * (skipped > 1)} "
         "(warm-up)."
@@ -77,6 +80,21 @@ def _in_step(part: PoolRun) -> str | None:
     return (
         f"KV cache and batch are those of one of {ranks} data ranks; waiting for the rank that "
         "takes longest counts as time of the host."
+    )
+
+
+def _clients_in_step(run: RunRecord) -> str | None:
+    """That data ranks wait for each other less where all requests are equally long."""
+    workload = run.scenario.workload
+    together = driven_by(run.scenario) in OF_ARRIVALS.values()
+    lengths = (workload.prompt_tokens, workload.output_tokens)
+    alike = all(isinstance(each, FixedLengths) for each in lengths)
+    if not (together and alike and any(p.deployment.layout.data > 1 for p in run.pools)):
+        return None
+    return (
+        "All requests are equally long, so that those that start together end together and the "
+        "prompts of data ranks share passes. Lengths that differ even by 1 % set them apart: then "
+        "each prompt makes all ranks wait, and throughput can be far lower."
     )
 
 

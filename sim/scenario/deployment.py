@@ -194,15 +194,17 @@ class SchedulerSettings(LimitedSection):
     attention_dp_timeout_iters: Count | None = Field(
         default=None,
         description="TensorRT-LLM's policies and data ranks only: prompts wait until every rank "
-        "has one that could run, so that decodes wait for prompts less often; for this many "
-        "iterations at most, and not where a rank decodes nothing. Its attention_dp_config with "
-        "enable_balance: true and this timeout_iters. null, its default: none waits.",
+        "has one that could run, so that decodes wait for prompts less often; they run in this "
+        "iteration at the latest (1: none waits), and at once where a rank decodes nothing. Its "
+        "attention_dp_config with enable_balance: true and this timeout_iters, 50 unless given. "
+        "null, as where it balances nothing, or 0: none waits.",
         examples=[60],
     )
     attention_dp_batching_wait_iters: Count | None = Field(
         default=None,
         description="For how many iterations more prompts wait once every rank has one. Its "
-        "attention_dp_config's batching_wait_iters. null, or 0 as TensorRT-LLM writes it: none.",
+        "attention_dp_config's batching_wait_iters, which is 10 there unless given. null, or 0 as "
+        "TensorRT-LLM writes it: none.",
         examples=[10],
     )
 
@@ -246,7 +248,8 @@ class SchedulerSettings(LimitedSection):
 
     @field_validator(
         *("long_prefill_token_threshold", "batch_wait_timeout_iters"),
-        *("batch_wait_max_tokens_ratio", "attention_dp_batching_wait_iters"),
+        "batch_wait_max_tokens_ratio",
+        *("attention_dp_timeout_iters", "attention_dp_batching_wait_iters"),
         mode="before",
     )
     @classmethod
@@ -288,7 +291,10 @@ class SchedulerSettings(LimitedSection):
         for rule in RULES.values():
             for key in sorted(rule.knobs - RULES[mine].knobs):
                 if getattr(self, key) != type(self).model_fields[key].default:
-                    raise trouble(f"{key} is a key of `policy: {rule.name}`", key, "policy")
+                    having = [
+                        f"`policy: {each.name}`" for each in RULES.values() if key in each.knobs
+                    ]
+                    raise trouble(f"{key} is a key of {' and '.join(having)}", key, "policy")
         if follows_rule(self.batching) and self.order in ORDERS:
             by_rank = ORDERS[self.order].preempts_by_rank
             if RULES[mine].policy(self.chunked_prefill, by_rank, self.plans_ahead) is None:

@@ -127,6 +127,28 @@ def test_decodes_wait_less_often_and_first_tokens_come_later() -> None:
     assert late > 1.5 * soon
 
 
+def test_a_user_is_told_that_equal_lengths_keep_clients_in_step() -> None:
+    """What then happens rests on lengths that are more alike than real ones."""
+
+    def told(kind: str, low: int, high: int) -> bool:
+        fixed = {"kind": "fixed", "value": 100}
+        varied = {"kind": "uniform", "low": low, "high": high}
+        arrivals = {"kind": kind} | ({"concurrency": 16} if kind == "closed" else {})
+        arrivals |= {"rate": 1} if kind == "poisson" else {}
+        workload = SCENARIO["workload"] | {  # type: ignore[operator]
+            "arrivals": arrivals,
+            "prompt_tokens": fixed,
+            "output_tokens": varied if low < high else fixed,
+        }
+        summary = sim.simulate(SCENARIO | {"workload": workload}).summary
+        return any("equally long" in note for note in summary["infersim"]["notes"])
+
+    assert told("closed", 1, 1)
+    assert told("burst", 1, 1)
+    assert not told("closed", 99, 101)
+    assert not told("poisson", 1, 1)
+
+
 def test_only_data_ranks_wait_for_each_other() -> None:
     one = SCENARIO | {"fleet": {"gpu": "h100-sxm"}, "scheduler": WAITS}
     with pytest.raises(UsageError, match="only data ranks wait for each other"):
@@ -135,5 +157,8 @@ def test_only_data_ranks_wait_for_each_other() -> None:
     with pytest.raises(UsageError, match="without attention_dp_timeout_iters"):
         sim.simulate(SCENARIO | {"scheduler": more})
     vllm = {"attention_dp_timeout_iters": 60}
-    with pytest.raises(UsageError, match="is a key of `policy: guaranteed-no-evict`"):
+    both = "is a key of `policy: guaranteed-no-evict` and `policy: max-utilization`"
+    with pytest.raises(UsageError, match=both):
         sim.simulate(SCENARIO | {"scheduler": vllm})
+    off = sim.load_scenario(SCENARIO | {"scheduler": {"attention_dp_timeout_iters": 0}})
+    assert off.scheduler.attention_dp_timeout_iters is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from sim.catalog.spreads import learnt
 from sim.metrics.bands import ONE_SIDED, half_of, without
-from sim.metrics.figure_bands import CHANCE, figure_bands
+from sim.metrics.figure_bands import CHANCE, RISING, figure_bands
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 
@@ -69,10 +71,30 @@ def test_near_saturation_the_band_reaches_the_overload() -> None:
     assert found is not None
     assert found["figures"]["p99_ttft_ms"]["band90"][1] is None
     assert found["figures"]["p99_ttft_ms"]["band50"][1] is not None
+    assert found["figures"]["p99_itl_ms"]["band90"][1] is not None  # full batches bound it
     assert "an overload" in found["text"]
     calm = simulate(CHAT.override({"workload.arrivals.rate": 2})).bands
     assert calm is not None
     assert calm["figures"]["p99_ttft_ms"]["band90"][1] is not None
+
+
+def test_ends_of_bands_are_in_the_order_of_the_figures() -> None:
+    """A client of a closed loop waits behind others for a first token in some rounds alone, so that
+    its median is far less sure than its mean."""
+    closed = CHAT.override({"workload.arrivals": {"kind": "closed", "concurrency": 60}})
+    for asked in (CHAT, closed):
+        result = simulate(asked)
+        found = figure_bands(result.record, result.summary, None)
+        assert found is not None
+        figures = found["figures"]
+        for rising in (
+            *([f"{rank}_{name}_ms" for rank in RISING] for name in ("ttft", "tpot", "itl", "e2el")),
+            *([f"{rank}_ttft_ms", f"{rank}_e2el_ms"] for rank in ("mean", *RISING)),
+        ):
+            known = [figures[key] for key in rising if key in figures]
+            for level, end in product(("band50", "band90"), (0, 1)):
+                ends = [figure[level][end] for figure in known]
+                assert ends == sorted(ends), (rising, level)
 
 
 def test_parts_of_a_band_add_up_in_squares_of_logarithms() -> None:
