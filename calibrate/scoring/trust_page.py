@@ -119,8 +119,9 @@ def _every_group(rows: Sequence[Scored]) -> str:
         return "No group has ten rows."
     if found.times == 1.0:
         return (
-            f"Every group of ten rows and more has {LOW:.0f} % of its rows in their bands. A "
-            "group is a figure of one model on one GPU under one release of an engine, in one publication."
+            f"Of every group of ten rows and more at least {LOW:.0f} % lie in their bands. A group "
+            "is a figure of one model on one GPU under one release of an engine, in one "
+            "publication."
         )
     widths = ", ".join(f"{TITLES[name]} {width:.0f} %" for name, width in found.widths.items())
     return (

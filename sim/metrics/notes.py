@@ -19,6 +19,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.sessions import session_notes
 from sim.metrics.speculation import borrowed_note
 from sim.scenario.lengths import FixedLengths
+from sim.schedulers.tensorrt import MaxUtilization
 from sim.units import show_share
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
         *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
+        *dict.fromkeys(_whole_prompts(part) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),
         _clients_in_step(run),
@@ -131,6 +133,23 @@ def _first_of_trace(run: RunRecord) -> str | None:
     return (
         f"The first {sent:,} requests of the trace were sent (run.requests): what comes after "
         "them, if anything does, may be more."
+    )
+
+
+def _whole_prompts(part: PoolRun) -> str | None:
+    """That prompts which are not cut fill an iteration alone, in rules that put decodes first."""
+    limits = part.pool.limits
+    if limits.chunked_prefill or not issubclass(part.pool.policy, MaxUtilization):
+        return None
+    prompts = part.requests["prompt_tokens"]
+    most = limits.max_num_batched_tokens
+    alone = int((prompts == most).sum())
+    if not alone:
+        return None
+    return (
+        f"{show_share(alone / len(prompts))} of the prompts have {most:,} tokens, which is "
+        "max_num_batched_tokens: without chunked_prefill they run only where nothing decodes, and "
+        "first tokens wait for all answers before them. Allow max_num_seqs tokens more."
     )
 
 

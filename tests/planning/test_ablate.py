@@ -149,6 +149,25 @@ def test_what_nothing_runs_without_is_in_the_baseline_and_said() -> None:
     assert product == pytest.approx(figure["factor"], rel=1e-12)
 
 
+@pytest.mark.parametrize("policy", ["vllm", "sglang", "guaranteed-no-evict"])
+def test_the_keys_of_a_rule_go_with_its_batches(policy: str) -> None:
+    """So that the baseline is static, whatever the rule; one that counts pages needs them first."""
+    waits = {"batch_wait_timeout_iters": 5, "batch_wait_max_tokens_ratio": 0.5}
+    knobs = waits if policy == "guaranteed-no-evict" else {}
+    found = ablate(small(scheduler={"policy": policy, **knobs}, run__requests=30), local(1))
+    assert not found.needed
+    names = [technique.name for technique in found.known]
+    (batching,) = (each for each in found.known if each.name == "continuous-batching")
+    assert batching.off == {
+        "scheduler.batching": "static",
+        "scheduler.policy": None,
+        **{f"scheduler.{key}": None for key in knobs},
+    }
+    assert (names[0] == "paging") is (policy != "vllm")
+    steps = [found.outcome(frozenset(names[:count])) for count in range(len(names) + 1)]
+    assert all(step.error is None for step in steps)
+
+
 def test_many_techniques_are_sampled_and_still_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "MOST_EXACT", 3)
     monkeypatch.setattr(ablation, "SAMPLED_ORDERS", 4)

@@ -11,11 +11,14 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+import sim
 from sim.memory import PagedAllocator
 from sim.request import Request
 from sim.scenario.deployment import SchedulerSettings
 from sim.schedulers import Limits
 from sim.schedulers.tensorrt import MaxUtilization, MaxUtilizationOverlap, NoEvict, NoEvictOverlap
+
+NO_EVICT = "guaranteed-no-evict"
 
 Step = tuple[list[int], int, list[int]]
 
@@ -155,3 +158,34 @@ def test_a_wait_has_both_its_ends() -> None:
         SchedulerSettings(policy="max-utilization", batch_wait_timeout_iters=20)
     with pytest.raises(ValidationError, match="is a key of `policy: guaranteed-no-evict`"):
         SchedulerSettings(batch_wait_timeout_iters=20, batch_wait_max_tokens_ratio=0.9)
+
+
+def test_a_user_is_told_of_whole_prompts_that_leave_no_room_for_decodes() -> None:
+    """Prompts that fill an iteration wait until nothing decodes; in chunks, or with a few tokens
+    more, they do not."""
+    asked = {
+        "model": "llama-3.1-8b",
+        "fleet": {"gpu": "h100-sxm"},
+        "engine": "tensorrt-llm",
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 4},
+            "prompt_tokens": {"kind": "fixed", "value": 2048},
+            "output_tokens": {"kind": "fixed", "value": 100},
+        },
+        "run": {"requests": 100, "warmup": 0},
+    }
+
+    def found(budget: int, *, cut: bool) -> tuple[float, bool]:
+        limits = {"max_num_batched_tokens": budget, "chunked_prefill": cut}
+        summary = sim.simulate(asked | {"scheduler": limits | {"policy": NO_EVICT}}).summary
+        notes = summary["infersim"]["notes"]
+        return summary["mean_ttft_ms"], any(
+            "tokens, which is max_num_batched_tokens" in note for note in notes
+        )
+
+    late, told = found(2048, cut=False)
+    assert told
+    for budget, cut in ((2048, True), (2304, False)):
+        soon, told = found(budget, cut=cut)
+        assert soon < late / 3
+        assert not told

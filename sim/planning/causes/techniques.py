@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sim.errors import UsageError, did_you_mean
 from sim.memory import ContiguousAllocator, PagedAllocator
@@ -17,12 +18,17 @@ from sim.planning.causes.shapley import Coalition
 from sim.planning.points.points import Settings
 from sim.routers import AFFINE, LeastOutstanding
 from sim.scenario import Scenario
+from sim.scenario.deployment import SchedulerSettings
 from sim.schedulers import ORDERS, Static
 from sim.schedulers.orders import FirstCome
+from sim.schedulers.rules import RULES
 from sim.specs.precision import precision_bytes
 
 SMALL_BATCH = 8
 """Requests in a batch of the baseline, unless another number is asked for."""
+
+
+PAGING = "paging"
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ def techniques(scenario: Scenario, batch: int = SMALL_BATCH) -> list[Technique]:
     the order in which they are usually added."""
     found = [*_batching(scenario, batch), *_memory(scenario), *_precision(scenario)]
     knobs, guesses = scenario.scheduler, scenario.speculative
+    if RULES[knobs.rule].in_pages:  # without pages its batches do not run
+        found.sort(key=lambda technique: technique.name != PAGING)
     if knobs.order != FirstCome.name:
         order = ORDERS.get(knobs.order)
         of_cache = ("prefix-caching", "paging", f"{_word(scenario)}-batching")
@@ -62,8 +70,13 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
     found = []
     word = _word(scenario)
     if knobs.batching != Static.name:
-        found.append(_switch(f"{word}-batching", f"{word} batching", "scheduler.batching",
-                             knobs.batching, Static.name))  # fmt: skip
+        rule = _of_rule(knobs)
+        defaults = {key: SchedulerSettings.model_fields[key].default for key in rule}
+        on, off = (
+            {"scheduler.batching": batching} | {f"scheduler.{key}": each[key] for key in rule}
+            for batching, each in ((knobs.batching, rule), (Static.name, defaults))
+        )
+        found.append(Technique(f"{word}-batching", f"{word} batching", on, off))
     if knobs.max_num_seqs > batch:
         title = f"batches of up to {knobs.max_num_seqs:,}"
         found.append(
@@ -76,6 +89,16 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
     return found
 
 
+def _of_rule(knobs: SchedulerSettings) -> dict[str, Any]:
+    """What is set of the keys that only a rule of continuous batching reads."""
+    keys = ("policy", "async_scheduling", *sorted(RULES[knobs.rule].knobs))
+    return {
+        key: value
+        for key in keys
+        if (value := getattr(knobs, key)) != SchedulerSettings.model_fields[key].default
+    }
+
+
 def _word(scenario: Scenario) -> str:
     """What the technique of its batching is called."""
     batching = scenario.scheduler.batching
@@ -86,7 +109,7 @@ def _memory(scenario: Scenario) -> list[Technique]:
     kv = scenario.kv_cache
     found = []
     if kv.allocator == PagedAllocator.name:
-        found.append(_switch("paging", "paged KV cache", "kv_cache.allocator",
+        found.append(_switch(PAGING, "paged KV cache", "kv_cache.allocator",
                              kv.allocator, ContiguousAllocator.name))  # fmt: skip
     if kv.host_memory is not None:
         found.append(_host(scenario))
