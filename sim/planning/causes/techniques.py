@@ -70,7 +70,7 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
     found = []
     word = _word(scenario)
     if knobs.batching != Static.name:
-        rule = _of_rule(knobs)
+        rule = _of_rule(scenario)
         defaults = {key: SchedulerSettings.model_fields[key].default for key in rule}
         on, off = (
             {"scheduler.batching": batching} | {f"scheduler.{key}": each[key] for key in rule}
@@ -89,14 +89,13 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
     return found
 
 
-def _of_rule(knobs: SchedulerSettings) -> dict[str, Any]:
-    """What is set of the keys that only a rule of continuous batching reads."""
+def _of_rule(scenario: Scenario) -> dict[str, Any]:
+    """What the scenario sets of the keys that only a rule of continuous batching reads; what it
+    leaves to its engine changes with the batching anyway."""
+    knobs = scenario.scheduler
     keys = ("policy", "async_scheduling", *sorted(RULES[knobs.rule].knobs))
-    return {
-        key: value
-        for key in keys
-        if (value := getattr(knobs, key)) != SchedulerSettings.model_fields[key].default
-    }
+    given = scenario.written().get("scheduler") or {}
+    return {key: getattr(knobs, key) for key in keys if given.get(key) is not None}
 
 
 def _word(scenario: Scenario) -> str:
