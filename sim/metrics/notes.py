@@ -88,15 +88,16 @@ def _in_step(part: PoolRun) -> str | None:
 def _clients_in_step(run: RunRecord) -> str | None:
     """That data ranks wait for each other less where all requests are equally long."""
     workload = run.scenario.workload
-    together = driven_by(run.scenario) in OF_ARRIVALS.values()
+    closed = driven_by(run.scenario) == OF_ARRIVALS["closed"]
     lengths = (workload.prompt_tokens, workload.output_tokens)
     alike = all(isinstance(each, FixedLengths) for each in lengths)
-    if not (together and alike and any(p.deployment.layout.data > 1 for p in run.pools)):
+    if not (closed and alike and any(p.deployment.layout.data > 1 for p in run.pools)):
         return None
     return (
-        "All requests are equally long, so that those that start together end together and the "
-        "prompts of data ranks share passes. Lengths that differ even by 1 % set them apart: then "
-        "each prompt makes all ranks wait, and throughput can be far lower."
+        "All requests are equally long, so that clients stay in step and the prompts of data ranks "
+        "share passes. Lengths that differ set them apart, and each prompt makes all ranks wait: "
+        "in simulations of DeepSeek-V3 on eight ranks 1 % cost 3 to 21 % of the throughput, 10 % "
+        "up to half."
     )
 
 

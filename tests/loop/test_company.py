@@ -144,7 +144,7 @@ def test_a_user_is_told_that_equal_lengths_keep_clients_in_step() -> None:
         return any("equally long" in note for note in summary["infersim"]["notes"])
 
     assert told("closed", 1, 1)
-    assert told("burst", 1, 1)
+    assert not told("burst", 1, 1)  # all at once: few share a pass either way
     assert not told("closed", 99, 101)
     assert not told("poisson", 1, 1)
 
