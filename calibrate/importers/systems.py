@@ -19,6 +19,7 @@ from calibrate.importers.aiconfigurator import (
     moe,
     older,
     quantise,
+    triton,
 )
 from sim import catalog
 from sim.errors import InfersimError, UsageError
@@ -45,7 +46,7 @@ def from_aiconfigurator(
     tables.frameworks(system, "gemm")  # names the systems there are
     kernels: Fits = {}
     missing: list[str] = []
-    families = (attention, collective, gather, exchange, moe, latent, quantise)
+    families = (attention, collective, gather, exchange, moe, latent, quantise, triton)
     for family in (_gemm, *(each.fit_system for each in families)):
         try:
             kernels |= family(tables, system, framework, version)

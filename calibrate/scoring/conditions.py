@@ -55,7 +55,7 @@ class Conditions:
     own, ``batch_wait`` for how many iterations prompts wait until what share of one is full,
     ``ranks_wait`` for how many those of data ranks wait for each other, and then for others.
     ``streamed`` tokens come together, the first ones too. The engine ``sorts`` all logits to choose
-    a token.
+    a token. Attention is ``triton``'s. Decodes run along with prompts (``mixed``).
     """
 
     driver: Driver
@@ -95,6 +95,8 @@ class Conditions:
     ranks_wait: tuple[int, int] | None = None
     streamed: int = 1
     sorts: bool = False
+    triton: bool = False
+    mixed: bool = False
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -170,6 +172,8 @@ def conditions(row: Row) -> Conditions:
         ranks_wait=known.ranks_wait,
         streamed=known.streamed,
         sorts=known.sorts,
+        triton=known.triton,
+        mixed=known.mixed,
         at_once=_slots(row) if known.slots else USUAL_SLOTS,
         whole_system=known.whole_system,
         more=known.more,

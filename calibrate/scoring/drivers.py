@@ -37,7 +37,7 @@ def preset(known: Conditions) -> str:
             return "vllm-0.13"
         return "vllm-marlin" if known.marlin else "vllm"
     if "sglang" in name:
-        return "sglang"
+        return "sglang-triton" if known.triton else "sglang"
     if "gpt-fast" in name:
         return "gpt-fast"
     if "tensorrt" in name or "trtllm" in name or "trt-llm" in name:

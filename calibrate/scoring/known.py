@@ -32,7 +32,8 @@ class Facts:
     rank has one (``ranks_wait``), lengths that are ``fixed`` whatever the notes suppose, whether
     those stated are the means of ``texts``, the 95th percentile of output lengths in means
     (``output_tail``), how many ``queries`` came at a rate, how many tokens are ``streamed`` at a
-    time, the first ones too, and whether the engine ``sorts`` all logits to choose a token.
+    time, the first ones too, whether the engine ``sorts`` all logits to choose a token, whether its
+    attention is ``triton``'s, and whether decodes run along with prompts (``mixed``).
     """
 
     weights: str = ""
@@ -64,6 +65,8 @@ class Facts:
     ranks_wait: tuple[int, int] | None = None
     streamed: int = 1
     sorts: bool = False
+    triton: bool = False
+    mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +295,16 @@ KNOWN = (
     ),
     Known(
         (
+            *(("engine", "^sglang"), ("engine_version", r"^0\.5\.6"), ("gpu", "^h[12]00")),
+            *(("model", "qwen3-235b.*fp8"), ("source_path", "silicon_sample")),
+        ),
+        "attention is Triton's: the source's own tool asks for that cache in e5m2 until its 0.6.0, the "
+        "release that knows this one of SGLang (generator/rule_plugin/sglang.rule), and for e5m2 a "
+        "server leaves FlashAttention 3 for Triton (sgl-project/sglang, server_args.py)",
+        Facts(triton=True),
+    ),
+    Known(
+        (
             ("engine", "^vllm"),
             ("engine_version", r"^(0\.1[4-9]|0\.[2-9]\d|[1-9])"),
             ("tp", r"^\d*$"),
@@ -433,6 +446,8 @@ def statement(row: Row) -> Statement:
         ranks_wait=next((each.ranks_wait for each in facts if each.ranks_wait), None),
         streamed=max((each.streamed for each in facts), default=1),
         sorts=any(each.sorts for each in facts),
+        triton=any(each.triton for each in facts),
+        mixed=any(each.mixed for each in facts),
         beside=next((each.beside for each in facts if each.beside is not None), None),
         whole=any(each.whole for each in facts),
         fixed=fixed,

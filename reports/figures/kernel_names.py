@@ -19,6 +19,8 @@ TITLES: Mapping[str, str] = {
     "moe_ranks": "Experts, shared out whole",
     "moe_older": "Experts, older release",
     "decode_attention_older": "Decode attention, older release",
+    "decode_attention_triton": "Decode attention by Triton",
+    "prefill_attention_triton": "Prefill attention by Triton",
     "all_reduce_older": "All-reduce, older release",
     "ll_dispatch": "Tokens to experts, low latency",
     "ll_combine": "Tokens back, low latency",

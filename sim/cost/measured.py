@@ -25,7 +25,7 @@ from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
 from sim.specs.precision import precision_bytes
-from sim.specs.profile import OLDER, KernelFit, Profile
+from sim.specs.profile import OLDER, TRITON, KernelFit, Profile
 
 Amount = float | NDArray[np.float64]
 
@@ -135,6 +135,7 @@ class MeasuredDecode:
     ``rereads`` of the KV reads that a kernel for groups saves are not saved: 0 is such a kernel, 1
     one that takes as long as if each query head had keys and values of its own. With a ``window``
     the fit is that of kernels that look back no further, and contexts are what a sequence sees.
+    ``triton``: it is that of SGLang's Triton kernel.
     """
 
     def __init__(
@@ -145,9 +146,12 @@ class MeasuredDecode:
         heads: tuple[int, int, int],
         rereads: float = 0.0,
         window: int | None = None,
+        *,
+        triton: bool = False,
     ) -> None:
         self._fit, self._precision, self._rereads = fit, precision, rereads
         operator = "decode_attention" if window is None else "window_decode"
+        operator += TRITON if triton else ""
         self._form, self._ceilings = _chosen(operator, precision, gpu, fit)
         self._heads = dict(zip(HEADS, heads, strict=True))
         self._more = {"skew": 1.0} if window is None else {"window": float(window)}
@@ -309,6 +313,17 @@ def decode_of(
     return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, rereads)
 
 
+def triton_decode_of(
+    gpu: GpuSpec, precision: str, heads: tuple[int, int, int]
+) -> MeasuredDecode | None:
+    """The same by SGLang's Triton kernel, if the profile has it; none is known with one query head
+    per KV head."""
+    fit = _fit(gpu.profile, "decode_attention" + TRITON, precision)
+    if fit is None or heads[0] == heads[1]:
+        return None
+    return MeasuredDecode(fit, precision, gpu, heads, triton=True)
+
+
 def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | None:
     """An operator that only moves data, if the profile has it."""
     fit = _fit(gpu.profile, operator, precision)
@@ -349,13 +364,15 @@ class PromptTrust(NamedTuple):
 
 
 def prompts_of(
-    gpu: GpuSpec, precision: str, heads: tuple[int, int, int]
+    gpu: GpuSpec, precision: str, heads: tuple[int, int, int], *, triton: bool = False
 ) -> tuple[Prompts | SerialPrompts, PromptTrust] | None:
-    """Prefill attention with a cache in ``precision``, if the profile has it."""
-    fit = _fit(gpu.profile, "prefill_attention", precision)
+    """Prefill attention with a cache in ``precision``, if the profile has it; by ``triton``, if it
+    has that besides."""
+    operator = "prefill_attention" + (TRITON if triton else "")
+    fit = _fit(gpu.profile, operator, precision)
     if fit is None:
         return None
-    _, ceilings = _chosen("prefill_attention", precision, gpu, fit)
+    _, ceilings = _chosen(operator, precision, gpu, fit)
     kind = SerialPrompts if fit.form == serial.NAME else Prompts
     shape = shaped(**dict(zip(HEADS, heads, strict=True)))
     top = "context" in fit.ranges and fit.ranges["context"][1] > 0

@@ -131,6 +131,8 @@ class EngineSpec:
                          another one for them
     ``older_kernels``    its experts, all-reduces and multi-head decoding are those of an older
                          release of the framework, where a profile has them apart
+    ``triton_attention`` attention is Triton's, where a profile has it besides the framework's usual
+                         one
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
@@ -180,6 +182,7 @@ class EngineSpec:
     gathers_quantised: bool = False
     marlin: bool = False
     older_kernels: bool = False
+    triton_attention: bool = False
     cascade: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()

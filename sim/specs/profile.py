@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 OLDER = "_older"
 """Ends what profiles call operators of an older release than that of the others."""
 
+TRITON = "_triton"
+"""Ends what profiles call attention by Triton, where the framework's usual one is another."""
+
 GATHERS = ("all_gather", "reduce_scatter")
 COLLECTIVES = ("all_reduce", *GATHERS)
 """What profiles call the collectives, which hold for the link that they were timed on alone."""
@@ -21,10 +24,11 @@ COLLECTIVES = ("all_reduce", *GATHERS)
 OF_FEW_MODELS = (
     *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
     *("moe_older", "window_decode", "window_prefill"),
+    *("decode_attention" + TRITON, "prefill_attention" + TRITON),
     *("ll_dispatch", "ll_combine", "ht_dispatch", "ht_combine"),
 )
 """What profiles call the operators of latent and sparse attention, of experts and the exchange of
-their tokens, and of windows."""
+their tokens, of windows, and of attention by Triton."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +144,10 @@ class Profile:
         return fits.get(precision) or fits.get(twin)
 
     def without(self, *operators: str) -> Profile:
-        """The same less the fits of these ``operators``, of older releases too."""
+        """The same less the fits of these ``operators``, of older releases and by Triton too."""
         kernels = {
             name: fits
             for name, fits in self.kernels.items()
-            if name.removesuffix(OLDER) not in operators
+            if name.removesuffix(OLDER).removesuffix(TRITON) not in operators
         }
         return replace(self, kernels=kernels)

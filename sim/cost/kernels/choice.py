@@ -26,6 +26,7 @@ from sim.cost.kernels import (
     serial_windows,
     sparse_attention,
     stream,
+    triton_attention,
     window_attention,
 )
 from sim.cost.kernels.form import Ceilings, Floats, Form, Shape
@@ -46,6 +47,7 @@ ARITHMETIC = (
     *("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill"),
     *("dsa_decode", "dsa_prefill", "window_decode", "window_prefill", "moe", "moe_ranks"),
     *("moe_older", "decode_attention_older"),
+    *("decode_attention_triton", "prefill_attention_triton"),
 )
 """Operators that compute."""
 
@@ -53,6 +55,9 @@ ARITHMETIC = (
 DECODES = ("decode_attention", "decode_attention_older")
 """Decode attention over whole contexts; the second in an older release of the framework, with one
 query head per KV head, if both were timed."""
+
+PREFILLS = ("prefill_attention", "prefill_attention_triton")
+"""Prefill attention over whole contexts; the second by Triton, if it was timed besides."""
 
 ALL_REDUCES = ("all_reduce", "all_reduce_older")
 """Sums over GPUs; the second in an older release of the framework, if both were timed."""
@@ -82,7 +87,8 @@ class Choice(NamedTuple):
 FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("gemm", ""): gemm.form,
     **dict.fromkeys(((name, "") for name in DECODES), decode_attention.form),
-    ("prefill_attention", ""): prefill_attention.form,
+    ("decode_attention_triton", ""): triton_attention.form,
+    **dict.fromkeys(((name, "") for name in PREFILLS), prefill_attention.form),
     ("mla_decode", ""): latent_attention.decode,
     ("mla_prefill", ""): latent_attention.prefill,
     ("dsa_decode", ""): sparse_attention.decode,
@@ -105,8 +111,11 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
 
 
 ATTENTION_WORK: dict[str, tuple[Callable[[Shape], Floats], Callable[[Shape, float], Floats]]] = {
-    **dict.fromkeys(DECODES, (decode_attention.flops, decode_attention.read_bytes)),
-    "prefill_attention": (prefill_attention.flops, prefill_attention.moved_bytes),
+    **dict.fromkeys(
+        (*DECODES, "decode_attention_triton"),
+        (decode_attention.flops, decode_attention.read_bytes),
+    ),
+    **dict.fromkeys(PREFILLS, (prefill_attention.flops, prefill_attention.moved_bytes)),
     "mla_decode": (latent_attention.flops, latent_attention.read_bytes),
     "mla_prefill": (prefill_attention.flops, prefill_attention.moved_bytes),
     "window_decode": (window_attention.decode_flops, window_attention.decode_bytes),

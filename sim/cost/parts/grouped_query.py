@@ -22,7 +22,7 @@ from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.kernels.serial_windows import SerialWindowPrompts
-from sim.cost.measured import PromptTrust, decode_of, prompts_of
+from sim.cost.measured import PromptTrust, decode_of, prompts_of, triton_decode_of
 from sim.cost.measured_windows import window_decode_of, window_prompts_of
 from sim.cost.operators import Amount, Operator, Prefills
 from sim.cost.rooflines import Rooflines, measured
@@ -75,7 +75,7 @@ class GroupedQueryPart:
         group = one.num_heads // one.num_kv_heads
         rereads = d.engine.rereads(group)
         self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
-        self._older = d.engine.older_kernels
+        self._older, self._triton = d.engine.older_kernels, d.engine.triton_attention
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
         self._table: DecodeTable | None = None
         # whether decoding was timed as it is here, and not over a whole context for a window
@@ -108,8 +108,25 @@ class GroupedQueryPart:
             self._prompts, self._trust = prompts
             if not plain:
                 self._trust = PromptTrust(0.0, False, max(ATTENTION_ERROR, self._trust.error))
+        if self._triton:
+            self._use_triton(gpu, kernel, heads)
         if self._prompts is not None:
             self._floor = self._prompts.floor
+
+    def _use_triton(self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int]) -> None:
+        """Take what the profile has of Triton instead, a window as what a sequence sees of it;
+        where it has nothing, what there is counts as not measured."""
+        decode = triton_decode_of(gpu, kernel, heads)
+        prompts = prompts_of(gpu, kernel, heads, triton=True)
+        self._timed = decode is not None and self.window is None
+        if decode is not None:
+            self._table = DecodeTable(decode, self._layers)
+        error = self._trust.error
+        if prompts is not None:
+            self._prompts, self._trust = prompts
+            error = self._trust.error
+        if prompts is None or self.window is not None:
+            self._trust = PromptTrust(0.0, False, max(ATTENTION_ERROR, error))
 
     def per_token(self, m: Amount) -> list[Operator]:
         """The projections, the sums that norms over all heads need, rotary positions, the write to
