@@ -31,11 +31,7 @@ def preset(known: Conditions) -> str:
     """The name of the preset. Raises Unrepresentable for an engine without one."""
     name = known.engine.lower()
     if "vllm" in name:
-        version = release(known.version)
-        early = version is not None and version < ASYNCHRONOUS
-        if early and not known.asynchronous:
-            return "vllm-0.13"
-        return "vllm-marlin" if known.marlin else "vllm"
+        return _vllm(known, release(known.version))
     if "sglang" in name:
         return "sglang-triton" if known.triton else "sglang"
     if "gpt-fast" in name:
@@ -45,6 +41,13 @@ def preset(known: Conditions) -> str:
     if "transformers" in name or "hugging" in name:
         return "transformers"
     raise Unrepresentable(f"the engine {known.engine} has no preset")
+
+
+def _vllm(known: Conditions, version: tuple[int, int] | None) -> str:
+    if version is not None and version < ASYNCHRONOUS and not known.asynchronous:
+        return "vllm-0.13"
+    name = "vllm-0.18" if version is not None and version >= LESS_HOST else "vllm"
+    return f"{name}-marlin" if known.marlin else name
 
 
 def _tensorrt(known: Conditions, name: str) -> str:
@@ -72,6 +75,10 @@ OF_PYTORCH = (0, 18)
 
 ASYNCHRONOUS = (0, 14)
 """The first release of vLLM that schedules asynchronously by default."""
+
+LESS_HOST = (0, 18)
+"""The first release of vLLM of which it is known that a sequence takes its host less time; runs
+that state no release are of 2025."""
 
 MOST_AT_ONCE = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of

@@ -16,6 +16,7 @@ from calibrate.dense import dense_layer
 from calibrate.scoring.clients import LeftOpen, compared
 from calibrate.scoring.predict import Scored
 from sim import catalog
+from sim.catalog.spreads import related
 
 QUANTITIES = (
     *("throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth"),
@@ -186,7 +187,7 @@ def kind(row: Scored) -> tuple[str, ...]:
         where = {"single": "batch 1", "static": "static batch", "closed": "closed loop"}
         if known.apart is not None:
             where["closed"] = "prefill and decode apart"
-        return (f"{where.get(known.driver, known.driver)}, {row.engine}, experts",)
+        return (f"{where.get(known.driver, known.driver)}, {related(row.engine)}, experts",)
     if known.driver == "static":
         heads = dense_layer(model).attention
         grouped = heads.num_kv_heads < heads.num_heads
@@ -194,4 +195,4 @@ def kind(row: Scored) -> tuple[str, ...]:
     if known.driver == "single":
         return (f"batch 1, {'16 bits' if known.weights in ('bf16', 'fp16') else 'quantised'}",)
     driver = "closed loop" if known.driver == "closed" else known.driver
-    return (f"{driver}, {row.engine}",)
+    return (f"{driver}, {related(row.engine)}",)

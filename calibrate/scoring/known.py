@@ -298,9 +298,9 @@ KNOWN = (
             *(("engine", "^sglang"), ("engine_version", r"^0\.5\.6"), ("gpu", "^h[12]00")),
             *(("model", "qwen3-235b.*fp8"), ("source_path", "silicon_sample")),
         ),
-        "attention is Triton's: the source's own tool asks for that cache in e5m2 until its 0.6.0, the "
-        "release that knows this one of SGLang (generator/rule_plugin/sglang.rule), and for e5m2 a "
-        "server leaves FlashAttention 3 for Triton (sgl-project/sglang, server_args.py)",
+        "attention is Triton's: the source's own tool asks for that cache in e5m2 up to its 0.6.0, "
+        "the release that knows this one of SGLang (generator/rule_plugin/sglang.rule), and for "
+        "e5m2 a server leaves FlashAttention 3 for Triton (sgl-project/sglang, server_args.py)",
         Facts(triton=True),
     ),
     Known(

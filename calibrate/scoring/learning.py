@@ -7,10 +7,11 @@ measurement shows keep that. Rows of a source err together, so that a hundred of
 few. Everything is done again without each source, by which that source is judged.
 
 On top, errors in some settings (a quantity, of models with experts or without, rates of models with
-many, and first tokens by what is known of clients) are larger or smaller as a whole. Finer settings
-(engines, GPUs) were tried: with some fifty sources they make bands wider, or let more sources fall
-out of them. So does any set of rows smaller than a quantity for which bands are made to hold nine
-of ten. Other tails than ``FREEDOM`` change nothing: how wide bands are follows from errors.
+many, first tokens by what is known of clients, token times of workers apart) are larger or smaller
+as a whole. Finer settings (engines, GPUs) were tried: with some fifty sources they make bands
+wider, or let more sources fall out of them. So does any set of rows smaller than a quantity for
+which bands are made to hold nine of ten. Other tails than ``FREEDOM`` change nothing: how wide
+bands are follows from errors.
 
 What two rows of a source share cancels in their ratio. How far their errors are correlated
 (``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.

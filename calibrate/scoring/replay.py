@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.scoring.conditions import Conditions
+from calibrate.scoring.drivers import preset
 from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure, predicted
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
@@ -71,14 +72,14 @@ def score_log(path: Path, given: Given = _NOTHING) -> list[Scored]:
 
 
 def _scored(row: Row, known: Conditions, value: float, ran: Predicted | str) -> Scored:
-    figure = _figure(row["metric"])
+    figure, engine = _figure(row["metric"]), preset(known)
     if isinstance(ran, str):
-        return Scored(row, known, "vllm", figure.quantity, value, None, ran)
+        return Scored(row, known, engine, figure.quantity, value, None, ran)
     found = predicted(figure, ran.figures)
     assert found is not None, "a log that was served has every latency"
     if figure.quantity != "tpot":  # the engine's own times have no server in front
-        found -= catalog.engine("vllm").front_end
-    return Scored(row, known, "vllm", figure.quantity, value, found, "", ran.causes[figure.key])
+        found -= catalog.engine(engine).front_end
+    return Scored(row, known, engine, figure.quantity, value, found, "", ran.causes[figure.key])
 
 
 def _figure(metric: str) -> ScoredFigure:
@@ -174,7 +175,7 @@ def _document(
             "kv_cache": known.kv_cache,
         },
         "fleet": {"gpu": known.gpu, "tensor_parallel": known.tensor_parallel},
-        "engine": "vllm",
+        "engine": preset(known),
         "max_model_len": longest,
         "scheduler": {
             "max_num_seqs": meta.max_num_seqs,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from calibrate.scoring.errors import QUANTITIES, coverage, grouped, kind
 from calibrate.scoring.predict import Scored
+from sim.catalog.spreads import related
 
 NARROW, WIDE = 20.0, 60.0
 """Half-widths in %: to plan with, and to compare alternatives with at most."""
@@ -56,7 +57,7 @@ def uses(rows: Sequence[Scored]) -> list[Use]:
 def _where(row: Scored) -> tuple[str, ...]:
     """Preset, GPU and kind of measurement."""
     assert row.known is not None
-    return (row.engine, row.known.gpu, kind(row)[0].partition(",")[0])
+    return (related(row.engine), row.known.gpu, kind(row)[0].partition(",")[0])
 
 
 def _of(where: tuple[str, ...], quantity: str, rows: Sequence[Scored]) -> Use:

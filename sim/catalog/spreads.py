@@ -114,11 +114,26 @@ def _multiples(entry: Fields) -> tuple[float, float, float]:
     return multiples.number("half"), multiples.number("ninety"), shared
 
 
+RELATED = {"vllm-0.18": "vllm", "vllm-0.18-marlin": "vllm-marlin", "sglang-triton": "sglang"}
+"""Presets that differ from another one by a single part of it: published runs of both are spoken of
+together, under the other one's name."""
+
+
+def related(engine: str) -> str:
+    """The preset under whose name runs of ``engine`` are spoken of.
+
+    >>> related("vllm-0.18"), related("vllm")
+    ('vllm', 'vllm')
+    """
+    return RELATED.get(engine, engine)
+
+
 def source_name(engine: str, gpu: str, model: str) -> str:
-    """What a source is called: all releases and presets of an engine are one.
+    """What a source is called: all releases of TensorRT-LLM are one, and presets that are
+    ``related``.
 
     >>> source_name("tensorrt-llm-0.14", "h100-sxm", "llama-3.1-70b")
     'tensorrt-llm, h100-sxm, llama-3.1-70b'
     """
-    family = "tensorrt-llm" if engine.startswith("tensorrt-llm") else engine
+    family = "tensorrt-llm" if engine.startswith("tensorrt-llm") else related(engine)
     return f"{family}, {gpu}, {model}"

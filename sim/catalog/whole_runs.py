@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
+from sim.catalog.spreads import related
 
 _FILE = Path(__file__).with_name("whole_runs.yaml")
 
@@ -47,6 +48,7 @@ def whole_run_errors(engine: str, *, experts: bool = False) -> tuple[WholeRunErr
     """The errors of runs of this engine preset, of dense models or of those with ``experts``; none
     where no published run was predicted."""
     entry = Fields(str(_FILE), read_yaml(_FILE))
+    engine = related(engine)
     if not entry.has(engine):
         return ()
     return tuple(
@@ -75,6 +77,7 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
     >>> whole_runs_text("vllm", ["l40s"], "online")
     'No published run of vllm on l40s was compared with its prediction.'
     """
+    engine = related(engine)
     known = [each for each in whole_run_errors(engine, experts=experts) if not each.in_sample]
     of = f"{engine} with experts" if experts else engine
     errors = [each for each in known if set(each.gpus) & set(gpus)]

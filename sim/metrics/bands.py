@@ -173,7 +173,8 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
 def setting(key: str, at: Situation) -> str:
     """What a figure belongs to of which errors are larger or smaller as a whole: published rows are
     enough to tell quantities apart, models with experts from others, rates by whether there are
-    many of them, times to first token by what is known of clients, and no more than that.
+    many of them, times to first token by what is known of clients, token times by whether prefill
+    and decode are apart, and no more than that.
 
     >>> setting("p99_tpot_ms", Situation(True, False, True, "closed loop"))
     'tpot, dense'
@@ -189,6 +190,8 @@ def setting(key: str, at: Situation) -> str:
     found = f"{metric}, {'experts' if at.experts else 'dense'}"
     if metric == "rate" and at.many:
         return f"{found}, many"
+    if metric == "tpot" and at.apart:
+        return f"{found}, apart"
     if metric != "ttft" or at.driven != "closed loop":
         return found
     return f"{found}, {'open client' if at.client else 'closed loop'}"

@@ -497,6 +497,16 @@ def test_launch_commands_have_the_rule_simulated() -> None:
     assert "page-size" not in made()["sglang"]
 
 
+@pytest.mark.parametrize("engine", ["sglang", "sglang-triton"])
+def test_launch_commands_have_the_attention_simulated(engine: str) -> None:
+    """A cache in e4m3, which SGLang's usual attention takes, would not bring Triton."""
+    asked = {"model": "llama-3.1-8b", "fleet": {"gpu": "h200-sxm"}, "engine": engine}
+    asked["precision"] = {"kv_cache": "fp8"}
+    made = launch_commands(load_scenario(asked | {"workload": small().resolved()["workload"]}))
+    assert "--kv-cache-dtype fp8_e4m3" in made["sglang"]
+    assert ("--attention-backend triton" in made["sglang"]) == (engine == "sglang-triton")
+
+
 def test_launch_commands_spread_experts_as_simulated() -> None:
     """vLLM knows all GPUs or none, the others a number; what vLLM cannot do is said."""
 

@@ -2,17 +2,17 @@
 
 On Hopper SGLang takes FlashAttention 3, and falls back to Triton for what that lacks: heads wider
 than 256, windows of such models, and a cache in e5m2, whatever the head (server_args.py). Published
-tables have the first two, heads of 512 and heads of 256 with a window of 1,024 tokens. So what
+tables have the first two, heads of 512 and heads of 256 with a window of 1,024 tokens. What
 narrower heads take is extrapolated: predictions there count as not measured. On RTX PRO 6000, where
 heads of 128 were timed as well, the decode form fitted to 256 and 512 is 13 / 46 % off at 128 in 16
-bits and 14 / 49 with an fp8 cache.
+bits, and 14 / 49 % with an fp8 cache.
 
 - generation: contexts are what the window leaves of them; grouped heads alone, since one query head
   to each KV head has another kernel
 - context: heads of 256 in prompts that the window does not cut; those of 512 are cut into tiles of
   32 rows instead of 128. Queries are in 16 bits over either cache. One width does not tell products
-  from what exponentials take, so that all counts in proportion to the width; nor do kernels of a few
-  milliseconds tell by how much clocks fall later
+  from what exponentials take, so that all counts in proportion to the width; nor do kernels of a
+  few milliseconds tell by how much clocks fall later
 
 Tables of GPUs where Triton is the usual kernel, or where these heads were not timed, give no fits.
 """

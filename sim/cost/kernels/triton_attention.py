@@ -10,7 +10,7 @@ heads and blocks of query heads:
 - ``steps``   = context / (KEYS x parts), at least one
 - ``alone``   = steps x (step + step_width x w + far), which a block takes with an SM of its own:
                 each step waits for where its keys are, and for what it finds there
-- ``busy``    = units x parts x steps x (busy + busy_width x w) / SMs, where many share an SM
+- ``busy``    = units x parts x steps x busy x w^power / SMs, where many blocks share an SM
 - ``memory``  = (KV cache + queries + results) / (bandwidth x share)
 - seconds     = floor + p-norm(alone, busy, memory; blend)
 
@@ -31,8 +31,8 @@ PARAMETERS = (
     Parameter("step", 1e-8, 1e-6, 1e-4, "s", "32 keys, however wide, found in the cache"),
     Parameter("step_width", 1e-9, 5e-7, 1e-4, "s", "what each 128 of the width add to that"),
     Parameter("far", 1e-9, 1e-6, 1e-4, "s", "what reading from memory adds to that"),
-    Parameter("busy", 1e-8, 1e-7, 1e-4, "s", "an SM's time for 32 keys, however wide"),
-    Parameter("busy_width", 1e-9, 5e-7, 1e-4, "s", "what each 128 of the width add to that"),
+    Parameter("busy", 1e-8, 5e-7, 1e-4, "s", "an SM's time for 32 keys of 128-wide heads"),
+    Parameter("power", 0.0, 1.0, 3.0, "1", "exponent of the width in busy", log=False),
     Parameter("share", 0.05, 0.6, 1.0, "1", "share of the memory bandwidth"),
     Parameter("blend", 1.0, 2.0, 8.0, "1", "exponent of the p-norm"),
     Parameter("cache_share", 0.3, 0.8, 1.5, "1", "share of the cache that a repeated call refills"),
@@ -43,7 +43,7 @@ KEYS, ROWS, SPLITS = 32, 16, 8
 """Tokens of a step, query heads of a block, and parts of a context."""
 
 WIDTH = 128
-"""Head size that ``step_width`` and ``busy_width`` refer to."""
+"""Head size that ``step_width`` and ``busy`` refer to."""
 
 
 def form(precision: str) -> Form:
@@ -67,7 +67,7 @@ def form(precision: str) -> Form:
         memory = moved / rate * (missing + (1 - missing) / p["cache_speed"])
         step = p["step"] + p["step_width"] * width + p["far"] * missing
         alone = steps * step * shape["skew"]
-        busy = units * parts * steps * (p["busy"] + p["busy_width"] * width) / ceilings.sms
+        busy = units * parts * steps * p["busy"] * width ** p["power"] / ceilings.sms
         raised = alone ** p["blend"] + busy ** p["blend"] + memory ** p["blend"]
         total: Floats = p["floor"] + raised ** (1 / p["blend"])
         return total

@@ -174,6 +174,8 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
     words += _quantisation(d.weights, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8_e4m3"]
+    if d.engine.triton_attention:
+        words += ["--attention-backend", "triton"]
     words += ["--context-length", limits.max_model_len]
     ranks = d.layout.data  # SGLang shares both limits out among them
     words += ["--max-running-requests", limits.max_num_seqs * ranks]

@@ -140,6 +140,8 @@ class TestSources:
         told = {"engine_version": "0.11.1", "source_repo": "ml-energy/leaderboard"}
         assert preset(known(**told)) == "vllm"
         assert [preset(known(engine_version=each)) for each in ("", "0.14.0")] == ["vllm"] * 2
+        later = [preset(known(engine_version=each)) for each in ("0.18.0", "1.0")]
+        assert later == ["vllm-0.18"] * 2
 
     def test_pipelines(self) -> None:
         fleet = document(known(pp="2", n_gpus="8"))["fleet"]

@@ -510,8 +510,10 @@ class TestExperts:
         states comes first."""
         maxed = {"engine": "vllm", "engine_version": "0.18.0", "gpu": "H100-SXM5-80GB"}
         oss = {"model": "openai/gpt-oss-120b", "notes": "InferenceMAX protocol"}
-        assert document(self.known(**maxed, **oss))["engine"] == "vllm-marlin"
-        assert document(self.known(**maxed | oss | {"notes": ""}))["engine"] == "vllm"
+        assert document(self.known(**maxed, **oss))["engine"] == "vllm-0.18-marlin"
+        assert document(self.known(**maxed | oss | {"notes": ""}))["engine"] == "vllm-0.18"
+        unstated = maxed | oss | {"engine_version": ""}
+        assert document(self.known(**unstated))["engine"] == "vllm-marlin"
         ranks = {"model": "MiniMaxAI/MiniMax-M2.5", "n_gpus": "16", "tp": "4", "ep": "16"}
         known = self.known(**maxed, **ranks, dp_attn="4")
         assert (known.gpus, known.tensor_parallel, known.data_parallel) == (4, 4, 1)
@@ -521,6 +523,24 @@ class TestExperts:
         assert (cut.max_num_batched_tokens, cut.memory_fraction) == (32768, 0.82)
         stated = self.known(**sglang, tp="8", n_gpus="8", notes="mem_fraction 0.7")
         assert stated.memory_fraction == 0.7
+
+    @pytest.mark.parametrize(
+        ("version", "gpu", "engine"),
+        [
+            ("0.5.6.post2", "H200-SXM-141GB", "sglang-triton"),
+            ("0.5.9", "H200-SXM-141GB", "sglang"),  # of releases of the tool that ask for e4m3
+            ("0.5.6.post2", "B200-SXM", "sglang"),  # where e5m2 does not bring Triton
+        ],
+    )
+    def test_a_cache_in_e5m2_brings_attention_by_triton(
+        self, version: str, gpu: str, engine: str
+    ) -> None:
+        cells = {"engine": "sglang", "engine_version": version, "gpu": gpu}
+        served = self.known(
+            **cells, model="Qwen/Qwen3-235B-A22B-FP8", source_path="silicon_sample.csv"
+        )
+        assert document(served)["engine"] == engine
+        assert served.kv_cache == "fp8"
 
     def test_random_tokens_choose_experts_unevenly(self) -> None:
         """As unevenly as was measured of them, in clients' and offline runs of models with experts;

@@ -1,0 +1,103 @@
+"""SGLang's attention by Triton: how it grows, and which engines have it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sim import catalog
+from sim.cost.kernels import triton_attention
+from sim.cost.kernels.form import Ceilings
+from sim.cost.measured import shaped
+from sim.cost.model import CostModel
+from sim.iteration import Batch, Part
+from sim.specs.deployment import Deployment
+from sim.specs.layout import Layout
+
+HEADS = {"q_heads": 16.0, "kv_heads": 1.0, "head_dim": 128.0}
+PARAMETERS = {
+    **{"floor": 8e-6, "step": 1e-6, "step_width": 1e-6, "far": 2e-6, "busy": 1e-6},
+    **{"power": 1.0, "share": 1.0, "blend": 8.0, "cache_share": 0.8, "cache_speed": 1.0},
+}
+GPU = Ceilings(1e15, 4.8e12, 132)
+
+
+def seconds(
+    batch: float | np.ndarray, context: float | np.ndarray, at: Ceilings = GPU
+) -> np.ndarray:
+    shape = shaped(batch=batch, context=context, skew=1.0, **HEADS)
+    return triton_attention.form("fp8").seconds(PARAMETERS, shape, at)
+
+
+def test_a_context_is_split_into_eight_however_few_sequences_there_are() -> None:
+    """16 steps of 32 keys in each eighth of 4,096 tokens, 4 us each: 64 us besides the floor, for
+    one sequence as for nine."""
+    assert seconds(np.array([1.0, 9.0]), 4096) == pytest.approx(72e-6, rel=0.02)
+
+
+def test_steps_that_find_their_keys_in_the_cache_do_not_wait_for_memory() -> None:
+    warm = seconds(1, 4096, Ceilings(GPU.peak, GPU.bandwidth, GPU.sms, cache=50e6))
+    assert warm == pytest.approx(40e-6, rel=0.02)
+
+
+def test_it_never_shrinks_with_a_longer_context_or_a_larger_batch() -> None:
+    contexts = np.geomspace(1, 2**17, 400)
+    times = seconds(np.array([[1.0], [7.0], [64.0], [512.0]]), contexts)
+    assert (np.diff(times, axis=0) >= 0).all()
+    assert (np.diff(times, axis=1) >= 0).all()
+
+
+def model(engine: str, gpu: str = "h200-sxm", name: str = "qwen3-235b-a22b") -> CostModel:
+    return CostModel(
+        Deployment(
+            catalog.model(name),
+            catalog.gpu(gpu, kernels="sglang"),
+            catalog.engine(engine),
+            *("fp8-block", "fp8", "fp8", Layout(4)),
+        )
+    )
+
+
+def test_single_contexts_take_longer_than_with_flash_attention() -> None:
+    """Published token times of Qwen3-235B on four H200 grow by 1.15 us for each token of a
+    sequence's context under SGLang 0.5.6 with a cache in e5m2."""
+    found = []
+    for engine in ("sglang", "sglang-triton"):
+        attention = model(engine).attention
+        near, far = (attention.decode(2.0, 2.0 * each).seconds for each in (2000, 4000))
+        found.append((far - near) / 2000)
+    assert found[0] < 0.2e-6
+    assert found[1] == pytest.approx(1.1e-6, rel=0.1)
+
+
+def test_prompts_take_as_many_flop_a_second_as_wider_heads() -> None:
+    """73 TFLOP/s were timed with heads of 256, an fp8 cache and prompts of 1,024, where tiles are
+    short; FlashAttention 3 reaches 700 with 8,192."""
+    found = model("sglang-triton").attention.prefill((Part(8192, 0),), 0)
+    assert 73e12 < found.flops / found.seconds < 100e12
+    assert found.measured == 0
+
+
+@pytest.mark.parametrize("gpu", ["b200-sxm", "l40s"])
+def test_where_it_was_not_timed_the_usual_kernels_count_as_not_measured(gpu: str) -> None:
+    usual, other = (model(engine, gpu).attention.decode(8.0, 16384.0) for engine in
+                    ("sglang", "sglang-triton"))  # fmt: skip
+    assert other.seconds == usual.seconds
+    assert (usual.measured, other.measured) == (1, 0)
+
+
+def test_one_query_head_to_a_kv_head_has_another_kernel() -> None:
+    deployment = Deployment(
+        catalog.model("llama-2-7b"),
+        catalog.gpu("h200-sxm", kernels="sglang"),
+        catalog.engine("sglang-triton"),
+    )
+    assert CostModel(deployment).attention.decode(8.0, 16384.0).measured == 0
+
+
+def test_its_prompts_are_part_of_an_iteration() -> None:
+    batch = Batch(1, 4096, (Part(4096, 0),))
+    usual, other = (model(engine) for engine in ("sglang", "sglang-triton"))
+    names = {each.name for each in other.pass_operators(batch)}
+    assert {"decode attention", "prefill attention"} <= names
+    assert other.iteration(*batch)[0] > usual.iteration(*batch)[0]
