@@ -298,9 +298,11 @@ KNOWN = (
             *(("engine", "^sglang"), ("engine_version", r"^0\.5\.6"), ("gpu", "^h[12]00")),
             *(("model", "qwen3-235b.*fp8"), ("source_path", "silicon_sample")),
         ),
-        "attention is Triton's: the source's own tool asks for that cache in e5m2 up to its 0.6.0, "
-        "the release that knows this one of SGLang (generator/rule_plugin/sglang.rule), and for "
-        "e5m2 a server leaves FlashAttention 3 for Triton (sgl-project/sglang, server_args.py)",
+        "attention is Triton's: of the releases of the source's own tool that have timings of this "
+        "one of SGLang, 0.5.0 and 0.6.0 ask for that cache in e5m2 (generator/rule_plugin/"
+        "sglang.rule; 0.7.0 for e4m3), and for e5m2 a server leaves FlashAttention 3 for Triton "
+        "(sgl-project/sglang, server_args.py); token times grow with one sequence's context as "
+        "Triton's do, whatever the batch and the GPUs",
         Facts(triton=True),
     ),
     Known(
