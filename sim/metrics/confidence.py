@@ -14,6 +14,7 @@ from sim.metrics.attribution import HOST, Attribution
 from sim.metrics.bands import Situation, by_part, scaled, setting, spread_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.profile import TRITON
 
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms:
@@ -134,6 +135,9 @@ def provenance(d: Deployment) -> str:
     operators = [name for group in d.model.layers for name in group.attention.operators]
     if any(_slides(group.attention) for group in d.model.layers):
         operators += [name for name in WINDOWED if profile.find(name, d.attention_kernel or "")]
+    if d.engine.triton_attention:
+        own = {name: name + TRITON for name in operators if name + TRITON in profile.kernels}
+        operators = [own.get(name, name) for name in operators]
     for name in dict.fromkeys(operators):
         used[_title(name)] = profile.find(name, d.attention_kernel or "")
     if any(isinstance(group.mlp, MixtureOfExperts) for group in d.model.layers):
@@ -164,10 +168,11 @@ def _slides(attention: object) -> bool:
 def _title(operator: str) -> str:
     """An operator of a profile in words.
 
-    >>> _title("prefill_attention"), _title("mla_decode")
-    ('prefill attention', 'MLA decode')
+    >>> _title("prefill_attention_triton"), _title("mla_decode")
+    ('prefill attention by Triton', 'MLA decode')
     """
-    return operator.replace("_", " ").replace("mla", "MLA").replace("dsa", "DSA")
+    title = operator.replace(TRITON, " by Triton").replace("_", " ")
+    return title.replace("mla", "MLA").replace("dsa", "DSA")
 
 
 def _first_sentence(text: str) -> str:

@@ -11,6 +11,7 @@ from sim.cost.kernels.form import Ceilings
 from sim.cost.measured import shaped
 from sim.cost.model import CostModel
 from sim.iteration import Batch, Part
+from sim.metrics.confidence import provenance
 from sim.specs.deployment import Deployment
 from sim.specs.layout import Layout
 
@@ -101,3 +102,12 @@ def test_its_prompts_are_part_of_an_iteration() -> None:
     names = {each.name for each in other.pass_operators(batch)}
     assert {"decode attention", "prefill attention"} <= names
     assert other.iteration(*batch)[0] > usual.iteration(*batch)[0]
+
+
+def test_a_run_states_the_error_of_the_kernels_it_used() -> None:
+    fits = catalog.shipped_profile("h200-sxm", "sglang").kernels
+    error = fits["decode_attention_triton"]["fp8"].holdout.median
+    text = provenance(model("sglang-triton").deployment)
+    assert f"decode attention by Triton {error:.1%}, prefill attention by Triton" in text
+    assert "Triton" not in provenance(model("sglang").deployment)
+    assert "Triton" not in provenance(model("sglang-triton", "b200-sxm").deployment)
