@@ -151,7 +151,21 @@ def test_whole_run_errors_are_those_of_the_validation_page() -> None:
             if kind in names
         }
         assert mine == theirs, f"{engine}: sim/catalog/whole_runs.yaml is out of date"
-    assert whole_run_errors("sglang") == ()
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm-0.13"])
+def test_dense_models_that_the_wide_page_has_alone(engine: str) -> None:
+    text = (ROOT / "calibrate" / "VALIDATION-wide.md").read_text(encoding="utf-8")
+    table = text.split("## By kind of measurement")[1].split("\n## ")[0]
+    pattern = rf"^\| closed loop, {engine} \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|"
+    theirs = {
+        (of, int(rows), float(median), float(p90))
+        for of, rows, median, p90 in re.findall(pattern, table, re.M)
+    }
+    assert {of for of, *_ in theirs} == {"TTFT", "TPOT"}
+    mine = whole_run_errors(engine)
+    assert {(e.of, e.rows, e.median, e.p90) for e in mine} == theirs
+    assert {e.models for e in mine} == {"Qwen3-32B"}
 
 
 def test_whole_run_errors_of_experts_are_those_of_the_wide_page() -> None:

@@ -39,7 +39,8 @@ def published(page: str) -> Published:
 
 
 def updated(text: str, dense: Published, every: Published) -> str:
-    """The file ``text`` with the errors of the pages of ``dense`` models and of ``every`` row.
+    """The file ``text`` with the errors of the page of ``dense`` models and of that of ``every``
+    row, where dense models are that the other lacks.
 
     Raises UsageError for an entry that its page does not have.
     """
@@ -51,7 +52,7 @@ def updated(text: str, dense: Published, every: Published) -> str:
         if entry is not None:
             kind, of, experts = entry["kind"], entry["of"], "experts: true" in line
             names = [f"{kind}, {engine}, experts"] if experts else [kind, f"{kind}, {engine}"]
-            page = every if experts else dense
+            page = every if experts else {**every, **dense}
             found = next((page[name, of] for name in names if (name, of) in page), None)
             if found is None:
                 raise UsageError(f"{engine}: no page has {of} of {kind}")

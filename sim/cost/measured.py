@@ -316,12 +316,9 @@ def decode_of(
 def triton_decode_of(
     gpu: GpuSpec, precision: str, heads: tuple[int, int, int]
 ) -> MeasuredDecode | None:
-    """The same by SGLang's Triton kernel, if the profile has it; none is known with one query head
-    per KV head."""
+    """The same by SGLang's Triton kernel, if the profile has it."""
     fit = _fit(gpu.profile, "decode_attention" + TRITON, precision)
-    if fit is None or heads[0] == heads[1]:
-        return None
-    return MeasuredDecode(fit, precision, gpu, heads, triton=True)
+    return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, triton=True)
 
 
 def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | None:

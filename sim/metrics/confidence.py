@@ -14,7 +14,7 @@ from sim.metrics.attribution import HOST, Attribution
 from sim.metrics.bands import Situation, by_part, scaled, setting, spread_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.profile import TRITON
+from sim.specs.profile import TRITON, KernelFit
 
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms:
@@ -136,10 +136,10 @@ def provenance(d: Deployment) -> str:
     if any(_slides(group.attention) for group in d.model.layers):
         operators += [name for name in WINDOWED if profile.find(name, d.attention_kernel or "")]
     if d.engine.triton_attention:
-        own = {name: name + TRITON for name in operators if name + TRITON in profile.kernels}
-        operators = [own.get(name, name) for name in operators]
+        operators = [name + TRITON for name in d.model.layers[0].attention.operators]
     for name in dict.fromkeys(operators):
-        used[_title(name)] = profile.find(name, d.attention_kernel or "")
+        fit = profile.find(name, d.attention_kernel or "")
+        used[_title(name) + _of_other_heads(fit, d)] = fit
     if any(isinstance(group.mlp, MixtureOfExperts) for group in d.model.layers):
         experts = fit_for(d)
         used["experts"] = None if experts is None else experts.fit
@@ -159,6 +159,18 @@ def provenance(d: Deployment) -> str:
         + (f"; from the data sheet: {missing}" if missing else "")
         + (f"; as on an H200: {', '.join(elsewhere)}" if elsewhere else "")
     )
+
+
+def _of_other_heads(fit: KernelFit | None, d: Deployment) -> str:
+    """Which heads were timed, where those of the model are narrower or wider."""
+    kinds = [group.attention for group in d.model.layers]
+    own = {each.head_dim for each in kinds if isinstance(each, GroupedQuery)}
+    if fit is None or "head_dim" not in fit.ranges or not own:
+        return ""
+    low, high = fit.ranges["head_dim"]
+    if low <= min(own) and max(own) <= high:
+        return ""
+    return f" (timed with heads of {low:g}{'' if low == high else f' to {high:g}'})"
 
 
 def _slides(attention: object) -> bool:

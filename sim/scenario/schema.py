@@ -86,7 +86,10 @@ class Scenario(LimitedSection):
         examples=["{gpu: h100-sxm}"],
     )
     engine: EngineName = Field(
-        default="vllm", description="Overhead preset. vLLM, like all defaults here."
+        default="vllm",
+        description="Overhead preset (`infersim list engines`). By release: vLLM up to 0.13 is "
+        "vllm-0.13, 0.14 to 0.17 vllm, from 0.18 on vllm-0.18. SGLang is sglang, and sglang-triton "
+        "with attention by Triton.",
     )
     scheduler: SchedulerSettings = Field(
         default_factory=SchedulerSettings, description="Which requests run in the next iteration."

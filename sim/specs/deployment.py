@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from sim.specs.engine import EngineSpec
 from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec, Link
+from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
 from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
+from sim.specs.profile import TRITON
 from sim.specs.speculation import Drafter, Speculation
 from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
@@ -28,7 +30,7 @@ class Deployment:
     (1: as predicted). ``all2all`` is how tokens get to the GPUs of their experts and back, one of
     ``BACKENDS``. ``sorts`` says that the logits of each token are sorted to choose it.
     ``speculation`` is how tokens are drafted ahead, if they are. Raises ValueError if the GPUs of
-    the ``layout`` cannot share the layers.
+    the ``layout`` cannot share the layers, or for what is not known of them.
     """
 
     model: ModelSpec
@@ -82,6 +84,24 @@ class Deployment:
             )
         if self.all2all in OVER_NVLINK:
             self._check_nvlink()
+        if self.engine.triton_attention:
+            self._check_triton()
+
+    def _check_triton(self) -> None:
+        """Raise ValueError where it is not known how long attention by Triton takes."""
+        profile, kernel = self.gpu.profile, self.attention_kernel
+        kinds = [group.attention for group in self.model.layers]
+        grouped = all(isinstance(k, GroupedQuery) and k.num_heads > k.num_kv_heads for k in kinds)
+        if not grouped:
+            lacking = f"where several query heads share a KV head, unlike in {self.model.name}"
+        elif profile is None or not profile.find(f"decode_attention{TRITON}", kernel or ""):
+            lacking = f"on other GPUs or over other caches than {self.kv_cache} on {self.gpu.name}"
+        else:
+            return
+        raise ValueError(
+            f"engine: {self.engine.name}: attention by Triton was timed {lacking}; take "
+            "engine: sglang, with SGLang's usual attention, or see `infersim show sglang-triton`"
+        )
 
     def _check_nvlink(self) -> None:
         """Raise ValueError for ranks that no NVLink switch joins."""

@@ -118,8 +118,11 @@ def test_the_fits_hold_for_narrower_heads(tmp_path: Path) -> None:
     assert max(each.holdout.p90 for found in fits.values() for each in found.values()) < 0.02
 
 
-def test_there_are_none_where_triton_is_the_usual_kernel(tmp_path: Path) -> None:
-    assert triton.fit_system(tables(tmp_path, usual="triton"), SYSTEM, "sglang") == {}
+@pytest.mark.parametrize("usual", ["triton", "flashinfer"])
+def test_there_are_none_where_the_usual_kernel_does_not_fall_back(
+    tmp_path: Path, usual: str
+) -> None:
+    assert triton.fit_system(tables(tmp_path, usual=usual), SYSTEM, "sglang") == {}
 
 
 def test_there_are_none_of_another_framework(tmp_path: Path) -> None:

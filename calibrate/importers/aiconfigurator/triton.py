@@ -1,20 +1,22 @@
 """Fits SGLang's attention by Triton, where its usual attention is another one.
 
-On Hopper SGLang takes FlashAttention 3, and falls back to Triton for what that lacks: heads wider
-than 256, windows of such models, and a cache in e5m2, whatever the head (server_args.py). Published
-tables have the first two, heads of 512 and heads of 256 with a window of 1,024 tokens. What
-narrower heads take is extrapolated: predictions there count as not measured. On RTX PRO 6000, where
-heads of 128 were timed as well, the decode form fitted to 256 and 512 is 13 / 46 % off at 128 in 16
-bits, and 14 / 49 % with an fp8 cache.
+On Hopper SGLang takes FlashAttention 3. It falls back to Triton for heads wider than 256, for the
+windows of models with such heads, and for a cache in e5m2 (server_args.py). Published tables have
+heads of 512, and heads of 256 with a window of 1,024 tokens, but none of the third. What narrower
+heads take is extrapolated from these, and counts as not measured. On RTX PRO 6000, where heads of
+128 were timed as well, the decode form fitted to 256 and 512 is 13 / 46 % off at 128 in 16 bits,
+and 14 / 49 % with an fp8 cache.
 
 - generation: contexts are what the window leaves of them; grouped heads alone, since one query head
   to each KV head has another kernel
-- context: heads of 256 in prompts that the window does not cut; those of 512 are cut into tiles of
-  32 rows instead of 128. Queries are in 16 bits over either cache. One width does not tell products
-  from what exponentials take, so that all counts in proportion to the width; nor do kernels of a
-  few milliseconds tell by how much clocks fall later
+- context: heads of 256, in prompts of up to 1,024 tokens, which their window does not cut. Heads of
+  512 are cut into other tiles, of 32 rows instead of 128. Queries are in 16 bits over either cache,
+  and an fp8 cache makes the kernel quicker, by a third. One width does not say what exponentials
+  take, so that all time is taken to grow with the width. That clocks fall in long kernels is left
+  out: none of these takes more than some milliseconds
 
-Tables of GPUs where Triton is the usual kernel, or where these heads were not timed, give no fits.
+There are fits where the usual kernel is FlashAttention 3, which alone falls back so, and where
+two widths of decodes were timed.
 """
 
 from __future__ import annotations
@@ -32,13 +34,16 @@ from sim.cost.kernels import prefill_attention, triton_attention
 from sim.cost.kernels.form import Floats, Form
 from sim.specs.profile import TRITON, KernelFit
 
-FRAMEWORK, KERNEL = "sglang", "triton"
+FRAMEWORK, USUAL, KERNEL = "sglang", "fa3", "triton"
 
 PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8"}
 """The tables' ``kv_cache_dtype`` for each precision of the simulator."""
 
+HEAD_DIMS = (64, 128, 256, 512)
+"""Heads of 192 have values of 128, and are left out."""
+
 WIDTHS = 2
-"""Padded head sizes that tell what the width takes."""
+"""Head sizes that tell what the width takes."""
 
 OF_TILES = 256
 """Head size of the prompts: the widest that is cut into tiles of 128 rows."""
@@ -74,13 +79,15 @@ def fit_system(
 
 
 def second_kernel(frame: pd.DataFrame) -> bool:
-    """Whether Triton is in a table of decoding with ``WIDTHS`` widths, and not at heads of 128."""
+    """Whether Triton is in a table of decoding with ``WIDTHS`` widths, and ``USUAL`` is the kernel
+    with most rows at heads of 128."""
     if not {"kernel_source", "head_dim"} <= set(frame):
         return False
-    heads = frame.loc[frame["kernel_source"] == KERNEL, "head_dim"].to_numpy(dtype=np.float64)
-    if (heads == triton_attention.WIDTH).any():
+    usual = frame.loc[frame["head_dim"] == triton_attention.WIDTH, "kernel_source"].value_counts()
+    if usual.empty or usual.index[0] != USUAL:
         return False
-    return len(np.unique(triton_attention.padded(heads))) >= WIDTHS
+    heads = frame.loc[frame["kernel_source"] == KERNEL, "head_dim"]
+    return heads[heads.isin(HEAD_DIMS)].nunique() >= WIDTHS
 
 
 def decode_rows(table: KernelTable, precision: str) -> pd.DataFrame:
@@ -107,6 +114,7 @@ def _of_triton(table: KernelTable, precision: str) -> pd.DataFrame:
     require(table, (*needed, "kv_cache_dtype", "kernel_source", "window_size", "latency"))
     rows = table.frame
     chosen = (rows["kernel_source"] == KERNEL) & (rows["kv_cache_dtype"] == PRECISIONS[precision])
+    chosen &= rows["head_dim"].isin(HEAD_DIMS)
     rows = rows.loc[chosen & (rows["latency"] > 0)]
     return rows.assign(q_heads=rows["num_heads"], kv_heads=rows["num_key_value_heads"])
 

@@ -1,21 +1,22 @@
 """Predicts decode attention by SGLang's Triton kernel for one layer, in seconds.
 
-As FlashAttention splits a context until the GPU is full, this kernel splits it into ``SPLITS``
-parts, however few sequences there are (sgl-project/sglang, layers/attention/triton_ops/
-decode_attention.py, with the server's default of ``triton_attention_num_kv_splits``). A block of
-threads has up to ``ROWS`` query heads of one KV head, and walks its part ``KEYS`` tokens at a time.
-Head sizes are padded to powers of two, ``w`` is that over 128. With ``units`` of sequences, KV
-heads and blocks of query heads:
+FlashAttention splits a context until the GPU is full. This kernel splits it into ``SPLITS`` parts,
+or one for each ``KEYS`` tokens where that is fewer, whatever the batch (sgl-project/sglang,
+layers/attention/triton_ops/decode_attention.py, with the server's default of
+``triton_attention_num_kv_splits``). A block of threads has up to ``ROWS`` query heads of one KV
+head, and walks its part ``KEYS`` tokens at a time. ``w`` is the head size over 128, padded to a
+power of two before. With ``units`` of sequences, KV heads and blocks of query heads:
 
 - ``steps``   = context / (KEYS x parts), at least one
-- ``alone``   = steps x (step + step_width x w + far), which a block takes with an SM of its own:
-                each step waits for where its keys are, and for what it finds there
+- ``alone``   = steps x (step + step_width x w + far) x skew, which a block takes with an SM of its
+                own: each step waits for where its keys are, and for what it finds there. ``far`` is
+                what that takes from memory, and falls away where a benchmark has them in its cache
 - ``busy``    = units x parts x steps x busy x w^power / SMs, where many blocks share an SM
-- ``memory``  = (KV cache + queries + results) / (bandwidth x share)
+- ``memory``  = (KV cache + queries + results) / (bandwidth x share), quicker from that cache
 - seconds     = floor + p-norm(alone, busy, memory; blend)
 
-``far`` is what is left out where the benchmark's cache had the keys. Several query heads share a KV
-head here; with one each the kernel is another one.
+At some hundred tokens it is quicker than FlashAttention 3, whose call takes longer to begin.
+Several query heads share a KV head here; with one each the kernel is another one.
 """
 
 from __future__ import annotations

@@ -114,19 +114,17 @@ class GroupedQueryPart:
             self._floor = self._prompts.floor
 
     def _use_triton(self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int]) -> None:
-        """Take what the profile has of Triton instead, a window as what a sequence sees of it;
-        where it has nothing, what there is counts as not measured."""
+        """Take Triton's instead, a window as what a sequence sees of it; a deployment without any
+        is refused."""
         decode = triton_decode_of(gpu, kernel, heads)
         prompts = prompts_of(gpu, kernel, heads, triton=True)
-        self._timed = decode is not None and self.window is None
-        if decode is not None:
-            self._table = DecodeTable(decode, self._layers)
-        error = self._trust.error
-        if prompts is not None:
-            self._prompts, self._trust = prompts
-            error = self._trust.error
-        if prompts is None or self.window is not None:
-            self._trust = PromptTrust(0.0, False, max(ATTENTION_ERROR, error))
+        assert decode is not None
+        assert prompts is not None
+        self._table = DecodeTable(decode, self._layers)
+        self._prompts, self._trust = prompts
+        if self.window is not None:
+            self._timed = False
+            self._trust = PromptTrust(0.0, False, max(ATTENTION_ERROR, self._trust.error))
 
     def per_token(self, m: Amount) -> list[Operator]:
         """The projections, the sums that norms over all heads need, rotary positions, the write to

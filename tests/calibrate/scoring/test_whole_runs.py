@@ -33,4 +33,9 @@ def test_numbers_are_those_of_the_pages() -> None:
 
 def test_a_kind_that_no_page_has_is_refused() -> None:
     with pytest.raises(UsageError, match="own: no page has throughput of offline"):
-        updated(FILE, {}, published(PAGE))
+        updated(FILE, {}, published(PAGE.replace("offline, own", "offline, other")))
+
+
+def test_dense_models_that_the_page_of_every_row_has_alone() -> None:
+    found = updated(FILE, {}, published(PAGE)).split("\n")
+    assert found[2].endswith("of: throughput, rows: 12, median: 3.0, p90: 9.5}")
