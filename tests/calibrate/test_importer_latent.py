@@ -114,6 +114,20 @@ def test_attention_alone_has_no_rest() -> None:
     assert set(shape["latent"]) == {512}
 
 
+def test_tiles_of_prompts_are_those_of_the_kernel() -> None:
+    """256 rows in the kernels of Blackwell that are known to have them, 128 elsewhere."""
+    rows = blocks((8, 16, 32, 64, 128), isl=1000, step=0, kernel_source="FLASH_ATTN")
+    rows = rows.assign(latency=rows["num_heads"] * rows["batch_size"] / 100)
+    for system, kernel, tile in (
+        ("b200_sxm", "FLASH_ATTN", 256),
+        ("b200_sxm", "default", 128),
+        ("h200_sxm", "FLASH_ATTN", 128),
+    ):
+        named = rows.assign(kernel_source=kernel)
+        one = KernelTable(named, system, "vllm", "0.24.0")
+        assert latent.fit_rows(one, "mla_prefill", named, "bf16").parameters["rows"] == tile
+
+
 def test_tables_without_latent_attention(tmp_path: Path) -> None:
     (tmp_path / "data" / "h200_sxm" / "gemm" / "vllm").mkdir(parents=True)
     with pytest.raises(UsageError, match="vllm"):

@@ -73,6 +73,14 @@ QUANTISED = "fp8"
 at the same shapes, which vLLM runs with ``use_prefill_query_quantization`` alone (off by
 default)."""
 
+BLACKWELL = frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"})
+"""Systems whose tensor cores keep their sums in a memory of their own."""
+
+LONG_TILES = {"FLASH_ATTN": 256.0, "trtllm_mla": 256.0}
+"""Query rows of a tile by kernel on ``BLACKWELL``: FlashAttention 4 and the kernels that FlashInfer
+has from TensorRT-LLM work on two tiles of 128 rows in turn, the softmax of one next to the products
+of the other."""
+
 FEWEST_HEADS = 4
 FEWEST_ROWS = 200
 """A table with fewer rows of a precision is not fitted."""
@@ -166,7 +174,7 @@ def usable(table: KernelTable, operator: str, kv_cache: str) -> pd.DataFrame:
 def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: str) -> KernelFit:
     """The fit of one precision."""
     data = to_data(table, operator, rows, precision)
-    form = FORMS[operator](precision)
+    form = FORMS[operator](precision).given(**_given(table, operator, rows))
     gpu = table.gpu
     limits = Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
     fitted = fit(_of_blocks(form), data, limits, kernel=table.source(rows))
@@ -175,6 +183,16 @@ def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: s
     if operator == "mla_prefill":
         del ranges["context"]
     return replace(fitted, ranges=ranges)
+
+
+def _given(table: KernelTable, operator: str, rows: pd.DataFrame) -> dict[str, float]:
+    """Parameters that the kernel of the ``rows`` says, and no timing has to."""
+    kernels = set(rows["kernel_source"])
+    if table.system not in BLACKWELL:
+        return {}
+    if operator == "mla_prefill" and kernels <= LONG_TILES.keys():
+        return {"rows": max(LONG_TILES[kernel] for kernel in kernels)}
+    return {}
 
 
 def _of_blocks(form: Form) -> Form:

@@ -19,6 +19,8 @@ are wider than its values. ``prefill_heads`` says what stands for it in
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,7 @@ DECODE_PARAMETERS = (
 )
 
 PREFILL_SAME = {
+    "rows": float(prefill_attention.ROWS),
     "packing": 0.0,
     "unit_width": 0.0,
     "alone_unit": 1.0,
@@ -49,7 +52,7 @@ PREFILL_SAME = {
     "cache_speed": 1.0,
 }
 """Parameters of prefill attention that say nothing where each head has keys of its own and all
-heads are as wide."""
+heads are as wide; and the rows of a tile, unless a fit to the kernels of a GPU gives others."""
 
 
 def read_bytes(shape: Shape, kv_bytes: float) -> Floats:
@@ -99,7 +102,10 @@ def decode(precision: str) -> Form:
 
 def prefill(precision: str) -> Form:
     """The form of prefill attention for a cache in ``precision``; heads by ``prefill_heads``."""
-    return prefill_attention.form(precision).given(**PREFILL_SAME)
+    form = prefill_attention.form(precision)
+    return replace(form, parameters=(*form.parameters, prefill_attention.TILE)).given(
+        **PREFILL_SAME
+    )
 
 
 def prefill_heads(heads: int, key_width: int, value_width: int) -> tuple[int, int, float]:
