@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sim.cost.kernels.form import Ceilings
 from sim.errors import UsageError
 
 H200 = Ceilings(989.4e12, 4.8e12, 132)
+B200 = Ceilings(2.25e15, 8e12, 148)
 TRUE = {
     "floor": 3e-5,
     "share": 0.8,
@@ -58,6 +60,27 @@ def test_a_fit_finds_what_a_block_takes_beyond_its_products() -> None:
     assert fit.parameters["floor"] == pytest.approx(TRUE["floor"], rel=0.01)
     assert fit.ranges == {"batch": (1, 256), "context": (128, 65536), "q_heads": (8, 192)}
     assert fit.kernel == "vllm 0.24.0: FLASHMLA"
+
+
+def test_weights_that_the_benchmark_finds_in_the_cache_are_no_part_of_a_fit() -> None:
+    """Blocks on B200 whose rest is 1.5 times as fast where they move less than 70 of 126 MB."""
+    rows = blocks((4, 8, 16, 32, 64, 128)).sort_values(["gemm_type", *latent.KEYS])
+    made = KernelTable(rows, "b200_sxm", "vllm", "0.24.0")
+    shape = latent.to_data(made, "mla_decode", rows, "bf16").shape
+    moved = shape["moved"]
+    assert moved.min() > 7168 * 2112  # the projection down in 8 bits
+    hits = 1 / (1 + (moved / 70e6) ** 4)
+    assert hits.min() < 0.01
+    assert hits.max() > 0.9
+    attention = latent.FORMS["mla_decode"]("bf16").seconds(TRUE, shape, B200)
+    seconds = shape["rest"] / (1 + 0.5 * hits) + attention
+    made = KernelTable(rows.assign(latency=seconds * 1e3), "b200_sxm", "vllm", "0.24.0")
+    fit = latent.fit_rows(made, "mla_decode", made.frame, "bf16")
+    assert fit.parameters.keys() == TRUE.keys() == fit.intervals.keys()
+    assert fit.parameters["floor"] == pytest.approx(TRUE["floor"], rel=0.01)
+    assert fit.holdout.p90 < 0.01
+    other = replace(made, framework="trtllm")  # other products than the block's: not told apart
+    assert latent.fit_rows(other, "mla_decode", other.frame, "bf16").holdout.p90 > 0.01
 
 
 def test_the_rest_of_a_block_is_its_products_and_moves() -> None:
