@@ -91,8 +91,22 @@ def test_heads_that_are_missing_in_a_tile_may_count_in_part() -> None:
     assert padded == not_padded
 
 
+def test_places_without_a_token_may_count_in_whole_tiles() -> None:
+    """100 prompts of 100 tokens have 505,000 pairs and 10,000 x 2,048 places; fewer heads are not
+    affected, nor prompts whose queries all have as many tokens as are chosen."""
+    one = shape(batch=100, tokens=100, context=0, q_heads=128)
+    common = 1e-4 + 505_000 * 16384 / (0.4 * 989.4e12) + 10_000 * 2e-7
+    prefill = sparse.prefill("bf16").seconds
+    for given, places in (({}, 505_000), ({"flat": 0.5}, 505_000 / 2 + 10_240_000)):
+        expected = common + places * 128 * 2176 / (0.6 * 989.4e12)
+        assert prefill(PREFILL | given, one, H200) == pytest.approx(expected)
+    for other in ({"q_heads": np.asarray(16.0)}, {"context": np.asarray(2048.0)}):
+        without, flat = (prefill(PREFILL | {"flat": f}, one | other, H200) for f in (0.0, 1.0))
+        assert flat == pytest.approx(float(without))
+
+
 def test_a_profile_from_before_still_has_its_prompts() -> None:
-    """Its fit lacks ``few_pad``; one that lacks another parameter is refused."""
+    """Its fit lacks ``few_pad`` and ``flat``; one that lacks another parameter is refused."""
     choice = choose("dsa_prefill", "bf16", catalog.gpu("h200-sxm"))
     assert choice is not None
     fit = KernelFit(PREFILL, {}, Score(0.1, 0.3, 0.0, 1))

@@ -19,9 +19,9 @@ Prompts: the larger of ``host``, what it takes to launch a layer's kernels one b
 - seconds        = floor + FLOP of chosen pairs / (peak x compute)
                    + FLOP of rated pairs / (peak x rate) + ``choice`` x tokens
 
-Some kernels take fewer heads than a tile's on another way, which ``few`` is the speed of, on which
-``few_flat`` of the places without a token count, too, and ``few_pad`` of the heads that are missing
-in the tile.
+``flat`` of the places without a token count, too. Some kernels take fewer heads than a tile's on
+another way, which ``few`` is the speed of, on which ``few_flat`` of these places count, and
+``few_pad`` of the heads that are missing in the tile.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ PREFILL_PARAMETERS = (
     Parameter("few_flat", 0.0, 0.1, 1.0, "1", "places without a token that count there", log=False),
     Parameter("few_pad", 0.0, 0.5, 1.0, "1", "missing heads that count there",
               log=False, before=1.0),
+    Parameter("flat", 0.0, 0.1, 1.0, "1", "places without a token that count in whole tiles",
+              log=False, before=0.0),
 )  # fmt: skip
 BEFORE = {each.name: each.before for each in PREFILL_PARAMETERS if each.before is not None}
 
@@ -115,7 +117,7 @@ def prompt_rates(p: Parameters, shape: Shape, ceilings: Ceilings) -> tuple[Float
     width = shape["q_heads"] + np.where(few, p["few_pad"], 1.0) * missing
     speed = ceilings.peak * p["compute"] * np.where(few, p["few"], 1.0)
     place = width * _pair_flops(shape) / speed
-    flat = np.where(few, p["few_flat"], 0.0)
+    flat = np.where(few, p["few_flat"], p["flat"])
     rated: Floats = _index_flops(shape) / (ceilings.peak * p["rate"])
     return (1 - flat) * place, rated, p["choice"] + flat * shape["topk"] * place
 
