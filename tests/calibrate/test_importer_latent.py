@@ -151,6 +151,20 @@ def test_tiles_of_prompts_are_those_of_the_kernel() -> None:
         assert latent.fit_rows(one, "mla_prefill", named, "bf16").parameters["rows"] == tile
 
 
+def test_narrow_tiles_are_fitted_where_all_kernels_have_them() -> None:
+    rows = blocks((8, 16, 32, 64, 128), model="deepseek-ai/DeepSeek-V3.2").drop_duplicates()
+    rows = rows.assign(latency=1 + rows["batch_size"] / 100)
+    for system, kernels, some in (
+        ("b200_sxm", ["FLASHINFER_MLA_SPARSE"] * 2, True),
+        ("b200_sxm", ["FLASHINFER_MLA_SPARSE", "FLASHMLA_SPARSE"], False),
+        ("h200_sxm", ["FLASHMLA_SPARSE"] * 2, False),
+    ):
+        named = rows.assign(kernel_source=np.resize(kernels, len(rows)))
+        one = KernelTable(named, system, "vllm", "0.24.0")
+        parameters = latent.fit_rows(one, "dsa_decode", named, "bf16").parameters
+        assert (parameters["narrow"] > 0) == some
+
+
 def test_tables_without_latent_attention(tmp_path: Path) -> None:
     (tmp_path / "data" / "h200_sxm" / "gemm" / "vllm").mkdir(parents=True)
     with pytest.raises(UsageError, match="vllm"):

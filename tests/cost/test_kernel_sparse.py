@@ -137,6 +137,19 @@ def test_a_flat_kernel_goes_through_all_places() -> None:
     assert long == decode(64, 2048.0, 128)
 
 
+def test_few_heads_may_be_cut_into_narrow_tiles() -> None:
+    """132 queries of 32 heads are two waves of tiles of 16, each 0.7 of one of 64: longer than 64
+    heads. A fit from before has none."""
+    nothing = {"floor": 0.0, "query": 0.0, "share": 1e9}
+    wave = float(decode(132, 2048, 64, **nothing))
+    assert decode(132, 2048, 32, **nothing) == wave
+    for heads, waves in ((16, 0.7), (17, 1.4), (32, 1.4), (33, 1.0), (64, 1.0), (128, 2.0)):
+        assert decode(132, 2048, heads, narrow=0.7, **nothing) == pytest.approx(waves * wave)
+        assert decode(132, 2048, heads, narrow=0.0, **nothing) == decode(
+            132, 2048, heads, **nothing
+        )
+
+
 def test_idle_sms_help_one_query_a_little() -> None:
     """One sequence of 64 heads is one tile of 132 SMs: it takes 132^-0.2 of a whole wave."""
     nothing = {"floor": 0.0, "query": 0.0, "share": 1e9}

@@ -87,6 +87,13 @@ LONG_TILES = {"FLASH_ATTN": 256.0, "trtllm_mla": 256.0}
 has from TensorRT-LLM work on two tiles of 128 rows in turn, the softmax of one next to the products
 of the other."""
 
+NARROW_TILES = frozenset(
+    {"FLASHINFER_MLA_SPARSE", "sglang_dsa_indexer_trtllm", "sglang_dsa_skip_indexer_trtllm"}
+)
+"""Sparse kernels that decode up to 32 heads in tiles of 16 on ``BLACKWELL``, as FlashInfer's choice
+of kernels for latent attention has it: 32 heads take longer than 64 there, with these kernels
+alone."""
+
 FEWEST_HEADS = 4
 FEWEST_ROWS = 200
 """A table with fewer rows of a precision is not fitted."""
@@ -212,10 +219,11 @@ def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: s
 def _given(table: KernelTable, operator: str, rows: pd.DataFrame) -> dict[str, float]:
     """Parameters that the kernel of the ``rows`` says, and no timing has to."""
     kernels = set(rows["kernel_source"])
-    if table.system not in BLACKWELL:
-        return {}
-    if operator == "mla_prefill" and kernels <= LONG_TILES.keys():
+    blackwell = table.system in BLACKWELL
+    if operator == "mla_prefill" and blackwell and kernels <= LONG_TILES.keys():
         return {"rows": max(LONG_TILES[kernel] for kernel in kernels)}
+    if operator == "dsa_decode" and not (blackwell and kernels <= NARROW_TILES):
+        return {"narrow": 0.0}
     return {}
 
 

@@ -14,6 +14,9 @@ Decoding, in the context a line up to ``topk`` and another one behind it:
 - ``rating``     = indexer's keys of the contexts / (bandwidth x share)
 - seconds        = floor + arithmetic + rating + query x (queries and results) / bandwidth
 
+where some kernels cut up to ``TWO`` heads into tiles of 16, each of which takes ``narrow`` times as
+long as one of 64: 32 heads longer than 64.
+
 Prompts: the larger of ``host``, what it takes to launch a layer's kernels one by one, and
 
 - seconds        = floor + FLOP of chosen pairs / (peak x compute)
@@ -40,6 +43,8 @@ DECODE_PARAMETERS = (
     Parameter("flat", 0.0, 0.5, 1.0, "1", "places without a token that count", log=False),
     Parameter("share", 0.02, 0.7, 1.0, "1", "share of the bandwidth at which keys are rated"),
     Parameter("query", 0.1, 2.0, 60.0, "1", "queries and results, in times of moving them once"),
+    Parameter("narrow", 0.1, 0.7, 1.5, "1", "time of a tile of 16 heads over one of 64; 0: none",
+              before=0.0),
 )  # fmt: skip
 
 PREFILL_PARAMETERS = (
@@ -55,7 +60,14 @@ PREFILL_PARAMETERS = (
     Parameter("flat", 0.0, 0.1, 1.0, "1", "places without a token that count in whole tiles",
               log=False, before=0.0),
 )  # fmt: skip
-BEFORE = {each.name: each.before for each in PREFILL_PARAMETERS if each.before is not None}
+BEFORE = {
+    each.name: each.before
+    for each in (*DECODE_PARAMETERS, *PREFILL_PARAMETERS)
+    if each.before is not None
+}
+
+SLIM, TWO = 16, 32
+"""Heads of a narrow tile, and of two of them, the most that are cut so."""
 
 WIDTHS = ("q_heads", "latent", "rope", "index_heads", "index_dim", "topk")
 
@@ -76,9 +88,14 @@ def decode(precision: str) -> Form:
     precision_bytes(precision)
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
-        tiles = np.ceil(shape["q_heads"] / ROWS)
+        p = {**BEFORE, **p}
+        tiles, longer = np.ceil(shape["q_heads"] / ROWS), np.ones(())
+        if p["narrow"]:
+            slim = shape["q_heads"] <= TWO
+            tiles = np.where(slim, np.ceil(shape["q_heads"] / SLIM), tiles)
+            longer = np.where(slim, p["narrow"], 1.0)
         waves = shape["batch"] * tiles / ceilings.sms
-        waves = np.where(waves < 1, waves ** p["split"], waves)
+        waves = np.where(waves < 1, waves ** p["split"], waves) * longer
         chosen = np.minimum(shape["context"], shape["topk"])
         places = p["flat"] * shape["topk"] + (1 - p["flat"]) * chosen
         per_place = ROWS * _pair_flops(shape) * ceilings.sms / (ceilings.peak * p["compute"])
