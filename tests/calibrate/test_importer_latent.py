@@ -128,6 +128,20 @@ def test_calls_in_which_attention_did_not_run_or_went_another_way() -> None:
     assert len(latent.usable(table(both[0]), "mla_decode", "fp8")) == len(blocks())
 
 
+def test_blocks_that_no_graph_was_captured_for() -> None:
+    """SGLang launches blocks of more than 256 sequences one by one on H200, of more than 512 on
+    B200."""
+    rows = pd.concat([blocks(batch_size=batch) for batch in (256, 512, 1024)])
+    for system, framework, share in (
+        ("h200_sxm", "sglang", 1),
+        ("b200_sxm", "sglang", 2),
+        ("b200_sxm", "vllm", 3),
+    ):
+        one = KernelTable(rows, system, framework, "0.5.14")
+        assert len(latent.usable(one, "dsa_decode", "bfloat16")) == share * len(blocks())
+        assert len(latent.usable(one, "mla_decode", "bfloat16")) == 3 * len(blocks())
+
+
 def test_attention_alone_has_no_rest() -> None:
     """Timed alone, the new token is one of the context: 128 cached ones and it."""
     rows = blocks().drop(columns=["model", "gemm_type"])

@@ -15,8 +15,8 @@ framework has timings of attention alone, and none of blocks, these are fitted a
 
 Left out: fewer than ``FEWEST_HEADS`` heads, of which no GPU is left with so few; models that the
 catalogue lacks; other formats of the products than ``FORMATS``; what ``UNLIKE`` names; calls of
-``UNRUN`` tokens and more; short prompts that ``ABSORBED`` kernels take as decoding; prompts with
-``QUANTISED`` queries.
+``UNRUN`` tokens and more; decoding blocks of more sequences than are ``GRAPHED``; short prompts
+that ``ABSORBED`` kernels take as decoding; prompts with ``QUANTISED`` queries.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ MODELS = {
 }
 """The catalogue's name of each ``model`` of the blocks."""
 
+BLACKWELL = frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"})
+"""Systems whose tensor cores keep their sums in a memory of their own."""
+
 UNLIKE = {("sglang", "dsa_prefill")}
 """Frameworks whose timings of an operator are of two methods at once: SGLang's prompts go through
 dense attention up to a length, and through sparse attention beyond."""
@@ -70,6 +73,12 @@ context, as if attention did not run (CUDA has 65,535 blocks at most in the seco
 dimension of a launch). FLASHMLA_SPARSE shows no such step, and no engine has as many
 tokens in an iteration."""
 
+GRAPHED = {("sglang", "h100_sxm"): 256, ("sglang", "h200_sxm"): 256}
+GRAPHED |= dict.fromkeys((("sglang", system) for system in BLACKWELL), 512)
+"""The largest batch for which SGLang captures a CUDA graph by default on one such GPU. Blocks of
+more are launched one by one in its tables: 1.3 ms whatever the heads and the context, some ten
+times as long as of the largest batch, and 512 sequences longer than 1,024."""
+
 ABSORBED = frozenset({"FLASHMLA"})
 """Kernels that take short prompts as if they decoded, over latent vectors: vLLM's on Hopper with a
 cache in fp8, up to 128 tokens, where many prompts take twice as long as longer ones would."""
@@ -78,9 +87,6 @@ QUANTISED = "fp8"
 """The ``mla_dtype`` of prompts whose queries are brought to 8 bits before attention: another kernel
 at the same shapes, which vLLM runs with ``use_prefill_query_quantization`` alone (off by
 default)."""
-
-BLACKWELL = frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"})
-"""Systems whose tensor cores keep their sums in a memory of their own."""
 
 LONG_TILES = {"FLASH_ATTN": 256.0, "trtllm_mla": 256.0}
 """Query rows of a tile by kernel on ``BLACKWELL``: FlashAttention 4 and the kernels that FlashInfer
@@ -183,6 +189,8 @@ def usable(table: KernelTable, operator: str, kv_cache: str) -> pd.DataFrame:
         kept &= rows["gemm_type"].isin(list(FORMATS))
     if "model" in rows:
         kept &= rows["model"].isin(list(MODELS))
+    if operator == "dsa_decode":
+        kept &= rows["batch_size"] <= GRAPHED.get((table.framework, table.system), np.inf)
     if operator.endswith("prefill"):
         kept &= rows["isl"] > 1
         for kernel, most in UNRUN.items():
