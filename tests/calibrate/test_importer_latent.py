@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from calibrate.importers.aiconfigurator import latent
 from calibrate.importers.aiconfigurator.tables import KernelTable, Tables
+from sim.cost.kernels import narrow_latent
 from sim.cost.kernels.form import Ceilings
 from sim.errors import UsageError
 
@@ -25,6 +25,9 @@ TRUE = {
     "wave": 8e-6,
     "query": 3.0,
 }
+
+
+NARROW = {"reader": 1.2, "combine": 1e-6, "apart": 5e-6, "tile": 200.0, **TRUE}
 
 
 def blocks(heads: tuple[int, ...] = (8, 32, 128), **changes: object) -> pd.DataFrame:
@@ -64,7 +67,8 @@ def test_a_fit_finds_what_a_block_takes_beyond_its_products() -> None:
 
 def test_weights_that_the_benchmark_finds_in_the_cache_are_no_part_of_a_fit() -> None:
     """Blocks on B200 whose rest is 1.5 times as fast where they move less than 70 of 126 MB."""
-    rows = blocks((4, 8, 16, 32, 64, 128)).sort_values(["gemm_type", *latent.KEYS])
+    rows = blocks((4, 8, 16, 32, 64, 128), kernel_source="FLASHINFER_MLA")
+    rows = rows.sort_values(["gemm_type", *latent.KEYS])
     made = KernelTable(rows, "b200_sxm", "vllm", "0.24.0")
     shape = latent.to_data(made, "mla_decode", rows, "bf16").shape
     moved = shape["moved"]
@@ -72,15 +76,23 @@ def test_weights_that_the_benchmark_finds_in_the_cache_are_no_part_of_a_fit() ->
     hits = 1 / (1 + (moved / 70e6) ** 4)
     assert hits.min() < 0.01
     assert hits.max() > 0.9
-    attention = latent.FORMS["mla_decode"]("bf16").seconds(TRUE, shape, B200)
+    attention = narrow_latent.decode("bf16").seconds(NARROW, shape, B200)
     seconds = shape["rest"] / (1 + 0.5 * hits) + attention
     made = KernelTable(rows.assign(latency=seconds * 1e3), "b200_sxm", "vllm", "0.24.0")
     fit = latent.fit_rows(made, "mla_decode", made.frame, "bf16")
-    assert fit.parameters.keys() == TRUE.keys() == fit.intervals.keys()
-    assert fit.parameters["floor"] == pytest.approx(TRUE["floor"], rel=0.01)
+    assert fit.form == narrow_latent.NAME
+    assert fit.parameters.keys() == NARROW.keys() == fit.intervals.keys()
+    assert fit.parameters["floor"] == pytest.approx(NARROW["floor"], rel=0.02)
     assert fit.holdout.p90 < 0.01
-    other = replace(made, framework="trtllm")  # other products than the block's: not told apart
-    assert latent.fit_rows(other, "mla_decode", other.frame, "bf16").holdout.p90 > 0.01
+
+
+def test_the_cache_is_told_apart_where_products_are_those_of_the_blocks() -> None:
+    sizes = {}
+    for system, framework in (("b200_sxm", "trtllm"), ("h200_sxm", "vllm"), ("b200_sxm", "sglang")):
+        one = KernelTable(blocks(), system, framework, "1")
+        sizes[system, framework] = latent._cache(one, "mla_decode")
+        assert latent._cache(one, "mla_prefill") == 0
+    assert list(sizes.values()) == [126e6, 0, 0]
 
 
 def test_the_rest_of_a_block_is_its_products_and_moves() -> None:

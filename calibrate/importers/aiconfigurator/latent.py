@@ -33,7 +33,7 @@ from calibrate.importers.aiconfigurator import gemm
 from calibrate.importers.aiconfigurator.tables import L2_BYTES, KernelTable, Tables
 from sim import catalog
 from sim.cost import Deployment
-from sim.cost.kernels import latent_attention, sparse_attention
+from sim.cost.kernels import latent_attention, narrow_latent, sparse_attention
 from sim.cost.kernels.choice import ATTENTION_WORK
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
 from sim.cost.kernels.gemm import SHARP
@@ -92,6 +92,10 @@ LONG_TILES = {"FLASH_ATTN": 256.0, "trtllm_mla": 256.0}
 """Query rows of a tile by kernel on ``BLACKWELL``: FlashAttention 4 and the kernels that FlashInfer
 has from TensorRT-LLM work on two tiles of 128 rows in turn, the softmax of one next to the products
 of the other."""
+
+NARROW_LATENT = frozenset({"FLASHINFER_MLA", "trtllm_mla", "default"})
+"""Kernels that decode over latent vectors with the form ``narrow_latent`` on ``BLACKWELL``:
+TensorRT-LLM's, in FlashInfer too, whose source says which tiles they choose."""
 
 NARROW_TILES = frozenset(
     {"FLASHINFER_MLA_SPARSE", "sglang_dsa_indexer_trtllm", "sglang_dsa_skip_indexer_trtllm"}
@@ -207,7 +211,9 @@ def usable(table: KernelTable, operator: str, kv_cache: str) -> pd.DataFrame:
 def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: str) -> KernelFit:
     """The fit of one precision."""
     data = to_data(table, operator, rows, precision)
-    form = FORMS[operator](precision).given(**_given(table, operator, rows))
+    name = _name(table, operator, rows)
+    make = narrow_latent.decode if name == narrow_latent.NAME else FORMS[operator]
+    form = make(precision).given(**_given(table, operator, rows))
     gpu = table.gpu
     limits = Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
     fitted = fit(_of_blocks(form, _cache(table, operator)), data, limits, kernel=table.source(rows))
@@ -221,7 +227,14 @@ def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: s
         parameters={name: value for name, value in fitted.parameters.items() if name in known},
         intervals={name: pair for name, pair in fitted.intervals.items() if name in known},
         ranges=ranges,
+        form=name,
     )
+
+
+def _name(table: KernelTable, operator: str, rows: pd.DataFrame) -> str:
+    """What the form is called that the kernel of the ``rows`` has."""
+    known = operator == "mla_decode" and table.system in BLACKWELL
+    return narrow_latent.NAME if known and set(rows["kernel_source"]) <= NARROW_LATENT else ""
 
 
 def _given(table: KernelTable, operator: str, rows: pd.DataFrame) -> dict[str, float]:

@@ -58,7 +58,7 @@ heads are as wide; and the rows of a tile, unless a fit to the kernels of a GPU 
 def read_bytes(shape: Shape, kv_bytes: float) -> Floats:
     """Bytes that have to move in decoding: the latent cache once, queries in and results out."""
     cached = shape["batch"] * shape["context"] * (shape["latent"] + shape["rope"])
-    total: Floats = cached * kv_bytes + _query_bytes(shape)
+    total: Floats = cached * kv_bytes + query_bytes(shape)
     return total
 
 
@@ -80,12 +80,12 @@ def decode(precision: str) -> Form:
         tiles = np.ceil(shape["q_heads"] / ROWS)
         padded = flops(shape) * (tiles * ROWS / shape["q_heads"])
         arithmetic = padded / (ceilings.peak * p["compute"])
-        moved = read_bytes(shape, kv_bytes) - _query_bytes(shape)
+        moved = read_bytes(shape, kv_bytes) - query_bytes(shape)
         memory = moved / (ceilings.bandwidth * p["share"])
         longer, shorter = np.maximum(arithmetic, memory), np.minimum(arithmetic, memory)
         both = longer * (1 + (shorter / longer) ** p["blend"]) ** (1 / p["blend"])
         waves = np.ceil(shape["batch"] * tiles / ceilings.sms)
-        queries = p["query"] * _query_bytes(shape) / ceilings.bandwidth
+        queries = p["query"] * query_bytes(shape) / ceilings.bandwidth
         total: Floats = p["floor"] + both + p["wave"] * waves + queries
         return total
 
@@ -132,8 +132,8 @@ def regime(shape: Shape) -> NDArray[np.str_]:
     return np.char.add(np.char.add(size, ", "), batch)
 
 
-def _query_bytes(shape: Shape) -> Floats:
-    """Queries over latent vectors and positions in, results over latent vectors out."""
+def query_bytes(shape: Shape) -> Floats:
+    """Bytes of queries over latent vectors and positions in, results over latent vectors out."""
     widths = 2 * shape["latent"] + shape["rope"]
     total: Floats = shape["batch"] * shape["q_heads"] * widths * QUERY_BYTES
     return total
