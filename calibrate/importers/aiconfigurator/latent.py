@@ -135,9 +135,9 @@ AGAIN = (
 )
 """Parameters of the benchmark, no part of a profile: on B200 a block with 41 MB of weights (4 heads
 in 16 bits) or 69 (32 heads in 8) is done some 8 us sooner than its products and its attention one
-by one, one with 109 or 200 MB (64 heads) is not. Only where the products of a profile are those
-that the blocks ran (``gemm.BLOCKS``) can the two be told apart. The 50 MB of Hopper's cache hold so
-few blocks that fits are no better for it."""
+by one, one with 109 or 200 MB (64 heads) is not. They are fitted only where the products of a
+profile are those that the blocks ran (``gemm.BLOCKS``): else they would make up for other products.
+The 50 MB of Hopper's cache hold so few blocks that fits are no better for it."""
 
 
 def fit_system(
@@ -249,7 +249,7 @@ def _given(table: KernelTable, operator: str, rows: pd.DataFrame) -> dict[str, f
 
 
 def _cache(table: KernelTable, operator: str) -> float:
-    """Bytes of the cache in which blocks find their weights again; 0 where that is not told apart.
+    """Bytes of the cache in which blocks find their weights again; 0 where that is not fitted.
 
     Prompts outgrow it, and their products are bound by arithmetic."""
     if not operator.endswith("decode") or "model" not in table.frame:
