@@ -11,10 +11,12 @@ import pytest
 
 from calibrate.importers.aiconfigurator import latent
 from calibrate.importers.aiconfigurator.tables import KernelTable, Tables
+from sim.cost.kernels import narrow_latent
 from sim.cost.kernels.form import Ceilings
 from sim.errors import UsageError
 
 H200 = Ceilings(989.4e12, 4.8e12, 132)
+B200 = Ceilings(2.25e15, 8e12, 148)
 TRUE = {
     "floor": 3e-5,
     "share": 0.8,
@@ -23,6 +25,9 @@ TRUE = {
     "wave": 8e-6,
     "query": 3.0,
 }
+
+
+NARROW = {"reader": 1.2, "combine": 1e-6, "apart": 5e-6, "tile": 200.0, **TRUE}
 
 
 def blocks(heads: tuple[int, ...] = (8, 32, 128), **changes: object) -> pd.DataFrame:
@@ -58,6 +63,36 @@ def test_a_fit_finds_what_a_block_takes_beyond_its_products() -> None:
     assert fit.parameters["floor"] == pytest.approx(TRUE["floor"], rel=0.01)
     assert fit.ranges == {"batch": (1, 256), "context": (128, 65536), "q_heads": (8, 192)}
     assert fit.kernel == "vllm 0.24.0: FLASHMLA"
+
+
+def test_weights_that_the_benchmark_finds_in_the_cache_are_no_part_of_a_fit() -> None:
+    """Blocks on B200 whose rest is 1.5 times as fast where they move less than 70 of 126 MB."""
+    rows = blocks((4, 8, 16, 32, 64, 128), kernel_source="FLASHINFER_MLA")
+    rows = rows.sort_values(["gemm_type", *latent.KEYS])
+    made = KernelTable(rows, "b200_sxm", "vllm", "0.24.0")
+    shape = latent.to_data(made, "mla_decode", rows, "bf16").shape
+    moved = shape["moved"]
+    assert moved.min() > 7168 * 2112  # the projection down in 8 bits
+    hits = 1 / (1 + (moved / 70e6) ** 4)
+    assert hits.min() < 0.01
+    assert hits.max() > 0.9
+    attention = narrow_latent.decode("bf16").seconds(NARROW, shape, B200)
+    seconds = shape["rest"] / (1 + 0.5 * hits) + attention
+    made = KernelTable(rows.assign(latency=seconds * 1e3), "b200_sxm", "vllm", "0.24.0")
+    fit = latent.fit_rows(made, "mla_decode", made.frame, "bf16")
+    assert fit.form == narrow_latent.NAME
+    assert fit.parameters.keys() == NARROW.keys() == fit.intervals.keys()
+    assert fit.parameters["floor"] == pytest.approx(NARROW["floor"], rel=0.02)
+    assert fit.holdout.p90 < 0.01
+
+
+def test_the_cache_is_told_apart_where_products_are_those_of_the_blocks() -> None:
+    sizes = {}
+    for system, framework in (("b200_sxm", "trtllm"), ("h200_sxm", "vllm"), ("b200_sxm", "sglang")):
+        one = KernelTable(blocks(), system, framework, "1")
+        sizes[system, framework] = latent._cache(one, "mla_decode")
+        assert latent._cache(one, "mla_prefill") == 0
+    assert list(sizes.values()) == [126e6, 0, 0]
 
 
 def test_the_rest_of_a_block_is_its_products_and_moves() -> None:
@@ -105,6 +140,20 @@ def test_calls_in_which_attention_did_not_run_or_went_another_way() -> None:
     assert len(latent.usable(table(both[0]), "mla_decode", "fp8")) == len(blocks())
 
 
+def test_blocks_that_no_graph_was_captured_for() -> None:
+    """SGLang launches blocks of more than 256 sequences one by one on H200, of more than 512 on
+    B200."""
+    rows = pd.concat([blocks(batch_size=batch) for batch in (256, 512, 1024)])
+    for system, framework, share in (
+        ("h200_sxm", "sglang", 1),
+        ("b200_sxm", "sglang", 2),
+        ("b200_sxm", "vllm", 3),
+    ):
+        one = KernelTable(rows, system, framework, "0.5.14")
+        assert len(latent.usable(one, "dsa_decode", "bfloat16")) == share * len(blocks())
+        assert len(latent.usable(one, "mla_decode", "bfloat16")) == 3 * len(blocks())
+
+
 def test_attention_alone_has_no_rest() -> None:
     """Timed alone, the new token is one of the context: 128 cached ones and it."""
     rows = blocks().drop(columns=["model", "gemm_type"])
@@ -112,6 +161,34 @@ def test_attention_alone_has_no_rest() -> None:
     assert (shape["rest"] == 0).all()
     assert set(shape["context"]) == {129, 2049, 8193, 65537}
     assert set(shape["latent"]) == {512}
+
+
+def test_tiles_of_prompts_are_those_of_the_kernel() -> None:
+    """256 rows in the kernels of Blackwell that are known to have them, 128 elsewhere."""
+    rows = blocks((8, 16, 32, 64, 128), isl=1000, step=0, kernel_source="FLASH_ATTN")
+    rows = rows.assign(latency=rows["num_heads"] * rows["batch_size"] / 100)
+    for system, kernel, tile in (
+        ("b200_sxm", "FLASH_ATTN", 256),
+        ("b200_sxm", "default", 128),
+        ("h200_sxm", "FLASH_ATTN", 128),
+    ):
+        named = rows.assign(kernel_source=kernel)
+        one = KernelTable(named, system, "vllm", "0.24.0")
+        assert latent.fit_rows(one, "mla_prefill", named, "bf16").parameters["rows"] == tile
+
+
+def test_narrow_tiles_are_fitted_where_all_kernels_have_them() -> None:
+    rows = blocks((8, 16, 32, 64, 128), model="deepseek-ai/DeepSeek-V3.2").drop_duplicates()
+    rows = rows.assign(latency=1 + rows["batch_size"] / 100)
+    for system, kernels, some in (
+        ("b200_sxm", ["FLASHINFER_MLA_SPARSE"] * 2, True),
+        ("b200_sxm", ["FLASHINFER_MLA_SPARSE", "FLASHMLA_SPARSE"], False),
+        ("h200_sxm", ["FLASHMLA_SPARSE"] * 2, False),
+    ):
+        named = rows.assign(kernel_source=np.resize(kernels, len(rows)))
+        one = KernelTable(named, system, "vllm", "0.24.0")
+        parameters = latent.fit_rows(one, "dsa_decode", named, "bf16").parameters
+        assert (parameters["narrow"] > 0) == some
 
 
 def test_tables_without_latent_attention(tmp_path: Path) -> None:

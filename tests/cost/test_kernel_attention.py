@@ -241,6 +241,17 @@ def test_prefill_of_long_prompts_is_arithmetic() -> None:
     assert seconds == pytest.approx(ideal, rel=0.02)
 
 
+def test_a_tile_may_have_twice_the_rows() -> None:
+    """200 tokens on top of 1,000: two tiles that see 1,128 and 1,200 keys, or one of 256 rows that
+    sees 1,200 and takes twice as long for each."""
+    p = {**PREFILL, "floor": 0.0, "unit": 0.0, "tail": 0.0, "split": 1.0, "droop": 0.0}
+    p |= {"share": 1e9, "write": 0.0, "copy": 0.0, "packing": 0.0, "blend": 1.0}
+    of = {"batch": 1, "tokens": 200, "context": 1000.0, **LLAMA_2_7B}
+    usual = prefill_seconds(p, **of)
+    assert prefill_seconds({**p, "rows": 128.0}, **of) == usual
+    assert prefill_seconds({**p, "rows": 256.0}, **of) / usual == pytest.approx(2400 / 2328)
+
+
 def test_a_chunk_on_a_cached_prefix_costs_what_it_sees() -> None:
     """The last 2,048 of 16,384 tokens see 1 - (7/8)^2 = 15/64 of all pairs."""
     p = {**PREFILL, "floor": 1e-7, "unit": 1e-8, "tail": 0.0, "droop": 0.0, "blend": 8.0}
@@ -277,6 +288,7 @@ def fitted(p: Mapping[str, float], residual: Residual | None = None) -> KernelFi
     heads=st.sampled_from(HEADS),
     precision=st.sampled_from(["bf16", "fp8"]),
     residual=st.sampled_from([None, TABLE]),
+    rows=st.sampled_from([{}, {"rows": 128.0}, {"rows": 256.0}]),
 )
 def test_scalar_twin_agrees(
     p: dict[str, float],
@@ -286,7 +298,9 @@ def test_scalar_twin_agrees(
     heads: tuple[int, int, int],
     precision: str,
     residual: Residual | None,
+    rows: dict[str, float],
 ) -> None:
+    p = p | rows
     q_heads, kv_heads, head_dim = heads
     prompts = Prompts(fitted(p, residual), H100, precision, q_heads, kv_heads, head_dim)
     work, longest, reading, writing = prompts.work(tokens, context)

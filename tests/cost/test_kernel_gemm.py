@@ -215,6 +215,31 @@ def test_products_by_blocks_are_seen_where_the_host_does_not_hide_them():
     assert fit.holdout.median < 0.02
 
 
+def test_products_by_blocks_that_ran_in_graphs_are_fitted_as_others(tmp_path, monkeypatch):
+    """TensorRT-LLM's on Blackwell: rows of decoding tell what a product takes at least. Elsewhere
+    the fp8 of the profile stands in."""
+    monkeypatch.setattr(importer, "AXES", dict.fromkeys(("m", "n", "k"), (1, 8192)))
+    conversion = {"convert": 2.0, "row": 0.0}
+    rows = []
+    for name, latency in (("fp8", 13e-6), ("fp8_block", 4e-6)):
+        grid = [(m, n, k) for m in ROWS for n in SIDES for k in SIDES]
+        sizes = pd.DataFrame(grid, columns=["m", "n", "k"])
+        gpu = catalog.gpu("b200-sxm")
+        limits = Ceilings(gpu.flops("fp8"), gpu.bandwidth, gpu.sms)
+        true = TRUE | conversion | {"latency": latency}
+        seconds = gemm.form("fp8").seconds(true, shape(*sizes.to_numpy(dtype=float).T), limits)
+        rows.append(sizes.assign(gemm_dtype=name, kernel_source="made", latency=1e3 * seconds))
+    for system, found in (("b200_sxm", ["fp8", "fp8-block"]), ("h200_sxm", ["fp8"])):
+        folder = tmp_path / "systems" / "data" / system / "gemm" / "trtllm" / "1.3.0"
+        folder.mkdir(parents=True)
+        pd.concat(rows).to_parquet(folder / "gemm_perf.parquet")
+        fits = importer.fit_system(locate(tmp_path), system, "trtllm")
+        assert list(fits) == found
+        if len(found) > 1:
+            floors = [fits[name].parameters["latency"] for name in found]
+            assert floors == pytest.approx([13e-6, 4e-6], rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -91,8 +91,22 @@ def test_heads_that_are_missing_in_a_tile_may_count_in_part() -> None:
     assert padded == not_padded
 
 
+def test_places_without_a_token_may_count_in_whole_tiles() -> None:
+    """100 prompts of 100 tokens have 505,000 pairs and 10,000 x 2,048 places; fewer heads are not
+    affected, nor prompts whose queries all have as many tokens as are chosen."""
+    one = shape(batch=100, tokens=100, context=0, q_heads=128)
+    common = 1e-4 + 505_000 * 16384 / (0.4 * 989.4e12) + 10_000 * 2e-7
+    prefill = sparse.prefill("bf16").seconds
+    for given, places in (({}, 505_000), ({"flat": 0.5}, 505_000 / 2 + 10_240_000)):
+        expected = common + places * 128 * 2176 / (0.6 * 989.4e12)
+        assert prefill(PREFILL | given, one, H200) == pytest.approx(expected)
+    for other in ({"q_heads": np.asarray(16.0)}, {"context": np.asarray(2048.0)}):
+        without, flat = (prefill(PREFILL | {"flat": f}, one | other, H200) for f in (0.0, 1.0))
+        assert flat == pytest.approx(float(without))
+
+
 def test_a_profile_from_before_still_has_its_prompts() -> None:
-    """Its fit lacks ``few_pad``; one that lacks another parameter is refused."""
+    """Its fit lacks ``few_pad`` and ``flat``; one that lacks another parameter is refused."""
     choice = choose("dsa_prefill", "bf16", catalog.gpu("h200-sxm"))
     assert choice is not None
     fit = KernelFit(PREFILL, {}, Score(0.1, 0.3, 0.0, 1))
@@ -121,6 +135,19 @@ def test_a_flat_kernel_goes_through_all_places() -> None:
     short, long = decode(64, np.array([16.0, 2048.0]), 128, flat=1.0)
     assert long - short == pytest.approx(64 * 2032 * 132 / (0.7 * 4.8e12))
     assert long == decode(64, 2048.0, 128)
+
+
+def test_few_heads_may_be_cut_into_narrow_tiles() -> None:
+    """132 queries of 32 heads are two waves of tiles of 16, each 0.7 of one of 64: longer than 64
+    heads. A fit from before has none."""
+    nothing = {"floor": 0.0, "query": 0.0, "share": 1e9}
+    wave = float(decode(132, 2048, 64, **nothing))
+    assert decode(132, 2048, 32, **nothing) == wave
+    for heads, waves in ((16, 0.7), (17, 1.4), (32, 1.4), (33, 1.0), (64, 1.0), (128, 2.0)):
+        assert decode(132, 2048, heads, narrow=0.7, **nothing) == pytest.approx(waves * wave)
+        assert decode(132, 2048, heads, narrow=0.0, **nothing) == decode(
+            132, 2048, heads, **nothing
+        )
 
 
 def test_idle_sms_help_one_query_a_little() -> None:

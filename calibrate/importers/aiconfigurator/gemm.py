@@ -47,12 +47,16 @@ PRECISIONS = {
 ARITHMETIC = {"int8-weights": "bf16", "int4-weights": "bf16"}
 """In which precision weight-only products are multiplied; others in their own."""
 
-BLOCKS: Mapping[str, frozenset[str]] = {
-    "vllm": frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"})
-}
+BLOCKS: Mapping[str, frozenset[str]] = dict.fromkeys(
+    ("vllm", "trtllm"), frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"})
+)
 """Systems by framework whose products of weights in blocks are fitted apart: on Blackwell DeepGEMM
 takes scales that are powers of two, and a kernel of its own makes them, where products with one
-scale for a tensor have theirs from PyTorch's operators. On Hopper both take as long."""
+scale for a tensor have theirs from PyTorch's operators (vLLM) or wait for the largest input of all
+(TensorRT-LLM). Under vLLM on Hopper both take as long."""
+
+ONE_BY_ONE = frozenset({"vllm"})
+"""Frameworks whose collector launches these products one by one, out of no graph."""
 
 LAUNCHED = 1024
 """Rows up to which such a product takes as long as the host to launch it, with most matrices."""
@@ -107,8 +111,10 @@ def fit_system(
         raise InfersimError(f"{framework} {table.version} on {system}: no known precision")
     if system in BLOCKS.get(framework, ()) and "fp8" in found:
         rows = table.frame[table.frame["gemm_dtype"] == "fp8_block"]
-        if len(rows):
+        if len(rows) and framework in ONE_BY_ONE:
             found["fp8-block"] = fit_blocks(table, rows, found["fp8"])
+        elif len(rows):
+            found["fp8-block"] = fit_precision(table, rows, "fp8-block")
     return found
 
 

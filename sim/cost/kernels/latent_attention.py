@@ -19,6 +19,8 @@ are wider than its values. ``prefill_heads`` says what stands for it in
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,7 @@ DECODE_PARAMETERS = (
 )
 
 PREFILL_SAME = {
+    "rows": float(prefill_attention.ROWS),
     "packing": 0.0,
     "unit_width": 0.0,
     "alone_unit": 1.0,
@@ -49,13 +52,13 @@ PREFILL_SAME = {
     "cache_speed": 1.0,
 }
 """Parameters of prefill attention that say nothing where each head has keys of its own and all
-heads are as wide."""
+heads are as wide; and the rows of a tile, unless a fit to the kernels of a GPU gives others."""
 
 
 def read_bytes(shape: Shape, kv_bytes: float) -> Floats:
     """Bytes that have to move in decoding: the latent cache once, queries in and results out."""
     cached = shape["batch"] * shape["context"] * (shape["latent"] + shape["rope"])
-    total: Floats = cached * kv_bytes + _query_bytes(shape)
+    total: Floats = cached * kv_bytes + query_bytes(shape)
     return total
 
 
@@ -77,12 +80,12 @@ def decode(precision: str) -> Form:
         tiles = np.ceil(shape["q_heads"] / ROWS)
         padded = flops(shape) * (tiles * ROWS / shape["q_heads"])
         arithmetic = padded / (ceilings.peak * p["compute"])
-        moved = read_bytes(shape, kv_bytes) - _query_bytes(shape)
+        moved = read_bytes(shape, kv_bytes) - query_bytes(shape)
         memory = moved / (ceilings.bandwidth * p["share"])
         longer, shorter = np.maximum(arithmetic, memory), np.minimum(arithmetic, memory)
         both = longer * (1 + (shorter / longer) ** p["blend"]) ** (1 / p["blend"])
         waves = np.ceil(shape["batch"] * tiles / ceilings.sms)
-        queries = p["query"] * _query_bytes(shape) / ceilings.bandwidth
+        queries = p["query"] * query_bytes(shape) / ceilings.bandwidth
         total: Floats = p["floor"] + both + p["wave"] * waves + queries
         return total
 
@@ -99,7 +102,10 @@ def decode(precision: str) -> Form:
 
 def prefill(precision: str) -> Form:
     """The form of prefill attention for a cache in ``precision``; heads by ``prefill_heads``."""
-    return prefill_attention.form(precision).given(**PREFILL_SAME)
+    form = prefill_attention.form(precision)
+    return replace(form, parameters=(*form.parameters, prefill_attention.TILE)).given(
+        **PREFILL_SAME
+    )
 
 
 def prefill_heads(heads: int, key_width: int, value_width: int) -> tuple[int, int, float]:
@@ -126,8 +132,8 @@ def regime(shape: Shape) -> NDArray[np.str_]:
     return np.char.add(np.char.add(size, ", "), batch)
 
 
-def _query_bytes(shape: Shape) -> Floats:
-    """Queries over latent vectors and positions in, results over latent vectors out."""
+def query_bytes(shape: Shape) -> Floats:
+    """Bytes of queries over latent vectors and positions in, results over latent vectors out."""
     widths = 2 * shape["latent"] + shape["rope"]
     total: Floats = shape["batch"] * shape["q_heads"] * widths * QUERY_BYTES
     return total

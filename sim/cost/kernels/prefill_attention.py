@@ -1,10 +1,10 @@
 """Predicts the time of one layer's attention over the new tokens of prompts, in seconds.
 
-Queries are cut into tiles of 128 rows. A kernel either gives each query head tiles of its own or
-packs the heads that share a KV head into the rows of one tile, which saves tiles when prompts are
-short; ``packing`` says how far. A tile sees all keys up to its last row (causal, and whatever was
-cached before), so an SM takes ``unit`` plus keys x FLOP / rate for it, where ``softmax`` is what
-the exponentials cost, expressed in elements of the head. Then
+Queries are cut into tiles of 128 ``rows``, 256 where a fit says so. A kernel either gives each
+query head tiles of its own or packs the heads that share a KV head into the rows of one tile, which
+saves tiles when prompts are short; ``packing`` says how far. A tile sees all keys up to its last
+row (causal, and whatever was cached before), so an SM takes ``unit`` plus keys x FLOP / rate for
+it, where ``softmax`` is what the exponentials cost, expressed in elements of the head. Then
 
 - ``busy``       = sum over all tiles / SMs + ``tail`` x the longest tile
 - ``arithmetic`` = busy, or nearer the longest tile where that takes longer: kernels that cut long
@@ -51,6 +51,10 @@ PARAMETERS = (
 
 ROWS = 128
 """Query rows of a tile in FlashAttention 2 and 3 and in the kernels that follow them."""
+
+TILE = Parameter("rows", 64.0, float(ROWS), 512.0, "rows", "queries of a tile", before=float(ROWS))
+"""A parameter of forms whose kernels differ in it; given, since rounding up has no slope."""
+BEFORE = {TILE.name: float(ROWS)}
 
 WIDTH = 128
 """Head size that ``unit`` refers to."""
@@ -136,15 +140,17 @@ def parts(
     p: Parameters, shape: Shape, ceilings: Ceilings, kv_bytes: float
 ) -> tuple[Floats, Floats, Floats]:
     """Seconds of arithmetic, of reading, and of writing the cache."""
+    p = {**BEFORE, **p}
+    rows = p["rows"]
     width, group = shape["head_dim"], shape["q_heads"] / shape["kv_heads"]
-    tiles, keys = _tiles(p["packing"], shape, group)
+    tiles, keys = _tiles(p["packing"], rows, shape, group)
     unit = p["unit"] * (width / WIDTH) ** p["unit_width"]
     unit = unit * np.where(group == 1, p["alone_unit"], 1.0)
-    per_key = 4 * ROWS * (width + p["softmax"]) * ceilings.sms / (ceilings.peak * p["compute"])
+    per_key = 4 * rows * (width + p["softmax"]) * ceilings.sms / (ceilings.peak * p["compute"])
     heads = shape["batch"] * shape["kv_heads"]
     most = shape["context"] + shape["tokens"]
     if "window" in shape:
-        most = np.minimum(most, shape["window"] - 1 + ROWS)
+        most = np.minimum(most, shape["window"] - 1 + rows)
     longest = most * per_key
     busy = heads * (tiles * unit + keys * per_key) / ceilings.sms + p["tail"] * longest
     arithmetic = np.maximum(busy, longest ** (1 - p["split"]) * busy ** p["split"])
@@ -159,17 +165,17 @@ def parts(
     return arithmetic, read * per_byte, p["write"] * written * per_byte + blocks
 
 
-def _tiles(packing: float, shape: Shape, group: Floats) -> tuple[Floats, Floats]:
+def _tiles(packing: float, rows: float, shape: Shape, group: Floats) -> tuple[Floats, Floats]:
     """Per prompt and KV head: number of tiles, and the keys that all of them see in sum."""
     new, past = shape["tokens"], shape["context"]
-    apart = np.ceil(new / ROWS)
-    packed = np.ceil(new * group / ROWS)
+    apart = np.ceil(new / rows)
+    packed = np.ceil(new * group / rows)
     if "window" in shape:
-        keys_apart = seen_by_tiles(new, past, shape["window"], apart, ROWS)
-        keys_packed = seen_by_tiles(new, past, shape["window"], packed, ROWS / group)
+        keys_apart = seen_by_tiles(new, past, shape["window"], apart, rows)
+        keys_packed = seen_by_tiles(new, past, shape["window"], packed, rows / group)
     else:
-        keys_apart = (apart - 1) * (past + ROWS * apart / 2) + past + new
-        keys_packed = (packed - 1) * (past + ROWS / group * packed / 2) + past + new
+        keys_apart = (apart - 1) * (past + rows * apart / 2) + past + new
+        keys_packed = (packed - 1) * (past + rows / group * packed / 2) + past + new
     tiles = packing * packed + (1 - packing) * group * apart
     keys = packing * keys_packed + (1 - packing) * group * keys_apart
     return tiles, keys

@@ -14,11 +14,9 @@ import numpy as np
 
 from sim.cost.kernels.decode_attention import query_bytes
 from sim.cost.kernels.form import Ceilings, Parameters, interpolate
-from sim.cost.kernels.prefill_attention import BLOCK, ROWS, WARM, WIDTH, form
+from sim.cost.kernels.prefill_attention import BEFORE, BLOCK, WARM, WIDTH, form
 from sim.specs.precision import precision_bytes
 from sim.specs.profile import KernelFit
-
-HALF = ROWS // 2
 
 FIRST = 1024
 """Lengths of a lone prompt that are tabulated to begin with."""
@@ -50,6 +48,7 @@ class Prompts:
         "_per_key",
         "_read_key",
         "_read_query",
+        "_rows",
         "_split",
         "_step",
         "_table",
@@ -70,7 +69,8 @@ class Prompts:
         self._fit, self._ceilings, self._form = fit, ceilings, form(precision)
         self._heads = {"q_heads": q_heads, "kv_heads": kv_heads, "head_dim": head_dim}
         self._alone: list[float] = []
-        p: Parameters = fit.parameters
+        p: Parameters = {**BEFORE, **fit.parameters}
+        self._rows = rows = int(p["rows"])
         group = q_heads / kv_heads
         rate = ceilings.bandwidth * p["share"]
         kept = precision_bytes(precision)
@@ -81,8 +81,8 @@ class Prompts:
         self._blend, self._droop = p["blend"], p["droop"]
         self._tail, self._split = p["tail"], p["split"]
         unit = p["unit"] * (head_dim / WIDTH) ** p["unit_width"] * alone
-        self._per_key = 4 * ROWS * width * ceilings.sms / (ceilings.peak * p["compute"])
-        self._step = ROWS / 2 / group  # half of the keys by which a packed tile sees more
+        self._per_key = 4 * rows * width * ceilings.sms / (ceilings.peak * p["compute"])
+        self._step = rows / 2 / group  # half of the keys by which a packed tile sees more
         packed = p["packing"] * kv_heads / ceilings.sms
         apart = (1 - p["packing"]) * q_heads / ceilings.sms
         self._packed_tile, self._packed_key = packed * unit, packed * self._per_key
@@ -97,8 +97,9 @@ class Prompts:
     def work(self, tokens: int, context: int, window: int = 0) -> Share:
         """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached; with a
         ``window``, shorter than both together, each query sees that many keys at most."""
-        apart = -(-tokens // ROWS)
-        packed = -(-tokens * self._group // ROWS)
+        rows = self._rows
+        apart = -(-tokens // rows)
+        packed = -(-tokens * self._group // rows)
         whole = context + tokens
         if window:
             return self._windowed(tokens, context, window, apart, packed)
@@ -106,7 +107,7 @@ class Prompts:
             packed * self._packed_tile
             + apart * self._apart_tile
             + ((packed - 1) * (context + self._step * packed) + whole) * self._packed_key
-            + ((apart - 1) * (context + HALF * apart) + whole) * self._apart_key,
+            + ((apart - 1) * (context + rows / 2 * apart) + whole) * self._apart_key,
             whole * self._per_key,
             tokens * self._read_query + whole * self._read_key,
             tokens * self._write,
@@ -117,7 +118,7 @@ class Prompts:
     ) -> Share:
         """A tile sees the window of its first row up to its last row."""
         step = 2 * self._step
-        keys_apart = _seen_by_tiles(tokens, context, window, apart, ROWS)
+        keys_apart = _seen_by_tiles(tokens, context, window, apart, self._rows)
         keys_packed = _seen_by_tiles(tokens, context, window, packed, step)
         read = min(context, window - 1) + tokens
         return (
@@ -125,7 +126,7 @@ class Prompts:
             + apart * self._apart_tile
             + keys_packed * self._packed_key
             + keys_apart * self._apart_key,
-            min(context + tokens, window - 1 + ROWS) * self._per_key,
+            min(context + tokens, window - 1 + self._rows) * self._per_key,
             tokens * self._read_query + read * self._read_key,
             tokens * self._write,
         )

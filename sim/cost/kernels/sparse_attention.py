@@ -14,14 +14,17 @@ Decoding, in the context a line up to ``topk`` and another one behind it:
 - ``rating``     = indexer's keys of the contexts / (bandwidth x share)
 - seconds        = floor + arithmetic + rating + query x (queries and results) / bandwidth
 
+where some kernels cut up to ``TWO`` heads into tiles of 16, each of which takes ``narrow`` times as
+long as one of 64: 32 heads longer than 64.
+
 Prompts: the larger of ``host``, what it takes to launch a layer's kernels one by one, and
 
 - seconds        = floor + FLOP of chosen pairs / (peak x compute)
                    + FLOP of rated pairs / (peak x rate) + ``choice`` x tokens
 
-Some kernels take fewer heads than a tile's on another way, which ``few`` is the speed of, on which
-``few_flat`` of the places without a token count, too, and ``few_pad`` of the heads that are missing
-in the tile.
+``flat`` of the places without a token count, too. Some kernels take fewer heads than a tile's on
+another way, which ``few`` is the speed of, on which ``few_flat`` of these places count, and
+``few_pad`` of the heads that are missing in the tile.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ DECODE_PARAMETERS = (
     Parameter("flat", 0.0, 0.5, 1.0, "1", "places without a token that count", log=False),
     Parameter("share", 0.02, 0.7, 1.0, "1", "share of the bandwidth at which keys are rated"),
     Parameter("query", 0.1, 2.0, 60.0, "1", "queries and results, in times of moving them once"),
+    Parameter("narrow", 0.1, 0.7, 1.5, "1", "time of a tile of 16 heads over one of 64; 0: none",
+              before=0.0),
 )  # fmt: skip
 
 PREFILL_PARAMETERS = (
@@ -52,8 +57,17 @@ PREFILL_PARAMETERS = (
     Parameter("few_flat", 0.0, 0.1, 1.0, "1", "places without a token that count there", log=False),
     Parameter("few_pad", 0.0, 0.5, 1.0, "1", "missing heads that count there",
               log=False, before=1.0),
+    Parameter("flat", 0.0, 0.1, 1.0, "1", "places without a token that count in whole tiles",
+              log=False, before=0.0),
 )  # fmt: skip
-BEFORE = {each.name: each.before for each in PREFILL_PARAMETERS if each.before is not None}
+BEFORE = {
+    each.name: each.before
+    for each in (*DECODE_PARAMETERS, *PREFILL_PARAMETERS)
+    if each.before is not None
+}
+
+SLIM, TWO = 16, 32
+"""Heads of a narrow tile, and of two of them, the most that are cut so."""
 
 WIDTHS = ("q_heads", "latent", "rope", "index_heads", "index_dim", "topk")
 
@@ -74,9 +88,14 @@ def decode(precision: str) -> Form:
     precision_bytes(precision)
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
-        tiles = np.ceil(shape["q_heads"] / ROWS)
+        p = {**BEFORE, **p}
+        tiles, longer = np.ceil(shape["q_heads"] / ROWS), np.ones(())
+        if p["narrow"]:
+            slim = shape["q_heads"] <= TWO
+            tiles = np.where(slim, np.ceil(shape["q_heads"] / SLIM), tiles)
+            longer = np.where(slim, p["narrow"], 1.0)
         waves = shape["batch"] * tiles / ceilings.sms
-        waves = np.where(waves < 1, waves ** p["split"], waves)
+        waves = np.where(waves < 1, waves ** p["split"], waves) * longer
         chosen = np.minimum(shape["context"], shape["topk"])
         places = p["flat"] * shape["topk"] + (1 - p["flat"]) * chosen
         per_place = ROWS * _pair_flops(shape) * ceilings.sms / (ceilings.peak * p["compute"])
@@ -115,7 +134,7 @@ def prompt_rates(p: Parameters, shape: Shape, ceilings: Ceilings) -> tuple[Float
     width = shape["q_heads"] + np.where(few, p["few_pad"], 1.0) * missing
     speed = ceilings.peak * p["compute"] * np.where(few, p["few"], 1.0)
     place = width * _pair_flops(shape) / speed
-    flat = np.where(few, p["few_flat"], 0.0)
+    flat = np.where(few, p["few_flat"], p["flat"])
     rated: Floats = _index_flops(shape) / (ceilings.peak * p["rate"])
     return (1 - flat) * place, rated, p["choice"] + flat * shape["topk"] * place
 
