@@ -189,6 +189,9 @@ def test_narrow_tiles_are_fitted_where_all_kernels_have_them() -> None:
         one = KernelTable(named, system, "vllm", "0.24.0")
         parameters = latent.fit_rows(one, "dsa_decode", named, "bf16").parameters
         assert (parameters["narrow"] > 0) == some
+    for kernels, given in ((["FLASHMLA_SPARSE"], {}), (["A", "B"], {"flat": 0.0})):
+        named = rows.assign(kernel_source=np.resize(kernels, len(rows)))
+        assert latent._given(table(named), "dsa_prefill", named) == given
 
 
 def test_tables_without_latent_attention(tmp_path: Path) -> None:

@@ -245,6 +245,8 @@ def _given(table: KernelTable, operator: str, rows: pd.DataFrame) -> dict[str, f
         return {"rows": max(LONG_TILES[kernel] for kernel in kernels)}
     if operator == "dsa_decode" and not (blackwell and kernels <= NARROW_TILES):
         return {"narrow": 0.0}
+    if operator == "dsa_prefill" and len(kernels) > 1:  # of which one has too few heads to tell it
+        return {"flat": 0.0}
     return {}
 
 
