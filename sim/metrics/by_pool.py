@@ -47,6 +47,7 @@ def _entry(run: RunRecord, part: PoolRun, taken: Taken, load: float | None) -> d
     def of_span(amount: float) -> float:
         return amount / span if span > 0 else 0.0
 
+    longer = max(1.0, of_span(part.attribution.seconds))  # a pass may outlast the last request
     return {
         "name": pool.settings.name,
         "role": pool.settings.role,
@@ -68,9 +69,11 @@ def _entry(run: RunRecord, part: PoolRun, taken: Taken, load: float | None) -> d
             for rank in ("p50", "p99")
         },
         "utilisation": load,
-        "busy": min(1.0, of_span(part.attribution.seconds)),
-        "mfu": of_span(part.attribution.flops) / deployment.gpu.flops(deployment.arithmetic),
-        "mbu": of_span(part.attribution.bytes) / deployment.gpu.bandwidth,
+        "busy": of_span(part.attribution.seconds) / longer,
+        "mfu": of_span(part.attribution.flops)
+        / deployment.gpu.flops(deployment.arithmetic)
+        / longer,
+        "mbu": of_span(part.attribution.bytes) / deployment.gpu.bandwidth / longer,
         "num_gpu_blocks": pool.capacity.num_gpu_blocks,
         "block_size": pool.capacity.block_size,
         "kv_mean_used": taken.mean_used,

@@ -321,10 +321,12 @@ def _queues(run: RunRecord) -> list[range]:
 
 
 def _utilisation(run: RunRecord) -> dict[str, float]:
-    """Busy time as a share of the run; FLOP and bytes as shares of what all GPUs could do."""
+    """Busy time as a share of the run; FLOP and bytes as shares of what all GPUs could do, until
+    the last pass has ended where it outlasts a request that was given up."""
     if run.span <= 0:
         return {"busy": 0.0, "mfu": 0.0, "mbu": 0.0}
-    gpus = [(part.span, part.pool.deployment) for part in run.parts]
+    longer = max(1.0, run.attribution.seconds / run.span)
+    gpus = [(part.span * longer, part.pool.deployment) for part in run.parts]
     flops = sum(span * d.gpu.flops(d.arithmetic) for span, d in gpus)
     return {
         "busy": min(1.0, run.attribution.seconds / run.span),

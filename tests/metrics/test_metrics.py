@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sim.metrics.attribution import attribute
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.results.result import Result
+from sim.scenario import load_scenario
 from sim.scenario.pools import only
 
 RANKS = (50, 90, 95, 99)
@@ -305,6 +307,26 @@ def test_shares_of_busy_time_add_up(name: str) -> None:
     assert details["utilisation"]["busy"] <= 1
     assert 0 < details["utilisation"]["mfu"] < 0.8
     assert 0 < details["utilisation"]["mbu"] < 1
+
+
+def test_a_pass_that_outlasts_a_request_that_was_given_up_is_no_more_than_the_gpu_can_do(
+    tmp_path: Path,
+) -> None:
+    """One token of a prompt takes 6.6 ms on H100, and its client leaves after one."""
+    trace = tmp_path / "given-up.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens,cancelled_after_s\n0,95,20,0.010\n")
+    own = sim.simulate(
+        load_scenario(
+            {
+                "model": "llama-3.1-8b",
+                "fleet": {"gpu": "h100-sxm"},
+                "scheduler": {"max_num_seqs": 1, "max_num_batched_tokens": 1},
+                "workload": {"trace": {"path": str(trace)}},
+            }
+        )
+    ).summary["infersim"]
+    assert own["utilisation"]["busy"] == 1
+    assert 0.5 < own["utilisation"]["mbu"] < 1
 
 
 @pytest.mark.parametrize("name", ["continuous", "two replicas", "request"])
