@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -171,7 +172,9 @@ def test_blocks_given_are_taken() -> None:
 
 def test_only_vllm_keeps_a_null_block() -> None:
     for engine in catalog.names("engines"):
-        memory = memory_of(deploy(engine=engine))
+        kernels = catalog.engine(engine).kernels
+        one = replace(deploy(), gpu=catalog.gpu("h100-sxm", kernels=kernels))
+        memory = memory_of(replace(one, engine=catalog.engine(engine)))
         assert memory.num_gpu_blocks - memory.usable_blocks == engine.startswith("vllm")
 
 

@@ -63,8 +63,8 @@ def test_the_catalogue_has_the_choice_of_vllm_for_each_gpu(
 def test_what_is_left_out_and_differs_is_noted() -> None:
     (note,) = notes()
     assert note == (
-        "vLLM V1 on this GPU would choose max_num_batched_tokens 2,048; infersim simulates 8,192. "
-        "Set scheduler.max_num_batched_tokens to what your server has."
+        "vLLM V1 (0.14 to 0.17) on this GPU would choose max_num_batched_tokens 2,048; infersim "
+        "simulates 8,192. Set scheduler.max_num_batched_tokens to what your server has."
     )
     (a100,) = notes(fleet__gpu="a100-sxm-80gb")
     assert TOKENS in a100

@@ -312,14 +312,15 @@ def test_shares_of_busy_time_add_up(name: str) -> None:
 def test_a_pass_that_outlasts_a_request_that_was_given_up_is_no_more_than_the_gpu_can_do(
     tmp_path: Path,
 ) -> None:
-    """One token of a prompt takes 6.6 ms on H100, and its client leaves after one."""
+    """One token of a prompt takes some 7 ms on H100, and its client leaves after one."""
     trace = tmp_path / "given-up.csv"
-    trace.write_text("arrival_s,prompt_tokens,output_tokens,cancelled_after_s\n0,95,20,0.010\n")
+    trace.write_text("arrival_s,prompt_tokens,output_tokens,cancelled_after_s\n0,95,20,0.001\n")
     own = sim.simulate(
         load_scenario(
             {
                 "model": "llama-3.1-8b",
                 "fleet": {"gpu": "h100-sxm"},
+                "engine": "ideal",
                 "scheduler": {"max_num_seqs": 1, "max_num_batched_tokens": 1},
                 "workload": {"trace": {"path": str(trace)}},
             }
