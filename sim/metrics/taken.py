@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+ROUNDING = 1.0 + 1e-9
+"""Passes that fill a run sum up to no more than that times its span."""
+
 
 def _in_cache(part: PoolRun, values: Floats) -> float:
     """Mean over the run of what is in the KV cache of one replica."""
@@ -60,6 +63,9 @@ def taken(part: PoolRun) -> Taken:
     held = plans["held"] + Leaps.recorded(plans).gained()
     used = _in_cache(part, plans["held"]) + _growth_over_time(part, filling)
     reserved = _in_cache(part, plans["reserved"]) + _growth_over_time(part, blocks)
+    busy = float(part.durations.sum())
+    if busy > part.span * ROUNDING:  # the last pass outlasts a request that was given up
+        used, reserved = (value * part.span / busy for value in (used, reserved))
     return Taken(
         used / tokens,
         float(held.max(initial=0)) / tokens,

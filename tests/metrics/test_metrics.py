@@ -328,6 +328,7 @@ def test_a_pass_that_outlasts_a_request_that_was_given_up_is_no_more_than_the_gp
     ).summary["infersim"]
     assert own["utilisation"]["busy"] == 1
     assert 0.5 < own["utilisation"]["mbu"] < 1
+    assert 0 < own["kv_cache"]["mean_used"] <= own["kv_cache"]["peak_used"]
 
 
 @pytest.mark.parametrize("name", ["continuous", "two replicas", "request"])
