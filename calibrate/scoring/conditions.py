@@ -55,7 +55,7 @@ class Conditions:
     own, ``batch_wait`` for how many iterations prompts wait until what share of one is full,
     ``ranks_wait`` for how many those of data ranks wait for each other, and then for others.
     ``streamed`` tokens come together, the first ones too. The engine ``sorts`` all logits to choose
-    a token. Attention is ``triton``'s. Decodes run along with prompts (``mixed``).
+    a token. Attention is ``triton``'s.
     """
 
     driver: Driver
@@ -96,7 +96,6 @@ class Conditions:
     streamed: int = 1
     sorts: bool = False
     triton: bool = False
-    mixed: bool = False
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -173,7 +172,6 @@ def conditions(row: Row) -> Conditions:
         streamed=known.streamed,
         sorts=known.sorts,
         triton=known.triton,
-        mixed=known.mixed,
         at_once=_slots(row) if known.slots else USUAL_SLOTS,
         whole_system=known.whole_system,
         more=known.more,

@@ -32,8 +32,8 @@ class Facts:
     rank has one (``ranks_wait``), lengths that are ``fixed`` whatever the notes suppose, whether
     those stated are the means of ``texts``, the 95th percentile of output lengths in means
     (``output_tail``), how many ``queries`` came at a rate, how many tokens are ``streamed`` at a
-    time, the first ones too, whether the engine ``sorts`` all logits to choose a token, whether its
-    attention is ``triton``'s, and whether decodes run along with prompts (``mixed``).
+    time, the first ones too, whether the engine ``sorts`` all logits to choose a token, and whether
+    its attention is ``triton``'s.
     """
 
     weights: str = ""
@@ -66,7 +66,6 @@ class Facts:
     streamed: int = 1
     sorts: bool = False
     triton: bool = False
-    mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,7 +448,6 @@ def statement(row: Row) -> Statement:
         streamed=max((each.streamed for each in facts), default=1),
         sorts=any(each.sorts for each in facts),
         triton=any(each.triton for each in facts),
-        mixed=any(each.mixed for each in facts),
         beside=next((each.beside for each in facts if each.beside is not None), None),
         whole=any(each.whole for each in facts),
         fixed=fixed,
