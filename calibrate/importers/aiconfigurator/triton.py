@@ -4,8 +4,8 @@ On Hopper SGLang takes FlashAttention 3. It falls back to Triton for heads wider
 windows of models with such heads, and for a cache in e5m2 (server_args.py). Published tables have
 heads of 512, and heads of 256 with a window of 1,024 tokens, but none of the third. What narrower
 heads take is extrapolated from these, and counts as not measured. On RTX PRO 6000, where heads of
-128 were timed as well, the decode form fitted to 256 and 512 is 13 / 46 % off at 128 in 16 bits,
-and 14 / 49 % with an fp8 cache.
+128 were timed as well, the decode form fitted to 256 and 512 is 14 / 49 % off at 128 in 16 bits,
+and 14 / 51 % with an fp8 cache.
 
 - generation: contexts are what the window leaves of them; grouped heads alone, since one query head
   to each KV head has another kernel

@@ -32,9 +32,15 @@ from sim.specs.precision import precision_bytes
 NAME = "narrow"
 """What a fit calls the form."""
 
-NARROW, TWO = 16, 32
-SHORT, PART = 1024, 512
+NARROW, TWO, SHORT = 16, 32, 1024
+"""Heads of a narrow tile, heads up to which there is no other, and tokens up to which there is
+(NVIDIA/TensorRT-LLM, trtllmGenKernels/fmha/fmhaKernels.h, ``selectMlaGenerationKernel``)."""
+
+PART = 512
+"""Tokens of a part: two of the steps of 256 that the same file reckons with. Assumed, not read."""
+
 PADDED = 128
+"""Rows of Blackwell's tensor memory."""
 
 PARAMETERS = (
     Parameter("floor", 1e-7, 1e-5, 1e-3, "s", "a call, however little it reads"),
