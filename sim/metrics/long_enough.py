@@ -63,8 +63,14 @@ that were not finished when the run ended; next to the band, the interval at an 
 
 
 def too_much(load: Load) -> bool:
-    """Whether more than the capacity arrives, beyond doubt."""
+    """Whether more than the capacity of the fleet arrives, beyond doubt."""
     return load.utilisation - 1 > DOUBT + SURE * load.error
+
+
+def too_much_for_one(load: Load) -> bool:
+    """Whether one replica is sent more than it can serve, beyond doubt, while others are not."""
+    one = load.uneven
+    return one is not None and one.utilisation - 1 > DOUBT + SURE * one.error
 
 
 def may_be_too_much(load: Load) -> bool:
@@ -125,7 +131,7 @@ def unsettled(load: Load, law: Arrivals | None) -> bool:
 def doubt(load: Load, top: Peak | None, law: Arrivals | None) -> str | None:
     """What leaves open whether an SLO that the run met would be met by a longer one: ``LOAD``,
     ``LENGTH`` or None."""
-    if too_much(load):
+    if too_much(load) or too_much_for_one(load):
         return LOAD
     if too_short(load) or unsettled(load, law) or _before_its_peak(load, top, law):
         return LENGTH

@@ -184,6 +184,14 @@ def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
     return f"the traffic takes between {between} of the capacity"
 
 
+def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | None) -> str:
+    """What reaches its capacity first as the traffic grows."""
+    one = verdict.get("busiest_replica")
+    if one is not None and one["utilisation"] > max(used, top or 0.0):
+        return f"replica {one['replica']}, which the router sends the most,"
+    return "it" if top is None or top <= used else "its peak"
+
+
 def headroom_text(verdict: Mapping[str, Any]) -> str:
     """By how much the traffic could grow; empty where that is no question."""
     used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
@@ -203,7 +211,7 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
         by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
         text = f"None: the traffic would have to shrink by {by}."
         return f"{text} {finds}." if judged else text
-    where = "it" if top is None or top <= used else "its peak"
+    where = _at_capacity_first(verdict, used, top)
     if room is None:
         return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {finds}."
     times = f"{show_number(1 + room)} times the traffic"

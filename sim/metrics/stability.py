@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sim.growth.leaps import Leaps
 from sim.metrics.blocks import blocks
+from sim.metrics.busiest import Busiest, busiest
 from sim.metrics.full_batch import FullBatch, full_batch
 from sim.metrics.sessions import per_session
 from sim.metrics.usual_sessions import usual, usual_shares
@@ -45,7 +46,8 @@ class Load:
     were waiting at the last arrival. Each came at one of ``arrived``, and takes full batches of the
     whole fleet as many seconds as ``costs`` has for it. ``estimated`` if the policy does not say
     how full batches look. At a time ``present`` requests are in the fleet, waiting or running, by
-    Little's law. ``by_pool`` is what those that each pool got take of its own capacity.
+    Little's law. ``by_pool`` is what those that each pool got take of its own capacity; ``busiest``
+    is the replica that takes the most of its own, None where there is no choice of replicas.
     ``remembered`` requests come while a session lasts: so long the start of a run lacks later
     turns.
     """
@@ -63,7 +65,15 @@ class Load:
     estimated: bool
     present: float
     by_pool: tuple[float, ...]
+    busiest: Busiest | None = None
     remembered: float = 0.0
+
+    @property
+    def uneven(self) -> Busiest | None:
+        """The busiest replica, where it takes more of its capacity than the fleet by more than
+        chance in dealing explains: twice its standard error."""
+        top = self.busiest
+        return top if top and top.utilisation - 2 * top.error > self.utilisation else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,9 @@ def load(run: RunRecord) -> Load:
             rate * _share_of_mean(own, part.serves(accepted), shares)
             for (_, own), part in zip(served, run.parts, strict=True)
         ),
+        busiest=None
+        if run.scenario.failures or run.scenario.steering  # others serve for those that are out
+        else busiest(run.parts, served, accepted, shares, rate),
         remembered=0.0 if expected is None else rate * expected.duration,
     )
 

@@ -12,7 +12,9 @@ drift of the queue came to: requests still waiting at the last arrival.
 - *stable*: less.
 
 So queues whose utilisation is known to be 0.5 or 0.7 are stable, 0.9 and 0.99 near saturation, and
-1.1 overloaded as soon as the sample is long enough to tell it from 1. Ramps are judged by where
+1.1 overloaded as soon as the sample is long enough to tell it from 1. A replica that takes a larger
+share of its own capacity than the fleet, beyond chance, is judged by the same rules, and the worse
+state is that of the fleet. Ramps are judged by where
 they lead, days by their mean, with what happens at the peak stated too.
 """
 
@@ -25,6 +27,7 @@ import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.attainment import MISSED, OPEN
+from sim.metrics.busiest import Busiest
 from sim.metrics.by_pool import limiting_text
 from sim.metrics.failures import given_up_text
 from sim.metrics.long_enough import (
@@ -36,6 +39,7 @@ from sim.metrics.long_enough import (
     is_near,
     relaxation,
     too_much,
+    too_much_for_one,
     too_short,
     unsettled,
 )
@@ -111,6 +115,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
         "state": state,
         "text": text,
         **_figures(found),
+        **_uneven(found),
         **({} if by_pool is None else {"by_pool": [_digits(each) for each in by_pool]}),
         **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
         **({"disturbed": True} if run.scenario.disturbed else {}),
@@ -137,12 +142,30 @@ def _state(run: RunRecord, found: Load | None, top: Peak | None, most: float) ->
     """What the fleet does with its traffic, and in words; ``most`` is the largest share of its own
     capacity that a pool takes."""
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
+    if found is not None and found.uneven is not None and state in ("stable", "near saturation"):
+        state, text = _unevenly(run, found, found.uneven, state, text)
     if most < 1 or state not in ("stable", "near saturation"):
         return state, text
     told = text.partition(": ")[2]
     return "overloaded", (
         f"Overloaded: the router sends one pool more than it can serve, although {told}"
     )
+
+
+def _unevenly(run: RunRecord, found: Load, one: Busiest, state: str, text: str) -> tuple[str, str]:
+    """The state of a fleet with room of which replica ``one`` takes more of its own capacity."""
+    taken = f"replica {one.replica} takes {show_utilisation(one.utilisation)} of its own capacity"
+    although = f"although {text.partition(': ')[2]}"
+    if too_much_for_one(found):
+        if one.backlog > one.batch:
+            return "overloaded", f"Overloaded: the router deals unevenly, {taken}, {although}"
+        return "too short to tell", (
+            f"Too short to tell: the router deals unevenly, {taken}, {although} "
+            + _simulate(run, found)
+        )
+    if state == "stable" and one.utilisation - SURE * one.error >= FULL:
+        return "near saturation", f"Near saturation: {taken}, {although}"
+    return state, text
 
 
 def _settling(run: RunRecord, found: Load | None) -> dict[str, Any]:
@@ -175,7 +198,8 @@ def _slo_headroom(
         return 0.0
     if found is None or slo["slo_state"] == OPEN:
         return None
-    used = max(found.utilisation, most, 0.0 if top is None else top.utilisation)
+    one = 0.0 if found.uneven is None else found.uneven.utilisation
+    used = max(found.utilisation, most, one, 0.0 if top is None else top.utilisation)
     return _digits(1 / used - 1) if used < 1 else None
 
 
@@ -226,6 +250,20 @@ def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> s
         f"({show_utilisation(why.peak.utilisation)} of it {why.peak.when}), and "
         f"{show_share(why.late)} of the requests beyond the SLO come then or right after."
     )
+
+
+def _uneven(found: Load | None) -> dict[str, Any]:
+    """The entry ``busiest_replica``, there where a router deals unevenly."""
+    if found is None or found.uneven is None:
+        return {}
+    one = found.uneven
+    return {
+        "busiest_replica": {
+            "replica": one.replica,
+            "utilisation": _digits(one.utilisation),
+            "utilisation_error": _digits(one.error),
+        }
+    }
 
 
 def _figures(found: Load | None) -> dict[str, float | None]:

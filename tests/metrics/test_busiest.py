@@ -1,0 +1,131 @@
+"""A verdict sees each replica: a router that deals unevenly may overload one of them alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sim
+from sim.planning.load.find import find
+from sim.planning.points.executors import local
+
+BY_LENGTH = """
+from sim.routers import Router
+
+
+class ByLength(Router):
+    \"\"\"Sends prompts of 1,200 tokens and more to the second replica, others to the first.\"\"\"
+
+    blind = True
+
+    def choose(self, request, targets):
+        return 1 if request.prompt_tokens >= 1200 else 0
+"""
+
+
+def chat(rate: float, **changes: Any) -> dict[str, Any]:
+    """Two replicas of an 8B model; one prompt of thirteen is long."""
+    return {
+        "model": "llama-3.1-8b",
+        "fleet": {"gpu": "h100-sxm", "replicas": 2},
+        "max_model_len": 8192,
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": rate},
+            "prompt_tokens": {"kind": "uniform", "low": 1, "high": 1300},
+            "output_tokens": {"kind": "fixed", "value": 200},
+        },
+        "run": {"requests": 4000},
+        **changes,
+    }
+
+
+@pytest.fixture
+def by_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "by_length.py").write_text(BY_LENGTH, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "by_length:ByLength"
+
+
+def verdict(scenario: dict[str, Any]) -> Any:
+    return sim.simulate(scenario).summary["infersim"]["verdict"]
+
+
+def test_one_overloaded_replica_is_an_overload(by_length: str) -> None:
+    """The first replica serves most requests: it is overloaded, and the fleet as a whole is not."""
+    even = verdict(chat(48.0, router="least-outstanding"))
+    assert even["state"] == "stable"
+    assert "busiest_replica" not in even
+    uneven = verdict(chat(48.0, router=by_length))
+    assert uneven["utilisation"] == pytest.approx(even["utilisation"], rel=0.02)
+    assert uneven["state"] == "overloaded"
+    assert uneven["busiest_replica"]["replica"] == 0
+    assert uneven["busiest_replica"]["utilisation"] > 1.1
+    assert uneven["text"].startswith("Overloaded: the router deals unevenly, replica 0 takes 1")
+
+
+def test_a_replica_close_to_its_capacity_is_near_saturation(by_length: str) -> None:
+    found = verdict(chat(34.0, router=by_length))
+    assert 0.8 < found["busiest_replica"]["utilisation"] < 1.0
+    assert found["utilisation"] < 0.65
+    assert found["state"] == "near saturation"
+    assert found["text"].startswith("Near saturation: replica 0 takes ")
+
+
+def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
+    found = verdict(chat(10.0, router=by_length))
+    assert found["state"] == "stable"
+    most = found["busiest_replica"]["utilisation"]
+    assert found["slo_headroom"] == pytest.approx(1 / most - 1, rel=1e-3)
+    assert found["slo_headroom"] < found["headroom"] / 1.3
+
+
+def test_a_search_without_slo_ends_at_the_busiest_replica(by_length: str) -> None:
+    """The highest stable load is lower with the router that deals unevenly."""
+    best = {}
+    for router in ("least-outstanding", by_length):
+        scenario = sim.load_scenario(chat(10.0, router=router, run={"requests": 800}))
+        best[router] = find(scenario, local(1)).best.load
+    assert best[by_length] < 0.8 * best["least-outstanding"]
+
+
+def test_a_session_that_outweighs_all_others_overloads_its_replica(tmp_path: Path) -> None:
+    """Nine of ten requests of a trace belong to one session, which stays on one replica."""
+    random = np.random.default_rng(1)
+    arrivals = np.cumsum(random.exponential(1 / 46, 6000))
+    rows = [
+        f"{at:.4f},700,200,{'big' if random.random() < 0.9 else f's{number}'}"
+        for number, at in enumerate(arrivals)
+    ]
+    path = tmp_path / "skewed.csv"
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,session", *rows]), "utf-8")
+    scenario = chat(0.0, router="session-affinity", workload={"trace": {"path": str(path)}})
+    del scenario["run"]
+    found = verdict(scenario)
+    assert found["utilisation"] < 0.8
+    assert found["state"] == "overloaded"
+    assert found["busiest_replica"]["utilisation"] > 1.1
+    assert verdict(scenario | {"router": "least-outstanding"})["state"] == "stable"
+
+
+@pytest.mark.parametrize("router", ["least-outstanding", "round-robin", "random"])
+def test_chance_in_dealing_is_no_unevenness(router: str) -> None:
+    """Of six runs over four replicas, which deal the same to each but for chance, at most one is
+    called uneven: the limit is two standard errors."""
+    called = 0
+    for seed in range(6):
+        scenario = chat(30.0, router=router, seed=seed, run={"requests": 1500})
+        scenario["fleet"] = {"gpu": "h100-sxm", "replicas": 4}
+        found = verdict(scenario)
+        called += "busiest_replica" in found
+        assert found["state"] == "stable"
+    assert called <= 1
+
+
+def test_outages_are_no_unevenness() -> None:
+    """While a replica is out the other one serves its requests: the router has no choice."""
+    scenario = chat(14.0, failures=[{"at": "20s", "replica": 0, "for": "100s"}])
+    assert "busiest_replica" not in verdict(scenario)
