@@ -164,13 +164,14 @@ def _plausible(fields: Fields, key: str, dimension: str) -> float:
 
 
 def _link(fields: Fields) -> Link:
-    fields.only(["kind", "bandwidth", "latency", "peer_to_peer"])
+    fields.only(["kind", "bandwidth", "latency", "peer_to_peer", "mesh"])
     kind = fields.text("kind")
     bandwidth = _plausible(fields, "bandwidth", "bytes per second")
     direct = fields.flag("peer_to_peer") if fields.has("peer_to_peer") else None
     if direct is not None and kind != "pcie":
         raise fields.error("peer_to_peer", f"applies to pcie only, not to {kind}")
-    return Link(kind, bandwidth, fields.quantity("latency", "time"), direct)
+    mesh = fields.whole("mesh") if fields.has("mesh") else None
+    return Link(kind, bandwidth, fields.quantity("latency", "time"), direct, mesh)
 
 
 def _node(fields: Fields) -> Node:

@@ -28,7 +28,7 @@ def all_reduce_time(size: Amount, gpus: int, link: Link) -> Amount:
     Each GPU sends ``2 (g-1)/g`` of the data. Links other than NVLink carry in ``bandwidth`` what
     collectives have been measured to reach.
     """
-    return link.latency + 2 * (gpus - 1) / gpus * size / _rate(link)
+    return link.latency + 2 * (gpus - 1) / gpus * size / _rate(link, gpus)
 
 
 def all_reduce_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount:
@@ -48,13 +48,13 @@ def all_gather_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount
 def all_gather_time(size: Amount, gpus: int, link: Link) -> Amount:
     """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``; a reduce-scatter,
     which is the same backwards, takes as long."""
-    return link.latency + (gpus - 1) / gpus * size / _rate(link)
+    return link.latency + (gpus - 1) / gpus * size / _rate(link, gpus)
 
 
 def send_time(size: Amount, link: Link) -> Amount:
     """A message of ``size`` bytes from one GPU to another."""
-    return link.latency + size / _rate(link)
+    return link.latency + size / _rate(link, 2)
 
 
-def _rate(link: Link) -> float:
-    return link.bandwidth * (NVLINK_EFFICIENCY if link.kind == "nvlink" else 1.0)
+def _rate(link: Link, gpus: int) -> float:
+    return link.among(gpus) * (NVLINK_EFFICIENCY if link.kind == "nvlink" else 1.0)

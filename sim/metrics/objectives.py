@@ -199,9 +199,15 @@ def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
 
 
 def latency_at(run: RunRecord, metric: str, limit: float, share: float) -> float:
-    """The latency that this share of the requests keeps which ``limit`` of it judges; infinite if
-    too few were served, 0 if none of them has such a latency."""
-    return _at_share(_reached(run, metric)[run.judged({metric: limit})], share)
+    """The latency at this share of the served requests which ``limit`` of it judges, interpolated
+    as the percentiles of the summary are; infinite if fewer of all were served than that, 0 if none
+    of them has such a latency."""
+    rows = run.judged({metric: limit})
+    latencies = run.latency(metric)[rows & run.completed]
+    latencies = latencies[~np.isnan(latencies)]
+    if int(run.completed[rows].sum()) < share * int(rows.sum()) - ROUNDING:
+        return math.inf
+    return float(np.percentile(latencies, 100 * share)) if len(latencies) else 0.0
 
 
 def _reached(run: RunRecord, metric: str) -> NDArray[np.float64]:

@@ -102,9 +102,13 @@ def _limit(name: str, entry: Mapping[str, Any]) -> str:
         share = entry["attainment"]
         shown = "" if share is None else f" {show_share(share, entry['target'])}"
         return f"{name.upper()} <= {limit}{shown}"
-    value = entry["value_ms"]
+    value, share = entry["value_ms"], entry["attainment"]
     found = "not reached" if value is None else show_time(value / 1e3)
-    return f"{limit_title(name)} is {found}, the limit {limit}"
+    text = f"{limit_title(name)} is {found}, the limit {limit}"
+    if value is None or (value <= entry["limit_ms"]) == (share >= entry["target"]):
+        return text
+    # requests that were not served, or the interpolation between two latencies, decide
+    return f"{text}, which {show_share(share, entry['target'])} of all requests kept"
 
 
 def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:

@@ -35,17 +35,31 @@ class Link:
     ``kind`` names it ("nvlink", "pcie", "infinity-fabric"); ``bandwidth`` is bytes/s in one
     direction per GPU; ``latency`` is the floor, in seconds, of one small transfer or collective
     over it. ``peer_to_peer`` is whether cards on PCIe reach each other directly, None where that is
-    not said; links of the same figures are equal, whatever it is.
+    not said; links of the same figures are equal, whatever it is. ``mesh`` is how many GPUs are
+    joined in pairs, of which all together have that bandwidth; None where a switch joins them.
     """
 
     kind: str
     bandwidth: float
     latency: float
     peer_to_peer: bool | None = field(default=None, compare=False)
+    mesh: int | None = None
 
     def __post_init__(self) -> None:
         _require(self.bandwidth > 0, "bandwidth", self.bandwidth, "above 0")
         _require(self.latency >= 0, "latency", self.latency, "0 or more")
+        _require(self.mesh is None or self.mesh >= 2, "mesh", self.mesh, "2 or more")
+
+    def among(self, gpus: int) -> float:
+        """Bytes/s in one direction that each of so many GPUs has to the others together: in a mesh
+        of 8, each GPU has seven links, and a group of 4 uses three of them.
+
+        >>> Link("infinity-fabric", 7e9, 0.0, mesh=8).among(4) / 1e9
+        3.0
+        """
+        if self.mesh is None or gpus >= self.mesh:
+            return self.bandwidth
+        return self.bandwidth * (gpus - 1) / (self.mesh - 1)
 
 
 @dataclass(frozen=True, slots=True)
