@@ -36,12 +36,13 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True)
 class PoolEnergy:
-    """What one pool drew: ``busy`` joules in its plans, ``idle`` ones between them, and the most
-    watts of one GPU in any iteration."""
+    """What one pool drew: ``busy`` joules in its plans, ``idle`` ones between them, what it would
+    have drawn ``resting`` all the time, and the most watts of one GPU in any iteration."""
 
     busy: float
     idle: float
     most: float
+    resting: float = 0.0
 
 
 class _Even(NamedTuple):
@@ -191,6 +192,7 @@ def pool_energy(part: PoolRun) -> PoolEnergy:
         busy=gpus * float(draws.joules.sum()),
         idle=gpus * idle * max(0.0, part.span - busy),
         most=max(idle, draws.most),
+        resting=gpus * idle * part.span,
     )
 
 
@@ -202,13 +204,18 @@ def _gpus_held(run: RunRecord) -> float:
     return sum(span * each.gpus / each.batches for span, each in layouts) / run.duration
 
 
-def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
-    """The energy of a run for the summary; None where nothing was served."""
+def energy(run: RunRecord, outputs: int, arriving: float = 1.0) -> dict[str, Any] | None:
+    """The energy of a run for the summary; None where nothing was served.
+
+    A token and a request take what they do while requests come: in the share ``arriving`` of the
+    run. What the GPUs draw at rest in the remainder is not theirs.
+    """
     if not outputs or run.duration <= 0:
         return None
     pools = [pool_energy(part) for part in run.parts]
     idle = sum(each.idle for each in pools)
     joules = idle + sum(each.busy for each in pools)
+    theirs = joules - (1 - arriving) * sum(each.resting for each in pools)
     kwh, asked = joules / JOULES_PER_KWH, run.scenario.energy
     price, grid = asked.price_per_kwh, asked.grid_intensity
     draws = {pool.deployment.gpu.name: pool.deployment.gpu.power_draw for pool in run.pools}
@@ -216,8 +223,8 @@ def energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     less = max(map(_slowed_too_much, run.parts))
     more = max(_cut_off(part, each) for part, each in zip(run.parts, pools, strict=True))
     return {
-        "joules_per_output_token": joules / outputs,
-        "joules_per_request": joules / int(run.completed.sum()),
+        "joules_per_output_token": theirs / outputs,
+        "joules_per_request": theirs / int(run.completed.sum()),
         "kwh": kwh,
         "idle_share": idle / joules,
         "mean_watts_per_gpu": joules / run.duration / _gpus_held(run),

@@ -52,7 +52,7 @@ def _notes(part: PoolRun, scale: float) -> Iterator[str]:
             f"At {gpu.power:g} W {gpu.name} is taken to compute at {gpu.clocks:.0%} of its peak, "
             "and to read its memory as fast as ever; no kernel was measured at that limit."
         )
-    if pool.deployment.engine.kernels == "trtllm" and gpu.title.startswith("AMD"):
+    if pool.deployment.engine.kernels == "trtllm" and gpu.is_amd:
         yield f"TensorRT-LLM does not run on {gpu.title}: no such server exists."
 
 

@@ -21,6 +21,7 @@ from sim.metrics.bands import situation
 from sim.metrics.by_pool import by_pool
 from sim.metrics.classes import by_class
 from sim.metrics.confidence import error_band, provenance
+from sim.metrics.drain import arriving_share, drain_note
 from sim.metrics.energy import energy
 from sim.metrics.failures import failures
 from sim.metrics.gaps import Gaps
@@ -72,15 +73,17 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
     rates = _rates(run)
     outputs, tokens = rates["total_output_tokens"], _tokens(rates)
     first, between, whole = _latencies(run)
+    verdict = judge_capacity(run)
+    arriving = arriving_share(run, verdict)
     return {
         **rates,
         **first,
         **between,
         **whole,
         "infersim": {
-            "verdict": judge_capacity(run),
-            "cost": _cost(run, outputs, tokens),
-            "energy": energy(run, outputs),
+            "verdict": verdict,
+            "cost": _cost(run, outputs, tokens, arriving),
+            "energy": energy(run, outputs, arriving),
             "error_band": error_band(run.attribution, situation(run)),
         },
     }
@@ -129,6 +132,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution, situation(run))
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
+    arriving, drained = arriving_share(run, verdict), drain_note(run, verdict)
     sure = _with_reach(with_sessions(precision(run, verdict), run), verdict["reach"])
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
     if None not in wanted and verdict["settled"] is not False:
@@ -173,8 +177,8 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "bound_by": _shares(run.attribution.by_bound),
         "time_by_operator": _shares(run.attribution.by_operator),
         "operators": {name: asdict(work) for name, work in run.attribution.work.items()},
-        "cost": _cost(run, outputs, tokens),
-        "energy": energy(run, outputs),
+        "cost": _cost(run, outputs, tokens, arriving),
+        "energy": energy(run, outputs, arriving),
         "error_band": band,
         "bands": None,
         "ends": None,
@@ -186,6 +190,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "provenance": " ".join(dict.fromkeys(provenance(d) for d in deployments)),
         "notes": [
             *notes(run),
+            *([] if drained is None else [drained]),
             *map(pays_note, drafted.values()),
             *([sure["text"]] if sure["sufficient"] is False else []),
         ],
@@ -347,8 +352,9 @@ def _shares(seconds: dict[str, float]) -> dict[str, float]:
     return {name: value / total if total else 0.0 for name, value in ordered}
 
 
-def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any] | None:
-    """What the GPUs cost; None where the price of some is not known or not wanted."""
+def _cost(run: RunRecord, outputs: int, tokens: int, arriving: float) -> dict[str, Any] | None:
+    """What the GPUs cost, and a token while requests come (``arriving``: the share of the run in
+    which they do); None where the price of some is not known or not wanted."""
     found = [price_of(pool.settings, pool.deployment.gpu) for pool in run.pools]
     prices = [price for price in found if price is not None]
     if len(prices) < len(found):
@@ -358,8 +364,8 @@ def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any] | None:
     return {
         "usd_per_gpu_hour": mean([price.usd for price in prices], gpus),
         "usd": usd,
-        "usd_per_million_output_tokens": usd / outputs * 1e6 if outputs else None,
-        "usd_per_million_tokens": usd / tokens * 1e6 if tokens else None,
+        "usd_per_million_output_tokens": usd * arriving / outputs * 1e6 if outputs else None,
+        "usd_per_million_tokens": usd * arriving / tokens * 1e6 if tokens else None,
         **_whose([price.document() for price in prices], run.pools),
     }
 

@@ -187,6 +187,11 @@ class GpuSpec:
     clocks: float = 1.0
     draw: PowerDraw | None = None
 
+    @property
+    def is_amd(self) -> bool:
+        """Whether it is a part of AMD, on which engines of NVIDIA alone do not run."""
+        return self.title.startswith("AMD")
+
     def __post_init__(self) -> None:
         for name in ("memory", "bandwidth", "sms", "power"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")

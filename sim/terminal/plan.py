@@ -147,13 +147,10 @@ def fleets_table(document: Mapping[str, Any]) -> Table:
 def _costs(fleets: list[dict[str, Any]]) -> Table:
     table = _table(
         *("#", PER_OUTPUT_TOKENS, PER_TOKENS, "J/token"),
-        *("holds", "times off by", "replicas", "$/h", "could be overtaken by"),
+        *("holds", "times off by", "replicas", "$/h", "could be cheaper"),
     )
     for fleet in fleets:
         band = fleet["error_band"]
-        rivals = ", ".join(
-            name.split(" ")[0] if name.startswith("#") else name for name in band["rivals"]
-        )
         table.add_row(
             str(fleet["rank"]),
             _number(fleet["usd_per_million_output_tokens"]),
@@ -163,7 +160,7 @@ def _costs(fleets: list[dict[str, Any]]) -> Table:
             f"± {band['error']:.0%}",
             _span(*("?" if count is None else f"{count}" for count in band["replicas"])),
             _span(*("?" if cost is None else _dollars(cost) for cost in band["usd_per_hour"])),
-            rivals or "none",
+            counted(len(band["rivals"]), "other") if band["rivals"] else "none",
         )
     return table
 

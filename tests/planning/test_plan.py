@@ -28,7 +28,7 @@ from sim.planning.fleet.fleet_ends import FleetEnds, if_slower
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
-from sim.planning.fleet.plan_document import document
+from sim.planning.fleet.plan_document import _one_gone, document
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.worth import worth
 from sim.planning.load.finder import Finder
@@ -277,8 +277,26 @@ def test_a_token_costs_what_the_fleet_costs_while_it_serves_the_rate() -> None:
         all_tokens = traffic.outputs.mean() + traffic.prompts.mean()
         of_all = usd * traffic.outputs.mean() / all_tokens
         assert fleet["usd_per_million_tokens"] == pytest.approx(of_all)
-        # over the whole of a short run, its end included, a token seems to cost more
-        assert (figures["usd_per_million_output_tokens"] or 0) > 1.05 * usd
+        # a run of these lengths costs the same but for the lengths that it drew by chance
+        assert figures["usd_per_million_output_tokens"] == pytest.approx(usd, rel=0.05)
+
+
+def test_what_is_left_without_one_replica_is_a_share_of_what_the_fleet_holds() -> None:
+    """Of 100 requests/s that three replicas hold two hold 66.67, whatever rate was asked for."""
+    best = replace(planned().best[0], best=replace(planned().best[0].best, load=100.0))
+    best = replace(best, sized=replace(best.sized, replicas=3))
+    (enough,) = _one_gone(best, 66.0)
+    assert "2 are left: their share of the 100 requests/s" in enough
+    assert "is 66.67, as much as the 66 asked for" in enough
+    (short,) = _one_gone(best, 67.0)
+    assert "is 66.67, less than the 67 asked for" in short
+    assert _one_gone(replace(best, sized=replace(best.sized, replicas=1)), 66.0) == []
+
+
+def test_an_engine_of_nvidia_alone_is_not_started_on_amd() -> None:
+    engines = set(launch_commands(small(**{"fleet": {"gpu": "mi300x"}})))
+    assert engines == {"vllm", "sglang", "notes"}
+    assert "tensorrt-llm" in launch_commands(small(**{"fleet": {"gpu": "h100-sxm"}}))
 
 
 def test_a_month_of_energy_is_that_of_the_tokens_of_the_rate() -> None:
@@ -289,8 +307,10 @@ def test_a_month_of_energy_is_that_of_the_tokens_of_the_rate() -> None:
         month = found.question.rate * outputs * fleet["usd_per_month"] / fleet["usd_per_hour"]
         joules = fleet["joules_per_output_token"] * month * 3600
         assert fleet["kwh_per_month"] * 3.6e6 == pytest.approx(joules)
+        assert figures["joules_per_output_token"] == pytest.approx(
+            fleet["joules_per_output_token"], rel=0.05
+        )
         # the run goes on until its last answer, with GPUs that have less and less to do
-        assert joules < (figures["joules_per_output_token"] or 0) * month * 3600
         assert fleet["mean_watts_per_gpu"] > (figures["mean_watts_per_gpu"] or 0)
 
 

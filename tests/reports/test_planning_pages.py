@@ -196,22 +196,6 @@ def test_several_limits_are_lines_only() -> None:
     assert [shape.type for shape in drawn.layout.shapes] == ["line", "line"]
 
 
-def test_a_plan_says_what_is_held_without_one_replica() -> None:
-    document = made_up.fleet_plan()
-    best = document["fleets"][0] | {"replicas": 3, "rate_at_slo": 99.0}  # by short runs
-    for rate, word in ((44.0, "no less than"), (45.0, "less than")):
-        (told,) = plan.one_gone(document | {"rate": rate, "target": 66.0, "fleets": [best]})
-        held = f"requests/s that the fleet holds is 44, {word} the {rate:g} asked for."
-        assert told.startswith("If one of the 3 replicas fails, 2 are left: their share of the 66 ")
-        assert held in told
-    assert plan.one_gone(document | {"fleets": [best | {"replicas": 1}]}) == []
-    assert plan.one_gone(document | {"fleets": []}) == []
-    simulated = {"replicas": 1, "text": ["With one replica gone: simulated."]}
-    told_all = plan.objectives(document | {"fleets": [best], "survive": simulated})
-    assert simulated["text"][0] in told_all
-    assert not any("their share" in told for told in told_all)
-
-
 def test_a_knee_at_the_end_is_called_so_in_its_tile() -> None:
     document = made_up.highest_load()
     (between,) = next(card for card in find.cards(document) if card.label == "Knee").details

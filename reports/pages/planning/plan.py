@@ -87,26 +87,9 @@ def objectives(document: Mapping[str, Any]) -> list[str]:
     return [
         *told,
         *promised,
-        *(survive or one_gone(document)),
+        *survive,
         *([] if lengths is None else lengths["text"]),
         *filter(None, more),
-    ]
-
-
-def one_gone(document: Mapping[str, Any]) -> list[str]:
-    """What the cheapest fleet holds without one of its replicas, by their share of what all were
-    shown to hold; nothing for a fleet of one, or of which that is not known."""
-    best = next(iter(document["fleets"]), None)
-    if best is None or best["replicas"] < 2:
-        return []
-    left, rate, target = best["replicas"] - 1, document["rate"], document["target"]
-    kept = target * left / best["replicas"]
-    enough = "no less than" if kept >= rate else "less than"
-    held, wanted, shown = (phrase(load, "number") for load in (kept, rate, target))
-    return [
-        f"If one of the {best['replicas']:,} replicas fails, {left:,} are left: their share of the "
-        f"{shown} requests/s that the fleet holds is {held}, {enough} the {wanted} asked for. "
-        "`infersim plan --survive 1` simulates that."
     ]
 
 
@@ -141,8 +124,8 @@ def headline(document: Mapping[str, Any]) -> Headline:
     tone = "good" if settled and sure else "warn"
     text = f"{held} {ranking['text']} {paid['text']}"
     tied = as_cheap_text(ranking)
-    month = show(best["usd_per_month"], "usd").text.partition(".")[0]
-    title = f"{replicas} of {best['layout']}: {cost} per hour, ${month} a month{tied}"
+    month = f"${best['usd_per_month']:,.0f}"
+    title = f"{replicas} of {best['layout']}: {cost} per hour, {month} a month{tied}"
     return Headline(tone, title, text)
 
 
@@ -203,24 +186,7 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
     )
     load = phrase(document["target"], "number", "requests/s")
     caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
-    shares = len(share_columns(document))
-    left = [_left_out(each, shares) for each in document["rejected"]]
-    return PageTable("fleets", caption, columns, (*map(_fleet, document["fleets"]), *left))
-
-
-def _left_out(layout: Mapping[str, Any], shares: int) -> tuple[Cell, ...]:
-    """A layout that is not recommended, with the figures known; another table has the reasons."""
-    unknown = Cell(*show(None, "number"))
-    return (
-        unknown,
-        Cell(layout["layout"], layout["layout"]),
-        unknown,
-        Cell(*show(layout["usd_per_hour"], "usd")),
-        *([unknown] * (2 + shares)),
-        Cell(layout["reason"], layout["reason"]),
-        *([unknown] * 2),
-        *([Cell("", "")] * 2),
-    )
+    return PageTable("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
 
 
 def running_costs(document: Mapping[str, Any]) -> PageTable:

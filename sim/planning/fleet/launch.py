@@ -51,6 +51,8 @@ def launch_commands(scenario: Scenario) -> dict[str, Any]:
         "sglang": _joined(_sglang(pool, model)),
         "tensorrt-llm": _joined(_tensorrt_llm(pool, model)),
     }
+    if pool.deployment.gpu.is_amd:
+        del commands["tensorrt-llm"]
     simulated = _family(pool)
     first = {name: commands[name] for name in commands if name == simulated}
     return first | commands | {"notes": _notes(scenario, pool)}

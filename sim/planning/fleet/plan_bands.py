@@ -56,7 +56,7 @@ def bands(plan: FleetPlan) -> list[Band]:
         most = math.inf if ends.most is None else ends.most * price
         behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
         rivals = tuple(
-            f"#{number} {other.layout.text}"
+            f"#{number} {other.layout.text}" if number <= len(plan.best) else other.layout.text
             for number, (other, theirs) in enumerate(behind, start=index + 2)
             if theirs.fewest * other.price < most
         )

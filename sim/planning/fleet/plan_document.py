@@ -212,7 +212,23 @@ def _survive_text(plan: FleetPlan) -> list[str]:
                 f"#{rank}: with {counted(sized.survive, 'replica')} gone, "
                 f"{sized.replicas - sized.survive} hold {show_load(probe.load)} requests/s: {held}."
             )
-    return told
+    return told or _one_gone(plan.best[0], plan.question.rate)
+
+
+def _one_gone(best: Confirmed, rate: float) -> list[str]:
+    """Whether the cheapest fleet still holds ``rate`` requests/s without one of its replicas, by
+    their share of the load that all of them were found to hold; nothing for a fleet of one."""
+    replicas = best.sized.replicas
+    if replicas < 2:
+        return []
+    kept = best.best.load * (replicas - 1) / replicas
+    enough = "as much as" if kept >= rate else "less than"
+    return [
+        f"If one of its {replicas:,} replicas fails, {replicas - 1:,} are left: their share of the "
+        f"{show_load(best.best.load)} requests/s that the cheapest fleet holds is "
+        f"{show_load(kept)}, {enough} the {show_load(rate)} asked for. `infersim plan --survive 1` "
+        "simulates that."
+    ]
 
 
 def _survivors(sized: Sized) -> dict[str, Any] | None:
@@ -308,10 +324,20 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
         text += "At these prices no other fleet can be cheaper within the error of predicted times."
     else:
         text += (
-            f"Within the error of predicted times {', '.join(band.rivals)} could be cheaper, so "
-            "the first place is not sure."
+            "Within the error of predicted times others could be cheaper: "
+            f"{_listed(band.rivals)}. So the first place is not sure."
         )
     return {"survives": band.survives, "text": text}
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """The first few names, and how many more there are.
+
+    >>> _listed(["a", "b", "c", "d", "e"]), _listed(["a"])
+    ('a, b, c and 2 more', 'a')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _whole_runs(plan: FleetPlan) -> str:

@@ -1,7 +1,7 @@
 """Works out what a token costs and draws while a fleet serves the wanted rate.
 
-A run is short: it lasts until its last answer, and the lengths that it drew are off their mean by
-as much as so few requests are. Neither is so of a fleet that serves the rate all the time.
+The lengths that a short run drew are off their mean by as much as so few requests are; those of a
+fleet that serves the rate all the time are not.
 """
 
 from __future__ import annotations
@@ -35,13 +35,9 @@ class UsualTokens:
 
 
 def token_costs(fleet: Confirmed, usual: UsualTokens | None) -> dict[str, float | None]:
-    """What a token costs while the fleet serves the wanted rate (USD per million).
-
-    Over the whole duration of a run fewer requests a second are served than come. A fleet that
-    holds its load serves all that it accepts, of the ``usual`` lengths.
-    """
-    figures, served = fleet.at_rate.figures, _served(fleet)
-    costs = {key: None if (cost := figures[key]) is None else cost * served for key in COSTS}
+    """What a token of the ``usual`` lengths costs while the fleet serves the wanted rate (USD per
+    million)."""
+    costs = {key: fleet.at_rate.figures[key] for key in COSTS}
     of_outputs, of_all = (costs[key] for key in COSTS)
     outputs = _outputs(fleet)
     if usual is None or fleet.at_rate.rejection is not None or not outputs:
@@ -58,18 +54,17 @@ def power_drawn(
     """Joules of an output token, and mean watts of a GPU, while the fleet serves the wanted rate;
     ``scenario`` is that fleet's.
 
-    As for costs, the run lasts longer than that: what the GPUs draw with nothing to do is taken
-    off for the difference. What they draw beyond it is in proportion to the tokens of the
-    ``usual`` lengths.
+    The run lasts longer than its requests come: what the GPUs draw at rest is taken off the mean
+    for the difference. What they draw beyond it is in proportion to the tokens of the ``usual``
+    lengths.
     """
-    figures, served, gpus = fleet.at_rate.figures, _served(fleet), fleet.sized.gpus
+    figures, served = fleet.at_rate.figures, _served(fleet)
     joules, watts = (figures[key] for key in DRAWN)
-    tokens = figures["output_throughput"]
-    if joules is None or watts is None or not tokens or not served:
+    if joules is None or watts is None or not served:
         return dict.fromkeys(DRAWN)
     idle = PowerModel(deployment_of(scenario, scenario.only_pool)).idle
     spared = idle * (1 - served)
-    joules, watts = joules - spared * gpus / tokens, (watts - spared) / served
+    watts = (watts - spared) / served
     if usual is not None and fleet.at_rate.rejection is None:
         longer = usual.outputs / (_outputs(fleet) or usual.outputs)
         as_usual = idle + (watts - idle) * longer
