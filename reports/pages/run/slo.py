@@ -20,7 +20,8 @@ class SloLimit(NamedTuple):
     what it limits. The share ``attainment`` of the requests is within it (bounds ``low``, ``high``,
     None if unknown), ``target`` is wanted, and ``value_ms`` is the latency at that percentile.
     ``so_far`` where a longer run may say otherwise, ``left_open`` where it is missed only by
-    requests that were not finished when the run ended."""
+    requests that were not finished when the run ended. ``band`` are the ends of the 90 % band of
+    ``value_ms``, None where that is not known, an end of None beyond any latency."""
 
     name: str
     limit_ms: float
@@ -31,6 +32,15 @@ class SloLimit(NamedTuple):
     value_ms: float | None = None
     so_far: bool = False
     left_open: bool = False
+    band: tuple[float, float | None] | None = None
+
+    @property
+    def crossed(self) -> bool:
+        """Whether the limit lies within the band of the latency."""
+        if self.band is None:
+            return False
+        low, high = self.band
+        return low <= self.limit_ms and (high is None or high > self.limit_ms)
 
     @property
     def metric(self) -> str:
@@ -49,8 +59,8 @@ class SloLimit(NamedTuple):
 
     @property
     def tone(self) -> str:
-        """good or bad; warn where the interval leaves open which, or a longer run may say otherwise
-        (``so_far``, ``left_open``); neutral where nothing is known.
+        """good or bad; warn where the interval or the band leaves open which, or a longer run may
+        say otherwise (``so_far``, ``left_open``); neutral where nothing is known.
 
         >>> SloLimit("ttft", 500.0, 0.95, 0.9, 0.97, 0.95).tone
         'warn'
@@ -60,8 +70,8 @@ class SloLimit(NamedTuple):
         if self.low is not None and self.high is not None and self.low < self.target <= self.high:
             return "warn" if self.target < 1 else "good" if self.attainment == 1 else "bad"
         if self.attainment < self.target:
-            return "warn" if self.left_open else "bad"
-        return "warn" if self.so_far else "good"
+            return "warn" if self.left_open or self.crossed else "bad"
+        return "warn" if self.so_far or self.crossed else "good"
 
 
 def judged(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +99,8 @@ def limits(summary: Mapping[str, Any]) -> dict[str, SloLimit]:
     """The limits of the scenario by their keys; may be empty."""
     verdict = pick(summary, "infersim.verdict")
     doubts = set(known(verdict, "slo_doubts") or ())
-    later = {"so_far": bool({LOAD, LENGTH} & doubts), "left_open": UNFINISHED in doubts}
+    so_far, left_open = bool({LOAD, LENGTH} & doubts), UNFINISHED in doubts
+    bands = known(summary, "infersim.bands.figures") or {}
     found = {}
     for name, entry in (pick(verdict, "limits") or {}).items():
         if entry is None or entry["limit_ms"] is None:
@@ -98,7 +109,9 @@ def limits(summary: Mapping[str, Any]) -> dict[str, SloLimit]:
         low, high, target, value = (known(entry, key) for key in keys)
         target = known(verdict, "target") if target is None else target
         share = entry["attainment"]
-        found[name] = SloLimit(name, entry["limit_ms"], share, low, high, target, value, **later)
+        made = SloLimit(name, entry["limit_ms"], share, low, high, target, value, so_far, left_open)
+        band = bands.get(f"{made.rank}_{made.metric}_ms")
+        found[name] = made if band is None else made._replace(band=tuple(band["band90"]))
     return found
 
 

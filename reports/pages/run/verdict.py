@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from reports.frame.formats import phrase, show
+from reports.frame.formats import NARROW_SPACE, phrase, show
 from reports.frame.run_directory import known, pick
 from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
@@ -318,8 +318,23 @@ def _sure(summary: Mapping[str, Any]) -> RowAnswer:
     detail = "\n".join(text for text in told if text)
     short = "No error band is known."
     if error is not None:
-        short = f"Iteration times are within about {phrase(round(error, 2), 'share')}."
+        short = _band_of_the_first_limit(summary) or (
+            f"Iteration times are within about {phrase(round(error, 2), 'share')}."
+        )
     if is_observed(summary):
         simulated = known(summary, "infersim.simulated_by")
         short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
     return RowAnswer("band", "How sure is this?", "neutral", short, page_text(detail))
+
+
+def _band_of_the_first_limit(summary: Mapping[str, Any]) -> str:
+    """Between which values the latency lies that the SLO limits most tightly; empty without one."""
+    given = [limit for limit in limits(summary).values() if limit.band and limit.value_ms]
+    if not given:
+        return ""
+    tight = max(given, key=lambda limit: (limit.value_ms or 0.0) / limit.limit_ms)
+    assert tight.band is not None
+    low, high = tight.band
+    most = "an overload" if high is None else milliseconds(high)
+    title = tight.title if is_apart(tight.name) else f"{tight.title} {tight.rank}"
+    return f"{title} is between {milliseconds(low)} and {most}, with a chance of 90{NARROW_SPACE}%."
