@@ -18,6 +18,7 @@ from reports.frame import theme
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.iteration import Batch, Part
+from sim.planning.analysis import roofline_document
 from sim.terminal.analysis import roofline_view
 
 model = catalog.model("llama-3.1-8b")
@@ -161,7 +162,7 @@ even the smallest one takes some microseconds.
 
 # %%
 console = Console(width=88, force_jupyter=False, force_terminal=False)
-console.print(roofline_view(deployment, [1, 64], context=1024, prompt=1024))
+console.print(roofline_view(deployment, roofline_document(deployment, [1, 64], 1024, 1024)))
 
 # %% [markdown]
 # ## On the roofline

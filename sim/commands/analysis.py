@@ -177,17 +177,26 @@ def roofline(
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
     with plain_errors():
+        from sim.memory.capacity import capacity
         from sim.planning.analysis import roofline_document
         from sim.terminal.analysis import roofline_view
         from sim.terminal.console import stdout
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout, link)
+        room = capacity(
+            d,
+            block_size=16,
+            gpu_memory_utilization=0.9,
+            num_gpu_blocks=None,
+            max_num_batched_tokens=8192,
+            max_num_seqs=max(batch),
+        ).max_concurrency(context)
+        document = roofline_document(d, batch, context, prompt, joined=_says(link), room=room)
         if as_json:
-            document = roofline_document(d, batch, context, prompt, joined=_says(link))
             typer.echo(json.dumps(document, allow_nan=False))
             return
-        stdout().print(roofline_view(d, batch, context, prompt, joined=_says(link)))
+        stdout().print(roofline_view(d, document))
 
 
 def fit(

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sim.metrics.fleet_words import by_kind, fewest_of
+from sim.metrics.fleet_words import by_kind
 from sim.metrics.objectives import slo_objectives
 from sim.scenario import Scenario
 from sim.scenario.arrivals import Arrivals
@@ -41,8 +41,8 @@ def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def hardware(scenario: Scenario, varied: Sequence[str] = ()) -> str:
-    """The GPUs of each kind, such as ``2 x h100-sxm``; without their number where a study varies
-    it, and empty where it varies the GPU itself.
+    """The replicas and their GPUs, such as ``2 x (1 x h100-sxm)``; without their number where a
+    study varies it, and empty where it varies the GPU itself.
 
     >>> from sim.scenario import load_scenario
     >>> chat = load_scenario("scenarios/chat.yaml")
@@ -56,9 +56,12 @@ def hardware(scenario: Scenario, varied: Sequence[str] = ()) -> str:
     if not counted:
         return " + ".join(pool.gpu for pool in scenario.pools)
     return by_kind(
-        (pool.gpu, fewest_of(pool.gpus, pool.scales.min, pool.scales.max), pool.gpus)
-        if pool.scales is not None
-        else (pool.gpu, pool.gpus, pool.gpus)
+        (
+            pool.gpu,
+            pool.layout.gpus,
+            pool.replicas if pool.scales is None else pool.scales.min,
+            pool.replicas if pool.scales is None else pool.scales.max,
+        )
         for pool in scenario.pools
     )
 

@@ -21,7 +21,7 @@ from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
 from sim.specs.speculation import on_layout
 from sim.tiers import break_even
-from sim.units import show_bytes, show_time
+from sim.units import show_bytes, show_number, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
@@ -37,14 +37,21 @@ TILES = "tiles"
 
 
 def roofline_document(
-    d: Deployment, batches: Sequence[int], context: int, prompt: int, *, joined: bool = False
+    d: Deployment,
+    batches: Sequence[int],
+    context: int,
+    prompt: int,
+    *,
+    joined: bool = False,
+    room: float = math.inf,
 ) -> dict[str, Any]:
     """Every operator of a decode pass at each batch size, and of the prefill of one prompt.
 
     ``context`` is the tokens that each decoding sequence holds, ``prompt`` the length prefilled.
     FLOP, bytes and seconds are of one GPU and one pass; of a pipeline, of one GPU of each stage,
     added up, and ``stages`` has the seconds in each. ``joined`` is whether it is stated what joins
-    the GPUs: of cards on PCIe both cases are noted where it is not.
+    the GPUs: of cards on PCIe both cases are noted where it is not. Memory has ``room`` for so many
+    sequences of ``context`` tokens; larger batches are timed all the same, and noted.
     """
     cost = CostModel(d)
     timed = [Batch(batch, batch * context) for batch in batches]
@@ -59,6 +66,7 @@ def roofline_document(
         d.node_note,
         _padded_heads(d),
         either,
+        _beyond_memory(batches, context, room),
         *(_slow_batch(cost, batch, context) for batch in batches),
     ]
     return {
@@ -70,6 +78,23 @@ def roofline_document(
         "passes": passes,
         "notes": [note for note in notes if note],
     }
+
+
+def _beyond_memory(batches: Sequence[int], context: int, room: float) -> str | None:
+    """Which batches do not fit in memory, so that no server runs them; None where all do.
+
+    >>> _beyond_memory([32, 256], 30_000, 45.93)
+    'A batch of 256 does not fit: memory holds 45.9 sequences of 30,000 tokens (`infersim fit`).'
+    """
+    large = [f"{batch:,}" for batch in batches if batch > room]
+    if not large:
+        return None
+    do = "does" if len(large) == 1 else "do"
+    which = f"A batch of {large[0]}" if len(large) == 1 else f"Batches of {', '.join(large)}"
+    return (
+        f"{which} {do} not fit: memory holds {show_number(room)} sequences of {context:,} tokens "
+        "(`infersim fit`)."
+    )
 
 
 def _either_way(d: Deployment, passes: Sequence[Batch]) -> str | None:

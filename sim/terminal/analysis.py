@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
-from sim.planning.analysis import TILES, check_context, roofline_document, stage_rows
+from sim.planning.analysis import TILES, check_context, stage_rows
 from sim.specs.layers import Attention
 from sim.specs.links import host_rate
 from sim.specs.recurrent import Recurrent
@@ -41,11 +41,8 @@ SHARING = (
 )
 
 
-def roofline_view(
-    d: Deployment, batches: Sequence[int], context: int, prompt: int, *, joined: bool = False
-) -> Group:
-    """``roofline_document`` as tables of at most 88 columns."""
-    found = roofline_document(d, batches, context, prompt, joined=joined)
+def roofline_view(d: Deployment, found: Mapping[str, Any]) -> Group:
+    """``found``, a ``roofline_document`` of ``d``, as tables of at most 88 columns."""
     computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
     parts: list[Table | Text] = [
         Text(

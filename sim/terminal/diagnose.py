@@ -47,8 +47,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if refused is not None:
         cure = "" if refused["remedy"] is None else f" First of all, {refused['remedy']}."
         yield Text(f"Rejected: {refused['text']}{cure}", style="yellow")
-    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
     yield Text(document["headline"], style="bold")
+    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
     yield Text(document["bound"]["text"])
     yield _trials(document)
     for line in document["footnotes"]:

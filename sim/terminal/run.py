@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.metrics.bound_words import bound_name
+from sim.metrics.cost_terms import usd_per_good_request
 from sim.metrics.definitions import METRICS
 from sim.metrics.fleet_words import fleet_text
 from sim.metrics.metric import Metric
@@ -52,7 +53,7 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
         yield sessions_table(own["sessions"])
     yield _facts_table(summary, spread)
     yield from pool_lines(own)
-    yield from _cost_lines(own["cost"], spread)
+    yield from _cost_lines(summary, spread)
     yield from _energy_lines(own["energy"], spread)
     if own.get("metrics"):
         yield _own_table(own["metrics"], spread)
@@ -88,12 +89,12 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
         yield Text(f"Rejected: {refused['text']}{remedy}", style="red")
     state = verdict["state"]
     missed = state == "stable" and verdict["slo_met"] is False
-    yield Text(verdict["text"], style="yellow" if missed else STATE_STYLES.get(state, ""))
+    answers = [Text(verdict["text"], style="yellow" if missed else STATE_STYLES.get(state, ""))]
     if verdict["limits"]:
-        yield Text(
-            slo_text(verdict, spread.of_share("verdict.attainment")),
-            style=SLO_STYLES.get(verdict["slo_state"], ""),
-        )
+        slo = slo_text(verdict, spread.of_share("verdict.attainment"))
+        answers.append(Text(slo, style=SLO_STYLES.get(verdict["slo_state"], "")))
+    settled = state == "too short to tell" and verdict["slo_state"] == "missed"
+    yield from reversed(answers) if settled else answers
     if own.get("later") is not None:
         yield Text(own["later"]["text"], style="yellow")
     if recovery := (own.get("failures") or {}).get("recovery"):
@@ -294,14 +295,19 @@ def _own_table(metrics: dict[str, float | None], spread: Spread) -> Table:
     return table
 
 
-def _cost_lines(cost: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
-    """What tokens cost, and whose price that is; nothing where no price or no token is known."""
+def _cost_lines(summary: dict[str, Any], spread: Spread) -> Iterator[Text]:
+    """What tokens cost, and whose price that is, after what a request within an SLO costs that is
+    missed; nothing where no price or no token is known."""
+    cost = summary["infersim"]["cost"]
     if cost is None or cost["usd_per_million_tokens"] is None:
         return
     output = _usd(cost["usd_per_million_output_tokens"])
     tokens = _usd(cost["usd_per_million_tokens"])
+    good = usd_per_good_request(summary)
+    first = "" if good is None else f"{_usd(1000 * good)} USD per 1,000 requests within the SLO; "
     yield Text(
-        f"Cost: {output}{spread.of('cost.usd_per_million_output_tokens')} {PER_OUTPUT_TOKENS}, "
+        f"Cost: {first}"
+        f"{output}{spread.of('cost.usd_per_million_output_tokens')} {PER_OUTPUT_TOKENS}, "
         f"{tokens}{spread.of('cost.usd_per_million_tokens')} {PER_TOKENS}"
     )
     whose = f": {cost['text']}" if "text" in cost else ""  # which runs of before lack

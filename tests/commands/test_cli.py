@@ -515,7 +515,7 @@ def test_set_reaches_lists_and_nested_keys(place: Path) -> None:
     changes = ["fleet.0.replicas=2", "workload.arrivals.rate=90/min", "slo={ttft: 2s}", "seed=9"]
     done = run("-o", "out", *(part for change in changes for part in ("--set", change)))
     assert done.code == 0
-    assert "2 x h100-sxm" in done.out
+    assert "on 2 x (1 x h100-sxm)," in done.out
     resolved = yaml.safe_load((place / "out" / "resolved.yaml").read_text())
     assert resolved["fleet"][0]["replicas"] == 2
     assert resolved["workload"]["arrivals"]["rate"] == 1.5

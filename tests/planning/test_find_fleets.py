@@ -91,8 +91,8 @@ def test_the_answer_names_all_its_gpus() -> None:
     mixed = pools(ONE, {"gpu": "l40s", "replicas": 2}, slo__tpot="60ms")
     found = document(find(mixed, "rate", tolerance=0.3))
     assert found["gpus"] == 3
-    assert found["hardware"] == "1 x h100-sxm + 2 x l40s"
-    assert "on 1 x h100-sxm + 2 x l40s" in as_text(find_view(found))
+    assert found["hardware"] == "1 x h100-sxm + 2 x (1 x l40s)"
+    assert "on 1 x h100-sxm + 2 x (1 x l40s)" in as_text(find_view(found))
 
 
 def test_a_fleet_that_is_scaled_is_refused() -> None:

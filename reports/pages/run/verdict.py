@@ -14,6 +14,7 @@ from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
+from sim.metrics.cost_terms import usd_per_good_request
 from sim.metrics.slo_text import UNSERVED, deciding, headroom_text, is_apart, limit_title, within
 
 Tone = Literal["good", "warn", "bad", "neutral"]
@@ -294,12 +295,12 @@ def _cost_of_good(summary: Mapping[str, Any]) -> str:
     if pick(summary, "infersim.verdict.slo_met") is not False:
         return ""
     good, rate = pick(summary, "request_goodput"), pick(summary, "request_throughput")
-    if not good or not rate:
+    usd = usd_per_good_request(summary)
+    if usd is None:
         return "No request is within the SLO. "
-    usd, completed = pick(summary, "infersim.cost.usd"), pick(summary, "completed")
-    each = phrase(1000 * usd * rate / (good * completed), "usd")
     share = percent(good / rate, known(summary, "infersim.verdict.target"))
     which = "All" if round(good / rate, 9) >= 1 else f"Only {share} of the"
+    each = phrase(1000 * usd, "usd")
     return f"{which} completed requests are within the SLO: {each} per 1,000 of these. "
 
 

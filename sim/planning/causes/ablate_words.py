@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.units import TWICE, milliseconds, number
+from sim.units import milliseconds, number
 
 Document = Mapping[str, Any]
 Figure = Mapping[str, Any]
@@ -99,11 +99,11 @@ def factor_text(key: str, ratio: float) -> str:
 
     >>> factor_text("p99_ttft_ms", 7.0e-5), factor_text("capacity", 15.7)
     ('14,286x shorter', 'x 15.7')
-    >>> factor_text("p99_tpot_ms", 0.93), factor_text("capacity", 1.0002)
-    ('x 0.93', 'no change')
+    >>> factor_text("p99_tpot_ms", 0.8), factor_text("capacity", 1.0002)
+    ('1.25x shorter', 'no change')
     """
     if abs(ratio - 1) <= SAME:
         return "no change"
-    if key.endswith("_ms") and not 1 / TWICE < ratio < TWICE:
+    if key.endswith("_ms"):
         return f"{number(max(ratio, 1 / ratio))}x {'longer' if ratio > 1 else 'shorter'}"
     return f"x {number(ratio)}"

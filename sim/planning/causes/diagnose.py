@@ -187,8 +187,10 @@ class Diagnosis:
 
     @property
     def _serving(self) -> list[Trial]:
-        """The actions that bring requests within an SLO that is missed."""
-        return [t for t in self._actions if self.misses and self.gained(t) > WORTH_SHARE]
+        """The actions that bring requests within an SLO that is missed, and serve no fewer of them
+        each second."""
+        found = [t for t in self._actions if self.misses and self.gained(t) > WORTH_SHARE]
+        return [t for t in found if t.meets or (t.gains.get("request_goodput") or 0.0) >= 0]
 
     @property
     def _at_the_band(self) -> bool:

@@ -23,7 +23,8 @@ from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Settings, show
 from sim.planning.points.slo_state import MET, OPEN
 from sim.planning.points.wording import share
-from sim.units import milliseconds, number
+from sim.schedulers import RequestLevel, Static
+from sim.units import milliseconds, number, show_number
 from sim.version import version
 
 FACTOR = math.log(3)
@@ -110,7 +111,24 @@ def bound_text(found: Diagnosis) -> str:
             "No hardware limits this run: twice the memory, bandwidth or compute, or no host time, "
             "changes no figure by 2 %. What is left is the traffic itself, or a setting."
         )
-    return f"What limits each figure: {'; '.join(limited)}. {busy_text(found)}"
+    text = f"What limits each figure: {'; '.join(limited)}. {busy_text(found)}"
+    return f"{padding_text(found)}{text}"
+
+
+def padding_text(found: Diagnosis) -> str:
+    """How much of a batch that is served whole still decodes; empty for continuous batching."""
+    if not any(
+        each.scheduler.batching in (Static.name, RequestLevel.name) for each in found.scenario.pools
+    ):
+        return ""
+    batch = found.base["infersim"]["batch"]
+    decoding, running = batch["mean_decode_batch"], batch["mean_running"]
+    if not decoding or not running or decoding >= running:
+        return ""
+    return (
+        f"A batch waits for its longest answer: on average {show_number(decoding)} of its "
+        f"{show_number(running)} sequences still decode, the others are padding. "
+    )
 
 
 def busy_text(found: Diagnosis) -> str:

@@ -74,7 +74,9 @@ def rejections(document: Document) -> list[str]:
 def highest(document: Document) -> str:
     """The load itself."""
     unit, fails = document["unit"], document["fails_at"]
-    text = f"Highest load: {show_load(document['load'])} {unit}"
+    sure = (document.get("trust") or {}).get("sure_up_to")
+    certain = "" if sure is None else f", sure up to {show_load(sure, 3)}"
+    text = f"Highest load: {show_load(document['load'])} {unit}{certain}"
     if fails is None:
         return f"{text}; nothing failed up to there, the highest load that was tried"
     low, high = by_chance(document)
