@@ -13,7 +13,7 @@ import shlex
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,6 +54,9 @@ from sim.commands.sensitivity import sensitivity
 from sim.commands.serve import serve
 from sim.commands.sweep import sweep
 from sim.errors import InfersimError, printable
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
 
 app = typer.Typer(
     name="infersim",
@@ -107,8 +110,18 @@ def _options(
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.")],
     overrides: Overrides = [],
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Load routers, policies and metrics of a file's own: runs their code."
+        ),
+    ] = False,
 ) -> None:
-    """Check scenario files without running them."""
+    """Check scenario files without running them.
+
+    A scenario may name code of its own (module:Name, file.py:Name). It is checked, and so imported
+    and run, with --trust or a yes at the prompt alone; `infersim run` always runs it.
+    """
     from sim.pools import make_replica_scheduler
     from sim.scenario import load_scenario
     from sim.simulation import prepare
@@ -116,7 +129,10 @@ def validate(
     code = 0
     for file in files:
         try:
-            for pool in prepare(load_scenario(file, overrides)).pools:
+            scenario = load_scenario(file, overrides)
+            if not trust:
+                _agree(file, scenario)
+            for pool in prepare(scenario).pools:
                 make_replica_scheduler(pool)
         except InfersimError as error:
             typer.echo(f"error: {printable(str(error))}", err=True)
@@ -124,6 +140,26 @@ def validate(
         else:
             typer.echo(f"{file}: ok")
     raise typer.Exit(code)
+
+
+def _agree(file: Path, scenario: Scenario) -> None:
+    """Ask whether the code that ``scenario`` names may run; UsageError without a yes."""
+    from sim.errors import UsageError
+    from sim.own import located
+    from sim.simulation import own_code
+
+    named = [
+        f"{noun} {text}" + ("" if (at := located(text, scenario.folders)) is None else f" ({at})")
+        for text, noun in own_code(scenario).items()
+    ]
+    if not named:
+        return
+    told = f"{file} names code of its own, which a check runs: {', '.join(named)}"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        typer.echo(printable(told), err=True)
+        if typer.confirm("Run it?", err=True):
+            return
+    raise UsageError(f"{told}; read it, then `infersim validate --trust {file}`")
 
 
 def init(

@@ -257,6 +257,12 @@ def own_parts(scenario: Scenario) -> dict[str, str]:
     return {text: noun for text, noun in found.items() if is_own(text)}
 
 
+def own_code(scenario: Scenario) -> dict[str, str]:
+    """All that ``scenario`` names of a user's own, metrics included, and what each is: preparing it
+    imports their files, and so runs their code. Reading a scenario does not."""
+    return own_parts(scenario) | dict.fromkeys(scenario.metrics or (), "metric")
+
+
 def _played(
     setup: Setup, traffic: AnyTraffic, leap: bool, stop: Stop, progress: Progress | None
 ) -> RunRecord:

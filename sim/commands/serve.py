@@ -86,7 +86,8 @@ def serve(
         from sim.serve.app import Server
         from sim.serve.running import serve as served
 
-        server = Server(served_model_name or loaded.model.path, count, controlled=control)
+        name = served_model_name or loaded.model.path
+        server = Server(name, count, controlled=control, host=host)
         found = asyncio.run(
             served(
                 loaded,

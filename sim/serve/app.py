@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from aiohttp import web
@@ -55,12 +56,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 class Server:
     """The handlers. ``serve`` gives them a fleet; ``name`` is what clients call the model,
-    ``tokenizer`` counts prompts, ``controlled`` opens the routes of ``sim.serve.control``."""
+    ``tokenizer`` counts prompts, ``controlled`` opens the routes of ``sim.serve.control`` to those
+    who call it localhost, by its address, or ``host``: the name it was told to listen on."""
 
-    def __init__(self, name: str, tokenizer: Tokenizer, *, controlled: bool = False) -> None:
+    def __init__(
+        self, name: str, tokenizer: Tokenizer, *, controlled: bool = False, host: str = ""
+    ) -> None:
         self._service: Service | None = None
         self._control: Control | None = None
         self._controlled = controlled
+        self._host = host
         self.name = name
         self._tokenizer = tokenizer
         self._created = int(time.time())
@@ -201,22 +206,34 @@ class Server:
         text = self._service.meters.text()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    @property
-    def _steering(self) -> Control:
+    def _steering(self, http: web.Request) -> Control:
+        """What steers the fleet; ApiError for a request that a page in a browser may have sent.
+
+        A browser adds ``Origin`` to what a page posts. A page whose own name was made to lead here
+        (DNS rebinding) calls the server by that name, which is neither an address nor ours.
+        """
+        if "Origin" in http.headers:
+            raise ApiError(403, "/control is closed to pages in a browser (Origin is set)")
+        host = http.url.host or ""
+        if host not in ("localhost", self._host) and not _is_address(host):
+            raise ApiError(
+                403, f"/control: Host {host!r} is neither localhost, an address, nor --host"
+            )
         self.ready  # noqa: B018 - it says if not
         assert self._control is not None
         return self._control
 
-    async def _replicas(self, _: web.Request) -> web.Response:
-        return web.json_response(self._steering.document())
+    async def _replicas(self, http: web.Request) -> web.Response:
+        return web.json_response(self._steering(http).document())
 
     async def _scale(self, http: web.Request) -> web.Response:
+        control = self._steering(http)
         asked = parsed(ScaleRequest, await self._body(http))
-        self._steering.scale(asked.replicas, asked.pool)
-        return web.json_response(self._steering.document())
+        control.scale(asked.replicas, asked.pool)
+        return web.json_response(control.document())
 
     async def _steer(self, http: web.Request) -> web.Response:
-        control, at = self._steering, int(http.match_info["at"])
+        control, at = self._steering(http), int(http.match_info["at"])
         {"drain": control.drain, "fail": control.fail, "start": control.start}[
             http.match_info["what"]
         ](at)
@@ -343,3 +360,16 @@ async def _expected(http: web.Request) -> web.StreamResponse | None:
 def _refused(error: ApiError) -> web.Response:
     headers = {"Retry-After": "1"} if error.status in (429, 503) else None
     return web.json_response(error.document(), status=error.status, headers=headers)
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is given by its IP address.
+
+    >>> _is_address("127.0.0.1"), _is_address("::1"), _is_address("evil.example")
+    (True, True, False)
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

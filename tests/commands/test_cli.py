@@ -443,7 +443,7 @@ def test_check_does_not_pass_what_it_could_not_judge() -> None:
     ids=["good", "key", "weights", "scheduler", "slab"],
 )
 def test_validate_and_run_agree(changes: list[str]) -> None:
-    validated = infersim("validate", "one.yaml", *changes)
+    validated = infersim("validate", "--trust", "one.yaml", *changes)
     assert validated.code == run(*changes).code
 
 
@@ -458,6 +458,28 @@ def test_validate_reports_every_file_and_the_worst_code(place: Path) -> None:
     assert "bad.yaml:2:1" in done.err
     assert "does not fit" in done.err
     assert not Path("runs").exists()
+
+
+def test_validate_runs_no_code_of_a_scenario_that_is_not_trusted(place: Path) -> None:
+    """A file that a scenario names leaves a trace when it is imported: only --trust does that."""
+    (place / "own.py").write_text(
+        "from pathlib import Path\n"
+        "from sim.routers import RoundRobin\n"
+        "Path('imported').touch()\n"
+        "class Mine(RoundRobin):\n    pass\n"
+        "def metric(result):\n    return 1.0\n"
+    )
+    for setting in ("router=own.py:Mine", "metrics=[own.py:metric]"):
+        refused = infersim("validate", "one.yaml", "--set", setting)
+        assert refused.code == 2
+        assert f"own.py ({place / 'own.py'})" in refused.err.replace(":Mine", "").replace(
+            ":metric", ""
+        )
+        assert "infersim validate --trust one.yaml" in refused.err
+        assert not (place / "imported").exists()
+    trusted = infersim("validate", "one.yaml", "--trust", "--set", "router=own.py:Mine")
+    assert (trusted.code, trusted.out) == (0, "one.yaml: ok\n")
+    assert (place / "imported").exists()
 
 
 # -- options -------------------------------------------------------------------------------------

@@ -41,6 +41,41 @@ async def control(live: Live, path: str, **body: Any) -> tuple[int, dict[str, An
         return response.status, await response.json()
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8000"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null", "Content-Type": "text/plain"}, 403),
+    ],
+)
+def test_pages_in_a_browser_do_not_steer(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    """A page may post to this machine without asking, and a name of its own may lead here."""
+
+    async def post() -> tuple[int, list[str]]:
+        async with serving(tmp_path / "run", {"fleet.0.replicas": 2}) as live:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(
+                    f"{live.url}/control/scale", data='{"replicas": 1}', headers=headers
+                ) as response,
+            ):
+                found = response.status
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"{live.url}/control/replicas") as response,
+            ):
+                document = await response.json()
+            return found, [each["state"] for each in document["replicas"]]
+
+    states = ["active", "drained" if status == 200 else "active"]
+    assert asyncio.run(post()) == (status, states)
+
+
 async def samples(live: Live) -> dict[tuple[str, str], float]:
     """The values of all metrics by name and engine; of several by the last label, their sum."""
     async with aiohttp.ClientSession() as session, session.get(f"{live.url}/metrics") as response:
