@@ -4,6 +4,8 @@
 # make thorough  three of half a minute and more, every pair of features by itself, and twenty times
 #              as many examples of what holds for all
 # make check   all tests but those, and format, lint, strict types and import contracts
+# make floors  install the wheel with the oldest dependencies that it allows, and ask the README's
+#              questions in an empty folder
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
@@ -18,7 +20,7 @@ MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test thorough slow check lint bench notebooks validation bands format browser clean
+.PHONY: run test thorough slow check lint floors bench notebooks validation bands format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
@@ -37,13 +39,16 @@ test slow thorough: $(VENV)/installed-dev browser
 		$(if $(filter thorough,$@),-m "thorough or hypothesis" --hypothesis-profile many,\
 		-m "$(if $(filter test,$@),not slow and not thorough,$@)")
 
-check: lint test slow
+check: lint test slow floors
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+floors: $(VENV)/installed-dev
+	$(BIN)/python -m tests.installed
 
 bench: $(VENV)/installed
 	@$(BIN)/python -m tests.bench $(if $(MILLION),--million)

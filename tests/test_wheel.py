@@ -1,13 +1,19 @@
-"""What is in the wheel is what a user gets."""
+"""What is in the wheel is what a user gets; ``tests.installed`` installs it and asks questions."""
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
 
+import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+import infersim
+import sim
+from sim.scenario import shipped
+from tests.installed import floors
 from tests.places import ROOT
+from tests.readme import quoted, sentences
 
 
 def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Path) -> None:
@@ -19,6 +25,38 @@ def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Pat
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert names == expected
+    scenarios = {
+        f"sim/scenario/shipped/{path.relative_to(shipped.folder()).as_posix()}"
+        for path in shipped.folder().rglob("*")
+        if path.suffix in (".yaml", ".csv", ".json")
+    }
+    assert names == expected | scenarios | {"infersim.py"}
     assert "sim/catalog/gpus/h100-sxm.yaml" in names
     assert "reports/frame/templates/page.js" in names
+    assert {f"{package}/py.typed" for package in ("sim", "calibrate", "reports")} <= names
+
+
+def test_every_dependency_has_a_floor() -> None:
+    named = {each.partition("==")[0] for each in floors()}
+    assert {"numpy", "pandas", "simpy", "typer", "plotly", "pyyaml"} <= named
+    assert "typer==0.19" in floors()  # older ones know no Literal of options
+
+
+def test_five_questions_of_the_readme_have_answers_to_be_asked_for() -> None:
+    assert [each.words[0] for each in quoted()] == ["run", "find", "plan", "compare", "diagnose"]
+    assert all(sentences(each.answer) for each in quoted())
+
+
+def test_a_shipped_scenario_is_found_where_no_file_of_its_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is there comes first; a path elsewhere names no shipped scenario."""
+    monkeypatch.chdir(tmp_path)
+    there = shipped.folder() / "chat.yaml"
+    assert {shipped.found(name) for name in ("chat", "chat.yaml", "scenarios/chat.yaml")} == {there}
+    for other in ("nothing", "other/chat.yaml", "../chat.yaml", "scenarios", "traces"):
+        assert shipped.found(other) in (Path(other), shipped.folder() / "traces")
+    Path("chat.yaml").touch()
+    assert shipped.found("chat.yaml") == Path("chat.yaml")
+    assert sim.load_scenario("chat").name == "chat"
+    assert infersim.simulate is sim.simulate

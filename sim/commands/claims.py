@@ -27,9 +27,10 @@ def claims(
         from sim.planning.claims.check import check_claims
         from sim.planning.claims.claim import read_claims
         from sim.planning.points.executors import local
+        from sim.scenario import shipped
         from sim.terminal.claims import claims_view
 
-        found = read_claims(paths)
+        found = read_claims([shipped.found(path) for path in paths])
         directory = how.directory("claims")
         with progress("claims") as tell:
             answer = check_claims(found, local(how.jobs), tell)

@@ -14,6 +14,8 @@ from typing import Any
 from sim.errors import ScenarioError, did_you_mean
 from sim.scenario.document import Document, KeyPath, Place, Problem, failure, printable, show
 from sim.scenario.parsing import MAX_DEPTH, BrokenYamlError, is_unicode, parse
+from sim.scenario.shipped import found
+from sim.scenario.shipped import names as shipped
 from sim.scenario.slo import with_units
 
 MAX_BYTES = 1_000_000
@@ -29,13 +31,14 @@ class UnreadableError(ScenarioError):
 
 
 def read(source: str | Path) -> tuple[Document, list[Problem]]:
-    """One file as data with places, and the problems that do not prevent reading on.
+    """One file as data with places, and the problems that do not prevent reading on; the file of
+    a shipped scenario by its name (``sim.scenario.shipped``).
 
     Raises UnreadableError when the file cannot be read, and ScenarioError when it is not UTF-8 or
     no YAML mapping.
     """
-    label = str(source)
-    text = _text(Path(source), label)
+    path, label = found(source), str(source)
+    text = _text(path, label)
     try:
         parsed = parse(text, label)
     except BrokenYamlError as error:
@@ -44,7 +47,7 @@ def read(source: str | Path) -> tuple[Document, list[Problem]]:
         raise ScenarioError(printable(f"{label}:1:1: the file is empty; {_NEEDED}"))
     document = Document(
         data=with_units(parsed.data) if isinstance(parsed.data, dict) else {},
-        base=Path(source).absolute().parent,
+        base=path.absolute().parent,
         text=text,
         texts={label: text},
         keys=parsed.keys,
@@ -122,7 +125,7 @@ def _sibling(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
     except (OSError, ValueError):
         return ""
-    return did_you_mean(path.name, names)
+    return did_you_mean(path.name, names) or did_you_mean(str(path), shipped())
 
 
 def _refused(path: KeyPath, message: str) -> ScenarioError:

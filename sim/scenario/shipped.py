@@ -1,0 +1,41 @@
+"""Finds the scenarios that ship with infersim, by their names.
+
+A checkout has them in its folder ``scenarios``, an installed package beside this module.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = "scenarios"
+"""The folder of a checkout that has them; a path into it names the same scenarios elsewhere."""
+
+
+def folder() -> Path:
+    """Where they are."""
+    installed = Path(__file__).parent / "shipped"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / FOLDER
+
+
+def names() -> list[str]:
+    """What they are called, sorted."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def found(source: str | Path) -> Path:
+    """The file that ``source`` names: itself where it is there, else the shipped scenario called
+    so, such as ``chat``, ``chat.yaml`` or ``scenarios/chat.yaml``, or a folder of them; else
+    ``source``.
+
+    >>> found("chat").name, found("scenarios/claims").name, found("elsewhere/chat.yaml").as_posix()
+    ('chat.yaml', 'claims', 'elsewhere/chat.yaml')
+    """
+    path = Path(source)
+    inside = path.parts[1:] if path.parts[:1] == (FOLDER,) else path.parts
+    if path.exists() or not inside or ".." in inside or path.is_absolute():
+        return path
+    named = folder().joinpath(*inside)
+    for candidate in (named, named.with_name(f"{named.name}.yaml")):
+        if candidate.is_dir() or (candidate.suffix == ".yaml" and candidate.is_file()):
+            return candidate
+    return path
