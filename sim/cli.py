@@ -171,8 +171,13 @@ def init(
     with plain_errors():
         from sim.scenario import starter
 
+        trace = starter.companion(Path(name).parent, like)
+        kept = trace is not None and trace.exists()
         path = starter.write(name, like, force=force)
     typer.echo(f"{path}: written; next: infersim run {shlex.quote(str(path))}")
+    if trace is not None:
+        told = "was there, and is its trace now" if kept else "written, an example of its trace"
+        typer.echo(f"{trace}: {told}")
 
 
 def schema() -> None:

@@ -59,8 +59,14 @@ def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
     return path
 
 
-def _write_companion(folder: Path, like: str) -> None:
+def companion(folder: Path, like: str) -> Path | None:
+    """The file in ``folder`` that a template refers to; None if it refers to none."""
     name = COMPANIONS.get(like)
-    if name is not None and not (folder / name).exists():
-        data = resources.files("sim.scenario") / "templates" / name
-        (folder / name).write_bytes(data.read_bytes())
+    return None if name is None else folder / name
+
+
+def _write_companion(folder: Path, like: str) -> None:
+    path = companion(folder, like)
+    if path is not None and not path.exists():
+        data = resources.files("sim.scenario") / "templates" / path.name
+        path.write_bytes(data.read_bytes())

@@ -63,10 +63,14 @@ def test_the_help_names_the_templates() -> None:
 
 
 def test_a_trace_comes_with_its_template_and_spares_yours(place: Path) -> None:
-    assert infersim("init", "mine", "--like", "trace").exit_code == 0
+    first = infersim("init", "mine", "--like", "trace")
+    assert first.exit_code == 0
+    assert "requests.csv: written, an example of its trace" in first.stdout
     assert sorted(path.name for path in place.iterdir()) == ["mine.yaml", "requests.csv"]
     (place / "requests.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n")
-    assert infersim("init", "mine", "--like", "trace", "--force").exit_code == 0
+    again = infersim("init", "mine", "--like", "trace", "--force")
+    assert again.exit_code == 0
+    assert "requests.csv: was there, and is its trace now" in again.stdout
     assert (place / "requests.csv").read_text().endswith("0,1,1\n")
     assert sim.simulate(sim.load_scenario(place / "mine.yaml")).summary["completed"] == 1
 
