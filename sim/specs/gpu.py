@@ -152,6 +152,7 @@ class GpuSpec:
     in the catalogue, whose profile stands in where this one has none. ``clocks``
     is the share of its own peaks that a power limit leaves, which ``peak_flops`` already have.
     ``draw`` is what it draws at its own clocks, None where nothing was measured (``power_draw``).
+    ``own`` says that a user's file describes it, whose silence about a peak is not the part's lack.
     """
 
     name: str
@@ -172,6 +173,7 @@ class GpuSpec:
     relative: str | None = None
     clocks: float = 1.0
     draw: PowerDraw | None = None
+    own: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("memory", "bandwidth", "sms", "power"):
