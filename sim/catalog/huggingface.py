@@ -20,7 +20,7 @@ from sim.catalog import huggingface_windows as windows
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
 from sim.catalog.huggingface_quantisation import quantisation
-from sim.catalog.published import INSTEAD, published_as
+from sim.catalog.published import published_as
 from sim.catalog.wrong_files import of_content, of_keys
 from sim.errors import UsageError, printable, shorten
 from sim.specs.dense_mlp import DenseMlp

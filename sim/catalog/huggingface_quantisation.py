@@ -128,7 +128,9 @@ def _gptq(q: Fields) -> Read:
     scheme = _integers(q, "bits", _whole(q, "bits"), _whole(q, "group_size", -1), zero=zero)
     names: Patterns | None = None
     if _given(q, "modules_in_block_to_quantize"):
-        listed = q.value("modules_in_block_to_quantize")
+        listed: Any = q.value("modules_in_block_to_quantize")
+        if not isinstance(listed, list):
+            raise q.error("modules_in_block_to_quantize", "expected a list of names of modules")
         flat = [each for part in listed for each in (part if isinstance(part, list) else [part])]
         names = Patterns.of(map(str, flat))
     head = ((Patterns.of(["lm_head"]), scheme),) if q.flag("lm_head", absent=False) else ()

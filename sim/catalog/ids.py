@@ -35,6 +35,7 @@ SAME_SHAPE = {
     "deepseek-v3.2-exp": "deepseek-v3.2",
     "kimi-k2-0905": "kimi-k2",
     "kimi-k2.6": "kimi-k2.5",
+    "kimi-k2-thinking": "kimi-k2.5",
     "glm-5.1": "glm-5",
     "gptj-6b": "gpt-j-6b",
     "gpt-j": "gpt-j-6b",
@@ -56,7 +57,7 @@ PUBLISHERS = ("meta", "nvidia", "mistralai", "qwen", "openai", "neuralmagic")
 """Words with which the names of some checkpoints begin, and which belong to no model."""
 
 CONTEXTS = {"2507": 262144}
-"""``max_position_embeddings`` by a word of a name: config.json of Qwen/Qwen3-235B-A22B-Instruct-2507,
+"""``max_position_embeddings`` by a word of a name: config.json of Qwen3-235B-A22B-Instruct-2507,
 -Thinking-2507 and the other Qwen3 of that month."""
 
 BY_BLOCKS = ("qwen", "deepseek-ai", "zai-org", "minimaxai", "moonshotai")

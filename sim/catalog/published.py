@@ -89,8 +89,9 @@ def _choices(by_role: Mapping[Role, Counter[Scheme]]) -> Iterator[tuple[str, str
     """Formats of the weights and of the experts, of those that occur; most parameters first."""
     for weights, _ in by_role["projections"].most_common():
         experts = [scheme.format for scheme, _ in by_role["experts"].most_common()]
-        for name in experts or [None]:
-            yield weights.format, name
+        yield from ((weights.format, name) for name in experts)
+        if not experts:
+            yield weights.format, None
 
 
 def _counted(
@@ -183,9 +184,27 @@ def wider_than_published(d: Deployment) -> str | None:
 def origin_notes(d: Deployment) -> list[str]:
     """How the model of ``d`` was read, and where its formats come from if they are the published
     ones."""
-    found, notes = d.model.published, list(d.model.remarks)
-    if found is None or found.problem is not None or published_note(d) is not None:
-        return notes
+    found = d.model.published
+    if found is None or not _stored_so(d):
+        return list(d.model.remarks)
     kept = f", KV cache in {found.kv_cache}" if found.kv_cache == d.kv_cache else ""
-    notes.append(f"Formats as published, {found}{kept}: {found.source.strip().rstrip('.')}.")
-    return [*notes, *([found.note] if found.note else [])]
+    told = f"Formats as published, {found}{kept}: {found.source.strip().rstrip('.')}."
+    return [*reading_notes(d), told]
+
+
+def reading_notes(d: Deployment) -> list[str]:
+    """Which model of the catalogue stands for that of ``d``, and where the formats of its
+    checkpoint are only nearly those that it is counted in; nothing for names of the catalogue."""
+    found = d.model.published
+    near = [found.note] if found is not None and found.note and _stored_so(d) else []
+    return [*d.model.remarks, *near]
+
+
+def _stored_so(d: Deployment) -> bool:
+    """Whether the model is counted in the formats of its checkpoint."""
+    found = d.model.published
+    return (
+        found is not None
+        and found.problem is None
+        and (d.weights, d.formats["experts"]) == (found.weights, found.stored)
+    )

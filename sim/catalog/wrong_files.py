@@ -69,7 +69,7 @@ def of_content(path: Path) -> str | None:
 
 
 def of_keys(document: object) -> str | None:
-    """What a JSON file of a checkpoint is that does not describe a model; None for none of these."""
+    """What a JSON file is that belongs to a checkpoint and describes no model; else None."""
     if not isinstance(document, Mapping) or "architectures" in document:
         return None
     kind = next((kind for holds, kind in _KINDS if holds(document)), None)

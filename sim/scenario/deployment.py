@@ -82,8 +82,8 @@ class Precision(LimitedSection):
     kv_cache: PrecisionName = Field(
         default="bf16",
         description="Format of stored keys and values. vLLM's `auto` is the model's own format, "
-        "so bf16, or the one that a checkpoint states (kv_cache_scheme). fp8 is e4m3; for e5m2 SGLang takes attention by Triton on Hopper: engine "
-        "sglang-triton.",
+        "so bf16, or the one that a checkpoint states (kv_cache_scheme). fp8 is e4m3; for e5m2 "
+        "SGLang takes attention by Triton on Hopper: engine sglang-triton.",
     )
     experts: PrecisionName | None = Field(
         default=None,

@@ -31,8 +31,8 @@ class ModelChoice(Section):
     """A model, by its name or path alone or with what its config does not say."""
 
     path: ModelName = Field(
-        description="Catalogue name, id on Hugging Face of a model of the catalogue or of a variant "
-        "of the same shape, or the path of a config.json or its folder.",
+        description="Catalogue name, id on Hugging Face of such a model or of a variant of its "
+        "shape, or the path of a config.json or its folder.",
         examples=["qwen3-30b-a3b"],
     )
     expert_skew: Skew = Field(

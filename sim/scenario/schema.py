@@ -75,8 +75,8 @@ class Scenario(LimitedSection):
     )
     seed: Seed = Field(default=42, description="Seed of the random draws; any whole number.")
     model: ModelChoice = Field(
-        description="Catalogue name, id on Hugging Face, or the path of a config.json; or a mapping "
-        "of it and of what a config does not say.",
+        description="Catalogue name, id on Hugging Face, or the path of a config.json; or a "
+        "mapping of it and of what a config does not say.",
         examples=["llama-3.1-8b", "Qwen/Qwen3-32B-FP8", "{path: qwen3-30b-a3b, expert_skew: 1.0}"],
     )
     precision: Precision = Field(default_factory=Precision, description="Number formats.")

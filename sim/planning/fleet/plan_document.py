@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim import catalog
+from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
@@ -247,7 +248,11 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"are asked for{enough}"
         )
     pool = prepare(scenario).only
-    last = (engine_defaults_note(pool, None), pool.deployment.node_note)
+    last = (
+        engine_defaults_note(pool, None),
+        pool.deployment.node_note,
+        *reading_notes(pool.deployment),
+    )
     return [*notes, *(note for note in last if note is not None)]
 
 
