@@ -7,6 +7,7 @@ is silent (vLLM, transformers_utils/config.py). Keys are those that each library
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,7 @@ def quantisation(config: Fields, path: Path) -> Quantisation | None:
     try:
         schemes, left_out = read(found)
         return Quantisation(schemes, Patterns.of(left_out), _kv_cache(found), source)
-    except ValueError as error:  # a regular expression that is none
+    except re.error as error:
         raise found.error("ignore", f"cannot be read ({error})") from None
 
 
