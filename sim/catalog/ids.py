@@ -69,6 +69,16 @@ MODEL_OPTIMIZER = "nvidia"
 in fp8: hf_quant_config.json of nvidia/Llama-3.1-70B-Instruct-FP8, nvidia/Qwen3-235B-A22B-NVFP4."""
 
 
+EXPERTS_ALONE = (
+    *("kimi-k2.5", "glm-5", "minimax-m2"),
+    *("qwen3.5-122b-a10b", "qwen3.5-397b-a17b"),
+)
+"""Models of whose NVFP4 checkpoints by NVIDIA the experts alone, or they and little else, are in
+nvfp4: hf_quant_config.json or config.json of nvidia/Kimi-K2.5-NVFP4, GLM-5-NVFP4,
+MiniMax-M2.5-NVFP4, Qwen3.5-122B-A10B-NVFP4 and Qwen3.5-397B-A17B-NVFP4. Of DeepSeek-V3.1-NVFP4 and
+Qwen3-235B-A22B-NVFP4 most of the attention is, too."""
+
+
 class Named(NamedTuple):
     """A checkpoint: the name of the catalogue's model of its shape, ``text`` as written, and the
     words left out to get there."""
@@ -106,14 +116,18 @@ class Named(NamedTuple):
                 problem=f"{source} does not say which format {told} stands for",
             )
         weights, activations = found
+        alone = weights == "nvfp4" and owner == MODEL_OPTIMIZER and self.entry in EXPERTS_ALONE
         return PublishedFormat(
-            weights,
-            None,
+            "bf16" if alone else weights,
+            weights if alone else None,
             source,
             activations=activations,
             kv_cache="fp8" if owner == MODEL_OPTIMIZER else None,
             static=owner == MODEL_OPTIMIZER and weights == "fp8",
-            note="Which layers stay at 16 bits its name does not say; its config.json does.",
+            note=None
+            if alone
+            else f"Which layers of {self.text} stay at 16 bits is not in its name; its config.json "
+            "says it.",
         )
 
 

@@ -185,26 +185,26 @@ def origin_notes(d: Deployment) -> list[str]:
     """How the model of ``d`` was read, and where its formats come from if they are the published
     ones."""
     found = d.model.published
-    if found is None or not _stored_so(d):
+    if found is None or not counted_as_published(d):
         return list(d.model.remarks)
     kept = f", KV cache in {found.kv_cache}" if found.kv_cache == d.kv_cache else ""
     told = f"Formats as published, {found}{kept}: {found.source.strip().rstrip('.')}."
-    return [*reading_notes(d), told]
+    return [*reading_notes(d.model, d.weights, d.experts), told]
 
 
-def reading_notes(d: Deployment) -> list[str]:
-    """Which model of the catalogue stands for that of ``d``, and where the formats of its
-    checkpoint are only nearly those that it is counted in; nothing for names of the catalogue."""
-    found = d.model.published
-    near = [found.note] if found is not None and found.note and _stored_so(d) else []
-    return [*d.model.remarks, *near]
+def reading_notes(model: ModelSpec, weights: str, experts: str | None) -> list[str]:
+    """Which model of the catalogue stands for ``model``, and where the formats of its checkpoint
+    are only nearly those that it is counted in; nothing for names of the catalogue."""
+    found = model.published
+    near = found is not None and _same(found, weights, experts) and found.note
+    return [*model.remarks, *([near] if near else [])]
 
 
-def _stored_so(d: Deployment) -> bool:
-    """Whether the model is counted in the formats of its checkpoint."""
-    found = d.model.published
-    return (
-        found is not None
-        and found.problem is None
-        and (d.weights, d.formats["experts"]) == (found.weights, found.stored)
-    )
+def counted_as_published(d: Deployment) -> bool:
+    """Whether the weights of ``d`` are those of the checkpoint itself."""
+    return d.model.published is not None and _same(d.model.published, d.weights, d.experts)
+
+
+def _same(found: PublishedFormat, weights: str, experts: str | None) -> bool:
+    same = (weights, experts or weights) == (found.weights, found.stored)
+    return same and found.problem is None

@@ -42,7 +42,11 @@ def notes(run: RunRecord) -> list[str]:
         *order_notes(run),
         routing_note(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
-        *dict.fromkeys(note for pool in run.pools for note in reading_notes(pool.deployment)),
+        *dict.fromkeys(
+            note
+            for d in (pool.deployment for pool in run.pools)
+            for note in reading_notes(d.model, d.weights, d.experts)
+        ),
         *hardware_notes(run),
         *front_end_notes(run),
         _two_engines(run),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import catalog
+from sim.catalog.published import counted_as_published
 from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
@@ -220,15 +221,9 @@ def _kv(memory: Capacity) -> float:
     return memory.num_gpu_blocks * memory.block_size * memory.kv_bytes_per_token
 
 
-def _as_published(d: Deployment) -> bool:
-    """Whether the weights are those of the checkpoint itself."""
-    found = d.model.published
-    return found is not None and (d.weights, d.formats["experts"]) == (found.weights, found.stored)
-
-
 def _quantisation(d: Deployment, dtype: str) -> list[object]:
     if d.weights in ON_THE_FLY:
-        return [] if _as_published(d) else ["--quantization", ON_THE_FLY[d.weights]]
+        return [] if counted_as_published(d) else ["--quantization", ON_THE_FLY[d.weights]]
     return [dtype, DTYPES[d.weights]] if d.weights in DTYPES else []
 
 
@@ -267,7 +262,7 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
             f"{pool.limits.batch_wait_timeout_iters} and batch_wait_max_tokens_ratio: "
             f"{pool.limits.batch_wait_max_tokens_ratio:g} in its --config file."
         )
-    if d.weights not in DTYPES and not _as_published(d):
+    if d.weights not in DTYPES and not counted_as_published(d):
         engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
         notes.append(
             f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."

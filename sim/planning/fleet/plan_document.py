@@ -248,17 +248,20 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"are asked for{enough}"
         )
     pool = prepare(scenario).only
-    last = (
-        engine_defaults_note(pool, None),
-        pool.deployment.node_note,
-        *reading_notes(pool.deployment),
-    )
+    last = (engine_defaults_note(pool, None), pool.deployment.node_note)
     return [*notes, *(note for note in last if note is not None)]
 
 
 def _format_notes(plan: FleetPlan) -> list[str]:
-    """What is to be known of number formats that some of the GPUs lack, ranked or not."""
-    found = [layout.format_note(plan.scenario) for layout in plan.question.layouts]
+    """How the model was read, and what is to be known of number formats that some of the GPUs lack,
+    ranked or not."""
+    asked, layouts = plan.scenario, plan.question.layouts
+    stored = asked.only_pool.model.spec(asked.base)
+    own = any(layout.precision is None for layout in layouts)
+    found = [
+        *reading_notes(stored, asked.precision.weights if own else "", asked.precision.experts),
+        *(layout.format_note(asked) for layout in layouts),
+    ]
     return list(dict.fromkeys(note for note in found if note is not None))
 
 
