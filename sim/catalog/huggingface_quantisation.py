@@ -90,7 +90,7 @@ def _stated(config: Fields, path: Path) -> tuple[Fields | None, str]:
     """The keys that say how the checkpoint is stored, and where they are."""
     inner = [config.inner("text_config")] if config.has("text_config") else []
     for place in (config, *inner):
-        if place.has(KEY) and place.value(KEY) is not None:
+        if place.has(KEY) and place.value(KEY) not in (None, {}):
             return place.inner(KEY), f"{KEY} of {path}"
     other = quantisation_file(path)
     if not other.is_file():

@@ -60,9 +60,10 @@ CONTEXTS = {"2507": 262144}
 """``max_position_embeddings`` by a word of a name: config.json of Qwen3-235B-A22B-Instruct-2507,
 -Thinking-2507 and the other Qwen3 of that month."""
 
-BY_BLOCKS = ("qwen", "deepseek-ai", "zai-org", "minimaxai", "moonshotai")
-"""Publishers whose fp8 checkpoints have a scale for each block of 128 x 128 weights: config.json of
-Qwen/Qwen3-32B-FP8, deepseek-ai/DeepSeek-V3, zai-org/GLM-5-FP8, MiniMaxAI/MiniMax-M2.5."""
+BY_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "moonshotai/")
+"""How the ids of fp8 checkpoints with a scale for each block of 128 x 128 weights begin:
+config.json of Qwen/Qwen3-32B-FP8, deepseek-ai/DeepSeek-V3, zai-org/GLM-5-FP8,
+MiniMaxAI/MiniMax-M2.5 and moonshotai/Kimi-K2-Instruct."""
 
 MODEL_OPTIMIZER = "nvidia"
 """The publisher whose checkpoints hold the scales of fp8 activations and say that the KV cache is
@@ -106,7 +107,7 @@ class Named(NamedTuple):
             return own
         if words <= {"bf16", "fp16"}:
             return PublishedFormat("bf16", None, source) if own else None
-        found = _stored(words, owner)
+        found = _stored(words, self.text.lower())
         if found is None:
             told = ", ".join(sorted(words))
             return PublishedFormat(
@@ -131,11 +132,11 @@ class Named(NamedTuple):
         )
 
 
-def _stored(words: set[str], owner: str) -> tuple[str, str] | None:
+def _stored(words: set[str], name: str) -> tuple[str, str] | None:
     """Formats of weights and activations by the words of a name; None for words that fit none."""
     plain = words - {"dynamic", "quantized"}
     if plain == {"fp8"}:
-        blocks = owner in BY_BLOCKS and "dynamic" not in words
+        blocks = name.startswith(BY_BLOCKS) and "dynamic" not in words
         return ("fp8-block" if blocks else "fp8"), "fp8"
     return STORED.get(frozenset(plain))
 

@@ -59,20 +59,18 @@ def published_as(model: ModelSpec, stated: Quantisation) -> PublishedFormat:
         _choices(by_role), key=lambda choice: abs(_counted(by_role, fixed, *choice) - total)
     )
     off = _counted(by_role, fixed, weights, experts) / total - 1
+    nearest = PublishedFormat(weights, None if experts == weights else experts, stated.source)
     used = by_role["projections"] + by_role["experts"]
     mostly = max(
         (scheme for scheme in used if scheme.format in (weights, experts)),
         key=lambda scheme: used[scheme],
     )
-    return PublishedFormat(
-        weights,
-        None if experts == weights else experts,
-        stated.source,
+    return nearest._replace(
         activations=mostly.activations,
         kv_cache=stated.kv_cache,
         static=mostly.static,
         note=_note(by_role, weights, experts, off),
-        problem=_problem(stated, by_role, total, off) if abs(off) > TOLERANCE else None,
+        problem=_problem(nearest, by_role, total, off) if abs(off) > TOLERANCE else None,
     )
 
 
@@ -129,7 +127,7 @@ def _note(
 
 
 def _problem(
-    stated: Quantisation, by_role: Mapping[Role, Counter[Scheme]], total: float, off: float
+    nearest: PublishedFormat, by_role: Mapping[Role, Counter[Scheme]], total: float, off: float
 ) -> str:
     """Why no formats of ``precision`` come near, and what to do."""
     words = {"projections": "projections", "experts": "experts", "vocabulary": "LM head"}
@@ -141,9 +139,9 @@ def _problem(
         if amounts
     ]  # fmt: skip
     return (
-        f"{stated.source}: mixes formats in a way that `precision` cannot represent: "
-        f"{'; '.join(parts)}. The nearest formats are {off:+.1%} off the {total / 2**30:,.1f} GiB "
-        "that it states"
+        f"{nearest.source}: mixes formats in a way that `precision` cannot represent: "
+        f"{'; '.join(parts)}. The nearest, {nearest}, is {off:+.1%} off the "
+        f"{total / 2**30:,.1f} GiB that it states"
     )
 
 
