@@ -417,7 +417,7 @@ ARGUMENTS = [
     argument("a huge seed", f"run good.yaml --seed {2**63}", "is too large; at most 9,223,372,036"),
     argument("a check of nothing", "run good.yaml --check", "--check needs a limit to check"),
     # The catalogue
-    argument("show a typo", "show llama3.1-8b", "nothing is called 'llama3.1-8b' (did you mean"),
+    argument("show a typo", "show llama-3.1-8", "nothing is called 'llama-3.1-8' (did you mean"),
     argument("show a path", "show ../gpus/h100-sxm", "nothing is called '../gpus/h100-sxm'"),
     argument("list a typo", "list gpu", "'gpu' is not one of 'gpus', 'models'"),
     argument("fit no model", "fit N --gpu l40s", "unknown model ''; the catalogue has deepseek"),
