@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from sim.catalog.published import wider_than_published
 from sim.cost import CostModel, Deployment
 from sim.cost.cascade import cascade_rule
 from sim.cost.known import cost_of
@@ -201,8 +202,7 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
     wanted = pool.max_model_len or longest
     if wanted > longest and not scenario.allow_long_max_model_len:
         raise UsageError(
-            f"max_model_len: {wanted:,} tokens are more than the {longest:,} that "
-            f"{deployment.model.name} was made for"
+            f"max_model_len: {wanted:,} tokens are more than {deployment.model.made_for}"
         )
     knobs = pool.scheduler
     _check_cadence(scenario, pool)
@@ -338,12 +338,14 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
             f"{d.engine.name} keeps {memory.null_blocks} for itself"
         )
     gpus = "GPU" if d.layout.gpus == 1 else "GPUs"
+    wider = wider_than_published(d)
     return (
         f"{d.model.name} does not fit on {d.layout.gpus} {d.gpu.name} {gpus}: of "
         f"{show_bytes(memory.budget)} that the engine may use on each, "
         f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
         f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "
         "(tensor_parallel), a larger one, or a lower precision of the weights"
+        f"{f'. {wider}' if wider else ''}"
     )
 
 

@@ -218,6 +218,17 @@ CHANGES: dict[str, dict[str, Any]] = {
         "workload.arrivals": {"kind": "poisson", "rate": 12},
         "run.requests": 100,
     },
+    "int4-group64": {
+        "fleet.gpu": "l40s",
+        "precision.weights": "int4-group64",
+        "workload.arrivals": {"kind": "poisson", "rate": 6},
+        "run.requests": 60,
+    },
+    "int4-group32": {
+        "precision.weights": "int4-group32",
+        "workload.arrivals": {"kind": "poisson", "rate": 12},
+        "run.requests": 60,
+    },
     "fp8-block-static": {
         **MEASURED,
         "precision": {"weights": "fp8-block", "activations": "fp8", "quantisation": "static"},

@@ -9,41 +9,29 @@ from __future__ import annotations
 import re
 
 from calibrate.gpu_names import named_by_publisher
-from sim import catalog
+from sim.catalog import ids
+from sim.catalog.ids import NO_SHAPE, spelt
 
 
 class Unrepresentable(Exception):  # noqa: N818 - a reason, not a failure
     """Why a row cannot be predicted; the message is the reason."""
 
 
-_NO_SHAPE = re.compile(
-    r"[-_ ](instruct|chat|hf|it|fp8|fp16|bf16|fp4|nvfp4|w8a8|int8|int4|awq|gptq|dynamic|"
-    r"quantized|v0\.\d|2407|2501|2507|0528|99(\.9)?)(?=$|[-_ ])"
-)
+_NO_SHAPE = (*NO_SHAPE, "v0.1", "v0.2", "v0.3", "99", "99.9")
 
 SAME_SHAPE = {
+    **ids.SAME_SHAPE,
     "llama-7b": "llama-2-7b",
     "llama-13b": "llama-2-13b",
     "llama-70b": "llama-2-70b",
     "llama-3-8b": "llama-3.1-8b",
     "llama-3-70b": "llama-3.1-70b",
-    "deepseek-v3-0324": "deepseek-v3",
-    "deepseek-v3.1-terminus": "deepseek-v3.1",
-    "deepseek-v3.2-exp": "deepseek-v3.2",
-    "kimi-k2-0905": "kimi-k2",
     "kimi-k2-thinking": "kimi-k2",
-    "kimi-k2.6": "kimi-k2.5",
-    "glm-5.1": "glm-5",
-    "gptj-6b": "gpt-j-6b",
-    "gpt-j": "gpt-j-6b",
-    "minimax-m2.5": "minimax-m2",
     "deepseek-r1-0528": "deepseek-r1",
-    "qwen3-30b-a3b-2507": "qwen3-30b-a3b",
-    "qwen3-235b-a22b-2507": "qwen3-235b-a22b",
-    "llama-4-maverick-17b-128e": "llama-4-maverick",
 }
-"""Models that differ from one of the catalogue in their training or their longest context only.
-Publishers write LLaMA 70B for Llama 2 70B: the first generation had 65B."""
+"""Models that differ from one of the catalogue in their training, their longest context or the
+format of their weights only, which tables state. Publishers write LLaMA 70B for Llama 2 70B: the
+first generation had 65B."""
 
 
 def model_name(published: str) -> str:
@@ -56,18 +44,10 @@ def model_name(published: str) -> str:
 
     Raises Unrepresentable for a model that the catalogue does not have.
     """
-    name = published.lower().rsplit("/", 1)[-1]
-    name = re.sub(r"^(meta|nvidia|mistralai|qwen|openai|neuralmagic)[-_](?=\w)", "", name)
-    previous = ""
-    while name != previous:
-        previous, name = name, _NO_SHAPE.sub("", name)
-    name = re.sub(r"[\s_]+", "-", name)
-    name = re.sub(r"(?<=llama)-?v?(?=\d)", "-", name)
-    name = re.sub(r"(?<=qwen)-(?=\d)", "", name)
-    name = SAME_SHAPE.get(name, name)
-    if name not in catalog.names("models"):
+    found = spelt(published, SAME_SHAPE, _NO_SHAPE)
+    if found is None:
         raise Unrepresentable(f"the model {published} is not in the catalogue")
-    return name
+    return found[0]
 
 
 def gpu_name(published: str) -> str:

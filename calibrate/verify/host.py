@@ -205,7 +205,7 @@ def _burst(
 def shortened(name: str, model: ModelSpec, layers: int) -> dict[str, Any]:
     """The ``config.json`` of the model called ``name`` with its first ``layers`` layers. UsageError
     for one of the catalogue whose layers are not all alike and dense."""
-    if name in catalog.names("models"):
+    if catalog.checkpoint(name):
         return config(model, layers)
     found: dict[str, Any] = json.loads(Path(name).read_text(encoding="utf-8"))
     inner = found.get("text_config", found)

@@ -207,7 +207,7 @@ def default_model(device: str, folder: Path) -> str:
 def absolute(model: str) -> str:
     """``model`` as any working directory understands it; UsageError if there is no such model."""
     catalog.model(model)
-    return model if model in catalog.names("models") else str(Path(model).absolute())
+    return model if catalog.checkpoint(model) else str(Path(model).absolute())
 
 
 def _uniform(bounds: tuple[int, int]) -> dict[str, Any]:

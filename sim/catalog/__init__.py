@@ -8,7 +8,7 @@ a model may also be a Hugging Face ``config.json``.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from sim.catalog.copies import is_copy, not_taken_over, taken_over
@@ -17,11 +17,15 @@ from sim.catalog.extends import CatalogEntry, kind_of, read_entry
 from sim.catalog.fields import Fields, keys
 from sim.catalog.files import read_json, read_yaml
 from sim.catalog.gpu_file import read_gpu
+from sim.catalog.huggingface_quantisation import quantisation_file
+from sim.catalog.ids import Named, named
 from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
+from sim.catalog.published import published_in
 from sim.catalog.recurrent_layers import recurrent_layers
 from sim.catalog.relatives import inherited, transferred
+from sim.catalog.wrong_files import without_config
 from sim.errors import UsageError
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.engine import EngineSpec
@@ -37,6 +41,7 @@ from sim.specs.sparse import SparseLatent
 __all__ = [
     "DEFAULT_KERNELS",
     "Kind",
+    "checkpoint",
     "engine",
     "frameworks",
     "gpu",
@@ -48,7 +53,7 @@ __all__ = [
     "written",
 ]
 
-_SHAPE = keys(ModelSpec, "name", "layers", "source")
+_SHAPE = keys(ModelSpec, "name", "layers", "source", "assumed_context", "published", "remarks")
 _ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "full_layers", "parallel_mlp", "post_norms")
 """The keys of a model, except those of its attention and its MLP."""
 
@@ -181,16 +186,53 @@ def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
     """
     path = find("models", name_or_path, base)
     if shipped("models", path):
-        return _shipped_model(path)
+        spec = _shipped_model(path)
+        written = str(name_or_path)
+        meant = None if written == path.stem else named(written)
+        return spec if meant is None else _variant(spec, meant)
     if path.is_dir():
         folder, path = path, path / "config.json"
         if not path.exists():
-            raise UsageError(f"{folder}: holds no config.json")
+            raise UsageError(f"{folder}: {without_config(folder)}")
     if path.suffix in (".yaml", ".yml"):
         return _model_entry(path)
+    return _read_config(path, path.resolve(), _stamp(path), _stamp(quantisation_file(path)))
+
+
+@lru_cache(maxsize=64)
+def _read_config(path: Path, _place: Path, *_stamps: tuple[int, int]) -> ModelSpec:
+    """The model of a config.json, read once as long as it and what stands next to it stay."""
     from sim.catalog.huggingface import read_config  # noqa: PLC0415 - only where there is a config
 
     return read_config(path)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """When a file was last changed and its size; zeros where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+def checkpoint(name: str, base: Path | None = None) -> str | None:
+    """The repository on Hugging Face, as owner/name, of a model that is named as ``model`` takes
+    it: an id stands for itself. None for a file."""
+    path = find("models", name, base)
+    if not shipped("models", path):
+        return None
+    return name if "/" in name else str(read_yaml(path)["checkpoint"])
+
+
+def _variant(spec: ModelSpec, meant: Named) -> ModelSpec:
+    """The model of a checkpoint of the same shape as ``spec``."""
+    return replace(
+        spec,
+        max_position_embeddings=meant.context or spec.max_position_embeddings,
+        published=meant.published(spec.published),
+        remarks=(meant.remark,),
+    )
 
 
 @cache
@@ -219,14 +261,23 @@ def _profile(path: Path) -> Profile | None:
 def _model_entry(path: Path) -> ModelSpec:
     """The model of one catalogue file, whose published size must agree with its shape."""
     entry = Fields(str(path), read_yaml(path))
-    entry.only(["title", "architecture", PUBLISHED, "parameters", "active_parameters"])
+    known = ["title", "checkpoint", "architecture", PUBLISHED, "parameters", "active_parameters"]
+    entry.only(known)
     entry.text("title")
-    values, sources = entry.sourced()
+    if entry.has("checkpoint"):
+        entry.text("checkpoint")
+    values, sources = entry.without("checkpoint").sourced()
     shape = values.inner("architecture")
     try:
         layers = _layers(shape)
         spec = shape.record(
-            ModelSpec, name=path.stem, layers=layers, source=sources["architecture"]
+            ModelSpec,
+            name=path.stem,
+            layers=layers,
+            source=sources["architecture"],
+            assumed_context=False,
+            published=published_in(values, sources),
+            remarks=(),
         )
     except ValueError as error:
         raise UsageError(f"{path}: architecture.{error}") from None

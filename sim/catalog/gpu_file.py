@@ -15,6 +15,7 @@ from datetime import date
 
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields
+from sim.catalog.lookup import shipped
 from sim.catalog.profile_file import from_document
 from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice, Node
 from sim.specs.power import PowerDraw
@@ -100,6 +101,7 @@ def read_gpu(file: CatalogEntry) -> GpuSpec:
             profile=profile,
             relative=values.text("relative") if values.has("relative") else None,
             draw=_draw(values.inner("draw"), sources["draw"]) if entry.has("draw") else None,
+            own=not shipped("gpus", file.root.path),
         )
     except ValueError as error:
         key, _, problem = str(error).partition(": ")

@@ -1,16 +1,16 @@
 """Reads a Hugging Face ``config.json`` as a ModelSpec.
 
-Five dense architectures are understood, six with experts (``huggingface_experts``), and those with
-latent attention (``huggingface_latent``). Where the
-file is silent, the value is the one that the transformers configuration class of that architecture
-assumes, so that the model described is the one an engine would load. ``quantization_config`` is not
-read: precision belongs to the scenario.
+Dense architectures are understood, those with experts (``huggingface_experts``), with latent
+attention (``huggingface_latent``) and others, and the text part of models for pictures and sound
+that is one of these. Where the file is silent, the value is the one that the transformers
+configuration class of that architecture assumes, so that the model described is the one an engine
+would load. How its checkpoint is stored comes with it (``huggingface_quantisation``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sim.catalog import huggingface_experts as experts
@@ -19,11 +19,15 @@ from sim.catalog import huggingface_recurrent as recurrent
 from sim.catalog import huggingface_windows as windows
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
-from sim.errors import printable, shorten
+from sim.catalog.huggingface_quantisation import quantisation
+from sim.catalog.published import published_as
+from sim.catalog.wrong_files import of_content, of_keys
+from sim.errors import UsageError, printable, shorten
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
+from sim.specs.published import PublishedFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,13 @@ _MINIMAX_TEXT = _Family(8, 128, 10240000, bias="never", layers=recurrent.minimax
 FAMILIES = {
     "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
     "MistralForCausalLM": _Family(8, None, 131072, bias="never", window="always"),
+    "Ministral3ForCausalLM": _Family(
+        8, 128, 262144, bias="never", window="always", window_size=None
+    ),
+    "SmolLM3ForCausalLM": _Family(
+        4, None, 32768, bias="key", mlp_bias=True, tied=True, vocabulary=128256
+    ),
+    "MiMoForCausalLM": _Family(32, None, 32768, bias="qkv", window="switch", layers=windows.qwen),
     "Phi3ForCausalLM": _Family(None, None, 4096, bias="never", window="always", window_size=None),
     "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv", window="switch", layers=windows.qwen),
     "Qwen3ForCausalLM": _Family(
@@ -133,6 +144,33 @@ LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
 and what makes the layers."""
 
 
+MODEL_TYPES = {
+    **{"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "phi3": "Phi3ForCausalLM"},
+    **{"ministral3": "Ministral3ForCausalLM", "smollm3": "SmolLM3ForCausalLM"},
+    **{"mimo": "MiMoForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"},
+    **{"qwen2_vl": "Qwen2ForCausalLM", "qwen2_vl_text": "Qwen2ForCausalLM"},
+    **{"qwen2_5_vl": "Qwen2ForCausalLM", "qwen2_5_vl_text": "Qwen2ForCausalLM"},
+    **{"qwen3_vl_text": "Qwen3ForCausalLM", "qwen3_vl_moe_text": "Qwen3MoeForCausalLM"},
+    **{"qwen3_moe": "Qwen3MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM"},
+    **{"qwen3_5": "Qwen3_5ForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"},
+    **{"qwen3_5_moe": "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM"},
+    **{"gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"},
+    **{"gemma3": "Gemma3ForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration"},
+    **{"gemma4_text": "Gemma4ForCausalLM", "mixtral": "MixtralForCausalLM"},
+    **{"glm4_moe": "Glm4MoeForCausalLM", "minimax_m2": "MiniMaxM2ForCausalLM"},
+    **{"gpt_oss": "GptOssForCausalLM", "llama4_text": "Llama4ForCausalLM"},
+    **{"llama4": "Llama4ForConditionalGeneration", "nemotron_h": "NemotronHForCausalLM"},
+    **{"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM"},
+    **{"deepseek_v32": "DeepseekV32ForCausalLM", "kimi_k2": "DeepseekV3ForCausalLM"},
+    **{"glm_moe_dsa": "GlmMoeDsaForCausalLM", "kimi_k25": "KimiK25ForConditionalGeneration"},
+}
+"""The architecture by ``model_type``, as transformers registers it; those ending in _text, and
+qwen2_vl and qwen2_5_vl as older files have them, are the text parts of models for pictures."""
+
+PICTURES = "ForConditionalGeneration"
+"""With which the classes of models end that also read pictures or sound, and whose text part is a
+model of its own."""
+
 MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """What configurations call the number of their layers for multi-token prediction: DeepSeek's and
 GLM's, Qwen 3.5's, MiniMax's."""
@@ -144,7 +182,7 @@ def read_config(path: Path) -> ModelSpec:
     Raises UsageError, naming file and key, for text that is not JSON, an architecture that is not
     supported, a key that is missing or of the wrong kind, and a shape that cannot be.
     """
-    config = Fields(str(path), read_json(path))
+    outer = config = Fields(str(path), _document(path))
     architecture = _architecture(config)
     if config.has("text_config"):
         config = config.inner("text_config")
@@ -155,16 +193,44 @@ def read_config(path: Path) -> ModelSpec:
         family = FAMILIES[architecture]
         usual, layers = family.max_positions, _layers(config, family, _attention(config, family))
         tied = family.tied
-    return ModelSpec(
+    at = config if config.has("tie_word_embeddings") else outer
+    context = config.optional_whole("max_position_embeddings", None)
+    spec = ModelSpec(
         name=path.resolve().parent.name if path.name == "config.json" else path.stem,
         hidden_size=config.whole("hidden_size"),
         layers=layers,
         vocab_size=_vocabulary(config, architecture),
-        max_position_embeddings=config.optional_whole("max_position_embeddings", usual) or usual,
-        tie_word_embeddings=config.flag("tie_word_embeddings", absent=tied),
+        max_position_embeddings=context or usual,
+        tie_word_embeddings=at.flag("tie_word_embeddings", absent=tied),
         source=f"{path} ({architecture})",
         mtp_layers=_mtp_layers(config),
+        assumed_context=context is None,
     )
+    return replace(spec, published=_published(outer, path, spec))
+
+
+def _document(path: Path) -> object:
+    """What the file holds; UsageError that names it for what it is, if it is another file."""
+    try:
+        document = read_json(path)
+    except UsageError:
+        kind = of_content(path)
+        if kind is None:
+            raise
+        raise UsageError(f"{path}: {kind}") from None
+    kind = of_keys(document)
+    if kind is not None:
+        raise UsageError(f"{path}: {kind}")
+    return document
+
+
+def _published(config: Fields, path: Path, spec: ModelSpec) -> PublishedFormat | None:
+    """The formats of the checkpoint; one with a problem where they are not modelled."""
+    try:
+        stated = quantisation(config, path)
+        return None if stated is None else published_as(spec, stated)
+    except UsageError as error:
+        return PublishedFormat("bf16", None, str(path), problem=str(error))
 
 
 def _mtp_layers(config: Fields) -> int:
@@ -211,20 +277,41 @@ def _layers(config: Fields, family: _Family, attention: GroupedQuery) -> tuple[L
 
 
 def _architecture(config: Fields) -> str:
-    """The first supported name in ``architectures``."""
-    listed = config.value("architectures")
-    if not isinstance(listed, list) or not listed:
+    """The first supported name in ``architectures``; where there is none, that of the text part, or
+    that of the ``model_type`` of a file without ``architectures``."""
+    listed = config.value("architectures") if config.has("architectures") else None
+    if listed is not None and (not isinstance(listed, list) or not listed):
         raise config.error("architectures", "expected a list with the model's class, such as "
                            "[LlamaForCausalLM]")  # fmt: skip
+    by_type = _by_type(config)
+    if listed is None:
+        if by_type is None:
+            raise config.error("architectures", "is missing, and `model_type` decides no class")
+        return by_type
     for name in listed:
         if isinstance(name, str) and (name in FAMILIES or name in LATENT):
             return name
     found = shorten(printable(", ".join(map(str, listed))))
+    if by_type is not None and all(str(name).endswith(PICTURES) for name in listed):
+        return by_type
+    hint = "" if by_type is None else (
+        f"; if its layers are those of its model_type, {by_type} in `architectures` reads it"
+    )  # fmt: skip
     raise config.error(
         "architectures",
-        f"found {found}, which is not supported; supported are the text models "
+        f"found {found}, which is not supported{hint}; supported are the text models "
         f"{', '.join((*FAMILIES, *LATENT))}",
     )
+
+
+def _by_type(config: Fields) -> str | None:
+    """The class of the text part, or of the model, by the ``model_type`` of either."""
+    places = [config.inner("text_config")] if config.has("text_config") else []
+    for place in (*places, *(() if places else (config,))):
+        kind = place.value("model_type") if place.has("model_type") else None
+        if isinstance(kind, str):
+            return MODEL_TYPES.get(kind)
+    return None
 
 
 def _head_dim(config: Fields, family: _Family, heads: int) -> int:

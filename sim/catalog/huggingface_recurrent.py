@@ -23,6 +23,9 @@ from sim.specs.mamba2 import Mamba2
 
 TYPES = ("linear_attention", "full_attention")
 
+LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+"""Letters of a pattern by the words of newer files (transformers, NemotronHConfig)."""
+
 STATES = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}
 """Formats of a state by torch's names; both of 16 bits are one here."""
 
@@ -59,13 +62,14 @@ def minimax_text(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, .
 
 def nemotron_h(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Mamba-2 (M), attention (*), a dense MLP (-) or experts (E), one a layer of the file, by
-    ``hybrid_override_pattern``. An MLP joins the layer before it: here that is one layer."""
+    ``hybrid_override_pattern`` or the same in words, ``layers_block_type``. An MLP joins the layer
+    before it: here that is one layer."""
     if experts.given(config, "moe_latent_size"):
         raise config.error("moe_latent_size", "experts on a smaller hidden state are not supported")
-    pattern = config.text("hybrid_override_pattern")
-    if len(pattern) != experts.number_of_layers(config):
+    key, pattern = _pattern(config)
+    if config.has("num_hidden_layers") and len(pattern) != experts.number_of_layers(config):
         raise config.error(
-            "hybrid_override_pattern",
+            key,
             f"has {len(pattern)} layers, not the {config.whole('num_hidden_layers')} of "
             "num_hidden_layers",
         )
@@ -86,7 +90,18 @@ def nemotron_h(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...
     try:
         return of_pattern(pattern, mamba, attention, mlps)
     except ValueError as error:
-        raise config.error("hybrid_override_pattern", str(error)) from None
+        raise config.error(key, str(error)) from None
+
+
+def _pattern(config: Fields) -> tuple[str, str]:
+    """The key that says what each layer is, and that as letters."""
+    words = "layers_block_type"
+    if config.has("hybrid_override_pattern") or not config.has(words):
+        return "hybrid_override_pattern", config.text("hybrid_override_pattern")
+    found = experts.listed(config, words, [])
+    if not found or any(word not in LETTERS for word in found):
+        raise config.error(words, f"expected {', '.join(LETTERS)} for each layer")
+    return words, "".join(LETTERS[word] for word in found)
 
 
 def of_pattern(

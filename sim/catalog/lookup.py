@@ -35,7 +35,8 @@ def shipped(kind: Kind, path: Path) -> bool:
 
 
 def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
-    """The file or folder meant: a catalogue name goes before a path of the same spelling.
+    """The file or folder meant: a catalogue name goes before a path of the same spelling, and that
+    before the id of a model on Hugging Face whose shape the catalogue has.
 
     Raises UsageError, with the known names and the nearest, if there is neither.
     """
@@ -45,11 +46,18 @@ def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
     path = _path(text, base)
     if text and path is not None:
         return path
+    if kind == "models" and isinstance(name_or_path, str):
+        from sim.catalog.ids import named  # noqa: PLC0415 - only for names of elsewhere
+
+        meant = named(text)
+        if meant is not None:
+            return FOLDER / kind / f"{meant.entry}.yaml"
     spelled_as_path = isinstance(name_or_path, Path) or "/" in text or "\\" in text
     if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json"):
+        hint = did_you_mean(Path(text).name.lower(), names(kind))  # as models are named on a hub
         raise UsageError(
-            f"{(base or Path()) / text} does not exist; give a file on this machine, or one of the "
-            f"{kind} in the catalogue: {', '.join(names(kind))}"
+            f"{(base or Path()) / text} does not exist{hint}; give a file on this machine, or one "
+            f"of the {kind} in the catalogue: {', '.join(names(kind))}"
         )
     raise unknown(kind, text)
 

@@ -22,7 +22,10 @@ LARGEST = 2**31 - 1
 MOST_SLOTS = 262_144
 """Requests of the largest batch; time and memory of a prediction grow with it."""
 
-Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
+Model = Annotated[
+    str,
+    typer.Argument(help="Catalogue name, id on Hugging Face, or path of a config.json."),
+]
 Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
 Engine = Annotated[str, typer.Option(help="Overhead preset.")]
 Weights = Annotated[
@@ -33,7 +36,17 @@ Activations = Annotated[
     str | None,
     typer.Option(help="Precision of the activations.  [default: what goes with the weights]"),
 ]
-KvCache = Annotated[str, typer.Option(help="Precision of the KV cache.")]
+Experts = Annotated[
+    str | None,
+    typer.Option(
+        help="Precision of the experts, where it is another.  [default: as published, or as the "
+        "weights]"
+    ),
+]
+KvCache = Annotated[
+    str | None,
+    typer.Option(help="Precision of the KV cache.  [default: as published, mostly bf16]"),
+]
 Tp = Annotated[
     int, typer.Option("--tensor-parallel", min=1, max=LARGEST, help="GPUs that share each layer.")
 ]
@@ -80,33 +93,38 @@ def _deployment(
     gpu: str,
     engine: str,
     weights: str | None,
+    experts: str | None,
     activations: str | None,
-    kv_cache: str,
+    kv_cache: str | None,
     layout: Layout,
     link: str | None,
 ) -> Deployment:
     from sim import catalog
-    from sim.catalog.published import published_format
+    from sim.catalog.published import INSTEAD
     from sim.cost import Deployment
     from sim.scenario import checkpoint
     from sim.scenario.link import read_link
 
     preset = catalog.engine(engine)
     part = catalog.gpu(gpu, kernels=preset.kernels)
-    found = None if weights else published_format(model)
+    spec = catalog.model(model)
+    found = None if weights or experts else spec.published
     usual: dict[str, str] = {}
     if found is not None:
+        if found.problem is not None:
+            raise UsageError(f"{found.problem}; {INSTEAD}: here --weights (and --experts)")
         computes = part.computes(checkpoint.activations(found))
         usual = checkpoint.formats(found, computes=computes)
     try:
         return Deployment(
-            model=catalog.model(model),
+            model=spec,
             gpu=part if link is None else read_link(link).on(part),
             engine=preset,
             weights=weights or usual.get("weights", "bf16"),
             activations=activations or usual.get("activations", "bf16"),
-            kv_cache=kv_cache,
-            experts=usual.get("experts"),
+            kv_cache=kv_cache or usual.get("kv_cache", "bf16"),
+            experts=experts or usual.get("experts"),
+            static="quantisation" in usual and activations is None,
             layout=layout,
         )
     except ValueError as error:
@@ -166,8 +184,9 @@ def roofline(
         int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
     ] = 1024,
     weights: Weights = None,
+    experts: Experts = None,
     activations: Activations = None,
-    kv_cache: KvCache = "bf16",
+    kv_cache: KvCache = None,
     tensor_parallel: Tp = 1,
     pipeline_parallel: PipelineParallel = 1,
     expert_parallel: ExpertParallel = False,
@@ -183,7 +202,7 @@ def roofline(
         from sim.terminal.console import stdout
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout, link)
+        d = _deployment(model, gpu, "ideal", weights, experts, activations, kv_cache, layout, link)
         room = capacity(
             d,
             block_size=16,
@@ -207,8 +226,9 @@ def fit(
     ] = 8192,
     engine: Engine = "vllm",
     weights: Weights = None,
+    experts: Experts = None,
     activations: Activations = None,
-    kv_cache: KvCache = "bf16",
+    kv_cache: KvCache = None,
     tensor_parallel: Tp = 1,
     pipeline_parallel: PipelineParallel = 1,
     expert_parallel: ExpertParallel = False,
@@ -229,7 +249,7 @@ def fit(
         from sim.terminal.console import stdout
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-        d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout, link)
+        d = _deployment(model, gpu, engine, weights, experts, activations, kv_cache, layout, link)
         if drafter is not None:
             d = _drafted(d, drafter)
         capacity_of = partial(

@@ -46,20 +46,26 @@ def list_catalogue(
 
 def show(
     name: Annotated[
-        str, typer.Argument(help="A name from `infersim list`, or the file of a GPU or an engine.")
+        str,
+        typer.Argument(
+            help="A name from `infersim list`, a model's id on Hugging Face, or the file of a "
+            "model, a GPU or an engine."
+        ),
     ],
 ) -> None:
-    """Show a catalogue entry, or a file with what it takes over, with the source of every value."""
+    """Show a catalogue entry, or a file with what it takes over and what is taken where it is
+    silent, with the source of every value."""
     import yaml
 
     from calibrate.inspection.find import profile_details
     from sim import catalog
+    from sim.catalog.shown import shown
     from sim.terminal.console import WIDTH
 
     with plain_errors():
         for kind in _kinds(name):
             text = yaml.safe_dump(
-                catalog.written(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
+                shown(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
             )
             place = f"{kind}/{name}" if name in catalog.names(kind) else f"{kind}: {name}"
             typer.echo(f"# {place}\n{text}", nl=False)
@@ -81,12 +87,16 @@ def _kinds(name: str) -> list[Kind]:
     from pathlib import Path
 
     from sim import catalog
+    from sim.catalog.ids import named
+    from sim.catalog.shown import kind_of_file
     from sim.errors import did_you_mean
 
     kinds: tuple[Kind, ...] = ("gpus", "models", "engines")
     found = [kind for kind in kinds if name in catalog.names(kind)]
-    if not found and Path(name).is_file():
-        return [catalog.kind_of(Path(name))]
+    if not found and Path(name).exists():
+        return [kind_of_file(Path(name))]
+    if not found and named(name):
+        return ["models"]
     if not found:
         known = [entry for kind in kinds for entry in catalog.names(kind)]
         raise UsageError(

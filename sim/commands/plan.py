@@ -53,7 +53,10 @@ def plan(
     ] = 0.2,
     precision: Annotated[
         str | None,
-        typer.Option(help="Precisions to choose from, such as fp8,bf16; default: the scenario's."),
+        typer.Option(
+            help="Precisions to choose from, such as fp8,bf16, or bf16/mxfp4 with that of the "
+            "experts; the KV cache keeps the scenario's. Default: the scenario's."
+        ),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of fleets to rank.")] = 5,
     constraint: Annotated[

@@ -24,7 +24,7 @@ from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
-from sim.specs.precision import precision_bytes
+from sim.specs.precision import INT4, precision_bytes
 from sim.specs.profile import OLDER, TRITON, KernelFit, Profile
 
 Amount = float | NDArray[np.float64]
@@ -233,7 +233,10 @@ class Exchange:
         return Timing(seconds, 0.0, 0.0, *trusted(self._fit, found, PROJECTION_ERROR))
 
 
-ALIKE: Mapping[str, str] = {"fp8-block": "fp8", "int4-group-weights": "int4-weights"}
+ALIKE: Mapping[str, str] = {
+    "fp8-block": "fp8",
+    **{f"{name}-weights": "int4-weights" for name in INT4 if name != "int4"},
+}
 """Products that stand in for others which a profile lacks: the same arithmetic and, scales apart,
 the same bytes."""
 

@@ -25,6 +25,7 @@ from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import DEFAULT_BACKEND, ONE_GPU, Layout
 from sim.specs.popularity import Chances, chances
+from sim.specs.precision import INT4
 from sim.specs.profile import KernelFit
 
 EVERY = 512
@@ -41,8 +42,7 @@ KERNELS: Mapping[tuple[str, str], str] = {
     ("nvfp4", "nvfp4"): "nvfp4",
     ("mxfp4", "fp8"): "mxfp4",
     ("mxfp4", "bf16"): "mxfp4-weights",
-    ("int4", "bf16"): "int4-weights",
-    ("int4-group", "bf16"): "int4-weights",
+    **{(name, "bf16"): "int4-weights" for name in INT4},
 }
 """The name that the kernel of weights in a format has in profiles, by that of the arithmetic."""
 

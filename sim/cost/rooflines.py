@@ -35,10 +35,10 @@ from sim.cost.operators import Amount, Operator
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
-from sim.specs.precision import precision_bytes
+from sim.specs.precision import INT4, precision_bytes
 from sim.specs.profile import GATHERS
 
-WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50, "int4-group": 0.50}
+WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, **dict.fromkeys(INT4, 0.50)}
 """Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
 gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
 from sim.metrics.asked import OF_ARRIVALS, driven_by
 from sim.metrics.classes import order_notes
@@ -41,6 +42,11 @@ def notes(run: RunRecord) -> list[str]:
         *order_notes(run),
         routing_note(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
+        *dict.fromkeys(
+            note
+            for d in (pool.deployment for pool in run.pools)
+            for note in reading_notes(d.model, d.weights, d.experts)
+        ),
         *hardware_notes(run),
         *front_end_notes(run),
         _two_engines(run),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sim.catalog.published import published_note
+from sim.catalog.published import origin_notes, published_note
 from sim.cost import CostModel, Deployment, Operator
 from sim.cost.kernels.latent_attention import ROWS
 from sim.cost.parts.mixture_of_experts import ROUTED
@@ -250,7 +250,11 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "text": _fit_text(d, memory, short, remedies, context),
         "weights": _weights(memory.deciding(d)),
         "layouts": layout_rows(d, capacity_of, context),
-        "notes": [note for note in (d.format_note, published_note(d)) if note is not None],
+        "notes": [
+            note
+            for note in (d.format_note, published_note(d), *origin_notes(d))
+            if note is not None
+        ],
     }
 
 
@@ -409,7 +413,4 @@ def _fit_text(
 def check_context(d: Deployment, context: int) -> None:
     """Raise UsageError for a context that the model was not made for."""
     if context > d.model.max_position_embeddings:
-        raise UsageError(
-            f"--context {context:,} is more than the {d.model.max_position_embeddings:,} tokens "
-            f"that {d.model.name} was made for"
-        )
+        raise UsageError(f"--context {context:,} is more than {d.model.made_for}")

@@ -1,7 +1,8 @@
 """Fills in the number formats in which the model of a scenario is published.
 
-Engines load a checkpoint in its own format unless they are asked for another one. Works on plain
-data as written; what is malformed is left to validation.
+Engines load a checkpoint in its own format unless they are asked for another one: that of the
+catalogue, of the files of a checkpoint, or that its name states. Works on plain data as written;
+what is malformed is left to validation.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sim import catalog
-from sim.catalog.published import PublishedFormat, published_format
+from sim.catalog.published import INSTEAD
 from sim.errors import UsageError
+from sim.scenario.fields import trouble
 from sim.specs.precision import WIDE_ACTIVATIONS
+from sim.specs.published import PublishedFormat
 
 Plain = Mapping[str, Any]
 
@@ -22,21 +25,26 @@ STATED = ("weights", "experts")
 
 
 def as_published(data: Plain, base: Path | None) -> Plain:
-    """``data``, a scenario, with the formats of its model's checkpoint in ``precision``, where the
-    catalogue knows them and the scenario states none. ``base`` is the folder of the files that it
-    names."""
+    """``data``, a scenario, with the formats of its model's checkpoint in ``precision``, where they
+    are known and the scenario states none. ``base`` is the folder of the files that it names.
+    Raises the error of a checkpoint whose formats cannot be represented."""
     given = data.get("precision")
     given = {} if given is None else given
     if not isinstance(given, Mapping) or any(given.get(key) is not None for key in STATED):
         return data
     model = data.get("model")
     name = model.get("path") if isinstance(model, Mapping) else model
-    found = published_format(name) if isinstance(name, str) else None
+    found = _published(name, base)
     if found is None:
         return data
+    if found.problem is not None:
+        raise trouble(f"{found.problem}; {INSTEAD}", ("model",))
     computes = all(_computes(gpu, found, base) for gpu in _gpus(data.get("fleet")))
     stated = {key: value for key, value in given.items() if value is not None}
-    return {**data, "precision": {**formats(found, computes=computes), **stated}}
+    usual = formats(found, computes=computes)
+    if "activations" in stated:
+        usual.pop("quantisation", None)
+    return {**data, "precision": {**usual, **stated}}
 
 
 def formats(found: PublishedFormat, *, computes: bool) -> dict[str, str]:
@@ -45,12 +53,25 @@ def formats(found: PublishedFormat, *, computes: bool) -> dict[str, str]:
     usual = {"weights": found.weights}
     if found.experts is not None:
         usual["experts"] = found.experts
-    return usual | ({"activations": activations(found)} if computes else {})
+    if found.kv_cache is not None:
+        usual["kv_cache"] = found.kv_cache
+    if computes:
+        usual["activations"] = activations(found)
+        usual |= {"quantisation": "static"} if found.static else {}
+    return usual
 
 
 def activations(found: PublishedFormat) -> str:
-    """The activations that usually go with the weights of ``found``."""
-    return WIDE_ACTIVATIONS.get(found.weights, found.weights)
+    """The activations of ``found``, or those that usually go with its weights."""
+    return found.activations or WIDE_ACTIVATIONS.get(found.weights, found.weights)
+
+
+def _published(name: Any, base: Path | None) -> PublishedFormat | None:
+    """The formats of the model's checkpoint; what is no model is said of the key itself."""
+    try:
+        return catalog.model(name, base).published if isinstance(name, str) else None
+    except (UsageError, TypeError, ValueError):
+        return None
 
 
 def _gpus(fleet: Any) -> Iterator[Any]:

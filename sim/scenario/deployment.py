@@ -57,7 +57,8 @@ else:
     AllocatorName = Literal[tuple(ALLOCATORS)]
     PolicyName = Literal[tuple(RULES)]
 PrecisionName = Literal[
-    "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "mxfp4", "nvfp4"
+    "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "int4-group64",
+    "int4-group32", "mxfp4", "nvfp4",
 ]  # fmt: skip
 
 
@@ -67,8 +68,10 @@ class Precision(LimitedSection):
     weights: PrecisionName = Field(
         default="bf16",
         description="Linear layers. bf16 is what most checkpoints are published in; where the "
-        "catalogue knows that a model's is another, that one, as engines load it (`infersim show "
-        "MODEL`, published_format).",
+        "catalogue (`infersim show MODEL`, published_format), the checkpoint's own config.json "
+        "(quantization_config) or its id says another, that one, as engines load it. fp8-block: "
+        "blocks of 128 x 128, as of Qwen's and DeepSeek's FP8; int4-group: groups of 128, as of "
+        "GPTQ and AWQ.",
     )
     activations: PrecisionName = Field(
         default="bf16",
@@ -79,8 +82,8 @@ class Precision(LimitedSection):
     kv_cache: PrecisionName = Field(
         default="bf16",
         description="Format of stored keys and values. vLLM's `auto` is the model's own format, "
-        "so bf16. fp8 is e4m3; for e5m2 SGLang takes attention by Triton on Hopper: engine "
-        "sglang-triton.",
+        "so bf16, or the one that a checkpoint states (kv_cache_scheme). fp8 is e4m3; for e5m2 "
+        "SGLang takes attention by Triton on Hopper: engine sglang-triton.",
     )
     experts: PrecisionName | None = Field(
         default=None,

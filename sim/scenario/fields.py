@@ -17,6 +17,7 @@ from pydantic import AfterValidator, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from sim import catalog, units
+from sim.catalog.ids import named
 from sim.errors import did_you_mean
 from sim.own import is_own
 from sim.scenario.document import show
@@ -255,7 +256,7 @@ def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
 
     def check(value: str, info: ValidationInfo) -> str:
         known = catalog.names(kind)
-        if value in known or _exists(value, info):
+        if value in known or _exists(value, info) or (kind == "models" and named(value)):
             return value
         if re.search(r"[/\\]|\.(ya?ml|json)$", value):
             name = re.split(r"[/\\]", value)[-1].lower()  # as models are named on a hub
@@ -351,7 +352,7 @@ Line = Annotated[str, Before(_text), After(_line)]
 Metric = Annotated[Line, After(_metric)]
 """A function of one's own, as ``package.module:function``."""
 ModelName = Annotated[Line, _catalogue("models", "the path of a config.json")]
-"""A model of the catalogue, or the path of a Hugging Face config.json or of its folder."""
+"""A model of the catalogue, its id on Hugging Face, or the path of a config.json or its folder."""
 GpuName = Annotated[Line, _catalogue("gpus", "the path of a profile")]
 """A GPU of the catalogue, or the path of a profile that `infersim calibrate` wrote."""
 EngineName = Annotated[Line, _catalogue("engines", "the path of a YAML file")]

@@ -31,7 +31,8 @@ class ModelChoice(Section):
     """A model, by its name or path alone or with what its config does not say."""
 
     path: ModelName = Field(
-        description="Catalogue name, or the path of a Hugging Face config.json.",
+        description="Catalogue name, id on Hugging Face of such a model or of a variant of its "
+        "shape, or the path of a config.json or its folder.",
         examples=["qwen3-30b-a3b"],
     )
     expert_skew: Skew = Field(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import catalog
+from sim.catalog.ids import named
 from sim.own import absolute
 
 PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
@@ -75,4 +76,6 @@ def _is_path(value: str, kind: catalog.Kind | None, base: Path) -> bool:
         return False
     if kind is None or exists:
         return kind is None or value not in catalog.names(kind)
+    if kind == "models" and named(value):
+        return False
     return "/" in value or Path(value).suffix in (".yaml", ".yml", ".json")

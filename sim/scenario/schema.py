@@ -75,9 +75,9 @@ class Scenario(LimitedSection):
     )
     seed: Seed = Field(default=42, description="Seed of the random draws; any whole number.")
     model: ModelChoice = Field(
-        description="Catalogue name, or the path of a Hugging Face config.json; or a mapping of it "
-        "and of what a config does not say.",
-        examples=["llama-3.1-8b", "{path: qwen3-30b-a3b, expert_skew: 1.0}"],
+        description="Catalogue name, id on Hugging Face, or the path of a config.json; or a "
+        "mapping of it and of what a config does not say.",
+        examples=["llama-3.1-8b", "Qwen/Qwen3-32B-FP8", "{path: qwen3-30b-a3b, expert_skew: 1.0}"],
     )
     precision: Precision = Field(default_factory=Precision, description="Number formats.")
     fleet: tuple[Pool, ...] = Field(

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from sim.scenario.document import show
 from sim.scenario.fields import trouble
+from sim.specs.precision import INT4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,13 @@ def any_of(names: Iterable[str]) -> str:
 
 
 WIDE = "bf16, fp16, fp32, fp8 or int8"
-NARROW = ("int4", "int4-group", "fp8-block", "mxfp4", "nvfp4")
+NARROW = (*INT4, "fp8-block", "mxfp4", "nvfp4")
 
 LIMITS = (
     Unsupported(
         "Precision",
         "activations",
-        among("int4", "int4-group", "fp8-block"),
+        among(*INT4, "fp8-block"),
         "bf16, fp16, fp32, fp8, int8, mxfp4 or nvfp4",
     ),
     Unsupported("Precision", "kv_cache", among(*NARROW), WIDE),

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from sim.specs.engine import EngineSpec
 from sim.specs.experts import PADDED, MixtureOfExperts
-from sim.specs.gpu import GpuSpec, Link
+from sim.specs.gpu import UNITS, GpuSpec, Link
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
 from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
 from sim.specs.model import ModelSpec
-from sim.specs.precision import MULTIPLIES, precision_bytes
+from sim.specs.precision import INT4, MULTIPLIES, precision_bytes
 from sim.specs.profile import TRITON
 from sim.specs.speculation import Drafter, Speculation
 from sim.specs.stages import stages_of
@@ -50,7 +50,7 @@ class Deployment:
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
             precision_bytes(precision)
-        for precision in ("int4", "int4-group", "fp8-block"):
+        for precision in (*INT4, "fp8-block"):
             if precision in (self.activations, self.kv_cache):
                 raise ValueError(f"precision: {precision} is for weights only")
         if self.experts is not None and not self.model.has_experts:
@@ -314,7 +314,11 @@ def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:
     if gpu.computes(activations):
         return None
     unit = gpu.unit("bf16" if precision_bytes(activations) < 2 else activations)
-    return (
-        f"{gpu.name} has no {activations} units: weights are stored in {weights} and computed in "
-        f"{unit}."
-    )
+    lacking = f"{gpu.name} has no {activations} units"
+    if gpu.own:
+        peak = UNITS.get(activations, activations)
+        lacking = (
+            f"{gpu.name} is taken to have no {activations} units, since its file gives no {peak} "
+            f"peak (peak_flops.{peak})"
+        )
+    return f"{lacking}: weights are stored in {weights} and computed in {unit}."

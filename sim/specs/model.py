@@ -8,12 +8,13 @@ FLOP. Each formula says what it counts and what it ignores.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
+from sim.specs.published import PublishedFormat
 from sim.specs.window import Window
 
 
@@ -24,8 +25,11 @@ class ModelSpec:
     ``norm_bias`` puts biases on the norms, ``head_bias`` one on the LM head. ``part`` is which of
     how many consecutive parts of a model this is (``sim.specs.stages``): the first has the
     embedding, the last the final norm and the LM head. ``mtp_layers`` are those that
-    it was published with to predict further tokens; its own passes do not go through them. Raises
-    ValueError for an impossible shape.
+    it was published with to predict further tokens; its own passes do not go through them.
+    ``assumed_context`` says that ``max_position_embeddings`` is the usual one of its class, since
+    its file states none; ``published`` are the formats of its checkpoint, None for 16 bits;
+    ``remarks`` are sentences on how its name or file was read. Raises ValueError for an impossible
+    shape.
     """
 
     name: str
@@ -39,6 +43,9 @@ class ModelSpec:
     head_bias: bool = False
     part: tuple[int, int] = (0, 1)
     mtp_layers: int = 0
+    assumed_context: bool = field(default=False, compare=False, repr=False)
+    published: PublishedFormat | None = field(default=None, compare=False, repr=False)
+    remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         require_positive(self, "hidden_size", "vocab_size", "max_position_embeddings")
@@ -63,6 +70,17 @@ class ModelSpec:
         if layers == self.layers:
             raise ValueError(f"expert_skew: {self.name} has no experts")
         return replace(self, layers=layers)
+
+    @property
+    def made_for(self) -> str:
+        """The longest context in words, with where it comes from if no file states it."""
+        said = f"the {self.max_position_embeddings:,} tokens that {self.name} was made for"
+        if not self.assumed_context:
+            return said
+        return (
+            f"{said}: its config.json gives no max_position_embeddings, and that is the default of "
+            "transformers for its class; add the key"
+        )
 
     @property
     def num_layers(self) -> int:

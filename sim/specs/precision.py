@@ -35,16 +35,23 @@ FORMATS: Mapping[str, Format] = {
     "int8": Format(8),
     "int4": Format(4),
     "int4-group": Format(4, 2.5, 128),
+    "int4-group64": Format(4, 2, 64),
+    "int4-group32": Format(4, 2, 32),
     "mxfp4": Format(4, 1, 32),
     "nvfp4": Format(4, 1, 16),
 }
 """fp8, int8 and int4 have a scale for a whole tensor, a row or a column, which is not counted.
 fp8-block has 32 bits for each block of 128 x 128 weights (DeepSeek-V3, arXiv 2412.19437, section
-3.3). int4-group has 16 bits and a zero point of 4 bits for 128 weights (GPTQ and AWQ checkpoints).
+3.3). int4-group has 16 bits and a zero point of 4 bits for 128 weights (GPTQ and AWQ checkpoints);
+int4-group64 and int4-group32 have 16 bits for 64 and 32 weights, without zero points (checkpoints
+of compressed-tensors that state ``symmetric: true``, such as moonshotai/Kimi-K2.5 with 32).
 mxfp4 has 8 bits for 32 (OCP Microscaling Formats 1.0), nvfp4 8 bits for 16 (NVIDIA Blackwell)."""
 
 PRECISION_BYTES: Mapping[str, float] = {name: each.bytes for name, each in FORMATS.items()}
 """Bytes of one number stored in each format, scales of groups included."""
+
+INT4 = tuple(name for name in FORMATS if name.startswith("int4"))
+"""Formats of weights alone that are widened to 16 bits as they are read, whatever their groups."""
 
 MULTIPLIES: Mapping[str, tuple[str, ...]] = {
     "fp8": ("fp8", "fp8-block", "mxfp4"),
@@ -56,7 +63,8 @@ MULTIPLIES: Mapping[str, tuple[str, ...]] = {
 more are multiplied by any: narrower weights are widened as they are read."""
 
 WIDE_ACTIVATIONS: Mapping[str, str] = {
-    **{"int4": "bf16", "int4-group": "bf16", "mxfp4": "bf16"},
+    **dict.fromkeys(INT4, "bf16"),
+    "mxfp4": "bf16",
     "fp8-block": "fp8",
 }
 """The activations that usually go with weights in a format, where those differ."""

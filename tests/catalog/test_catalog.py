@@ -73,6 +73,7 @@ class TestEntries:
         entry = catalog.raw(kind, name)
         assert isinstance(entry.pop("title"), str)
         entry.pop("names", None)
+        assert (kind == "models") == isinstance(entry.pop("checkpoint", None), str)
         for key, item in entry.items():
             assert isinstance(item, dict), key
             assert set(item) == {"value", "source"}, key
@@ -186,9 +187,13 @@ class TestNames:
         [
             (catalog.gpu, "h100sxm", "unknown gpu 'h100sxm' (did you mean 'h100-sxm'?)"),
             (catalog.gpu, "tpu-v5", "the catalogue has a100-pcie, a100-sxm-40gb"),
-            (catalog.model, "llama3.1-8b", "(did you mean 'llama-3.1-8b'?)"),
+            (catalog.model, "llama-3.1-8", "(did you mean 'llama-3.1-8b'?)"),
             (catalog.model, "", "unknown model ''"),
-            (catalog.model, "meta-llama/Llama-3.1-8B", "does not exist; give a file"),
+            (
+                catalog.model,
+                "meta-llama/Llama-3.1-9B",
+                "(did you mean 'llama-3.1-8b'?); give a file",
+            ),
             (catalog.gpu, "mine.yaml", "mine.yaml does not exist"),
             (catalog.gpu, Path("h100-sxm"), "h100-sxm does not exist"),
         ],
@@ -571,7 +576,8 @@ class TestHuggingFace:
             ({"architectures": ["FalconMambaForCausalLM"]}, "found FalconMambaForCausalLM"),
             ({"architectures": ["LlavaForConditionalGeneration"]}, "is not supported"),
             ({"architectures": ...}, "architectures: is missing"),
-            ({"architectures": None}, "architectures: expected a list"),
+            ({"architectures": None}, "architectures: is missing"),
+            ({"architectures": "LlamaForCausalLM"}, "architectures: expected a list"),
             ({"architectures": []}, "architectures: expected a list"),
             ({"hidden_size": ...}, "hidden_size: is missing"),
             ({"vocab_size": None}, "vocab_size: expected a whole number of at least 1, found null"),

@@ -23,6 +23,7 @@ import yaml
 from typer.testing import CliRunner
 
 from sim import catalog
+from sim.catalog.gpu_file import DEFAULTS
 from sim.cli import app
 from tests.places import ROOT, RUN_FILES
 
@@ -259,6 +260,48 @@ def test_every_catalogue_entry_is_listed_and_shown(kind: str) -> None:
         assert shown.out.startswith(f"# {kind}/{name}\n")
         assert yaml.safe_load(shown.out) == catalog.written(kind, name)  # type: ignore[arg-type]
     assert all(len(line) <= WIDTH for line in listed.out.splitlines())
+
+
+TINY = {
+    **{"architectures": ["LlamaForCausalLM"], "hidden_size": 512, "num_hidden_layers": 4},
+    **{"num_attention_heads": 8, "intermediate_size": 1024, "vocab_size": 1000},
+}
+
+
+def test_a_model_that_is_a_file_is_shown_as_it_is_read(place: Path) -> None:
+    (place / "tiny").mkdir()
+    quantised = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    document = {**TINY, "quantization_config": quantised}
+    (place / "tiny" / "config.json").write_text(json.dumps(document))
+    for name in ("tiny/config.json", "tiny"):
+        shown = infersim("show", name)
+        assert shown.code == 0
+        assert shown.out.startswith(f"# models: {name}\n")
+        found = yaml.safe_load(shown.out)
+        assert found["layers"][0]["attention"]["num_kv_heads"] == 8  # as the class assumes
+        assert found["max_position_embeddings"] == {
+            "value": 2048, "source": "default of transformers for the class; not stated"
+        }  # fmt: skip
+        assert found["published_format"]["weights"] == "int4-group"
+    shown = infersim("show", "Qwen/Qwen3-8B-AWQ")
+    assert shown.out.startswith("# models: Qwen/Qwen3-8B-AWQ\n")
+    assert "read as qwen3-8b" in shown.out
+
+
+def test_a_gpu_that_is_a_file_is_shown_with_what_is_taken_and_checked(place: Path) -> None:
+    text = "memory: 32GiB\nbandwidth: 1792GB/s\npeak_flops: {bf16: 209TFLOP/s}\n"
+    (place / "mine.yaml").write_text(text)
+    shown = infersim("show", "mine.yaml")
+    assert shown.out.startswith("# gpus: mine.yaml\n")
+    found = yaml.safe_load(shown.out)
+    assert found["memory"] == "32GiB"
+    assert found["link"]["value"]["bandwidth"] == "3.7GB/s"
+    assert found["link"]["source"].startswith("default, not measured: ")
+    assert set(found) >= set(DEFAULTS)
+    (place / "mine.yaml").write_text(text.replace("peak_flops", "peak_flop"))
+    refused = infersim("show", "mine.yaml")
+    assert refused.code == 2
+    assert "did you mean 'peak_flops'?" in refused.err
 
 
 @cache

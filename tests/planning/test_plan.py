@@ -463,6 +463,37 @@ def test_the_engine_simulated_comes_first() -> None:
     assert not any("first" in note for note in launch_commands(small(engine="ideal"))["notes"])
 
 
+@pytest.mark.parametrize(
+    ("word", "weights", "experts", "activations"),
+    [
+        ("bf16/mxfp4", "bf16", "mxfp4", "bf16"),
+        ("bf16/nvfp4", "bf16", "nvfp4", "nvfp4"),
+        ("fp8/nvfp4", "fp8", "nvfp4", "fp8"),
+        ("fp8", "fp8", None, "fp8"),
+    ],
+)
+def test_a_precision_may_be_of_the_experts_too(
+    word: str, weights: str, experts: str | None, activations: str
+) -> None:
+    asked = small(model="qwen3-30b-a3b")
+    (found,) = layouts(asked, ["b200-sxm"], [1], [word])
+    assert found.text == f"1 x b200-sxm, {word}"
+    precision = asked.override(found.settings(asked)).precision
+    assert (precision.weights, precision.experts, precision.activations) == (
+        weights, experts, activations,
+    )  # fmt: skip
+
+
+def test_a_precision_of_experts_that_there_are_none_of_is_no_layout() -> None:
+    asked = small()
+    (found,) = layouts(asked, ["h100-sxm"], [1], ["bf16/mxfp4"])
+    rejected = screen(asked, found, 1.0, slo_objectives(asked), read_constraints(None))
+    assert isinstance(rejected, Rejected)
+    assert "has no experts to store in mxfp4" in rejected.text
+    with pytest.raises(UsageError, match="mxfp5"):
+        layouts(asked, ["h100-sxm"], [1], ["bf16/mxfp5"])
+
+
 def test_launch_commands_say_what_was_simulated() -> None:
     asked = load_scenario(
         {
@@ -497,6 +528,35 @@ def test_launch_commands_say_what_was_simulated() -> None:
     cache = memory.num_gpu_blocks * 16 * memory.kv_bytes_per_token
     assert share * (memory.memory - memory.taken) == pytest.approx(cache, rel=0.002)
     assert any("3 replicas" in note for note in made["notes"])
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("gpt-oss-20b", "openai/gpt-oss-20b"),
+        ("llama-2-7b", "meta-llama/Llama-2-7b-hf"),
+        ("qwen3-8b", "Qwen/Qwen3-8B"),
+        ("RedHatAI/Qwen3-8B-FP8-dynamic", "RedHatAI/Qwen3-8B-FP8-dynamic"),
+    ],
+)
+def test_launch_commands_name_the_checkpoint(model: str, named: str) -> None:
+    made = launch_commands(small(model=model))
+    assert f"vllm serve {named} " in made["vllm"]
+    assert f"--model-path {named} " in made["sglang"]
+    assert f"trtllm-serve {named} " in made["tensorrt-llm"]
+    assert "--quantization" not in made["vllm"]  # the checkpoint is stored so
+    assert not any("put its name" in note for note in made["notes"])
+
+
+def test_launch_commands_name_the_folder_of_a_file(tmp_path: Path) -> None:
+    config = {
+        **{"architectures": ["LlamaForCausalLM"], "hidden_size": 512, "num_hidden_layers": 4},
+        **{"num_attention_heads": 8, "intermediate_size": 1024, "vocab_size": 1000},
+        **{"max_position_embeddings": 32768},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for path in (tmp_path, tmp_path / "config.json"):
+        assert f"vllm serve {tmp_path} " in launch_commands(small(model=str(path)))["vllm"]
 
 
 def test_launch_commands_have_the_rule_simulated() -> None:

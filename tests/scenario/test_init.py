@@ -54,7 +54,22 @@ def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
     hidden |= {"transfer", "autoscaling", "failures", "admission"}  # of fleets
     hidden |= {"sampling"}  # for benchmarks, too
     hidden |= {"steering", "energy"}  # of operators; of grids
+    hidden |= {"precision"}  # that of the checkpoint, unless it is asked for another
+    assert "\n# precision: {" in starter.text("chat")
     assert set(Scenario.model_fields) - set(parse(starter.text("chat"), "").data) == hidden
+
+
+@pytest.mark.parametrize(
+    ("model", "formats"),
+    [("gpt-oss-120b", ("bf16", "mxfp4")), ("deepseek-v3", ("fp8-block", None))],
+)
+def test_a_template_pins_no_format(
+    place: Path, model: str, formats: tuple[str, str | None]
+) -> None:
+    for like in starter.names():
+        infersim("init", like, "--like", like)
+        precision = sim.load_scenario(place / f"{like}.yaml", [f"model={model}"]).precision
+        assert (precision.weights, precision.experts) == formats
 
 
 def test_the_help_names_the_templates() -> None:

@@ -29,6 +29,8 @@ def operators(d: Deployment, tokens: float = 64.0) -> dict[str, Operator]:
     ("name", "bits"),
     [
         ("int4-group", 4 + 20 / 128),  # a scale of 16 bits and a zero point of 4 for 128 weights
+        ("int4-group64", 4 + 16 / 64),
+        ("int4-group32", 4 + 16 / 32),
         ("mxfp4", 4 + 8 / 32),
         ("nvfp4", 4 + 8 / 16),
         ("fp8-block", 8 + 32 / 128**2),

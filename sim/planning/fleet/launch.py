@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sim import catalog
+from sim.catalog.published import counted_as_published
 from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
@@ -38,16 +38,14 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
 """Precisions to which vLLM and SGLang convert a 16-bit checkpoint as they load it."""
 
-_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)\s+on\s+Hugging\s+Face")
-
 
 def launch_commands(scenario: Scenario) -> dict[str, Any]:
     """Engine -> the command of one replica of ``scenario``, first the one that was simulated, and
     ``notes`` on what it cannot say."""
     pool = prepare(scenario).only
-    model = _checkpoint(scenario)
+    model = _checkpoint(scenario, scenario.model.path)
     commands = {
-        "vllm": _joined(_vllm(pool, model)),
+        "vllm": _joined(_vllm(scenario, pool, model)),
         "sglang": _joined(_sglang(pool, model)),
         "tensorrt-llm": _joined(_tensorrt_llm(pool, model)),
     }
@@ -68,21 +66,14 @@ def _family(pool: PreparedPool) -> str:
     return next((name for name in TITLES if engine.startswith(name)), "")
 
 
-def _checkpoint(scenario: Scenario) -> str:
-    """The name under which engines load the model: of the catalogue's source, or a folder."""
-    if scenario.model.path not in catalog.names("models"):
-        return str(scenario.path(Path(scenario.model.path)).parent)
-    return _checkpoint_of(scenario.model.path)
-
-
-def _checkpoint_of(model: str) -> str:
-    """The same of a model of the catalogue; of others the path."""
-    if model not in catalog.names("models"):
-        return model
-    entry: Any = catalog.raw("models", model)
-    source = str(entry["parameters"]["source"])
-    found = _REPOSITORY.search(source)
-    return found[1] if found else model
+def _checkpoint(scenario: Scenario, model: str) -> str:
+    """The name under which engines load a model of ``scenario``: its repository, or the folder of
+    its file."""
+    found = catalog.checkpoint(model, scenario.base)
+    if found is not None:
+        return found
+    path = scenario.path(Path(model))
+    return str(path if path.is_dir() else path.parent)
 
 
 def _joined(words: list[object]) -> str:
@@ -94,7 +85,7 @@ def _share(value: float) -> float:
     return math.floor(max(0.001, min(0.999, value)) * 1000) / 1000
 
 
-def _vllm(pool: PreparedPool, model: str) -> list[object]:
+def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor]
     if d.layout.pipeline > 1:
@@ -105,7 +96,7 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
         words.append("--enable-expert-parallel")
     if d.all2all != DEFAULT_BACKEND:
         words += ["--all2all-backend", d.all2all]
-    words += _quantisation(d.weights, "--dtype")
+    words += _quantisation(d, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8"]
     words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]
@@ -129,18 +120,18 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
     elif settings.kv_cache.host_memory is not None:
         words += ["--kv-offloading-size", f"{settings.kv_cache.host_memory / 2**30:g}"]
     if settings.speculative is not None:
-        words += ["--speculative-config", _speculative(settings.speculative, pool.deployment)]
+        words += ["--speculative-config", _speculative(scenario, settings.speculative, d)]
     return words
 
 
-def _speculative(guesses: Speculative, d: Deployment) -> str:
+def _speculative(scenario: Scenario, guesses: Speculative, d: Deployment) -> str:
     """vLLM's ``speculative_config``; the checkpoint of an EAGLE head is for the user to name."""
     found: dict[str, object] = {
         "method": guesses.method,
         "num_speculative_tokens": guesses.num_tokens,
     }
     if guesses.draft_model is not None:
-        found["model"] = _checkpoint_of(guesses.draft_model)
+        found["model"] = _checkpoint(scenario, guesses.draft_model)
     elif guesses.method == "eagle":
         found |= {"method": "eagle3", "model": "EAGLE3_HEAD"}
     if d.speculation is not None and d.speculation.by_batch:
@@ -173,7 +164,7 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
         words += ["--dp-size", d.layout.data, "--enable-dp-attention"]
     if d.layout.expert > 1:
         words += ["--ep-size", d.layout.expert]
-    words += _quantisation(d.weights, "--dtype")
+    words += _quantisation(d, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8_e4m3"]
     if d.engine.triton_attention:
@@ -232,10 +223,10 @@ def _kv(memory: Capacity) -> float:
     return memory.num_gpu_blocks * memory.block_size * memory.kv_bytes_per_token
 
 
-def _quantisation(weights: str, dtype: str) -> list[object]:
-    if weights in ON_THE_FLY:
-        return ["--quantization", ON_THE_FLY[weights]]
-    return [dtype, DTYPES[weights]] if weights in DTYPES else []
+def _quantisation(d: Deployment, dtype: str) -> list[object]:
+    if d.weights in ON_THE_FLY:
+        return [] if counted_as_published(d) else ["--quantization", ON_THE_FLY[d.weights]]
+    return [dtype, DTYPES[d.weights]] if d.weights in DTYPES else []
 
 
 def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
@@ -273,7 +264,7 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
             f"{pool.limits.batch_wait_timeout_iters} and batch_wait_max_tokens_ratio: "
             f"{pool.limits.batch_wait_max_tokens_ratio:g} in its --config file."
         )
-    if d.weights not in DTYPES:
+    if d.weights not in DTYPES and not counted_as_published(d):
         engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
         notes.append(
             f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."

@@ -29,7 +29,7 @@ from sim.pools import PreparedPool
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.simulation import prepare
-from sim.specs.precision import WIDE_ACTIVATIONS
+from sim.specs.precision import PLAIN, WIDE_ACTIVATIONS
 from sim.units import show_load, show_time
 
 
@@ -111,7 +111,8 @@ class Candidate:
         asked = scenario.override(_precision(self.precision))
         kernels = catalog.engine(asked.engine, asked.base).kernels
         gpu = catalog.gpu(self.gpu, asked.base, kernels)
-        return missing_format(gpu, asked.precision.weights, asked.precision.activations)
+        stored = asked.precision.experts or asked.precision.weights
+        return missing_format(gpu, stored, asked.precision.activations)
 
     def settings(self, scenario: Scenario) -> Settings:
         """What makes the replica of ``scenario`` one of these."""
@@ -140,9 +141,17 @@ class Candidate:
 
 
 def _precision(name: str | None) -> dict[str, object]:
+    """What a precision sets: of weights, or of weights and experts as ``bf16/mxfp4``, with the
+    activations that go with the narrower of both."""
     if name is None:
         return {}
-    return {"precision.weights": name, "precision.activations": WIDE_ACTIVATIONS.get(name, name)}
+    weights, slash, experts = name.partition("/")
+    narrow = experts if slash and weights in PLAIN else weights
+    found: dict[str, object] = {
+        "precision.weights": weights,
+        "precision.activations": WIDE_ACTIVATIONS.get(narrow, narrow),
+    }
+    return found | ({"precision.experts": experts} if slash else {})
 
 
 def layouts(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim import catalog
+from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.bands import half_of
@@ -268,8 +269,15 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
 
 
 def _format_notes(plan: FleetPlan) -> list[str]:
-    """What is to be known of number formats that some of the GPUs lack, ranked or not."""
-    found = [layout.format_note(plan.scenario) for layout in plan.question.layouts]
+    """How the model was read, and what is to be known of number formats that some of the GPUs lack,
+    ranked or not."""
+    asked, layouts = plan.scenario, plan.question.layouts
+    stored = asked.only_pool.model.spec(asked.base)
+    own = any(layout.precision is None for layout in layouts)
+    found = [
+        *reading_notes(stored, asked.precision.weights if own else "", asked.precision.experts),
+        *(layout.format_note(asked) for layout in layouts),
+    ]
     return list(dict.fromkeys(note for note in found if note is not None))
 
 

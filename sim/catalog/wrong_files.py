@@ -1,0 +1,87 @@
+"""Recognises files that are given in the place of a model's config.json, and says what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+INSTEAD = "give the config.json of the model"
+
+_STARTS: tuple[tuple[bytes, str], ...] = (
+    (b"version https://git-lfs", "is a pointer of Git LFS, not the file itself: `git lfs pull`"),
+    (b"GGUF", f"is a GGUF file of weights, which are not read; {INSTEAD}"),
+    (b"PK\x03\x04", f"is a zip archive; unpack it, and {INSTEAD}"),
+    (b"\x1f\x8b", f"is compressed by gzip; unpack it, and {INSTEAD}"),
+    (b"\x28\xb5\x2f\xfd", f"is compressed by zstd; unpack it, and {INSTEAD}"),
+    (b"%PDF", f"is a PDF; {INSTEAD}"),
+)
+"""How files begin, and what they are."""
+
+_HTML = (b"<!doctype html", b"<html", b"<?xml")
+
+_KINDS: tuple[tuple[Callable[[Mapping[str, object]], bool], str], ...] = (
+    (lambda keys: "weight_map" in keys, "the index of a checkpoint's safetensors"),
+    (
+        lambda keys: "peft_type" in keys or "base_model_name_or_path" in keys,
+        "the configuration of an adapter, which is served on top of a model: that model is meant",
+    ),
+    (
+        lambda keys: "quantization" in keys and "architectures" not in keys,
+        "hf_quant_config.json, which is read where it stands next to a config.json",
+    ),
+    (lambda keys: "added_tokens" in keys and "model" in keys, "tokenizer.json"),
+    (
+        lambda keys: "tokenizer_class" in keys or "added_tokens_decoder" in keys,
+        "the configuration of a tokenizer",
+    ),
+    (
+        lambda keys: "dim" in keys and ("n_layers" in keys or "n_heads" in keys),
+        "the params.json of the weights as their publisher trains them",
+    ),
+    (
+        lambda keys: (
+            "hidden_size" not in keys
+            and ("max_new_tokens" in keys or "do_sample" in keys or "_from_model_config" in keys)
+        ),
+        "the configuration of how tokens are chosen (generation_config.json)",
+    ),
+)
+"""What JSON files of a checkpoint are, by their keys."""
+
+_READ = 64
+
+
+def of_content(path: Path) -> str | None:
+    """What a file is that is no JSON, by how it begins; None for none of these."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(_READ)
+    except OSError:
+        return None
+    for start, kind in _STARTS:
+        if begins.startswith(start):
+            return kind
+    if begins.lstrip().lower().startswith(_HTML):
+        return f"is a web page, perhaps one that asks to log in; {INSTEAD}"
+    if begins[8:9] == b"{" and 0 < int.from_bytes(begins[:8], "little") < 2**32:
+        return f"is a file of weights (safetensors), which are not read; {INSTEAD}"
+    return None
+
+
+def of_keys(document: object) -> str | None:
+    """What a JSON file is that belongs to a checkpoint and describes no model; else None."""
+    if not isinstance(document, Mapping) or "architectures" in document:
+        return None
+    kind = next((kind for holds, kind in _KINDS if holds(document)), None)
+    return None if kind is None else f"is {kind}; {INSTEAD}"
+
+
+def without_config(folder: Path) -> str:
+    """What a folder without a config.json is."""
+    if (folder / "adapter_config.json").exists():
+        return f"is the folder of an adapter, which is served on top of a model; {INSTEAD}"
+    if any(folder.glob("*.gguf")):
+        return f"holds weights in GGUF, which are not read, and no config.json; {INSTEAD}"
+    if (folder / "params.json").exists():
+        return f"holds params.json and no config.json; {INSTEAD}, as on Hugging Face"
+    return "holds no config.json"

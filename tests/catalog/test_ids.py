@@ -1,0 +1,104 @@
+"""Ids of Hugging Face and other spellings are read as models of the catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim import catalog
+from sim.catalog.ids import named
+from sim.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "formats"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", None),
+        ("qwen/qwen3-8b", "qwen3-8b", None),
+        ("Qwen3-8B", "qwen3-8b", None),
+        ("Qwen/Qwen3-32B-FP8", "qwen3-32b", ("fp8-block", None, "fp8", None)),
+        ("RedHatAI/Qwen3-8B-FP8-dynamic", "qwen3-8b", ("fp8", None, "fp8", None)),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b", ("fp8", None, "fp8", "fp8")),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "qwen3-235b-a22b", ("nvfp4", None, "nvfp4", "fp8")),
+        ("nvidia/Llama-3.1-405B-Instruct-FP4", "llama-3.1-405b", ("nvfp4", None, "nvfp4", "fp8")),
+        ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2.5", ("bf16", "nvfp4", "nvfp4", "fp8")),
+        ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", ("int4-group", None, "bf16", None)),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", ("int4-group", None, "bf16", None)),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", ("int8", None, "bf16", None)),
+        (
+            "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8",
+            *("llama-3.1-8b", ("int8", None, "int8", None)),
+        ),
+        ("RedHatAI/Qwen3-32B-quantized.w4a16", "qwen3-32b", ("int4-group", None, "bf16", None)),
+        (
+            "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4",
+            *("llama-3.1-70b", ("int4-group", None, "bf16", None)),
+        ),
+        ("openai/gpt-oss-120b", "gpt-oss-120b", ("bf16", "mxfp4", None, None)),
+        ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b", ("bf16", None, None, None)),
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ("bf16", "int4-group32", None, None)),
+        ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", None),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b", None),
+    ],
+)
+def test_an_id_is_the_shape_of_an_entry_in_the_format_that_it_states(
+    text: str, entry: str, formats: tuple[str | None, ...] | None
+) -> None:
+    model = catalog.model(text)
+    assert (model.name, model.layers) == (entry, catalog.model(entry).layers)
+    assert model.remarks == (f"{text} is read as {entry} of the catalogue.",)
+    stored = model.published
+    if formats is None:
+        assert stored is None
+    else:
+        assert stored is not None
+        found = (stored.weights, stored.experts, stored.activations, stored.kv_cache)
+        assert found == formats
+        assert stored.problem is None
+
+
+@pytest.mark.parametrize("name", ["Instruct-2507", "Thinking-2507", "Instruct-2507-FP8"])
+def test_a_variant_of_a_longer_context_has_it(name: str) -> None:
+    model = catalog.model(f"Qwen/Qwen3-235B-A22B-{name}")
+    assert model.max_position_embeddings == 262144
+    assert catalog.model("qwen3-235b-a22b").max_position_embeddings == 40960
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("Qwen/Qwen3-32B-Foo", "qwen3-32b"),
+        ("Qwen/Qwen3-32B-FP8-Foo", "qwen3-32b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1"),
+        ("Qwen/Qwen3-33B", "qwen3-32b"),
+        ("someone/qwen3-8b/config.json", ""),
+    ],
+)
+def test_an_unknown_word_is_refused_with_the_nearest_name(text: str, nearest: str) -> None:
+    assert named(text) is None
+    with pytest.raises(UsageError, match="does not exist") as caught:
+        catalog.model(text)
+    assert f"did you mean '{nearest}" in str(caught.value) or not nearest
+
+
+def test_a_word_that_leaves_the_format_open_is_a_problem_not_a_guess() -> None:
+    stored = catalog.model("someone/Llama-2-7B-GPTQ").published
+    assert stored is not None
+    assert "does not say which format gptq stands for" in str(stored.problem)
+
+
+def test_a_path_of_the_same_spelling_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Qwen" / "Qwen3-8B").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"holds no config\.json"):
+        catalog.model("Qwen/Qwen3-8B")
+    assert catalog.model("Qwen/Qwen3-8B", tmp_path / "Qwen").name == "qwen3-8b"
+
+
+def test_the_checkpoint_of_an_id_is_itself() -> None:
+    assert catalog.checkpoint("Qwen/Qwen3-32B-FP8") == "Qwen/Qwen3-32B-FP8"
+    assert catalog.checkpoint("Qwen3-32B") == "Qwen/Qwen3-32B"
+    assert catalog.checkpoint("gpt-oss-120b") == "openai/gpt-oss-120b"
