@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class Busiest(NamedTuple):
+class BusiestReplica(NamedTuple):
     """The replica with the largest share of its own capacity taken.
 
     ``replica`` is its number in the fleet, from 0. Its requests take the share ``utilisation`` of
@@ -43,7 +43,7 @@ def busiest(
     accepted: NDArray[np.void],
     shares: Floats | None,
     rate: float,
-) -> Busiest | None:
+) -> BusiestReplica | None:
     """The busiest replica of a run to which ``rate`` accepted requests come per second.
 
     ``served`` has the full batch of each part, and what each of the ``accepted`` requests takes of
@@ -63,7 +63,7 @@ def busiest(
 
 def _of_pool(
     part: PoolRun, full: FullBatch, taken: Floats, accepted: NDArray[np.void]
-) -> Busiest | None:
+) -> BusiestReplica | None:
     """The busiest replica of a pool, by its number there; each request takes the share ``taken``
     of the pool."""
     count = part.pool.replicas
@@ -77,7 +77,7 @@ def _of_pool(
     unfinished = len(there) - int((there["finish"] <= last).sum())
     batch = full.slots * part.ranks / count
     chance = math.sqrt((1 - len(there) / len(accepted)) / len(there))
-    return Busiest(
+    return BusiestReplica(
         replica=place,
         utilisation=float(used[place]),
         error=float(used[place])

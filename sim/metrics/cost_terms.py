@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from sim.metrics.metric import Definition, Metric
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
@@ -72,14 +71,3 @@ COST_TERMS: Mapping[str, Definition] = {
         "Cost of energy", "Energy times the price of a kWh, if the scenario has one."
     ),
 }
-
-
-def usd_per_good_request(summary: Mapping[str, Any]) -> float | None:
-    """What a request within the SLO costs (USD), where an SLO is missed: all that was paid, over
-    those. None where the SLO is met, none is within it, or no price is known."""
-    own = summary["infersim"]
-    good, rate = summary["request_goodput"], summary["request_throughput"]
-    cost = own["cost"]
-    if own["verdict"].get("slo_met") is not False or not good or not rate or cost is None:
-        return None
-    return float(cost["usd"] * rate / (good * summary["completed"]))

@@ -229,3 +229,14 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     if lost := verdict.get("lost_work"):
         text += f" The capacity is without the {show_share(lost)} of the GPU time that was lost."
     return text
+
+
+def usd_per_good_request(summary: Mapping[str, Any]) -> float | None:
+    """What a request within the SLO costs (USD), where an SLO is missed: all that was paid, over
+    those. None where the SLO is met, none is within it, or no price is known."""
+    own = summary["infersim"]
+    good, rate = summary["request_goodput"], summary["request_throughput"]
+    cost = own["cost"]
+    if own["verdict"].get("slo_met") is not False or not good or not rate or cost is None:
+        return None
+    return float(cost["usd"] * rate / (good * summary["completed"]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.growth.leaps import Leaps
 from sim.metrics.blocks import blocks
-from sim.metrics.busiest import Busiest, busiest
+from sim.metrics.busiest import BusiestReplica, busiest
 from sim.metrics.full_batch import FullBatch, full_batch
 from sim.metrics.sessions import per_session
 from sim.metrics.usual_sessions import usual, usual_shares
@@ -65,11 +65,11 @@ class Load:
     estimated: bool
     present: float
     by_pool: tuple[float, ...]
-    busiest: Busiest | None = None
+    busiest: BusiestReplica | None = None
     remembered: float = 0.0
 
     @property
-    def uneven(self) -> Busiest | None:
+    def uneven(self) -> BusiestReplica | None:
         """The busiest replica, where it takes more of its capacity than the fleet by more than
         chance in dealing explains: twice its standard error."""
         top = self.busiest

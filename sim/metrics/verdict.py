@@ -27,7 +27,7 @@ import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.attainment import MISSED, OPEN
-from sim.metrics.busiest import Busiest
+from sim.metrics.busiest import BusiestReplica
 from sim.metrics.by_pool import limiting_text
 from sim.metrics.failures import given_up_text
 from sim.metrics.long_enough import (
@@ -152,7 +152,9 @@ def _state(run: RunRecord, found: Load | None, top: Peak | None, most: float) ->
     )
 
 
-def _unevenly(run: RunRecord, found: Load, one: Busiest, state: str, text: str) -> tuple[str, str]:
+def _unevenly(
+    run: RunRecord, found: Load, one: BusiestReplica, state: str, text: str
+) -> tuple[str, str]:
     """The state of a fleet with room of which replica ``one`` takes more of its own capacity."""
     taken = f"replica {one.replica} takes {show_utilisation(one.utilisation)} of its own capacity"
     although = f"although {text.partition(': ')[2]}"

@@ -1,10 +1,11 @@
 """Finds the scenarios that ship with infersim, by their names.
 
-A checkout has them in its folder ``scenarios``, an installed package beside this module.
+A checkout has them in its folder ``scenarios``, an installed package in a folder of this one.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 FOLDER = "scenarios"
@@ -32,10 +33,18 @@ def found(source: str | Path) -> Path:
     """
     path = Path(source)
     inside = path.parts[1:] if path.parts[:1] == (FOLDER,) else path.parts
-    if path.exists() or not inside or ".." in inside or path.is_absolute():
+    name = "/".join(inside).removesuffix(".yaml")
+    if name not in _files() or path.exists():
         return path
-    named = folder().joinpath(*inside)
-    for candidate in (named, named.with_name(f"{named.name}.yaml")):
-        if candidate.is_dir() or (candidate.suffix == ".yaml" and candidate.is_file()):
-            return candidate
-    return path
+    return _files()[name]
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """Each of them, and each folder of them, by its path in ``folder`` without ending."""
+    there = folder()
+    found = [path for path in there.rglob("*") if path.suffix == ".yaml"]
+    homes = {path.parent for path in found if path.parent != there}
+    return {
+        path.relative_to(there).as_posix().removesuffix(".yaml"): path for path in [*found, *homes]
+    }

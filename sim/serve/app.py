@@ -57,7 +57,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Server:
     """The handlers. ``serve`` gives them a fleet; ``name`` is what clients call the model,
     ``tokenizer`` counts prompts, ``controlled`` opens the routes of ``sim.serve.control`` to those
-    who call it localhost, by its address, or ``host``: the name it was told to listen on."""
+    who call it localhost, by its address, or ``host``: the name it listens on."""
 
     def __init__(
         self, name: str, tokenizer: Tokenizer, *, controlled: bool = False, host: str = ""

@@ -11,12 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.metrics.bound_words import bound_name
-from sim.metrics.cost_terms import usd_per_good_request
 from sim.metrics.definitions import METRICS
 from sim.metrics.fleet_words import fleet_text
 from sim.metrics.metric import Metric
 from sim.metrics.own import PREFIX
-from sim.metrics.slo_text import headroom_text, slo_text
+from sim.metrics.slo_text import headroom_text, slo_text, usd_per_good_request
 from sim.metrics.timeline import Timeline
 from sim.scenario.prices import dollars
 from sim.terminal.console import SLO_STYLES, STATE_STYLES

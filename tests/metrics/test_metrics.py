@@ -18,6 +18,7 @@ import sim
 from sim.iteration import Batch, Part
 from sim.loop.recorder import GAP, PLAN
 from sim.metrics.attribution import attribute
+from sim.metrics.drain import arriving_share
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.results.result import Result
@@ -516,13 +517,14 @@ def test_mean_kv_use_from_the_time_series() -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_cost(name: str) -> None:
-    """Dollars for every GPU from the first arrival to the end."""
+    """Dollars for every GPU from the first arrival to the end; of a token, while requests come."""
     result = played(name)
     summary, details = result.summary, result.summary["infersim"]
+    share = arriving_share(result.record, details["verdict"])
     gpu, cost = only(result.record.pools).deployment.gpu, details["cost"]
     usd = gpu.price_per_hour * details["gpus"] * summary["duration"] / 3600
     assert cost["usd"] == pytest.approx(usd)
-    per_million = usd / summary["total_output_tokens"] * 1e6
+    per_million = usd * share / summary["total_output_tokens"] * 1e6
     assert cost["usd_per_million_output_tokens"] == pytest.approx(per_million)
 
 

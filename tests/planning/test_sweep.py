@@ -582,7 +582,7 @@ def test_the_page_says_what_was_changed_in_the_file_and_on_which_gpu(tmp_path: P
     infersim("--resume", "it")  # reads no file, and still knows
     assert Path("it/result.json").read_bytes() == before
     swept = told("60,190", fleet__replicas=2)
-    assert swept["hardware"] == f"2 x {gpu}"
+    assert swept["hardware"] == f"2 x (1 x {gpu})"
     assert told("60,190")["asked"]["changes"] == []
 
 

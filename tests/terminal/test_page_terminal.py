@@ -238,7 +238,7 @@ def test_throughput_and_cost_are_the_same_digits(case: str) -> None:
     assert throughput == stated(r"output tokens/s ([\d.,]+)")
     assert requests == stated(r"(?<!, )requests/s ([\d.,]+)")
     assert cost == stated(r"output tokens, ([\d.,]+) USD per 1M tokens")
-    per_output = stated(r"Cost: ([\d.,]+) USD per 1M output tokens")
+    per_output = stated(r"Cost: (?:.*; )?([\d.,]+) USD per 1M output tokens")
     assert f"{per_output:g}" in both.page
 
 

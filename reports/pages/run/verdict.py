@@ -14,8 +14,15 @@ from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
-from sim.metrics.cost_terms import usd_per_good_request
-from sim.metrics.slo_text import UNSERVED, deciding, headroom_text, is_apart, limit_title, within
+from sim.metrics.slo_text import (
+    UNSERVED,
+    deciding,
+    headroom_text,
+    is_apart,
+    limit_title,
+    usd_per_good_request,
+    within,
+)
 
 Tone = Literal["good", "warn", "bad", "neutral"]
 

@@ -87,23 +87,17 @@ def part_text(figure: Figure, part: Mapping[str, Any]) -> str:
     if value is None:
         return "-"
     if of == "factor":
-        return factor_text(figure["key"], value)
+        return factor_text(value)
     whole = figure["difference"]
     if value == 0 or (whole and abs(value / whole) < SAME):
         return "no change"
     return f"{'-' if value < 0 else '+'}{value_text(figure['key'], abs(value))}"
 
 
-def factor_text(key: str, ratio: float) -> str:
-    """A factor as people say it.
+def factor_text(ratio: float) -> str:
+    """A factor in the form of a multiplication, whatever it is of.
 
-    >>> factor_text("p99_ttft_ms", 7.0e-5), factor_text("capacity", 15.7)
-    ('14,286x shorter', 'x 15.7')
-    >>> factor_text("p99_tpot_ms", 0.8), factor_text("capacity", 1.0002)
-    ('1.25x shorter', 'no change')
+    >>> factor_text(0.18), factor_text(15.7), factor_text(1.0002)
+    ('x 0.18', 'x 15.7', 'no change')
     """
-    if abs(ratio - 1) <= SAME:
-        return "no change"
-    if key.endswith("_ms"):
-        return f"{number(max(ratio, 1 / ratio))}x {'longer' if ratio > 1 else 'shorter'}"
-    return f"x {number(ratio)}"
+    return "no change" if abs(ratio - 1) <= SAME else f"x {number(ratio)}"
