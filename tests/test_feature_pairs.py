@@ -81,7 +81,7 @@ def test_what_cannot_be_had_together_is_refused_in_words(names: Names, why: str)
     ("names", "what"),
     [
         (("small-memory",), "preempted"),
-        (("prefill-first", "tiny-memory"), "preempted"),
+        (("prefill-first", "small-memory"), "preempted"),
         (("priority", "tiny-memory"), "preempted"),
         (("sglang-retracting",), "preempted"),
         (("lpm",), "leapt"),

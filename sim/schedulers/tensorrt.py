@@ -149,14 +149,6 @@ class MaxUtilization(ChunkedPrefill):
             admitted += 1
         return admitted
 
-    def refusal(self, request: Request) -> str | None:
-        """As for every scheduler; also a prompt that is longer than an iteration where none is
-        cut."""
-        limits = self.limits
-        if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
-            return "prompt longer than max_num_batched_tokens (without chunked prefill)"
-        return super().refusal(request)
-
 
 class NoEvict(MaxUtilization):
     """TensorRT-LLM's micro-batches with ``GUARANTEED_NO_EVICT``, without overlap."""

@@ -47,8 +47,8 @@ def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
             else PagedAllocator(-(-tokens // size), size)
         )
         batching = "continuous" if policy == "prefill-first" else policy
-        chunked = policy != "prefill-first"
-        return make_scheduler(batching, limits, kv, chunked_prefill=chunked, order=order)
+        rule = "vllm-v0" if policy == "prefill-first" else "vllm"
+        return make_scheduler(batching, limits, kv, order=order, rule=rule)
 
     return make
 
@@ -152,20 +152,22 @@ def test_recorded_gaps_are_those_of_the_tokens(
     assert recorded == seen
 
 
+RULES = [{"policy": "vllm"}, {"chunked_prefill": False}, {"policy": "vllm-v0"}]
 BATCHED = [
-    (batching, order)
+    (batching, order, rule)
     for batching in ("static", "request", "continuous")
     for order in WITHOUT_TREE
+    for rule in (RULES if batching == "continuous" else [{}])
     if batching == "continuous" or order != "fair"  # fair: between requests that come and go
 ]
 
 
-@pytest.mark.parametrize(("batching", "order"), BATCHED)
-@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize(("batching", "order", "rule"), BATCHED)
 @pytest.mark.parametrize("allocator", ["paged", "contiguous"])
 def test_real_prices_give_the_same_times(
-    batching: str, chunked: bool, allocator: str, order: str
+    batching: str, rule: dict[str, object], allocator: str, order: str
 ) -> None:
+    older = rule.get("policy") == "vllm-v0"
     scenario = sim.load_scenario(
         {
             "model": "llama-3.1-8b",
@@ -173,10 +175,10 @@ def test_real_prices_give_the_same_times(
             "router": "power-of-two",
             "scheduler": {
                 "batching": batching,
-                "chunked_prefill": chunked,
+                **rule,
                 "order": order,
                 "max_num_seqs": 16,
-                "long_prefill_token_threshold": 128 if order == "sjf" else 0,
+                "long_prefill_token_threshold": 128 if order == "sjf" and not older else 0,
             },
             "kv_cache": {"allocator": allocator, "num_gpu_blocks": 700},
             "max_model_len": 4096,
