@@ -43,6 +43,7 @@ from sim.schedulers import (
     Offloading,
     Scheduler,
     VllmRule,
+    follows_rule,
     make_scheduler,
 )
 from sim.schedulers.abilities import READS_ONCE
@@ -177,6 +178,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
             **{"reserve": memory.reserve, "usable": memory.budget},
         }
         raise InfeasibleError(_does_not_fit(deployment, memory), parts)
+    _check_pages(pool, deployment, memory)
     if kv.enable_prefix_caching:
         _check_caching(pool, scenario.folders, deployment, memory)
         if cascade_rule(deployment) is not None:
@@ -249,6 +251,19 @@ def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
             f"prefill_schedule_interval: {knobs.batching} batching with the order {knobs.order} "
             "keeps no cadence; use continuous batching by vLLM's rule and an order that does not "
             "preempt by rank"
+        )
+
+
+def _check_pages(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None:
+    """UsageError for an iteration that takes no whole block, which may be larger than
+    ``block_size``: as large as a state."""
+    knobs, size = pool.scheduler, memory.block_size
+    cuts = RULES[knobs.rule].in_pages and knobs.chunked_prefill and follows_rule(knobs.batching)
+    if cuts and knobs.max_num_batched_tokens < size:
+        raise UsageError(
+            f"max_num_batched_tokens: policy {knobs.rule} cuts prompts into whole blocks, and a "
+            f"block of {deployment.model.name}, which is as large as its state, has {size:,} "
+            f"tokens: more than {knobs.max_num_batched_tokens:,}; give it {size:,} or more"
         )
 
 

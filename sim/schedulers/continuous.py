@@ -338,9 +338,13 @@ class PrefillFirst(IterationLevel):
                 return Plan(chunks, admitted=len(chunks), running=len(self._running), held=held)
         if not batch.size:
             return None
+        free = self.kv.free_blocks
         preempted = self._grow_decodes()
+        # the next plan looks at the queue before it grows: what this growth gave back is there then
+        more = bool(self.waiting) and self.kv.free_blocks > free
         size, held = batch.size, batch.context_after(1)
-        return Plan([], size, size, batch.context, 0, preempted, size, held, not preempted)
+        stationary = not preempted and not more
+        return Plan([], size, size, batch.context, 0, preempted, size, held, stationary)
 
     def _admit_prompts(self, now: float) -> list[Chunk]:
         """Take prompts from the queue while slots, tokens and memory last, the watermark left
