@@ -157,6 +157,7 @@ class ChunkedPrefill(IterationLevel):
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
+        self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
@@ -187,6 +188,9 @@ class ChunkedPrefill(IterationLevel):
             return Plan(chunks, size, size, batch.context, 0, preempted, size, held, not preempted)
         for chunk in chunks:
             held += chunk.context + chunk.tokens
+        if self._unplanned:
+            preempted += self._unplanned
+            self._unplanned = 0
         running = len(self._running)
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
 
@@ -200,10 +204,8 @@ class ChunkedPrefill(IterationLevel):
     def _after_all(self, now: float, preempted: int) -> Plan | None:
         """The plan after one whose requests were all preempted, for memory that others hold which
         are not in the batch yet."""
-        plan = ChunkedPrefill.schedule(self, now)
-        if plan is not None:
-            plan.preempted += preempted
-        return plan
+        self._unplanned += preempted
+        return ChunkedPrefill.schedule(self, now)
 
     def _decodes_alone(self, now: float) -> Plan | None:
         """An iteration that leaves prompts to a later one."""
