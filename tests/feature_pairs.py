@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import sim
 from sim.loop.recorder import Recorder
 from sim.metrics.run_record import RunRecord
-from sim.pools import front_end_of, make_replica_scheduler
+from sim.pools import front_end_of, make_allocator, make_replica_scheduler
 from sim.routers import router_class
 from sim.scenario import Scenario
 from sim.simulation import Setup, prepare
@@ -779,9 +779,61 @@ def scenario_of(names: Names) -> Scenario:
     return sim.load_scenario(changed(BASE, changes))
 
 
+RULES_CROSSED: Names = (
+    *("static", "request", "whole-prompts", "prefill-first", "long-prefill", "sglang"),
+    *("sglang-retracting", "no-evict", "max-utilization", "prompts-wait", "async", "priority"),
+)
+"""Features of which each makes a policy, or another rule of one."""
+
+KINDS_CROSSED: Mapping[str, Names] = {
+    "dense": (),
+    "windows": ("windows",),
+    "chunks": ("chunks",),
+    "state": ("mamba",),
+    "hybrid": ("windows", "shared-prefix"),
+}
+"""Features that make each kind of memory."""
+
+
+def crosses() -> Iterator[tuple[str, str, bool]]:
+    """Every policy with every kind of memory that it can have, tight and ample."""
+    for rule, kind in product(RULES_CROSSED, KINDS_CROSSED):
+        names = sorted((rule, *KINDS_CROSSED[kind]), key=list(FEATURES).index)
+        pairs = set(combinations(names, 2))
+        if not pairs & REFUSED.keys() and (rule, kind) not in UNCROSSED:
+            yield from ((rule, kind, tight) for tight in (False, True))
+
+
+UNCROSSED = {
+    ("prefill-first", "hybrid"): "`policy: vllm`",
+    ("sglang", "hybrid"): "SGLang's is not modelled",
+    ("sglang-retracting", "hybrid"): "SGLang's is not modelled",
+    ("priority", "hybrid"): "does not preempt by rank",
+    ("sglang-retracting", "state"): "",  # pages of two tokens are smaller than a state
+}
+"""What three features together are refused for, though no two of them are."""
+
+
+def crossed(rule: str, kind: str, tight: bool) -> Scenario:
+    """A policy with a kind of memory, enough for all slots, or for one to two requests."""
+    changes: dict[str, Any] = {}
+    for name in (rule, *KINDS_CROSSED[kind]):
+        changes |= FEATURES[name]
+    ample = changed(BASE, changes | {"kv_cache.num_gpu_blocks": 4_000})
+    if not tight:
+        return sim.load_scenario(ample)
+    pool = prepare(sim.load_scenario(ample)).only
+    needed = make_allocator(pool).blocks_for(180) + pool.capacity.null_blocks
+    return sim.load_scenario(changed(ample, {"kv_cache.num_gpu_blocks": needed * 3 // 2}))
+
+
 def check_together(names: Names) -> dict[str, int]:
     """Run these features together and check; what happened in the run, in numbers."""
-    scenario = scenario_of(names)
+    return check_scenario(scenario_of(names))
+
+
+def check_scenario(scenario: Scenario) -> dict[str, int]:
+    """The same of a scenario."""
     setup = prepare(scenario)
     leaps = sim.simulate(scenario, leap=True)
     fixed = leaps.record.attempts is None and all(

@@ -21,11 +21,15 @@ from tests.feature_groups import REFUSED_TOGETHER, groups, met
 from tests.feature_pairs import (
     ALIKE,
     FEATURES,
+    KINDS_CROSSED,
     REFUSED,
     Names,
     alternatives,
     cases,
+    check_scenario,
     check_together,
+    crossed,
+    crosses,
     is_thorough,
     scenario_of,
 )
@@ -52,6 +56,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.thorough
 def test_nor_in_any_pair_alone(names: Names) -> None:
     check_together(names)
+
+
+CROSSES = [
+    pytest.param(
+        *cross, marks=[] if number % 3 == 0 or cross[2] else [pytest.mark.thorough], id=str(number)
+    )
+    for number, cross in enumerate(crosses())
+]
+
+
+@pytest.mark.parametrize(("rule", "kind", "tight"), CROSSES)
+def test_every_policy_with_every_kind_of_memory(rule: str, kind: str, tight: bool) -> None:
+    happened = check_scenario(crossed(rule, kind, tight))
+    evicts = rule not in ("static", "request", "no-evict", "sglang")
+    assert tight or not happened["preempted"]
+    assert not happened["preempted"] or evicts
+
+
+def test_memory_is_tight_where_it_is_to_be() -> None:
+    """Where policies evict at all they do, with every kind of memory."""
+    for kind in KINDS_CROSSED:
+        rules = [rule for rule, of_kind, tight in crosses() if of_kind == kind and tight]
+        assert len(rules) >= 4
+        assert any(check_scenario(crossed(rule, kind, True))["preempted"] for rule in rules)
 
 
 def test_every_pair_meets_in_a_group() -> None:

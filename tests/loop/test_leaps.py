@@ -19,6 +19,7 @@ from sim.routers import ROUTERS
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.schedulers.orders import ORDERS
 from tests.harness import Arriving, LineTimer, Played, play
+from tests.places import MODELS
 
 POLICIES = ["static", "request", "continuous", "prefill-first"]
 WITHOUT_TREE = [name for name in ORDERS if not ORDERS[name].by_prefix]  # lpm: test_radix
@@ -227,3 +228,52 @@ def test_boundary_search_is_exact(
     found = run.first_boundary_from(time, 0, high)
     assert run.boundary(found) >= time or found == high
     assert found == 0 or run.boundary(found - 1) < time
+
+
+TIGHT = {
+    "engine": "ideal",
+    "fleet": {"gpu": "a10g"},
+    "max_model_len": 128,
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "fixed", "value": 30},
+        "output_tokens": {"kind": "fixed", "value": 50},
+    },
+    "run": {"requests": 24, "warmup": 0},
+}
+WAITING = {"batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.7}
+
+
+@pytest.mark.parametrize("blocks", [24, 31, 42, 400])
+@pytest.mark.parametrize("model", ["tiny-windows", "tiny-chunks"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"policy": "vllm-v0"},
+        {"chunked_prefill": False},
+        {"policy": "max-utilization", **WAITING},
+        {"policy": "guaranteed-no-evict", **WAITING},
+        {"policy": "guaranteed-no-evict", "max_tokens": 60, "async_scheduling": True},
+    ],
+    ids=["vllm-v0", "whole prompts", "max-utilization", "no-evict", "no-evict ahead"],
+)
+def test_memory_behind_windows_is_given_back_in_a_leap_as_without(
+    rule: dict[str, object], model: str, blocks: int
+) -> None:
+    """Also where a request could enter by what the growth of the leap's first iteration gave back,
+    and where prompts that wait for company are counted."""
+    scenario = sim.load_scenario(
+        {
+            **TIGHT,
+            "model": str(MODELS / model),
+            "scheduler": {"max_num_seqs": 9, "max_num_batched_tokens": 128, **rule},
+            "kv_cache": {"num_gpu_blocks": blocks},
+        }
+    )
+    leaps, steps = sim.simulate(scenario, leap=True), sim.simulate(scenario, leap=False)
+    assert leaps.record.requests.tobytes() == steps.record.requests.tobytes()
+    assert leaps.record.plans["preemptions"].sum() == steps.record.plans["preemptions"].sum()
+    if "guaranteed" in str(rule):
+        assert not leaps.record.plans["preemptions"].any()
+    elif blocks < 42:
+        assert leaps.record.plans["preemptions"].any()
