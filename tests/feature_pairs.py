@@ -809,7 +809,6 @@ UNCROSSED = {
     ("sglang", "hybrid"): "SGLang's is not modelled",
     ("sglang-retracting", "hybrid"): "SGLang's is not modelled",
     ("priority", "hybrid"): "does not preempt by rank",
-    ("sglang-retracting", "state"): "",  # pages of two tokens are smaller than a state
 }
 """What three features together are refused for, though no two of them are."""
 
@@ -819,7 +818,8 @@ def crossed(rule: str, kind: str, tight: bool) -> Scenario:
     changes: dict[str, Any] = {}
     for name in (rule, *KINDS_CROSSED[kind]):
         changes |= FEATURES[name]
-    ample = changed(BASE, changes | {"kv_cache.num_gpu_blocks": 4_000})
+    together = {"workload.arrivals": {"kind": "burst"}, "kv_cache.num_gpu_blocks": 4_000}
+    ample = changed(BASE, changes | together)
     if not tight:
         return sim.load_scenario(ample)
     pool = prepare(sim.load_scenario(ample)).only

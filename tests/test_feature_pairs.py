@@ -23,6 +23,7 @@ from tests.feature_pairs import (
     FEATURES,
     KINDS_CROSSED,
     REFUSED,
+    UNCROSSED,
     Names,
     alternatives,
     cases,
@@ -69,16 +70,22 @@ CROSSES = [
 @pytest.mark.parametrize(("rule", "kind", "tight"), CROSSES)
 def test_every_policy_with_every_kind_of_memory(rule: str, kind: str, tight: bool) -> None:
     happened = check_scenario(crossed(rule, kind, tight))
-    evicts = rule not in ("static", "request", "no-evict", "sglang")
+    evicts = rule not in ("static", "request", "no-evict")
     assert tight or not happened["preempted"]
     assert not happened["preempted"] or evicts
+
+
+@pytest.mark.parametrize(("cross", "why"), UNCROSSED.items())
+def test_what_cannot_be_crossed_is_refused_in_words(cross: tuple[str, str], why: str) -> None:
+    with pytest.raises(InfersimError, match=why):
+        sim.simulate(crossed(*cross, tight=False))
 
 
 def test_memory_is_tight_where_it_is_to_be() -> None:
     """Where policies evict at all they do, with every kind of memory."""
     for kind in KINDS_CROSSED:
         rules = [rule for rule, of_kind, tight in crosses() if of_kind == kind and tight]
-        assert len(rules) >= 4
+        assert len(rules) >= 3
         assert any(check_scenario(crossed(rule, kind, True))["preempted"] for rule in rules)
 
 

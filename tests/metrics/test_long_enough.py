@@ -325,7 +325,7 @@ def test_a_run_that_has_not_settled_bounds_its_percentiles_from_below_only() -> 
 def test_late_requests_may_all_have_come_after_the_start(
     low: float, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Near saturation, of 1,000 requests the first 150 find a fleet that is emptier than usual: that
+    """Near saturation the first 150 of 1,000 requests find a fleet emptier than usual: that
     of all at least 99.1 % are in time leaves open whether 99 % of the 850 others are."""
     judged = {
         "slo_state": "met",
