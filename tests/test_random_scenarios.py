@@ -40,6 +40,13 @@ FOUND = {
     "padded slots whose members begin chunks at other times": like(
         "tiny-chunks", {"batching": "static", "max_num_seqs": 3}, {"block_size": 1}, "7-60/20-40"
     ),
+    "a whole batch that fills more behind windows in a leap than it takes": like(
+        "tiny-chunks",
+        {"batching": "request", "batch_timeout": "4ms", "max_num_seqs": 16},
+        {"block_size": 16, "num_gpu_blocks": 44},
+        "75-150/20-40",
+        arrivals={"kind": "closed", "concurrency": 9},
+    ),
     "SGLang's preemptions for a prompt that goes on": like(
         "tiny-windows",
         {

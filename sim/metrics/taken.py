@@ -60,7 +60,8 @@ def taken(part: PoolRun) -> Taken:
         taken: Floats = plans["reserved_end"] - plans["reserved"]
         return taken / np.maximum(further, 1.0)  # taken evenly
 
-    held = plans["held"] + Leaps.recorded(plans).gained()
+    # what grows evenly within a leap is no more than the blocks that it is in
+    held = np.minimum(plans["held"] + Leaps.recorded(plans).gained(), plans["reserved_end"])
     used = _in_cache(part, plans["held"]) + _growth_over_time(part, filling)
     reserved = _in_cache(part, plans["reserved"]) + _growth_over_time(part, blocks)
     busy = float(part.durations.sum())
