@@ -42,10 +42,20 @@ FOUND = {
     ),
     "a whole batch that fills more behind windows in a leap than it takes": like(
         "tiny-chunks",
-        {"batching": "request", "batch_timeout": "4ms", "max_num_seqs": 16},
+        {
+            "batching": "request",
+            "batch_timeout": "4ms",
+            "max_num_seqs": 16,
+            "max_num_batched_tokens": 32,
+        },
         {"block_size": 16, "num_gpu_blocks": 44},
         "75-150/20-40",
         arrivals={"kind": "closed", "concurrency": 9},
+        engine="vllm",
+        fleet={"gpu": "a10g", "replicas": 3},
+        router="round-robin",
+        run={"requests": 8, "warmup": 0},
+        seed=846167,
     ),
     "SGLang's preemptions for a prompt that goes on": like(
         "tiny-windows",

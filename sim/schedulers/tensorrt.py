@@ -188,7 +188,7 @@ class NoEvict(MaxUtilization):
         super()._take_out(request)
 
     def check_integrity(self) -> None:
-        """As for every scheduler; and what is promised is what the running requests may need."""
+        """As for every scheduler; and what is counted is what the running requests may need."""
         super().check_integrity()
         assert self._promised == sum(map(self._blocks, self._running)), self._promised
 
