@@ -69,7 +69,8 @@ waterfall.figure(result, "output_throughput")
 #   nothing is padded. See [notebook 1](01_batching_by_hand.ipynb).
 # - **Batches of up to 64**: the weights are read once for more tokens. See
 #   [notebook 2](02_prefill_and_decode.ipynb).
-# - **Chunked prefill**: prompts share iterations with decodes, instead of stopping them.
+# - **Chunked prefill**: a prompt is cut to what an iteration has room for. Here nearly
+#   all fit, and in vLLM V1 whole ones share iterations with decodes, too.
 # - **Paging**: the memory holds more requests. See [notebook 3](03_kv_cache.ipynb).
 #
 # ## The same, in another order

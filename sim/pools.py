@@ -43,6 +43,8 @@ from sim.schedulers import (
     Limits,
     Offloading,
     Scheduler,
+    VllmRule,
+    follows_rule,
     make_scheduler,
 )
 from sim.schedulers.abilities import READS_ONCE
@@ -177,6 +179,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
             **{"reserve": memory.reserve, "usable": memory.budget},
         }
         raise InfeasibleError(_does_not_fit(deployment, memory), parts)
+    _check_pages(pool, deployment, memory)
     if kv.enable_prefix_caching:
         _check_caching(pool, scenario.folders, deployment, memory)
         if cascade_rule(deployment) is not None:
@@ -246,8 +249,21 @@ def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
     if CADENCE not in knobs.policy_class(scenario.folders).knobs:
         raise UsageError(
             f"prefill_schedule_interval: {knobs.batching} batching with the order {knobs.order} "
-            f"and chunked_prefill {str(knobs.chunked_prefill).lower()} keeps no cadence; use "
-            "continuous batching with chunked prefill and an order that does not preempt by rank"
+            "keeps no cadence; use continuous batching by vLLM's rule and an order that does not "
+            "preempt by rank"
+        )
+
+
+def _check_pages(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None:
+    """UsageError for an iteration that takes no whole block, which may be larger than
+    ``block_size``: as large as a state."""
+    knobs, size = pool.scheduler, memory.block_size
+    cuts = RULES[knobs.rule].in_pages and knobs.chunked_prefill and follows_rule(knobs.batching)
+    if cuts and knobs.max_num_batched_tokens < size:
+        raise UsageError(
+            f"max_num_batched_tokens: policy {knobs.rule} cuts prompts into whole blocks, and a "
+            f"block of {deployment.model.name}, which is as large as its state, has {size:,} "
+            f"tokens: more than {knobs.max_num_batched_tokens:,}; give it {size:,} or more"
         )
 
 
@@ -269,7 +285,7 @@ def _check_caching(
             f"modelled for {pool.scheduler.rule}"
         )
     if kv.prefix_policy not in (None, own):
-        (fitting,) = (rule.name for rule in RULES.values() if rule.prefix_cache == kv.prefix_policy)
+        fitting = next(r.name for r in RULES.values() if r.prefix_cache == kv.prefix_policy)
         raise UsageError(
             f"kv_cache.prefix_policy: {kv.prefix_policy} is the prefix cache of `scheduler.policy: "
             f"{fitting}`; {pool.scheduler.rule} has {own}"
@@ -325,9 +341,9 @@ def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> N
     policy = knobs.policy_class(folders)
     if not issubclass(policy, ChunkedPrefill) or issubclass(policy, RankedPrefill):
         raise UsageError(
-            f"{where}{what} it goes with continuous batching, chunked_prefill and an order that "
-            f"does not preempt by rank, not with order {knobs.order} and chunked_prefill "
-            f"{str(knobs.chunked_prefill).lower()}"
+            f"{where}{what} it goes with continuous batching by `policy: {VllmRule.name}` and an "
+            f"order that does not preempt by rank, not with policy {knobs.rule} and order "
+            f"{knobs.order}"
         )
 
 
@@ -405,7 +421,6 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
         knobs.batching,
         pool.limits,
         make_allocator(pool, host, courses),
-        chunked_prefill=knobs.chunked_prefill,
         order=knobs.order,
         rule=knobs.rule,
         ahead=knobs.plans_ahead,

@@ -190,6 +190,6 @@ def _check(
         )
     if not HOST.of(policy):
         raise UsageError(
-            f"{where}modelled for `policy: vllm` with chunked_prefill, without async_scheduling "
-            f"and without an order that preempts by rank: {_why_not(pool)}"
+            f"{where}modelled for `policy: vllm` without async_scheduling and without an order "
+            f"that preempts by rank: {_why_not(pool)}"
         )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import sim
 from sim.loop.recorder import Recorder
 from sim.metrics.run_record import RunRecord
-from sim.pools import front_end_of, make_replica_scheduler
+from sim.pools import front_end_of, make_allocator, make_replica_scheduler
 from sim.routers import router_class
 from sim.scenario import Scenario
 from sim.simulation import Setup, prepare
@@ -72,10 +72,11 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     # batching
     "static": {"scheduler.batching": "static"},
     "request": {"scheduler.batching": "request", "scheduler.batch_timeout": "30ms"},
-    "prefill-first": {
+    "whole-prompts": {
         "scheduler.chunked_prefill": False,
         "scheduler.max_num_batched_tokens": 256,
     },
+    "prefill-first": {"scheduler.policy": "vllm-v0", "scheduler.max_num_batched_tokens": 256},
     "long-prefill": {"scheduler.long_prefill_token_threshold": 20},
     "small-budget": {"scheduler.max_num_batched_tokens": 16},
     "one-slot": {"scheduler.max_num_seqs": 1},
@@ -425,7 +426,8 @@ NO_RANKS = "data ranks of one engine cannot be pipelines"
 IN_FLIGHT = "is not simulated with several batches in flight"
 CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
-AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
+AHEAD = "goes without an order that preempts by rank"
+TIERED = "modelled for `policy: vllm` without async_scheduling"
 OWN_RULES = (
     *("sglang", "sglang-retracting", "lpm", "no-evict", "max-utilization"),
     *("prompts-wait", "ranks-wait"),
@@ -448,7 +450,7 @@ DRAFTS = ("ngram", "eagle", "mtp", "drafts-by-batch", "async-drafts")
 UNDRAFTED = {
     "static": "static batching has no rule for drafts",
     "request": "request batching has no rule for drafts",
-    "prefill-first": "whole prompts before any decode have no drafts",
+    "prefill-first": "only vLLM's rule is modelled, not policy",
     "long-prefill": "a cap on the tokens of a prompt",
     "small-budget": "its drafts included: more than max_num_batched_tokens",
     **dict.fromkeys(OWN_RULES, "only vLLM's rule is modelled, not policy"),
@@ -470,7 +472,8 @@ UNDRAFTED_OTHERWISE = {
         ("async-drafts", name): why
         for names, why in (
             (("static", "request"), CONTINUOUS),
-            (("prefill-first", "priority", "edf"), AHEAD),
+            (("prefill-first",), "has no async_scheduling"),
+            (("priority", "edf"), AHEAD),
             (("pipeline",), IN_FLIGHT),
             (("sglang-retracting", "lpm"), ""),  # planned without async_scheduling
         )
@@ -482,6 +485,7 @@ UNDRAFTED_OTHERWISE = {
 UNCASCADED = {
     **UNCACHED,
     **dict.fromkeys(("sglang", "sglang-retracting"), "is not modelled with `policy: sglang`"),
+    "prefill-first": "is not modelled with `policy: vllm-v0`",
     **dict.fromkeys(("swap", "auto-swap"), "is not modelled with memory in the host"),
     **dict.fromkeys(DRAFTS, "is not modelled with drafts"),
     "pipeline": "is not modelled with a pipeline",
@@ -495,11 +499,11 @@ NOT_PUBLISHED = ("linear", "mamba")
 """Models other than the one that has a layer which drafts."""
 
 UNTIERED = {
-    "sglang": "modelled for `policy: vllm` with chunked_prefill",
-    "prefill-first": "modelled for `policy: vllm` with chunked_prefill",
-    "async": "modelled for `policy: vllm` with chunked_prefill",
-    "priority": "modelled for `policy: vllm` with chunked_prefill",
-    "edf": "modelled for `policy: vllm` with chunked_prefill",
+    "sglang": TIERED,
+    "prefill-first": TIERED,
+    "async": TIERED,
+    "priority": TIERED,
+    "edf": TIERED,
     "pipeline": "not modelled for a pipeline",
     **dict.fromkeys(("data-parallel", "deepep", "cadence"), "not modelled for data ranks"),
     **dict.fromkeys(("windows", "chunks"), "not modelled for models with windows"),
@@ -510,7 +514,7 @@ UNSWAPPED = {
     **UNTIERED,
     **dict.fromkeys(
         ("static", "request", "sglang", "no-evict", "max-utilization", "prompts-wait"),
-        "modelled for `policy: vllm` with chunked_prefill",
+        TIERED,
     ),
     "contiguous": "has no blocks to move",
     "ranks-wait": "not modelled for data ranks",
@@ -599,7 +603,7 @@ REFUSED: Mapping[Names, str] = {
     **{pair: why for name, why in ONE_MODEL.items() for pair in both("two-models", name)},
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
     **dict.fromkeys(
-        ((name, "cadence") for name in ("static", "request", "prefill-first", "priority", "edf")),
+        ((name, "cadence") for name in ("static", "request", "priority", "edf")),
         NO_CADENCE,
     ),
     ("trace", "joint-lengths"): LENGTHS_TWICE,
@@ -624,7 +628,12 @@ REFUSED: Mapping[Names, str] = {
     **dict.fromkeys(product(("prompts-wait",), ("data-parallel", "deepep")), "lets no prompt wait"),
     **dict.fromkeys(product((*OWN_RULES, "async"), ("pipeline",)), IN_FLIGHT),
     ("ranks-wait", "pipeline"): NO_RANKS,
-    ("prefill-first", "async"): AHEAD,
+    ("prefill-first", "async"): "has no async_scheduling",
+    **dict.fromkeys(product(("static", "request"), ("prefill-first",)), CONTINUOUS),
+    **dict.fromkeys(
+        product(("prefill-first",), ("long-prefill", "no-reserve", "tiny-memory", "cadence")),
+        OF_VLLM,
+    ),
     ("async", "priority"): AHEAD,
     ("async", "edf"): AHEAD,
     ("cached-trace", "joint-lengths"): LENGTHS_TWICE,
@@ -770,9 +779,61 @@ def scenario_of(names: Names) -> Scenario:
     return sim.load_scenario(changed(BASE, changes))
 
 
+RULES_CROSSED: Names = (
+    *("static", "request", "whole-prompts", "prefill-first", "long-prefill", "sglang"),
+    *("sglang-retracting", "no-evict", "max-utilization", "prompts-wait", "async", "priority"),
+)
+"""Features of which each makes a policy, or another rule of one."""
+
+KINDS_CROSSED: Mapping[str, Names] = {
+    "dense": (),
+    "windows": ("windows",),
+    "chunks": ("chunks",),
+    "state": ("mamba",),
+    "hybrid": ("windows", "shared-prefix"),
+}
+"""Features that make each kind of memory."""
+
+
+def crosses() -> Iterator[tuple[str, str, bool]]:
+    """Every policy with every kind of memory that it can have, tight and ample."""
+    for rule, kind in product(RULES_CROSSED, KINDS_CROSSED):
+        names = sorted((rule, *KINDS_CROSSED[kind]), key=list(FEATURES).index)
+        pairs = set(combinations(names, 2))
+        if not pairs & REFUSED.keys() and (rule, kind) not in UNCROSSED:
+            yield from ((rule, kind, tight) for tight in (False, True))
+
+
+UNCROSSED = {
+    ("prefill-first", "hybrid"): "`policy: vllm`",
+    ("sglang", "hybrid"): "SGLang's is not modelled",
+    ("sglang-retracting", "hybrid"): "SGLang's is not modelled",
+    ("priority", "hybrid"): "does not preempt by rank",
+}
+"""What three features together are refused for, though no two of them are."""
+
+
+def crossed(rule: str, kind: str, tight: bool) -> Scenario:
+    """A policy with a kind of memory, enough for all slots, or for one to two requests."""
+    changes: dict[str, Any] = {}
+    for name in (rule, *KINDS_CROSSED[kind]):
+        changes |= FEATURES[name]
+    together = {"workload.arrivals": {"kind": "burst"}, "kv_cache.num_gpu_blocks": 4_000}
+    ample = changed(BASE, changes | together)
+    if not tight:
+        return sim.load_scenario(ample)
+    pool = prepare(sim.load_scenario(ample)).only
+    needed = make_allocator(pool).blocks_for(180) + pool.capacity.null_blocks
+    return sim.load_scenario(changed(ample, {"kv_cache.num_gpu_blocks": needed * 3 // 2}))
+
+
 def check_together(names: Names) -> dict[str, int]:
     """Run these features together and check; what happened in the run, in numbers."""
-    scenario = scenario_of(names)
+    return check_scenario(scenario_of(names))
+
+
+def check_scenario(scenario: Scenario) -> dict[str, int]:
+    """The same of a scenario."""
     setup = prepare(scenario)
     leaps = sim.simulate(scenario, leap=True)
     fixed = leaps.record.attempts is None and all(

@@ -68,7 +68,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "max_model_len": 2048,
     },
     "prefill-first": {
-        "scheduler": {"chunked_prefill": False, "max_num_seqs": 24},
+        "scheduler": {"policy": "vllm-v0", "max_num_seqs": 24},
         "workload.arrivals": {"kind": "poisson", "rate": 25},
     },
     "contiguous-sjf": {
@@ -80,7 +80,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "preempted-fcfs": {**SMALL_MEMORY, "workload.arrivals.rate": 20},
     "preempted-prefill-first": {
         **SMALL_MEMORY,
-        "scheduler": {"chunked_prefill": False, "scheduler_reserve_full_isl": False},
+        "scheduler": {"policy": "vllm-v0"},
         "workload.arrivals": {"kind": "burst"},
     },
     "preempted-priority": {

@@ -233,9 +233,11 @@ class Chunked(IterationLevel):
         max_num_batched_tokens: int,
         reserve_full: bool,
         threshold: int,
+        whole: bool = False,
     ) -> None:
         super().__init__(blocks, max_num_seqs, max_num_batched_tokens)
         self.reserve_full = reserve_full
+        self.whole = whole  # the budget cuts no prompt
         self.threshold = threshold
         self.alone = False  # one request when the plan was begun, running or waiting
 
@@ -290,7 +292,12 @@ class Chunked(IterationLevel):
             head = self.waiting[0]
             if self.reserve_full and self.blocks.needed(head.length) > len(self.blocks.free):
                 break
-            tokens = min(self._lacking(head), budget)
+            tokens = self._lacking(head)
+            if tokens > budget:
+                if self.whole and work:
+                    break
+                if not self.whole:
+                    tokens = budget
             if not self.blocks.cover(head, tokens):
                 break
             work.append((self._admit(now), tokens))

@@ -151,7 +151,7 @@ def test_leap_argument_overrides_the_scenario(scenario: sim.Scenario) -> None:
     [
         {"scheduler.batching": "static"},
         {"scheduler.batching": "request"},
-        {"scheduler.max_num_seqs": 3, "scheduler.chunked_prefill": False},
+        {"scheduler.max_num_seqs": 3, "scheduler.policy": "vllm-v0"},
         {"kv_cache.num_gpu_blocks": 70},
         {"kv_cache.allocator": "contiguous"},
         {"fleet.0.replicas": 4, "router": "round-robin"},

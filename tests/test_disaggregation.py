@@ -64,7 +64,7 @@ def test_apart_the_slower_side_decides() -> None:
     assert holds(apart, BOTH, 0.93 * expected)
     assert not holds(apart, BOTH, 1.1 * expected)
     # published: 2.1 times as many of a GPU as with prompts and decodes in one batch after another
-    whole = {"scheduler": {"chunked_prefill": False}}
+    whole = {"scheduler": {"policy": "vllm-v0"}}
     alone = highest({"gpu": GPU}, BOTH, 10.0, **whole)
     assert 1.2 < expected / 3 / alone < 2.1
 
@@ -111,5 +111,5 @@ def test_an_engine_as_slow_as_the_published_one_holds_as_much() -> None:
     decode = highest([{**PREFILL, "replicas": 8}, DECODE], {"tpot": "40ms"}, 15.0, **slow)
     apart = highest([{**PREFILL, "replicas": 2}, DECODE], BOTH, 15.0, **slow) / 3
     assert [prefill, decode, apart] == pytest.approx([5.6, 10, 3.3], rel=0.05)
-    whole = {"scheduler": {"chunked_prefill": False}, **slow}
+    whole = {"scheduler": {"policy": "vllm-v0"}, **slow}
     assert highest({"gpu": GPU}, BOTH, 3.0, **whole) == pytest.approx(1.6 * 1.26, rel=0.05)

@@ -21,11 +21,16 @@ from tests.feature_groups import REFUSED_TOGETHER, groups, met
 from tests.feature_pairs import (
     ALIKE,
     FEATURES,
+    KINDS_CROSSED,
     REFUSED,
+    UNCROSSED,
     Names,
     alternatives,
     cases,
+    check_scenario,
     check_together,
+    crossed,
+    crosses,
     is_thorough,
     scenario_of,
 )
@@ -52,6 +57,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.thorough
 def test_nor_in_any_pair_alone(names: Names) -> None:
     check_together(names)
+
+
+CROSSES = [
+    pytest.param(
+        *cross, marks=[] if number % 3 == 0 or cross[2] else [pytest.mark.thorough], id=str(number)
+    )
+    for number, cross in enumerate(crosses())
+]
+
+
+@pytest.mark.parametrize(("rule", "kind", "tight"), CROSSES)
+def test_every_policy_with_every_kind_of_memory(rule: str, kind: str, tight: bool) -> None:
+    happened = check_scenario(crossed(rule, kind, tight))
+    evicts = rule not in ("static", "request", "no-evict")
+    assert tight or not happened["preempted"]
+    assert not happened["preempted"] or evicts
+
+
+@pytest.mark.parametrize(("cross", "why"), UNCROSSED.items())
+def test_what_cannot_be_crossed_is_refused_in_words(cross: tuple[str, str], why: str) -> None:
+    with pytest.raises(InfersimError, match=why):
+        sim.simulate(crossed(*cross, tight=False))
+
+
+def test_memory_is_tight_where_it_is_to_be() -> None:
+    """Where policies evict at all they do, with every kind of memory."""
+    for kind in KINDS_CROSSED:
+        rules = [rule for rule, of_kind, tight in crosses() if of_kind == kind and tight]
+        assert len(rules) >= 3
+        assert any(check_scenario(crossed(rule, kind, True))["preempted"] for rule in rules)
 
 
 def test_every_pair_meets_in_a_group() -> None:
@@ -81,7 +116,7 @@ def test_what_cannot_be_had_together_is_refused_in_words(names: Names, why: str)
     ("names", "what"),
     [
         (("small-memory",), "preempted"),
-        (("prefill-first", "tiny-memory"), "preempted"),
+        (("prefill-first", "small-memory"), "preempted"),
         (("priority", "tiny-memory"), "preempted"),
         (("sglang-retracting",), "preempted"),
         (("lpm",), "leapt"),

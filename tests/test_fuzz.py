@@ -203,7 +203,9 @@ def check(result: Result) -> None:
     counts, wanted = result.summary["infersim"]["requests"], result.record.offered
     assert counts["submitted"] + counts["not_arrived"] == wanted
     if result.scenario.run.horizon is None:
-        assert counts["unfinished"] == counts["not_arrived"] == 0
+        assert counts["unfinished"] == 0
+        # a session that ends early leaves its further turns out
+        assert counts["not_arrived"] == 0 or result.scenario.workload.sessions is not None
     end = result.record.end
     assert math.isfinite(end)
     rows, plans = tables(result)

@@ -15,7 +15,7 @@ from calibrate.engine.asked import no_drafts, no_prefixes, one_precision, refuse
 from calibrate.observers.vllm_engine import VllmSettings
 from sim.errors import UsageError, did_you_mean
 from sim.memory import PagedAllocator
-from sim.schedulers import ORDERS, ChunkedPrefill
+from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
 from sim.simulation import Setup
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -91,9 +91,13 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
             f"only {ChunkedPrefill.name} is",
         ),
         (
+            knobs.rule != VllmRule.name,
+            f"scheduler.policy: {knobs.rule} is not the rule of vLLM V1; only {VllmRule.name} is",
+        ),
+        (
             not knobs.chunked_prefill,
-            "scheduler.chunked_prefill: false is a rule of vLLM V0, which the V1 engine does "
-            "not have; set it to true",
+            "scheduler.chunked_prefill: false is not supported: vLLM is driven with chunked "
+            "prefill; set it to true",
         ),
         (
             knobs.order not in POLICIES,

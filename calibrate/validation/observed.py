@@ -209,7 +209,8 @@ def _requests(directory: Path) -> pd.DataFrame:
 
 def _parquet(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        with path.open("rb") as file:
+            return pd.read_parquet(file)
     except OSError as error:
         reason = error.strerror or "not a Parquet file"
         raise UsageError(f"{path}: cannot be read ({reason})") from None

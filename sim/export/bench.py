@@ -47,6 +47,10 @@ SIMULATED_BY = "simulated_by"
 """The key of a simulated result that says what made it: ``name``, ``version``, ``scenario``."""
 
 
+ROUNDING = 1e-6
+"""Seconds by which times of tokens that were inferred may run back: their rounding."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
     """What a client saw, an entry per request. ``gaps`` are those between its tokens; a request
@@ -85,10 +89,16 @@ def seen(source: ExportSource) -> SeenRequest:
     gaps: list[Floats] = [np.empty(0)] * len(rows)
     how: dict[How, int] = {"exact": 0, "preempted": 0, "even": 0}
     found = token_times(columns(rows[done]), columns(source.timeseries), source.courses)
+    arrival = rows["arrival_s"].to_numpy(float)
     for row, (times, known) in zip(np.flatnonzero(done).tolist(), found, strict=True):
         gaps[row] = np.diff(times)
         how[known] += 1
-    arrival = rows["arrival_s"].to_numpy(float)
+        if not (times[0] >= arrival[row] and (gaps[row] >= -ROUNDING).all()):  # nor where NaN
+            raise UsageError(
+                f"{source.path}: the tokens of request {rows['request_id'][row]} do not follow its "
+                "arrival and each other: requests.parquet and timeseries.parquet are not as a run "
+                "left them"
+            )
     reasons = zip(rows["status"], rows["reason"], strict=True)
     return SeenRequest(
         start=arrival,

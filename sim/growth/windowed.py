@@ -33,6 +33,13 @@ class WindowedRun(SteadyRun):
         same = self._changes == self._batch.changes
         return same and super().continues(start, sequences, context)
 
+    def left(self) -> int:
+        """As of every run; where slots are padded, also until what a member itself holds bends."""
+        batch, left = self._batch, super().left()
+        if self.sequences == batch.size and self.context + self.done * batch.size == batch.context:
+            return left
+        return min(left, batch.seen(batch.size, batch.context).left)
+
 
 class Windowed(Steady):
     """Sequences that decode together and see what ``windows`` leave of their contexts.

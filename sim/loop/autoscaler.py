@@ -175,7 +175,7 @@ class Autoscaler:
     def _is_over(self) -> bool:
         """Whether all requests have come and are over."""
         fleet = self._fleet
-        if fleet.issued < self._total or fleet.outstanding:
+        if not fleet.all_sent(self._total) or fleet.outstanding:
             return False
         return fleet.clients is None or fleet.clients.served
 

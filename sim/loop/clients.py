@@ -161,7 +161,7 @@ class Clients:
     @property
     def served(self) -> bool:
         """Whether all requests of the traffic have come and are over; never where more may come."""
-        return self._fleet.issued >= self._total and not self._trying
+        return self._fleet.all_sent(self._total) and not self._trying
 
     def _wait(self, attempt: _Attempt, until: float, outcome: int) -> None:
         """``attempt`` has that ``outcome`` at the time ``until``, unless it is over by then."""

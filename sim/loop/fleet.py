@@ -175,6 +175,11 @@ class Fleet:
         """The client has given ``request`` up."""
         self.answer(request)
 
+    def all_sent(self, total: float) -> bool:
+        """Whether all of ``total`` requests have come, or none comes any more; never where the
+        ``total`` is infinite, since the run ends by the clock."""
+        return self.issued >= total
+
     @property
     def session_rows(self) -> SessionRows | None:
         """Which request belongs to which conversation; None where there are none."""

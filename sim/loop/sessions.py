@@ -54,6 +54,10 @@ class SessionFleet(AnsweredFleet):
             self._begin(0.0)
         self._play(traffic.total)
 
+    def all_sent(self, total: float) -> bool:
+        """As of every fleet; a session that ends early leaves its further turns out."""
+        return super().all_sent(total) or (total < math.inf and not self._live)
+
     def _due(self) -> float:
         return self._sends[0][0] if self._sends else math.inf
 

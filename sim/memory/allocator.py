@@ -67,6 +67,10 @@ class Allocator(ABC):
         """Blocks that a newcomer can have."""
         return self.num_blocks - self.reserved // self.block_size
 
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that a request has at most at once on its way to that many ``tokens``."""
+        return -(-tokens // self.block_size)
+
     @classmethod
     @abstractmethod
     def of(cls, blocks: int, block_size: int, longest: int) -> Self:

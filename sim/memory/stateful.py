@@ -28,6 +28,10 @@ class StatefulAllocator(PagedAllocator):
         self._states = states
         self.state_tokens = 0
 
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks of that many ``tokens``, and those of the states."""
+        return super().blocks_for(tokens) + self._states
+
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length."""
         return super().can_ever_fit(tokens + self._states * self.block_size)

@@ -96,9 +96,13 @@ class WindowedAllocator(Allocator):
                 blocks += group.number * min(group.blocks(0, tokens), most)
         return blocks
 
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks of all groups that a request has at most at once on its way to ``tokens``."""
+        return self._blocks(0, tokens)
+
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length."""
-        return self._blocks(0, tokens) <= self.num_blocks
+        return self.blocks_for(tokens) <= self.num_blocks
 
     def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
         """Whether the free blocks could hold ``tokens``."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.metrics.percentiles import describe
-from sim.metrics.pools import PoolRun
+from sim.metrics.pools import PoolRun, peak_queues
 from sim.scenario.prices import price_of
+from sim.schedulers.roles import DecodeRole
 from sim.units import show_utilisation
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ def by_pool(run: RunRecord, taken: Sequence[Taken], loads: Sequence[float] | Non
         _entry(run, part, own, load)
         for part, own, load in zip(run.parts, taken, known, strict=True)
     ]
+
+
+def _peak_waiting(run: RunRecord, part: PoolRun) -> int:
+    """The most requests in a queue of the pool; of one that decodes, when an iteration began."""
+    if part.pool.settings.role == DecodeRole.role:
+        return int(part.plans["waiting"].max(initial=0))
+    return max(peak_queues(part.pool, run.reached(part.requests), part.requests))
 
 
 def _entry(run: RunRecord, part: PoolRun, taken: Taken, load: float | None) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def _entry(run: RunRecord, part: PoolRun, taken: Taken, load: float | None) -> d
         "mean_iteration_ms": busy / iterations * 1e3 if iterations else None,
         "mean_running": of_span(float((plans["running"] * part.durations).sum())),
         "peak_running": int(plans["running"].max(initial=0)),
-        "peak_waiting": int(plans["waiting"].max(initial=0)),
+        "peak_waiting": _peak_waiting(run, part),
         "preemptions": int(plans["preemptions"].sum()),
         "usd_per_gpu_hour": None if price is None else price.usd,
         "usd": usd,

@@ -11,7 +11,7 @@ from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
 from sim.schedulers.offloading import OffloadedPrefill
 from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.rules import RULES
+from sim.schedulers.rules import RULES, VllmRule
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
@@ -46,6 +46,22 @@ def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | 
     return (
         f"{deployment.engine.title} on this GPU would choose {theirs}; infersim simulates {ours}. "
         f"Set {keys} to what your server has."
+    )
+
+
+def whole_prompts_note(pool: PreparedPool) -> str | None:
+    """A note on a budget with which vLLM V1 does not start: prompts that are not cut must fit it
+    (0.32, ``SchedulerConfig.verify_max_model_len``). None where they do."""
+    limits = pool.limits
+    cut = limits.chunked_prefill or pool.settings.scheduler.rule != VllmRule.name
+    if cut or limits.max_num_batched_tokens >= limits.max_model_len:
+        return None
+    if not issubclass(pool.policy, ChunkedPrefill):
+        return None
+    return (
+        "Without chunked_prefill vLLM starts only with a scheduler.max_num_batched_tokens of at "
+        f"least max_model_len, {limits.max_model_len:,}, and takes that where none is given; "
+        f"infersim simulates {limits.max_num_batched_tokens:,}. Set it to what your server has."
     )
 
 

@@ -125,7 +125,9 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
         )
     if outages:
         times = "1 outage" if len(outages) == 1 else f"{len(outages):,} outages"
-        told = f"{times}, {show_share(found['availability'])} of all replica time without one;"
+        share, told = found["availability"], f"{times};"
+        if share is not None:
+            told = f"{times}, {show_share(share)} of all replica time without one;"
         if open_ := [each for each in outages if each["recovered_after_s"] is None]:
             told += _not_recovered(run, open_, alone=len(outages) == 1)
         elif recovery:

@@ -9,7 +9,12 @@ from sim.cost.measured_experts import experts_note
 from sim.metrics.asked import OF_ARRIVALS, driven_by
 from sim.metrics.classes import order_notes
 from sim.metrics.crowding import front_end_notes
-from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
+from sim.metrics.engine_defaults import (
+    engine_defaults_note,
+    idle_cascade_note,
+    other_rule_note,
+    whole_prompts_note,
+)
 from sim.metrics.host_tier import break_even_note
 from sim.metrics.links import hardware_notes
 from sim.metrics.pipelines import pipeline
@@ -56,6 +61,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
         *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
+        *dict.fromkeys(whole_prompts_note(part.pool) for part in run.parts),
         *dict.fromkeys(_whole_prompts(part) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),

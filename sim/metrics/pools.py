@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.loop.recorder import REJECTED
 from sim.metrics.attribution import Attribution, Work, attribute
 from sim.metrics.energy import Draws
+from sim.metrics.stability import peak_queue
 from sim.specs.precision import narrow_formats
 
 if TYPE_CHECKING:
@@ -64,6 +66,13 @@ class PoolRun:
             return self.pool.ranks
         return self.span / self.duration
 
+    @property
+    def caches(self) -> float:
+        """KV caches of the pool; of one that is scaled, how many were held on average."""
+        if self.held is None or not self.duration:
+            return self.pool.caches
+        return self.held * self.pool.deployment.layout.data / self.duration
+
     def cost(self, price: float) -> float:
         """Dollars for its GPUs, at this ``price`` of an hour of one."""
         if self.held is not None:
@@ -105,6 +114,19 @@ class PoolRun:
     def _taken_apart(self) -> tuple[Attribution, Draws]:
         draws = Draws(self.pool.cost, len(self.plans))
         return attribute(self.pool.cost, self.plans, draws.add), draws
+
+
+def peak_queues(
+    pool: PreparedPool, queued: NDArray[np.float64], requests: NDArray[np.void]
+) -> list[int]:
+    """The most ``requests`` that waited at one time for their first iteration in each queue of
+    ``pool``, where they were ``queued`` (s): that of a data rank, of the batches of one pipeline,
+    or of a replica."""
+    settings, accepted = pool.settings, requests["status"] != REJECTED
+    stages = settings.layout.pipeline
+    places = (settings.numbers[at : at + stages] for at in range(0, settings.ranks, stages))
+    queues = [accepted & np.isin(requests["replica"], numbers) for numbers in places]
+    return [peak_queue(queued[mine], requests["scheduled"][mine]) for mine in queues]
 
 
 def split(run: RunRecord) -> tuple[PoolRun, ...]:

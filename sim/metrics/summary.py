@@ -30,7 +30,7 @@ from sim.metrics.host_tier import host_tier
 from sim.metrics.notes import notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline
-from sim.metrics.pools import PoolRun, combined, formats_of, mean, names
+from sim.metrics.pools import PoolRun, combined, formats_of, mean, names, peak_queues
 from sim.metrics.precision import asked_in, precision
 from sim.metrics.prefix_hits import prefix_cache
 from sim.metrics.reach import with_reach
@@ -40,7 +40,6 @@ from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.scaling import scaling
 from sim.metrics.sessions import sessions
 from sim.metrics.speculation import pays_note, speculation
-from sim.metrics.stability import peak_queue
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.usual_sessions import with_sessions
@@ -250,7 +249,7 @@ def _over_time(part: PoolRun | RunRecord, values: Floats) -> float:
 
 def _kv_cache(run: RunRecord, taken: Sequence[Taken]) -> dict[str, Any]:
     """The KV cache of a replica: its size where all have the same, and how full it was."""
-    whole = [float(pool.caches * pool.kv_tokens) for pool in run.pools]
+    whole = [float(part.caches * part.pool.kv_tokens) for part in run.parts]
     used = mean([each.mean_used for each in taken], whole)
     reserved = mean([each.mean_reserved for each in taken], whole)
     return {
@@ -300,8 +299,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     queued = run.reached(run.requests)
     accepted = run.requests["status"] != REJECTED
     waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
-    of_queue = [accepted & np.isin(run.requests["replica"], numbers) for numbers in _queues(run)]
-    peaks = [peak_queue(queued[mine], run.requests["scheduled"][mine]) for mine in of_queue]
+    peaks = [peak for pool in run.pools for peak in peak_queues(pool, queued, run.requests)]
     return {
         "iterations": iterations,
         "mean_iteration_ms": busy / iterations * 1e3 if iterations else None,
@@ -314,15 +312,6 @@ def _batch(run: RunRecord) -> dict[str, Any]:
         "mean_waiting": float(waits.sum()) / run.duration / len(peaks) if run.duration else 0.0,
         "peak_waiting": max(peaks),
     }
-
-
-def _queues(run: RunRecord) -> list[range]:
-    """The numbers that have a queue in common: those of the batches of one pipeline, else one."""
-    return [
-        settings.numbers[at : at + settings.layout.pipeline]
-        for settings in (pool.settings for pool in run.pools)
-        for at in range(0, settings.ranks, settings.layout.pipeline)
-    ]
 
 
 def _utilisation(run: RunRecord) -> dict[str, float]:

@@ -22,21 +22,21 @@ ROUNDING = 1.0 + 1e-9
 
 
 def _in_cache(part: PoolRun, values: Floats) -> float:
-    """Mean over the run of what is in the KV cache of one replica."""
-    span = part.duration * part.pool.caches
+    """Mean of what is in the KV cache of one replica, while there was one."""
+    span = part.duration * part.caches
     return float((values * standing(part)).sum()) / span if span > 0 else 0.0
 
 
 def _growth_over_time(part: PoolRun, growth: Callable[[NDArray[np.void]], Floats]) -> float:
-    """Mean over the run of what a quantity has gained since the start of the leap it is in; it
-    gains ``growth`` of the plans with each iteration."""
+    """Mean of what a quantity has gained since the start of the leap it is in, over the same time;
+    it gains ``growth`` of the plans with each iteration."""
 
     def gained(block: slice) -> Floats:
         plans = part.plans[block]
         return Leaps.recorded(plans).integral(growth(plans))
 
-    whole = float(column(len(part.plans), gained).sum())
-    return whole / part.span if part.span > 0 else 0.0
+    whole, span = float(column(len(part.plans), gained).sum()), part.duration * part.caches
+    return whole / span if span > 0 else 0.0
 
 
 class Taken(NamedTuple):
@@ -60,7 +60,8 @@ def taken(part: PoolRun) -> Taken:
         taken: Floats = plans["reserved_end"] - plans["reserved"]
         return taken / np.maximum(further, 1.0)  # taken evenly
 
-    held = plans["held"] + Leaps.recorded(plans).gained()
+    # what grows evenly within a leap is no more than the blocks that it is in
+    held = np.minimum(plans["held"] + Leaps.recorded(plans).gained(), plans["reserved_end"])
     used = _in_cache(part, plans["held"]) + _growth_over_time(part, filling)
     reserved = _in_cache(part, plans["reserved"]) + _growth_over_time(part, blocks)
     busy = float(part.durations.sum())

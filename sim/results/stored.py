@@ -297,7 +297,8 @@ def read_table(path: Path, needed: Sequence[str], *, one_a_request: bool = True)
     import pandas as pd  # noqa: PLC0415 - takes longer to import than many runs take
 
     try:
-        frame = pd.read_parquet(path)
+        with path.open("rb") as file:  # whose name may be no Unicode, which Arrow's own must
+            frame = pd.read_parquet(file)
     except OSError as error:
         reason = error.strerror or "damaged, or no Parquet"
         raise UsageError(f"{path}: cannot be read as a Parquet table ({reason})") from None

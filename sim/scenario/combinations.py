@@ -62,8 +62,6 @@ def check_pipelines(scenario: Scenario) -> None:
             found, key = f"policy: {knobs.rule}", "policy"
         elif knobs.plans_ahead:
             found, key = "async_scheduling", "async_scheduling"
-        elif not knobs.chunked_prefill:
-            found, key = "whole prompts before any decode", "chunked_prefill"
         elif order is None or order.preempts_by_rank:
             found, key = f"order: {knobs.order}", "order"
         else:
@@ -71,8 +69,8 @@ def check_pipelines(scenario: Scenario) -> None:
         newest = [name for name, its in ORDERS.items() if not its.preempts_by_rank | its.by_prefix]
         raise trouble(
             f"{found} is not simulated with several batches in flight (pipeline_parallel: "
-            f"{pool.layout.pipeline}); supported: {ChunkedPrefill.name} batching with "
-            f"chunked_prefill, in an order that preempts the newest ({any_of(newest)})",
+            f"{pool.layout.pipeline}); supported: {ChunkedPrefill.name} batching by vLLM V1's "
+            f"rule, in an order that preempts the newest ({any_of(newest)})",
             _place(scenario, pool, "scheduler", key),
         )
 

@@ -121,7 +121,12 @@ class SchedulerSettings(LimitedSection):
         "server's default for GPUs of 70 GiB and more, A100 apart; on others it is 2,048.",
     )
     chunked_prefill: Switch = Field(
-        default=True, description="Split long prompts over iterations. On, as always in vLLM V1."
+        default=True,
+        description="Split long prompts over iterations. On, as in vLLM V1 without "
+        "--no-enable-chunked-prefill. Off under its rule, whole prompts still share iterations "
+        "with decodes, and one that is longer than what is left of max_num_batched_tokens waits; "
+        "vLLM then starts with a max_num_batched_tokens of max_model_len or more. `policy: "
+        "vllm-v0` is always off.",
     )
     long_prefill_token_threshold: Count | None = Field(
         default=None,
@@ -243,7 +248,6 @@ class SchedulerSettings(LimitedSection):
         order = ORDERS.find(self.order, folders)
         return scheduler_class(
             self.batching,
-            self.chunked_prefill,
             order.preempts_by_rank,
             rule=self.rule,
             ahead=self.plans_ahead,
@@ -301,11 +305,21 @@ class SchedulerSettings(LimitedSection):
                     raise trouble(f"{key} is a key of {' and '.join(having)}", key, "policy")
         if follows_rule(self.batching) and self.order in ORDERS:
             by_rank = ORDERS[self.order].preempts_by_rank
-            if RULES[mine].policy(self.chunked_prefill, by_rank, self.plans_ahead) is None:
+            if RULES[mine].policy(by_rank, self.plans_ahead) is None:
+                ever = RULES[mine].policy(False, self.plans_ahead) is not None
                 raise trouble(
-                    f"async_scheduling with `policy: {mine}` goes with chunked_prefill and without "
-                    "an order that preempts by rank",
+                    f"async_scheduling with `policy: {mine}` goes without an order that preempts "
+                    "by rank"
+                    if ever
+                    else f"`policy: {mine}` has no async_scheduling",
                     "async_scheduling",
+                )
+            if self.chunked_prefill and not RULES[mine].cuts_prompts:
+                raise trouble(
+                    f"`policy: {mine}` has whole prompts; with chunks it batched as vLLM V1 does: "
+                    f"`policy: {VllmRule.name}`, or leave chunked_prefill out",
+                    "chunked_prefill",
+                    "policy",
                 )
         return self
 

@@ -53,8 +53,9 @@ def _ruled(
 ) -> Plain:
     """``knobs`` with the rule by which ``engine`` batches, and its planning ahead, unless one is
     given, or something is asked for that only another rule can do."""
-    if knobs.get("policy"):
-        return knobs
+    if given := knobs.get("policy"):
+        whole = given in RULES and not RULES[given].cuts_prompts
+        return {"chunked_prefill": False, **knobs} if whole else knobs
     try:
         preset = catalog.engine(engine or VllmRule.name, base)
     except (UsageError, TypeError):

@@ -70,8 +70,6 @@ def _check_pool(pool: PoolSettings) -> None:
         found, key = f"the rule of {knobs.rule} is", "policy"
     elif knobs.plans_ahead:
         found, key = "async_scheduling is", "async_scheduling"
-    elif not knobs.chunked_prefill:
-        found, key = "scheduling of whole prompts is", "chunked_prefill"
     elif knobs.prefill_schedule_interval > 1:
         found, key = "a cadence of prompts is", "prefill_schedule_interval"
     elif order is None or order.preempts_by_rank:
@@ -94,8 +92,8 @@ def _check_pool(pool: PoolSettings) -> None:
     places = [("fleet", pool.index, section, key), (section, key), ("fleet", pool.index, key)]
     raise trouble(
         f"{found} not modelled for pools of one phase ({pool.name!r} has the role {pool.role}); "
-        "supported: continuous batching by vLLM's rule with chunked prefill, in an order that "
-        "preempts the newest, with paged KV memory on the GPU",
+        "supported: continuous batching by vLLM's rule, in an order that preempts the newest, with "
+        "paged KV memory on the GPU",
         *(places[::-1] if key == "pipeline_parallel" else places),
     )
 

@@ -80,8 +80,13 @@ class RunSettings(LimitedSection):
 
     leap: Switch = Field(
         default=True,
-        description="Simulate runs of similar iterations in one step. The results are the same "
-        "either way; false is the slow reference.",
+        description="Simulate runs of similar iterations in one step. Requests, their times, "
+        "counts and all metrics of them are the same either way, to the last bit; false is the "
+        "slow reference. What is integrated over a step may differ: mean_reserved and "
+        "fragmentation of the KV cache, as blocks are taken evenly within a step; with drafts, "
+        "what follows from the context that they are timed at (speculation.context and "
+        "pays_up_to, mbu, operators, energy and the band); mean_used behind windows under whole "
+        "batches or with a prefix cache.",
     )
 
     @model_validator(mode="after")

@@ -283,11 +283,6 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
             *("scheduler", "policy"),
         ),
         (
-            not knobs.chunked_prefill,
-            "whole prompts before any decode have no drafts",
-            *("scheduler", "chunked_prefill"),
-        ),
-        (
             order is None or order.preempts_by_rank,
             f"order: {knobs.order} {undrafted}: who is preempted for a rank, or passed over, gives "
             "back tokens that were drafted and not checked yet",

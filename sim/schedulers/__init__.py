@@ -21,7 +21,14 @@ from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole
-from sim.schedulers.rules import RULES, MaxUtilizationRule, NoEvictRule, SglangRule, VllmRule
+from sim.schedulers.rules import (
+    RULES,
+    MaxUtilizationRule,
+    NoEvictRule,
+    SglangRule,
+    VllmRule,
+    VllmV0Rule,
+)
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
@@ -49,6 +56,7 @@ __all__ = [
     "SglangRule",
     "Static",
     "VllmRule",
+    "VllmV0Rule",
     "able",
     "follows_rule",
     "make_scheduler",
@@ -74,7 +82,6 @@ def make_scheduler(
     limits: Limits,
     kv: Allocator,
     *,
-    chunked_prefill: bool = True,
     order: str = FirstCome.name,
     rule: str = VllmRule.name,
     ahead: bool = False,
@@ -92,15 +99,13 @@ def make_scheduler(
     With a ``host``, vLLM's rule has blocks there: an ``OffloadedPrefill``. In a pool that serves
     only one phase, its ``role`` decides.
 
-    Continuous batching follows the ``rule`` of an engine, planned ``ahead`` or not. Without
-    ``chunked_prefill``, vLLM's runs whole prompts before any decode. A name with a colon is
-    imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``, looked for in
-    ``folders`` first. Raises UsageError for a name that leads nowhere.
+    Continuous batching follows the ``rule`` of an engine, planned ``ahead`` or not. A name with a
+    colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``, looked
+    for in ``folders`` first. Raises UsageError for a name that leads nowhere.
     """
     ranks = make_order(order, folders)
     policy = scheduler_class(
         batching,
-        chunked_prefill,
         ranks.preempts_by_rank,
         rule=rule,
         ahead=ahead,
@@ -153,7 +158,6 @@ def able(batching: str, ability: Ability, folders: Sequence[Path] | None = None)
 
 def scheduler_class(
     batching: str,
-    chunked_prefill: bool = True,
     preempts_by_rank: bool = False,
     *,
     rule: str = VllmRule.name,
@@ -164,10 +168,12 @@ def scheduler_class(
     policy = POLICIES.find(batching, folders)
     if not follows_rule(batching):
         return policy
-    found = RULES.find(rule).policy(chunked_prefill, preempts_by_rank, ahead)
+    found = RULES.find(rule).policy(preempts_by_rank, ahead)
     if found is None:
         raise UsageError(
-            f"async_scheduling: the rule of {rule} is planned ahead with chunked_prefill and "
-            "without an order that preempts by rank"
+            f"async_scheduling: the rule of {rule} is not planned ahead with an order that "
+            "preempts by rank"
+            if RULES[rule].policy(False, True)
+            else f"async_scheduling: the rule of {rule} is not planned ahead"
         )
     return found

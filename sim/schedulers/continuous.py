@@ -2,8 +2,10 @@
 
 ``ChunkedPrefill`` is vLLM V1's rule: running requests first, each decode costing one token of
 ``max_num_batched_tokens``; what is left of the budget goes to prompts, cut into chunks. Prompts and
-decodes share iterations. ``PrefillFirst`` is the older rule (vLLM V0 without chunked prefill):
-whenever a prompt can enter, an iteration of whole prompts runs and all decodes wait for it.
+decodes share iterations, also without ``chunked_prefill``: a prompt that is longer than what is
+left then waits for a later iteration, with all behind it. ``PrefillFirst`` is the older rule (vLLM
+V0 without chunked prefill): whenever a prompt can enter, an iteration of whole prompts runs and all
+decodes wait for it.
 
 When memory runs out, both preempt as vLLM does: the request admitted last loses all its KV, keeps
 the tokens it has delivered, and goes to the *front* of the queue, from where it is prefilled again,
@@ -22,6 +24,9 @@ from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
 CADENCE = "prefill_schedule_interval"
 """The knob of the cadence that data ranks keep."""
+
+UNCUT = "prompt longer than max_num_batched_tokens (without chunked prefill)"
+"""Why a prompt that is not cut is refused."""
 
 
 class IterationLevel(Scheduler):
@@ -117,6 +122,12 @@ class ChunkedPrefill(IterationLevel):
     that several can be under way at once. A request that is alone, with none waiting, is not held
     back.
 
+    Without ``chunked_prefill`` a prompt is not cut to what is left of the budget: if it does not
+    fit, no further request is admitted in this iteration (0.12 to 0.32,
+    ``v1/core/sched/scheduler.py``: ``if not enable_chunked_prefill and num_new_tokens >
+    token_budget: break``; 0.11.2 tries those behind it; 0.11.0 and before always cut). That
+    threshold still cuts it.
+
     Where data ranks keep a cadence (``prefill_schedule_interval``), prompts wait for every so many
     iterations, unless nothing decodes, or the last iteration with prompts left requests waiting: a
     rank that cannot keep up is not held back either.
@@ -146,6 +157,7 @@ class ChunkedPrefill(IterationLevel):
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
+        self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
@@ -176,16 +188,24 @@ class ChunkedPrefill(IterationLevel):
             return Plan(chunks, size, size, batch.context, 0, preempted, size, held, not preempted)
         for chunk in chunks:
             held += chunk.context + chunk.tokens
+        if self._unplanned:
+            preempted += self._unplanned
+            self._unplanned = 0
         running = len(self._running)
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
+
+    def refusal(self, request: Request) -> str | None:
+        """As for every scheduler; and a prompt that is not cut must fit one iteration."""
+        limits = self.limits
+        if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
+            return UNCUT
+        return super().refusal(request)
 
     def _after_all(self, now: float, preempted: int) -> Plan | None:
         """The plan after one whose requests were all preempted, for memory that others hold which
         are not in the batch yet."""
-        plan = ChunkedPrefill.schedule(self, now)
-        if plan is not None:
-            plan.preempted += preempted
-        return plan
+        self._unplanned += preempted
+        return ChunkedPrefill.schedule(self, now)
 
     def _decodes_alone(self, now: float) -> Plan | None:
         """An iteration that leaves prompts to a later one."""
@@ -272,9 +292,12 @@ class ChunkedPrefill(IterationLevel):
             request = waiting[0]
             cached = kv.cached(request)
             need = request.prompt_tokens + request.generated - cached
-            tokens = need if need < budget else budget
-            if 0 < cap < tokens:
-                tokens = cap
+            tokens = cap if 0 < cap < need else need
+            if tokens > budget:
+                if limits.chunked_prefill:
+                    tokens = budget
+                elif chunks or self.decoding.size:  # one that outgrew the budget runs alone
+                    break
             if tokens < need and limits.scheduler_reserve_full_isl and not kv.fits(request, need):
                 break
             if not kv.allocate(request, tokens):
@@ -317,9 +340,13 @@ class PrefillFirst(IterationLevel):
                 return Plan(chunks, admitted=len(chunks), running=len(self._running), held=held)
         if not batch.size:
             return None
+        free = self.kv.free_blocks
         preempted = self._grow_decodes()
+        # the next plan looks at the queue before it grows: what this growth gave back is there then
+        more = bool(self.waiting) and self.kv.free_blocks > free
         size, held = batch.size, batch.context_after(1)
-        return Plan([], size, size, batch.context, 0, preempted, size, held, not preempted)
+        stationary = not preempted and not more
+        return Plan([], size, size, batch.context, 0, preempted, size, held, stationary)
 
     def _admit_prompts(self, now: float) -> list[Chunk]:
         """Take prompts from the queue while slots, tokens and memory last, the watermark left
@@ -344,5 +371,5 @@ class PrefillFirst(IterationLevel):
     def refusal(self, request: Request) -> str | None:
         """As for every scheduler; and a prompt that is not cut must fit one iteration."""
         if request.prompt_tokens > self.limits.max_num_batched_tokens:
-            return "prompt longer than max_num_batched_tokens (without chunked prefill)"
+            return UNCUT
         return super().refusal(request)

@@ -176,9 +176,12 @@ class OffloadedPrefill(ChunkedPrefill):
                     continue
                 holds, cached = True, request.computed
             need = request.tokens_to_prefill() - cached
-            tokens = min(need, budget)
-            if 0 < cap < tokens:
-                tokens = cap
+            tokens = cap if 0 < cap < need else need
+            if tokens > budget:
+                if limits.chunked_prefill:
+                    tokens = budget
+                elif chunks or self.decoding.size:  # one that outgrew the budget runs alone
+                    break
             if tokens < need and limits.scheduler_reserve_full_isl:
                 fits = self._fits_more(request, need) if holds else kv.fits(request, need)
                 if not fits:

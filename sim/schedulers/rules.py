@@ -33,7 +33,14 @@ from sim.schedulers.tensorrt import (
     NoEvictOverlap,
 )
 
-__all__ = ["RULES", "MaxUtilizationRule", "NoEvictRule", "SglangRule", "VllmRule"]
+__all__ = [
+    "RULES",
+    "MaxUtilizationRule",
+    "NoEvictRule",
+    "SglangRule",
+    "VllmRule",
+    "VllmV0Rule",
+]
 
 
 class EngineRule(ABC):
@@ -61,15 +68,18 @@ class EngineRule(ABC):
     abilities: ClassVar[frozenset[Ability]] = frozenset({WITHDRAWS})
     """What of those that not every rule has is modelled of it."""
 
+    cuts_prompts: ClassVar[bool] = True
+    """Whether it can cut prompts into chunks (``chunked_prefill``)."""
+
     @staticmethod
     @abstractmethod
-    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
-        """The scheduler, whole prompts or not, preempting by rank or not, planning ahead or not;
-        None where it has none."""
+    def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """The scheduler, preempting by rank or not, planning ahead or not; None where it has
+        none."""
 
 
 class VllmRule(EngineRule):
-    """vLLM V1's, and V0's without chunked prefill."""
+    """vLLM V1's."""
 
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
@@ -78,13 +88,26 @@ class VllmRule(EngineRule):
     knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
-    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
-        """One of four; ahead only for chunks, by order of arrival."""
+    def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """One of three; ahead only by order of arrival."""
         if ahead:
-            return AsyncChunkedPrefill if chunked_prefill and not by_rank else None
-        if not chunked_prefill:
-            return PrefillFirst
+            return None if by_rank else AsyncChunkedPrefill
         return RankedPrefill if by_rank else ChunkedPrefill
+
+
+class VllmV0Rule(EngineRule):
+    """vLLM V0's, which had prompts in iterations of their own unless it cut them
+    (``core/scheduler.py``, ``_schedule_default``); V1 is the default since release 0.8."""
+
+    name = "vllm-v0"
+    about = "vLLM V0's: whole prompts before any decode"
+    prefix_cache = "blocks"
+    cuts_prompts = False
+
+    @staticmethod
+    def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """One, not planned ahead."""
+        return None if ahead else PrefillFirst
 
 
 class SglangRule(EngineRule):
@@ -99,7 +122,7 @@ class SglangRule(EngineRule):
     knobs = frozenset({"enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"})
 
     @staticmethod
-    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+    def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
         """With overlap or without; it cuts prompts or not by its limits."""
         return SglangOverlap if ahead else Sglang
 
@@ -113,7 +136,7 @@ class NoEvictRule(EngineRule):
     knobs = WAITING | OF_RANKS
 
     @staticmethod
-    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+    def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
         """With overlap or without; nothing is ever preempted."""
         return NoEvictOverlap if ahead else NoEvict
 
@@ -127,11 +150,11 @@ class MaxUtilizationRule(EngineRule):
     knobs = WAITING | OF_RANKS
 
     @staticmethod
-    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+    def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
         """With overlap or without."""
         return MaxUtilizationOverlap if ahead else MaxUtilization
 
 
 RULES: Registry[EngineRule] = Registry(
-    "policy", EngineRule, VllmRule, SglangRule, NoEvictRule, MaxUtilizationRule
+    "policy", EngineRule, VllmRule, VllmV0Rule, SglangRule, NoEvictRule, MaxUtilizationRule
 )

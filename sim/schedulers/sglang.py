@@ -67,11 +67,14 @@ class Sglang(IterationLevel):
         """An iteration of prompts if any can enter, otherwise one of decodes."""
         if self._tree is not None:
             self._enter_chunks(self._tree)
+        before = len(self.preempted)
         plan = self._prompts(now) or self._decodes()
         self._fresh = []
         self._prefilled = self._decoded = False
         if plan is not None:
             self._prefilled, self._decoded = bool(plan.chunks), plan.decode > 0
+            if preempted := len(self.preempted) - before:  # for a prompt that goes on, or a decode
+                plan.preempted, plan.stationary = preempted, False
         elif not self._running and not self.waiting:
             self._ratio.reset()
         return plan
@@ -262,15 +265,14 @@ class Sglang(IterationLevel):
         batch = self.decoding
         if not batch.size:
             return None
-        preempted = 0
         if self.kv.grow(1):
             self._ratio.decay(1)
         elif self._leaving():
             return None  # they make room in a moment
         else:
-            preempted = self._retract()
+            self._retract()
         size, held = batch.size, batch.context_after(1)
-        return Plan([], size, size, batch.context, 0, preempted, size, held, not preempted)
+        return Plan([], size, size, batch.context, 0, 0, size, held, stationary=True)
 
     # -- what is expected --------------------------------------------------------------------
 
@@ -317,12 +319,11 @@ class Sglang(IterationLevel):
 
     # -- the batch ---------------------------------------------------------------------------
 
-    def _retract(self) -> int:
-        """Preempt until each remaining request has room for a token; returns how many."""
-        victims, preempted = self._victims(), 0
+    def _retract(self) -> None:
+        """Preempt until each remaining request has room for a token."""
+        victims = self._victims()
         while len(victims) > 1:
             self._preempt(victims.pop())
-            preempted += 1
             if self._tree is not None:
                 self._tree.evict(RETRACT_STEPS * len(victims))
             if self.kv.grow(1):
@@ -332,7 +333,6 @@ class Sglang(IterationLevel):
         self._running = rest | {r: None for r in self._running if r not in rest}
         self._ratio.set(min(1.0, tokens / (sum(map(self._asked, victims)) + 1)))
         self._full = False
-        return preempted
 
     def _victims(self) -> list[Request]:
         """The decoding requests; the last has the fewest tokens, of equals the longest prompt, of

@@ -59,29 +59,32 @@ class MaxUtilization(ChunkedPrefill):
         """As the base class, unless prompts wait for company."""
         if self.throttled and self.decoding.size:
             return self._decodes_alone(now)
-        if not (self.limits.batch_wait_timeout_iters and self.decoding.size and self._wait()):
+        if not (self.limits.batch_wait_timeout_iters and self.decoding.size):
             return super().schedule(now)
-        plan = self._decodes_alone(now)
-        if plan is not None:
-            plan.stationary = False  # the next one may let the prompts in
+        runnable = self._runnable(self.limits.max_num_batched_tokens - self._decodes())
+        plan = self._decodes_alone(now) if self._wait(runnable) else super().schedule(now)
+        if plan is not None and runnable:
+            plan.stationary = False  # the next one may let the prompts in, or count anew
         return plan
 
-    def _wait(self) -> bool:
-        """Whether the prompts that could run are left to a later iteration."""
-        limits, batch = self.limits, self.decoding
-        decodes = batch.asked(batch.size)
-        tokens = self._runnable(limits.max_num_batched_tokens - decodes)
+    def _decodes(self) -> int:
+        """Tokens of an iteration that the decodes take."""
+        return self.decoding.asked(self.decoding.size)
+
+    def _wait(self, tokens: int) -> bool:
+        """Whether prompts of that many ``tokens``, which could run, are left to a later
+        iteration."""
+        limits = self.limits
         if not tokens:
             return False
         enough = limits.batch_wait_max_tokens_ratio * limits.max_num_batched_tokens
-        wait = self._passed < limits.batch_wait_timeout_iters and tokens + decodes < enough
+        wait = self._passed < limits.batch_wait_timeout_iters and tokens + self._decodes() < enough
         self._passed = self._passed + 1 if wait else 0
         return wait
 
     def has_prompt(self) -> bool:
         """As the base class, with what it has room for."""
-        batch = self.decoding
-        left = self.limits.max_num_batched_tokens - batch.asked(batch.size)
+        left = self.limits.max_num_batched_tokens - self._decodes()
         return self._runnable(left, most=1) > 0
 
     def _runnable(self, budget: int, most: int = sys.maxsize) -> int:
@@ -109,8 +112,7 @@ class MaxUtilization(ChunkedPrefill):
 
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
         """As the base class, in whole blocks; a prompt may have to wait for the next iteration."""
-        batch = self.decoding
-        budget = self.limits.max_num_batched_tokens - batch.asked(batch.size)
+        budget = self.limits.max_num_batched_tokens - self._decodes()
         chunks = []
         for request in self._partials:
             tokens = self._cut(request.tokens_to_prefill() - request.computed, budget)
@@ -149,14 +151,6 @@ class MaxUtilization(ChunkedPrefill):
             admitted += 1
         return admitted
 
-    def refusal(self, request: Request) -> str | None:
-        """As for every scheduler; also a prompt that is longer than an iteration where none is
-        cut."""
-        limits = self.limits
-        if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
-            return "prompt longer than max_num_batched_tokens (without chunked prefill)"
-        return super().refusal(request)
-
 
 class NoEvict(MaxUtilization):
     """TensorRT-LLM's micro-batches with ``GUARANTEED_NO_EVICT``, without overlap."""
@@ -169,10 +163,11 @@ class NoEvict(MaxUtilization):
         self._promised = 0  # blocks that the running requests have, or may need to their ends
 
     def _blocks(self, request: Request) -> int:
-        """Blocks of ``request`` if it generates all that its client allows, and the model."""
+        """Blocks of ``request`` if it generates all that its client allows, and the model; as the
+        memory takes them, of each kind of layers (``get_remaining_blocks_to_completion``)."""
         limits, prompt = self.limits, request.prompt_tokens
         allowed = min(limits.max_tokens, limits.max_model_len - prompt)
-        return -(-(prompt + max(allowed, request.output_tokens)) // self.kv.block_size)
+        return self.kv.blocks_for(prompt + max(allowed, request.output_tokens))
 
     def _room(self, request: Request, need: int, before: Sequence[Request] = ()) -> bool:
         """Whether its blocks to its end are there besides those of all that run."""
@@ -188,9 +183,14 @@ class NoEvict(MaxUtilization):
         super()._retire(request)
         self._promised -= self._blocks(request)
 
-    def _drop(self, request: Request) -> bool:
+    def _take_out(self, request: Request) -> None:
         self._promised -= self._blocks(request)
-        return super()._drop(request)
+        super()._take_out(request)
+
+    def check_integrity(self) -> None:
+        """As for every scheduler; and what is counted is what the running requests may need."""
+        super().check_integrity()
+        assert self._promised == sum(map(self._blocks, self._running)), self._promised
 
     def refusal(self, request: Request) -> str | None:
         """As above; also refuses a request that asks for more than there is."""

@@ -6,6 +6,8 @@ import ast
 import itertools
 import json
 import math
+import os
+import shutil
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -547,3 +549,32 @@ def test_json_lists_the_files(run: Path, tmp_path: Path) -> None:
     done = export(run, "--to", "csv", "-o", tmp_path / "tables", "--json")
     files = [str(tmp_path / "tables" / name) for name in ("requests.csv", "timeseries.csv")]
     assert json.loads(done.stdout) == {"format": "csv", "files": files}
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("requests", "finish_s", -5.0),
+        ("requests", "first_token_s", float("nan")),
+        ("timeseries", "end_s", -1.0),
+    ],
+)
+def test_times_that_no_run_has_are_one_error(
+    table: str, column: str, value: float, run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    path = copy / f"{table}.parquet"
+    frame = pd.read_parquet(path)
+    frame.loc[frame.index[-20:], column] = value
+    frame.to_parquet(path)
+    done = export(copy, "--to", "vllm-bench", "-o", tmp_path / "result.json")
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def test_a_folder_may_have_a_name_that_is_no_unicode(run: Path, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    shutil.copytree(run, odd)
+    done = export(odd, "--to", "csv", "-o", tmp_path / "tables")
+    assert done.exit_code == 0, done.output

@@ -67,6 +67,15 @@ def test_a_prompt_that_alone_takes_longer_than_its_deadline_is_refused() -> None
     assert kinds == [True, False]
 
 
+@pytest.mark.parametrize(("engine", "refused"), [("vllm", True), ("ideal", False)])
+def test_the_time_that_a_request_has_waited_already_counts(engine: str, refused: bool) -> None:
+    """One token is computed in far less than 5 ms, but 8 have passed in the front end of vLLM."""
+    workload = {**SCENARIO["workload"], "prompt_tokens": {"kind": "fixed", "value": 1}}
+    one = {"engine": engine, "workload": workload, "run": {"requests": 1, "warmup": 0}}
+    result = sim.simulate({**SCENARIO, **one, "slo": {"ttft": "10ms"}})
+    assert (result.summary["infersim"]["requests"]["rejected"] == 1) is refused
+
+
 def test_classes_have_their_own_deadlines() -> None:
     classes = [
         {"name": "soon", "share": 0.5, "deadline": "300ms"},

@@ -481,3 +481,21 @@ def test_operators_are_not_modelled_where_no_replica_may_serve() -> None:
 def test_find_wants_a_number() -> None:
     with pytest.raises(InfersimError, match="give a number here"):
         sim.find(SCENARIO)
+
+
+def test_how_full_the_cache_was_is_a_mean_over_the_time_that_replicas_were_held() -> None:
+    """Also within the steps that a run takes over equal iterations."""
+    scenario = load_scenario({**SCENARIO, "kv_cache": {"num_gpu_blocks": 400}})
+    leaps, steps = (sim.simulate(scenario, leap=leap) for leap in (True, False))
+    held = steps.record.parts[0].held
+    assert held is not None
+    assert held < 0.9 * steps.record.duration * steps.record.pools[0].replicas
+    plans = steps.record.plans
+    capacity = steps.record.pools[0].kv_tokens
+    for column, name in (("held", "mean_used"), ("reserved", "mean_reserved")):
+        mean = float((plans[column] * (plans["end"] - plans["start"])).sum()) / held / capacity
+        assert steps.summary["infersim"]["kv_cache"][name] == pytest.approx(mean)
+    mine, theirs = (each.summary["infersim"]["kv_cache"] for each in (leaps, steps))
+    assert mine["mean_used"] == pytest.approx(theirs["mean_used"], rel=1e-9)
+    assert mine["mean_used"] < mine["mean_reserved"]
+    assert mine["fragmentation"] == pytest.approx(theirs["fragmentation"], abs=0.02)

@@ -290,7 +290,7 @@ def test_tokens_come_without_prompts_between_them() -> None:
         ({"fleet.1.kv_cache": {"block_size": 32}}, "all pools need the same block_size"),
         ({"scheduler.batching": "static"}, "static batching is not modelled for pools of one"),
         ({"scheduler.policy": "sglang"}, "the rule of sglang is not modelled"),
-        ({"scheduler.chunked_prefill": False}, "scheduling of whole prompts is not modelled"),
+        ({"scheduler.policy": "vllm-v0"}, "the rule of vllm-v0 is not modelled"),
         ({"fleet.0.pipeline_parallel": 2}, "several batches in flight are not modelled"),
         ({"kv_cache.enable_prefix_caching": True}, "enable it in the prefill pools alone"),
         ({"kv_cache.allocator": "contiguous"}, "contiguous allocation is not modelled"),

@@ -19,6 +19,7 @@ from sim.routers import ROUTERS
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.schedulers.orders import ORDERS
 from tests.harness import Arriving, LineTimer, Played, play
+from tests.places import MODELS
 
 POLICIES = ["static", "request", "continuous", "prefill-first"]
 WITHOUT_TREE = [name for name in ORDERS if not ORDERS[name].by_prefix]  # lpm: test_radix
@@ -47,8 +48,8 @@ def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
             else PagedAllocator(-(-tokens // size), size)
         )
         batching = "continuous" if policy == "prefill-first" else policy
-        chunked = policy != "prefill-first"
-        return make_scheduler(batching, limits, kv, chunked_prefill=chunked, order=order)
+        rule = "vllm-v0" if policy == "prefill-first" else "vllm"
+        return make_scheduler(batching, limits, kv, order=order, rule=rule)
 
     return make
 
@@ -152,20 +153,22 @@ def test_recorded_gaps_are_those_of_the_tokens(
     assert recorded == seen
 
 
+RULES = [{"policy": "vllm"}, {"chunked_prefill": False}, {"policy": "vllm-v0"}]
 BATCHED = [
-    (batching, order)
+    (batching, order, rule)
     for batching in ("static", "request", "continuous")
     for order in WITHOUT_TREE
+    for rule in (RULES if batching == "continuous" else [{}])
     if batching == "continuous" or order != "fair"  # fair: between requests that come and go
 ]
 
 
-@pytest.mark.parametrize(("batching", "order"), BATCHED)
-@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize(("batching", "order", "rule"), BATCHED)
 @pytest.mark.parametrize("allocator", ["paged", "contiguous"])
 def test_real_prices_give_the_same_times(
-    batching: str, chunked: bool, allocator: str, order: str
+    batching: str, rule: dict[str, object], allocator: str, order: str
 ) -> None:
+    older = rule.get("policy") == "vllm-v0"
     scenario = sim.load_scenario(
         {
             "model": "llama-3.1-8b",
@@ -173,10 +176,10 @@ def test_real_prices_give_the_same_times(
             "router": "power-of-two",
             "scheduler": {
                 "batching": batching,
-                "chunked_prefill": chunked,
+                **rule,
                 "order": order,
                 "max_num_seqs": 16,
-                "long_prefill_token_threshold": 128 if order == "sjf" else 0,
+                "long_prefill_token_threshold": 128 if order == "sjf" and not older else 0,
             },
             "kv_cache": {"allocator": allocator, "num_gpu_blocks": 700},
             "max_model_len": 4096,
@@ -225,3 +228,52 @@ def test_boundary_search_is_exact(
     found = run.first_boundary_from(time, 0, high)
     assert run.boundary(found) >= time or found == high
     assert found == 0 or run.boundary(found - 1) < time
+
+
+TIGHT = {
+    "engine": "ideal",
+    "fleet": {"gpu": "a10g"},
+    "max_model_len": 128,
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "fixed", "value": 30},
+        "output_tokens": {"kind": "fixed", "value": 50},
+    },
+    "run": {"requests": 24, "warmup": 0},
+}
+WAITING = {"batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.7}
+
+
+@pytest.mark.parametrize("blocks", [24, 31, 42, 400])
+@pytest.mark.parametrize("model", ["tiny-windows", "tiny-chunks"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"policy": "vllm-v0"},
+        {"chunked_prefill": False},
+        {"policy": "max-utilization", **WAITING},
+        {"policy": "guaranteed-no-evict", **WAITING},
+        {"policy": "guaranteed-no-evict", "max_tokens": 60, "async_scheduling": True},
+    ],
+    ids=["vllm-v0", "whole prompts", "max-utilization", "no-evict", "no-evict ahead"],
+)
+def test_memory_behind_windows_is_given_back_in_a_leap_as_without(
+    rule: dict[str, object], model: str, blocks: int
+) -> None:
+    """Also where a request could enter by what the growth of the leap's first iteration gave back,
+    and where prompts that wait for company are counted."""
+    scenario = sim.load_scenario(
+        {
+            **TIGHT,
+            "model": str(MODELS / model),
+            "scheduler": {"max_num_seqs": 9, "max_num_batched_tokens": 128, **rule},
+            "kv_cache": {"num_gpu_blocks": blocks},
+        }
+    )
+    leaps, steps = sim.simulate(scenario, leap=True), sim.simulate(scenario, leap=False)
+    assert leaps.record.requests.tobytes() == steps.record.requests.tobytes()
+    assert leaps.record.plans["preemptions"].sum() == steps.record.plans["preemptions"].sum()
+    if "guaranteed" in str(rule):
+        assert not leaps.record.plans["preemptions"].any()
+    elif blocks < 42:
+        assert leaps.record.plans["preemptions"].any()

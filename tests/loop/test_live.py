@@ -47,6 +47,7 @@ FLEETS: dict[str, dict[str, Any]] = {
     "few slots": {"scheduler.max_num_seqs": 4},
     "sglang": {"engine": "sglang"},
     "whole prompts": {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 8192},
+    "prompts first": {"scheduler.policy": "vllm-v0", "scheduler.max_num_batched_tokens": 8192},
     "no front end": {"engine": "ideal"},
     "data ranks": {"model": "qwen3-30b-a3b", "fleet.data_parallel": 2},
     "pipeline": {"fleet.pipeline_parallel": 2},

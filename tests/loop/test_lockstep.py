@@ -264,7 +264,6 @@ def test_experts_over_pcie_cost_what_was_published(gpus: int, measured: float) -
         ({"fleet.data_parallel": 1}, "only data ranks keep a cadence, and data_parallel is 1"),
         ({"scheduler.batching": "static"}, "static batching with the order fcfs"),
         ({"scheduler.order": "edf", "slo.ttft": "1s"}, "does not preempt by rank"),
-        ({"scheduler.chunked_prefill": False}, "chunked_prefill false keeps no cadence"),
     ],
 )
 def test_a_cadence_that_nothing_keeps_is_refused(changes: dict[str, object], words: str) -> None:

@@ -73,8 +73,8 @@ def test_who_is_asked_again_after_a_preemption_has_its_blocks_already() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"scheduler": {"order": "priority"}}, "order priority and"),
-        ({"scheduler": {"chunked_prefill": False}}, "chunked_prefill false"),
+        ({"scheduler": {"order": "priority"}}, "order priority"),
+        ({"scheduler": {"policy": "vllm-v0"}}, "policy vllm-v0"),
         ({"fleet": {"gpu": "a10g", "pipeline_parallel": 2}}, "pipeline"),
         ({"engine": "sglang"}, "SGLang"),
         ({"model": str(MODELS / "tiny-mamba")}, "mamba_cache_mode"),

@@ -240,3 +240,19 @@ def test_patience_that_never_ends_and_a_late_horizon_change_no_figure() -> None:
     assert patient.record.duration == plain.record.duration < 60
     for key in ("output_throughput", "request_throughput"):
         assert patient.summary[key] == plain.summary[key]
+
+
+def test_an_outage_of_a_fleet_that_refuses_everything_has_no_share_of_its_time() -> None:
+    """The run lasts no time then, of which an outage could be a share."""
+    refusing = {
+        "fleet": {"gpu": "a10g", "replicas": 2},
+        "kv_cache": {"num_gpu_blocks": 3},
+        "workload": {**ALONE["workload"], "arrivals": {"kind": "constant", "rate": 100}},
+        "failures": [{"at": "35ms", "replica": 1, "for": "11ms"}],
+        "run": {"requests": 10, "warmup": 0},
+    }
+    result = sim.simulate(load_scenario({**ALONE, **refusing}))
+    found = result.summary["infersim"]["failures"]
+    assert result.summary["infersim"]["requests"]["rejected"] == 10
+    assert (found["availability"], len(found["outages"])) == (None, 1)
+    assert "1 outage; " in found["text"]

@@ -72,7 +72,9 @@ def served(
     def make() -> Scheduler:
         limits = Limits(10, budget, 500)
         kv = PagedAllocator(blocks, 1)
-        return make_scheduler("continuous", limits, kv, chunked_prefill=chunked, order="fcfs")
+        return make_scheduler(
+            "continuous", limits, kv, rule="vllm" if chunked else "vllm-v0", order="fcfs"
+        )
 
     return attributed(play(traffic, make, price, leap=True), price)[1]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from reports.pages.run.head import cards
 from reports.pages.run.slo import limits
 from reports.pages.run.verdict import verdict as page_verdict
 from sim.ends import run_ends
+from sim.metrics import slo_verdict
 from sim.metrics.long_enough import (
     LENGTH,
     LOAD,
@@ -317,3 +319,25 @@ def test_a_run_that_has_not_settled_bounds_its_percentiles_from_below_only() -> 
     assert (entry["high"], sure["sufficient"]) == (None, False)
     assert sure["requests_needed"] > 5000
     assert own["precision"]["text"] in own["notes"]
+
+
+@pytest.mark.parametrize(("low", "state"), [(0.991, "too close to call"), (0.992, "met")])
+def test_late_requests_may_all_have_come_after_the_start(
+    low: float, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Near saturation the first 150 of 1,000 requests find a fleet emptier than usual: that
+    of all at least 99.1 % are in time leaves open whether 99 % of the 850 others are."""
+    judged = {
+        "slo_state": "met",
+        "slo_doubts": [],
+        "limits": {"ttft": {}},
+        "attainment_low": low,
+        "target": 0.99,
+    }
+    monkeypatch.setattr(slo_verdict, "judge_slo", lambda *_: judged)
+    monkeypatch.setattr(slo_verdict, "usual", lambda _: None)
+    run = SimpleNamespace(scenario=chat(20.0, 1000), cut=None)
+    found = made_up(0.9, 0.001, 1000, present=15.0)
+    assert not unsettled(found, run.scenario.workload.arrivals)
+    told = slo_verdict.slo_verdict(cast(Any, run), found, None)
+    assert told["slo_state"] == state

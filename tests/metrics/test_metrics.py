@@ -118,7 +118,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "continuous": {},
     "auto warm-up": {"run.warmup": "auto"},
     "warm-up": {"run.warmup": 40},
-    "prefill first": {"scheduler.chunked_prefill": False} | FAST,
+    "prefill first": {"scheduler.policy": "vllm-v0"} | FAST,
     "small chunks": {"scheduler.max_num_batched_tokens": 128, "scheduler.max_num_seqs": 64} | FAST,
     "preempting": {"kv_cache.num_gpu_blocks": 120} | FAST,
     "two replicas": {"fleet.0.replicas": 2} | FAST,

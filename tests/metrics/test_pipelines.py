@@ -85,7 +85,7 @@ def test_without_stages_there_is_no_such_section() -> None:
     ("changes", "words"),
     [
         ({"scheduler.batching": "static"}, "static batching is not simulated with several batches"),
-        ({"scheduler.chunked_prefill": False}, "whole prompts before any decode is not simulated"),
+        ({"scheduler.policy": "vllm-v0"}, "policy: vllm-v0 is not simulated"),
         (
             {"scheduler.order": "priority"},
             "an order that preempts the newest \\(fcfs, sjf or fair\\)",

@@ -126,7 +126,7 @@ SLABS = {
 SYSTEMS: dict[str, System] = {
     "8 seats": System(SEATS, tokens=100),
     "8 seats, shortest first": System({**SEATS, "scheduler.order": "sjf"}, tokens=100),
-    "prefill first": System({**SEATS, "scheduler.chunked_prefill": False}, tokens=100),
+    "prefill first": System({**SEATS, "scheduler.policy": "vllm-v0"}, tokens=100),
     "long prompts": System(LONG_PROMPTS, tokens=20, burst=4000),
     "memory": System(MEMORY, tokens=100),
     "slabs": System(SLABS, tokens=100),

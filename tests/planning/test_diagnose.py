@@ -139,7 +139,7 @@ def test_drafts_are_tried_and_leave_out_what_goes_without_them() -> None:
     drafted = small(run__requests=20, speculative=dict(SPECULATION))
     tried = {trial["name"] for trial in document(found(drafted))["trials"]}
     assert {"more-seats", "no-drafts"} <= tried
-    assert not tried & {"speculation", "chunks", "threshold"}  # settings that drafts rule out
+    assert not tried & {"speculation", "threshold"}  # settings that drafts rule out
 
 
 def test_no_figure_drowns_out_the_others() -> None:
@@ -418,7 +418,8 @@ def test_latency_parts_add_up_in_the_mean() -> None:
     [
         {},
         {"scheduler": {"batching": "static", "max_num_batched_tokens": 100, "max_num_seqs": 200}},
-        {"kv_cache__allocator": "contiguous", "scheduler__chunked_prefill": False},
+        {"kv_cache__allocator": "contiguous", "scheduler__policy": "vllm-v0"},
+        {"scheduler__chunked_prefill": False},
         {"fleet__0__replicas": 2, "router": "random", "fleet__0__tensor_parallel": 2},
         {"precision": {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"}},
         {"kv_cache__num_gpu_blocks": 500, "scheduler__max_num_seqs": 1},

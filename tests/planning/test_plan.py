@@ -575,6 +575,10 @@ def test_launch_commands_have_the_rule_simulated() -> None:
     assert plain["sglang"].endswith("--max-prefill-tokens 16384 --disable-overlap-schedule")
     assert "--async-scheduling" in made(async_scheduling=True)["vllm"]
     assert "page-size" not in made()["sglang"]
+    whole, older = made(chunked_prefill=False), made(policy="vllm-v0")
+    assert "--no-enable-chunked-prefill" in whole["vllm"]
+    assert any("`policy: vllm-v0` was simulated" in note for note in older["notes"])
+    assert not any("vllm-v0" in note for note in whole["notes"])
 
 
 @pytest.mark.parametrize("engine", ["sglang", "sglang-triton"])

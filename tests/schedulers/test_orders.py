@@ -265,7 +265,8 @@ def scheduler(batching: str, order: str, seats: int = 1) -> Scheduler:
     limits, kv = Limits(max_num_seqs=seats, batch_timeout=2.0), PagedAllocator(1000, 4)
     chunked = batching != "prefill-first"
     name = batching if chunked else "continuous"
-    return make_scheduler(name, limits, kv, chunked_prefill=chunked, order=order)
+    rule = "vllm" if chunked else "vllm-v0"
+    return make_scheduler(name, limits, kv, rule=rule, order=order)
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)
@@ -421,12 +422,12 @@ def tight(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", ["priority", "edf", "fair"])
-@pytest.mark.parametrize("chunked", [True, False])
-def test_with_all_alike_it_is_first_come_first_served(order: str, chunked: bool) -> None:
+@pytest.mark.parametrize("policy", ["vllm", "vllm-v0"])
+def test_with_all_alike_it_is_first_come_first_served(order: str, policy: str) -> None:
     """With preemptions, too: the newest is the last by rank and goes back to the front."""
     rows, notes = {}, {}
     for name in ("fcfs", order):
-        result = sim.simulate(sim.load_scenario(tight(order=name, chunked_prefill=chunked)))
+        result = sim.simulate(sim.load_scenario(tight(order=name, policy=policy)))
         rows[name] = result.record.requests
         notes[name] = result.summary["infersim"]["notes"]
     assert rows["fcfs"]["preemptions"].sum() > 20

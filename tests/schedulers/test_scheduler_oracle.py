@@ -18,7 +18,7 @@ from sim.schedulers.orders import make_order
 from sim.schedulers.queues import Ranked
 from tests import oracle
 
-POLICIES = ["static", "request", "continuous", "prefill-first"]
+POLICIES = ["static", "request", "continuous", "whole-prompts", "prefill-first"]
 CLASSES = [TrafficClass(n, "", n, 9.0 * n) for n in range(4)]
 IterationLimit = Callable[[], int]
 
@@ -66,8 +66,9 @@ class Case:
             return oracle.Static(blocks, seats)
         if self.policy == "request":
             return oracle.RequestLevel(blocks, seats, self.timeout)
-        if self.policy == "continuous":
-            return oracle.Chunked(blocks, seats, budget, self.reserve, self.threshold)
+        if self.policy in ("continuous", "whole-prompts"):
+            whole = self.policy == "whole-prompts"
+            return oracle.Chunked(blocks, seats, budget, self.reserve, self.threshold, whole)
         return oracle.PrefillFirst(blocks, seats, budget, 0.25 if self.wary else 0.01)
 
     def make_scheduler(self) -> Scheduler:
@@ -78,6 +79,7 @@ class Case:
             scheduler_reserve_full_isl=self.reserve,
             batch_timeout=float(self.timeout),
             long_prefill_token_threshold=self.threshold,
+            chunked_prefill=self.policy != "whole-prompts",
         )
         kv: Allocator = PagedAllocator(self.num_blocks, self.block_size)
         if self.contiguous:
@@ -88,8 +90,9 @@ class Case:
                 wary = WaryPrefillFirst(limits, kv)
                 wary.waiting = make_order(order).queue()
                 return wary
-            return make_scheduler("continuous", limits, kv, chunked_prefill=False, order=order)
-        return make_scheduler(policy, limits, kv, order=order)
+            return make_scheduler("continuous", limits, kv, rule="vllm-v0", order=order)
+        name = "continuous" if policy == "whole-prompts" else policy
+        return make_scheduler(name, limits, kv, order=order)
 
     def servable(self) -> list[Request]:
         """The requests that the scheduler takes, numbered in order of arrival."""
@@ -128,7 +131,7 @@ def cases(draw: st.DrawFn, policy: str) -> Case:
         contiguous=contiguous,
         max_num_seqs=seats,
         max_num_batched_tokens=draw(
-            large if policy == "prefill-first" else st.one_of(small, large)
+            large if policy in ("prefill-first", "whole-prompts") else st.one_of(small, large)
         ),
         reserve=draw(st.booleans()),
         timeout=draw(st.integers(0, 12)),
@@ -307,13 +310,16 @@ def test_scheduler_does_what_the_oracle_does_when_memory_is_short(policy: str) -
     seen: Counter[str] = Counter()
     for _ in range(40):
         seen += play(random_case(policy, chance))
-    if policy in ("continuous", "prefill-first"):
+    if policy in ("continuous", "whole-prompts", "prefill-first"):
         assert seen["preempted"] > 60
     else:
         assert seen["preempted"] == 0
     if policy == "continuous":
         assert seen["mixed"] > 200
         assert seen["chunks"] > 320 + seen["preempted"]  # some were cut
+    elif policy == "whole-prompts":
+        assert seen["mixed"] > 100
+        assert seen["chunks"] <= 320 + seen["preempted"]  # none was
     else:
         assert seen["mixed"] == 0
 
@@ -477,7 +483,7 @@ def test_leaps_are_long_and_arrivals_and_short_memory_end_some(policy: str) -> N
         cuts += run.cuts
         shortages += run.shortages
     assert leaping < single / 3
-    if policy in ("continuous", "prefill-first"):
+    if policy in ("continuous", "whole-prompts", "prefill-first"):
         assert cuts > 20
         assert shortages > 20
     else:

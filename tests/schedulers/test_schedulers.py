@@ -695,7 +695,7 @@ def test_only_prompts_that_are_not_cut_must_fit_an_iteration(policy: type[Schedu
 )
 def test_policies_by_name(batching: str, chunked: bool, policy: type[Scheduler]) -> None:
     kv, limits = plenty(), Limits(max_num_seqs=3)
-    scheduler = make_scheduler(batching, limits, kv, chunked_prefill=chunked)
+    scheduler = make_scheduler(batching, limits, kv, rule="vllm" if chunked else "vllm-v0")
     assert type(scheduler) is policy
     assert scheduler.kv is kv
     assert scheduler.limits is limits
@@ -776,7 +776,7 @@ def test_a_policy_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "own_policy_for_tests:ShortestFirst",
         Limits(max_num_seqs=1),
         plenty(),
-        chunked_prefill=False,
+        rule="vllm-v0",
     )
     assert isinstance(scheduler, ChunkedPrefill)
     script = Script(scheduler, [(0, 9, 1), (0, 3, 1), (0, 6, 1)])

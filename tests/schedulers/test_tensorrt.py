@@ -12,11 +12,13 @@ import pytest
 from pydantic import ValidationError
 
 import sim
+from sim.errors import UsageError
 from sim.memory import PagedAllocator
 from sim.request import Request
 from sim.scenario.deployment import SchedulerSettings
 from sim.schedulers import Limits
 from sim.schedulers.tensorrt import MaxUtilization, MaxUtilizationOverlap, NoEvict, NoEvictOverlap
+from tests.places import MODELS
 
 NO_EVICT = "guaranteed-no-evict"
 
@@ -189,3 +191,48 @@ def test_a_user_is_told_of_whole_prompts_that_leave_no_room_for_decodes() -> Non
         soon, told = found(budget, cut=cut)
         assert soon < late / 3
         assert not told
+
+
+@pytest.mark.parametrize("policy", ["guaranteed-no-evict", "max-utilization", "sglang"])
+@pytest.mark.parametrize("model", ["tiny-mamba", "tiny-linear"])
+def test_an_iteration_that_takes_no_whole_block_is_refused(policy: str, model: str) -> None:
+    """A block is as large as the state of the model: prompts that are cut into such are never."""
+
+    def prepared(tokens: int) -> int:
+        scenario = sim.load_scenario(
+            {
+                "model": str(MODELS / model),
+                "fleet": {"gpu": "l40s"},
+                "scheduler": {
+                    "policy": policy,
+                    "max_num_seqs": 6,
+                    "max_num_batched_tokens": tokens,
+                },
+                "workload": {
+                    "arrivals": {"kind": "burst"},
+                    "prompt_tokens": {"kind": "fixed", "value": 200},
+                    "output_tokens": {"kind": "fixed", "value": 9},
+                },
+                "run": {"requests": 4},
+            }
+        )
+        return int(sim.simulate(scenario).summary["completed"])
+
+    with pytest.raises(UsageError, match=r"max_num_batched_tokens: .*give it 48 or more"):
+        prepared(47)
+    assert prepared(48) == 4
+
+
+def test_what_no_evict_counts_comes_back_wherever_a_request_leaves() -> None:
+    kv = PagedAllocator(10, 16)
+    policy = NoEvict(Limits(max_model_len=64, max_tokens=40), kv)
+    requests = [Request(number, 0.0, 40, 9) for number in range(2)]
+    for request in requests:
+        policy.submit(request)
+    plan = policy.schedule(0.0)
+    assert plan is not None
+    policy.complete(plan, 1, 1.0)
+    policy.check_integrity()
+    assert policy.withdraw(requests[0])
+    policy.check_integrity()
+    assert kv.free_blocks == 10 - 3

@@ -134,7 +134,7 @@ def test_prompts_are_drawn_chunk_by_chunk() -> None:
 
 
 def test_decodes_that_prompts_hold_up_are_stalled() -> None:
-    found, result = drawn("continuous", chunked_prefill=False)
+    found, result = drawn("continuous", policy="vllm-v0")
     alone = result.timeseries[(result.timeseries["prefill_seqs"] > 0)].iloc[1:]
     stalled = [part for stay in found.stays for part in stay.parts if part.phase == "stalled"]
     assert stalled

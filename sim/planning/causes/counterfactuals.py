@@ -20,7 +20,7 @@ from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted
 from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
 from sim.scenario import Scenario
-from sim.schedulers import ChunkedPrefill
+from sim.schedulers import RULES, ChunkedPrefill, VllmRule
 from sim.schedulers.abilities import HOST
 from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
@@ -137,8 +137,12 @@ def _slots(scenario: Scenario) -> Iterator[Counterfactual]:
                     {"scheduler.max_num_batched_tokens": tokens // 2})  # fmt: skip
     if "chunked_prefill" not in policy.knobs:
         return
-    word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
-    yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
+    if RULES[knobs.rule].cuts_prompts:
+        word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
+        yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
+    else:
+        cuts = {"scheduler.policy": VllmRule.name, "scheduler.chunked_prefill": True}
+        yield _flag("chunks", "prompts in chunks", cuts)
     open_to_prompts = CADENCE in policy.knobs and knobs.prefill_schedule_interval == 1
     if open_to_prompts and scenario.only_pool.layout.data > 1:
         yield _flag("cadence", "prompts every 4 iterations", {f"scheduler.{CADENCE}": 4})

@@ -27,6 +27,7 @@ from sim.schedulers import (
     NoEvictRule,
     SglangRule,
     VllmRule,
+    VllmV0Rule,
     follows_rule,
 )
 from sim.schedulers.orders import FirstCome
@@ -244,6 +245,11 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
         notes.append(
             "TensorRT-LLM also wants cuda_graph_config: {enable_padding: true, batch_sizes: "
             f"{list(d.engine.graph_sizes)}}} in its --config file."
+        )
+    if settings.scheduler.rule == VllmV0Rule.name:
+        notes.append(
+            "`policy: vllm-v0` was simulated: prompts stop decodes. vLLM V1 lets whole "
+            "prompts share iterations with decodes; `policy: vllm` simulates that."
         )
     if 1 < d.layout.expert < d.layout.ranks:
         notes.append(

@@ -41,7 +41,7 @@ def path(tmp_path):
         {},
         {"kv_cache.num_gpu_blocks": 16},  # preemptions
         {"kv_cache.num_gpu_blocks": 16, "scheduler.order": "sjf"},
-        {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 100},
+        {"scheduler.policy": "vllm-v0", "scheduler.max_num_batched_tokens": 100},
         {"scheduler.batching": "static"},
         {"scheduler.batching": "request"},
         {"kv_cache.allocator": "contiguous", "kv_cache.num_gpu_blocks": 100},
@@ -84,7 +84,7 @@ KINDS = [
     ("qwen3-moe", {"scheduler.batching": "static"}),
     ("gemma-3", {"kv_cache.num_gpu_blocks": 48}),
     ("gemma-3", {"scheduler.batching": "request", "scheduler.max_num_batched_tokens": 80}),
-    ("gemma-3", {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 100}),
+    ("gemma-3", {"scheduler.policy": "vllm-v0", "scheduler.max_num_batched_tokens": 100}),
     ("gpt-oss", {"kv_cache.num_gpu_blocks": 24}),
     ("gpt-oss", {"kv_cache.num_gpu_blocks": 24, "scheduler.order": "sjf"}),
     ("gpt-oss", {"scheduler.batching": "static", "scheduler.max_num_batched_tokens": 80}),
@@ -162,7 +162,7 @@ def test_same_requests_under_other_policies_get_the_same_answers(path, device):
     [
         {},
         {"kv_cache.num_gpu_blocks": 16},
-        {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 100},
+        {"scheduler.policy": "vllm-v0", "scheduler.max_num_batched_tokens": 100},
         {"workload.arrivals": {"kind": "poisson", "rate": 200}},
     ],
     ids=["burst", "tight", "decodes-wait", "poisson"],

@@ -139,7 +139,8 @@ def test_on_a_gpu_graphs_are_used_and_blocks_may_be_smaller(path):
         ({"fleet.0.replicas": 2}, "fp32", "one replica on one device"),
         ({"run.repetitions": 3}, "fp32", "runs once"),
         ({"scheduler.batching": "static"}, "fp32", "batching: static is not supported by vLLM"),
-        ({"scheduler.chunked_prefill": False}, "fp32", "rule of vLLM V0"),
+        ({"scheduler.chunked_prefill": False}, "fp32", "with chunked prefill"),
+        ({"scheduler.policy": "vllm-v0"}, "fp32", "not the rule of vLLM V1"),
         (
             {"scheduler.order": "sjf"},
             "fp32",

@@ -27,6 +27,7 @@ from sim.cli import app
 from sim.commands.observe import observe
 from sim.commands.observe_records import bring_in
 from sim.errors import InfersimError, UsageError
+from sim.schedulers import ChunkedPrefill
 from tests.places import ROOT
 
 MEASURED = ROOT.parent / "shared/data/measured/vllm_rtx4090_llama-3.1-8b"
@@ -729,3 +730,17 @@ def test_every_format_says_what_it_is() -> None:
         assert find_format(name) is known
         assert known.name == name
         assert known.layout
+
+
+def test_whole_prompts_of_v1_are_logged_as_the_rule_of_v1(tmp_path: Path) -> None:
+    own = META["resolved_config"]
+    stated = own["scheduler_config"] | {
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": 4096,
+    }
+    meta = META | {"resolved_config": own | {"scheduler_config": stated}}
+    place = log(tmp_path, meta=meta)
+    _, made = bring_in("log", place, tmp_path / "run", gpu="h100-sxm")
+    scheduler = sim.load_scenario(made / "scenario.yaml").scheduler
+    assert not scheduler.chunked_prefill
+    assert scheduler.policy_class() is ChunkedPrefill

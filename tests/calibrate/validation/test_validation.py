@@ -54,7 +54,7 @@ def only_change(validation, name):
     [
         {},
         {"kv_cache.num_gpu_blocks": 300},  # preemptions
-        {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 2048},
+        {"scheduler.policy": "vllm-v0", "scheduler.max_num_batched_tokens": 2048},
         {"scheduler.batching": "static"},
         {"scheduler.batching": "request"},
         {"workload.arrivals": {"kind": "closed", "concurrency": 5}},
