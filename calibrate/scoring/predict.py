@@ -26,7 +26,6 @@ from calibrate.scoring.figures import (
     measured,
     predicted,
 )
-from calibrate.scoring.handing_on import handed_on
 from calibrate.scoring.lengths import of_mean_alone
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
@@ -163,7 +162,6 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    numbers |= handed_on(result.record, numbers)
     if known.streamed > 1:
         numbers |= together(numbers, known.streamed)
     return Predicted(numbers | _derived(result, known), *_causes(result, known))
