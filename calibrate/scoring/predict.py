@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from calibrate.scoring.bench_limits import benchmarked
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document, preset
+from calibrate.scoring.drivers import document, preset, uncovered
 from calibrate.scoring.figures import (
     DECODE_RATE,
     STEADY_ENERGY,
@@ -140,6 +140,8 @@ def case(row: Row) -> Case:
     known = None
     try:
         known = benchmarked(conditions(row))
+        if (note := uncovered(known)) is not None:
+            known = replace(known, assumed=(*known.assumed, note))
         return Case(row, known, figure(row, known), preset(known), "")
     except Unrepresentable as reason:
         return Case(row, known, None, "", str(reason))

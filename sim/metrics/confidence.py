@@ -92,16 +92,28 @@ def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
         "half": half,
         "measured": measured,
         "parts": parts,
-        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads))
+        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads), at)
         + (AT_A_RATE if at.driven == "online" else ""),
     }
 
 
 def _band_text(
-    error: float, half: float, measured: float, parts: Mapping[str, float], why: Sequence[str]
+    error: float,
+    half: float,
+    measured: float,
+    parts: Mapping[str, float],
+    why: Sequence[str],
+    at: Situation,
 ) -> str:
     alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
     wide = f" It is wide because {' and '.join(why)}." if why else ""
+    if not at.compared:
+        return (
+            "How far times of iterations are off is not known: no published run of this engine on "
+            "this GPU was compared with its prediction. The bands are those of runs with the same "
+            f"causes of errors: {error:.0%} in nine of ten, {half:.0%} in five of ten ({alone}; "
+            f"{measured:.0%} of the kernel time in shapes that were measured).{wide}"
+        )
     return (
         f"Times of iterations are within about {error:.0%} in nine of ten published runs like "
         f"this, and within {half:.0%} in five of ten ({alone}; {measured:.0%} of the kernel time "

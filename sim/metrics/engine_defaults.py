@@ -49,6 +49,17 @@ def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | 
     )
 
 
+def untimed_note(pool: PreparedPool) -> str | None:
+    """A note on a GPU none of whose kernels was timed. None where a profile has some."""
+    gpu = pool.deployment.gpu
+    if gpu.profile is not None:
+        return None
+    return (
+        f"No kernels were timed on {gpu.title}: their times follow from its data sheet. "
+        "`infersim calibrate` on such a card takes the place of that."
+    )
+
+
 def other_rule_note(pool: PreparedPool) -> str | None:
     """A note on an engine whose own rule of batching is not modelled with what is asked for, so
     that vLLM's stands in for it. None where a rule is given, or the engine's own is simulated."""

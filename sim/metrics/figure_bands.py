@@ -74,8 +74,9 @@ def figure_bands(
             figures[key] = _figure(key, value, causes, spreads, summary, ends)
     _keep_in_order(figures)
     figures |= dict(_costs(summary, figures))
-    text = _text(summary, figures, overload=_overload(ends))
-    sure = verdict_trust(summary["infersim"]["verdict"], figures, ends)
+    text = _text(summary, figures, overload=_overload(ends), compared=at.compared)
+    verdict = summary["infersim"]["verdict"]
+    sure = verdict_trust(verdict, figures, ends, compared=at.compared)
     return {
         "figures": figures,
         "kin": kin(run),
@@ -236,9 +237,14 @@ def _costs(
 
 
 def _text(
-    summary: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]], *, overload: bool
+    summary: Mapping[str, Any],
+    figures: Mapping[str, Mapping[str, Any]],
+    *,
+    overload: bool,
+    compared: bool,
 ) -> str:
-    """What the 90 % bands come to, in a sentence."""
+    """What the 90 % bands come to, in a sentence; ``compared``: whether they were learnt from runs
+    of the same engine and GPU, too."""
     told = []
     for key in SHOWN:
         if key not in figures:
@@ -251,5 +257,11 @@ def _text(
         else:
             told.append(f"{show_number(low)} to {show_number(high)} output tokens/s")
     ending = " The slower end is overloaded: then latencies grow for as long as it lasts."
-    text = f"With a chance of 90 % a real run lies within: {', '.join(told)}."
+    within = (
+        "With a chance of 90 % a real run lies within"
+        if compared
+        else "With which chance a real run lies within is not known, the bands being those of other "
+        "engines or GPUs"
+    )
+    text = f"{within}: {', '.join(told)}."
     return text + (ending if overload else "")

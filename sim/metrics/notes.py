@@ -8,7 +8,12 @@ from sim.cost.measured_experts import experts_note
 from sim.metrics.asked import OF_ARRIVALS, driven_by
 from sim.metrics.classes import order_notes
 from sim.metrics.crowding import front_end_notes
-from sim.metrics.engine_defaults import engine_defaults_note, idle_cascade_note, other_rule_note
+from sim.metrics.engine_defaults import (
+    engine_defaults_note,
+    idle_cascade_note,
+    other_rule_note,
+    untimed_note,
+)
 from sim.metrics.host_tier import break_even_note
 from sim.metrics.links import hardware_notes
 from sim.metrics.pipelines import pipeline
@@ -41,6 +46,7 @@ def notes(run: RunRecord) -> list[str]:
         *order_notes(run),
         routing_note(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
+        *dict.fromkeys(untimed_note(part.pool) for part in run.parts),
         *hardware_notes(run),
         *front_end_notes(run),
         _two_engines(run),
