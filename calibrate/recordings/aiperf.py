@@ -86,7 +86,7 @@ def _of_lines(path: Path) -> Recording:
     summary = document(beside) if beside.is_file() else {}
     served = [each for each, one in zip(gaps, seen, strict=True) if one.failure is None]
     known = [each for each in served if each is not None]
-    notes = [clients.ENGINE_ASSUMED]
+    notes = list[str]()
     if later_turns:
         notes.append(
             f"{later_turns:,} requests are later turns of a conversation; their prompts include "
@@ -205,7 +205,7 @@ def _of_summary(path: Path) -> Recording:
         stated=_stated(place, found, told),
         ttft=clients.TTFT,
         front_end="server",
-        notes=(clients.ENGINE_ASSUMED, *summary.assumptions(),
+        notes=(*summary.assumptions(),
                f"{LINES} of the same run has the single requests."),
         date=date,
         summary=summary,
@@ -268,7 +268,7 @@ def _stated(place: str, summary: Mapping[str, object], unclear: Mapping[str, str
     return Stated(
         model=model if isinstance(model, str) else None,
         gpu=None,
-        engine=clients.ENGINE,
+        engine=None,
         unclear=unclear,
         conditions={"client": "aiperf", "client_version": summary.get("aiperf_version")},
     )

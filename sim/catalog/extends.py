@@ -2,7 +2,7 @@
 
 What a file does not state is taken over, with its source. A mapping is merged key by key
 (``peak_flops: {fp8: 900TFLOP/s}`` leaves the other precisions), unless it is of another ``kind``;
-``price_per_hour`` is replaced whole, since a mixture of two offers is no provider's offer, and so is
+``price_per_hour`` is replaced whole, since a mixture of two offers is no provider's offer, and
 ``releases``, since a span has one beginning and one end.
 """
 

@@ -63,7 +63,7 @@ def preset_of(engine: str, version: str | None) -> PresetOfRelease | None:
     if stated is None:
         title = catalog.engine(engine).title
         return PresetOfRelease(
-            engine, engine, True, f"The release of {engine} is not stated: {engine} ({title})."
+            engine, engine, True, f"The release of {engine} is not stated; its preset is {title!r}."
         )
     for each in known:
         if _covers(each, stated):

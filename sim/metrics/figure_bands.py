@@ -260,8 +260,8 @@ def _text(
     within = (
         "With a chance of 90 % a real run lies within"
         if compared
-        else "With which chance a real run lies within is not known, the bands being those of other "
-        "engines or GPUs"
+        else "With which chance a real run lies within is not known, since the bands are those of "
+        "other engines or GPUs"
     )
     text = f"{within}: {', '.join(told)}."
     return text + (ending if overload else "")

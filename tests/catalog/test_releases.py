@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from sim import catalog
@@ -44,7 +46,7 @@ def test_an_engine_without_presets_has_none() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
 def test_releases_of_presets_neither_overlap_nor_leave_gaps(engine: str) -> None:
     stated = [each.releases for each in presets_of(engine)]
-    for one, other in zip(stated, stated[1:], strict=False):
+    for one, other in pairwise(stated):
         assert one is not None
         assert other is not None
         assert one.before == other.since

@@ -53,7 +53,7 @@ def test_every_cause_has_a_spread_to_begin_with() -> None:
 
 
 def test_the_front_end_begins_with_the_range_that_was_fitted() -> None:
-    """10 to 17 ms around 12: a spread of one reaches the end of that range, and not twice as far."""
+    """10 to 17 ms around 12: one spread reaches the end of that range, and not twice as far."""
     spread, why = BEFORE["front end"]
     assert "10 to 17 ms" in why
     assert math.log(17 / 12) <= spread < 2 * math.log(17 / 12)
