@@ -367,8 +367,9 @@ def _empty_answers(found: Mapping[str, object], block: Block, failed: list[bool]
         return None
     requests = f"{sum(empty):,} request{'s' * (sum(empty) > 1)}"
     return (
-        f"{requests} completed without a token. The file counts them as completed, with a TTFT of 0 in its mean of {mean:,.1f} ms; here they are left out: the mean of the "
-        f"other {len(failed) - sum(failed):,} is {served * 1e3:,.1f} ms."
+        f"{requests} completed without a token. The file counts them as completed, with a TTFT of "
+        f"0 in its mean of {mean:,.1f} ms; here they are left out: the mean of the other "
+        f"{len(failed) - sum(failed):,} is {served * 1e3:,.1f} ms."
     )
 
 

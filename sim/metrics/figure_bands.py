@@ -21,6 +21,7 @@ from sim.metrics.bands import (
     LARGEST,
     LEVELS,
     OF_TIMES,
+    Situation,
     by_part,
     of_side,
     scaled,
@@ -29,8 +30,9 @@ from sim.metrics.bands import (
     spread_of,
     weights,
 )
-from sim.metrics.dependence import LATENCIES, RANKS, Dependences
+from sim.metrics.dependence import LATENCIES, RANKS, TIMES, Dependence, Dependences
 from sim.metrics.intervals import Z95
+from sim.metrics.links import OpenLinks
 from sim.metrics.pools import names
 from sim.metrics.trust import verdict_trust
 from sim.units import show_number, show_time
@@ -71,7 +73,8 @@ def figure_bands(
         value = _value(summary, key)
         if value:
             causes = scaled(weights(key, dependence, at), spreads.scale(setting(key, at)))
-            figures[key] = _figure(key, value, causes, spreads, summary, ends)
+            other = _other_case(key, dependence, at, run.open_links)
+            figures[key] = _figure(key, value, causes, spreads, summary, ends, other)
     _keep_in_order(figures)
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, overload=_overload(ends), compared=at.compared)
@@ -148,9 +151,10 @@ def _figure(
     spreads: Spreads,
     summary: Mapping[str, Any],
     ends: Mapping[str, Any] | None,
+    other: tuple[float, float],
 ) -> dict[str, Any]:
-    """The bands of one figure."""
-    times = {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
+    """The bands of one figure; ``other`` is how far that of 90 % reaches down and up at least."""
+    times = _of_times(causes)
     others = {name: each for name, each in causes.items() if name not in times}
     chance = _chance(summary, key, value)
     moved = None if ends is None or key == "capacity" else _moved(key, value, ends)
@@ -161,6 +165,8 @@ def _figure(
     ):
         of_times = multiple * spread_of(times, spreads)
         down = up = of_times
+        if name == "band90":
+            down, up = max(down, other[0]), max(up, other[1])
         if moved is not None:
             share = multiple / spreads.ninety
             down, up = share * max(0.0, -min(moved)), share * max(0.0, *moved)
@@ -184,6 +190,29 @@ def _figure(
     causes = {name: float(f"{weight:.4g}") for name, weight in causes.items()}
     found |= {"parts": parts, "causes": causes}
     return found if moved is None else found | {"ends": moved}
+
+
+def _of_times(causes: Mapping[str, float]) -> dict[str, float]:
+    return {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
+
+
+def _other_case(
+    key: str, dependence: Dependence, at: Situation, links: OpenLinks | None
+) -> tuple[float, float]:
+    """How far down and up (logarithms) the band of a figure's times reaches where cards reach each
+    other otherwise than assumed: from what longer iterations make of the figure, by what is usual
+    where links are known."""
+    whole = sum(dependence[name] for name in TIMES)
+    if links is None or not whole:
+        return 0.0, 0.0
+    first = key.split("_")[1] == "ttft"  # most of which is passes with prompts
+    more = links.prompts if first else max(links.prompts, links.decodes)
+    longer = more * dependence["links"] / whole
+    spreads, known = learnt().everything, at._replace(links=False)
+    causes = scaled(weights(key, dependence, known), spreads.scale(setting(key, known)))
+    reach = spreads.ninety * spread_of(_of_times(causes), spreads)
+    reach += abs(whole) * math.log1p(max(0.0, longer))
+    return (0.0, reach) if whole > 0 else (reach, 0.0)
 
 
 def _overload(ends: Mapping[str, Any] | None) -> bool:
