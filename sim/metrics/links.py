@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sim.cost import CostModel, Deployment
 from sim.metrics.attribution import attribute
+from sim.metrics.open_note import OpenNote
 from sim.metrics.pools import PoolRun
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import on_link, pcie
@@ -159,11 +160,17 @@ def _either_way(part: PoolRun, scale: float) -> Iterator[str]:
         return
     measured = d.gpu.profile is not None and d.gpu.profile.find("all_reduce", "bf16") is not None
     source = "as its all-reduces were measured" if measured else f"at {_figures(d.gpu)}"
-    yield (
+    key = f"fleet.{part.pool.settings.index}.link"
+    yield OpenNote(
         f"Whether {d.gpu.name} cards reach each other directly over PCIe depends on the host and "
-        f"is not stated (fleet.{part.pool.settings.index}.link.peer_to_peer); they are taken "
+        f"is not stated ({key}.peer_to_peer); they are taken "
         f"{source}. If they do, the iterations of this run take {_changed(changes[True])}; if they "
-        f"do not, {_changed(changes[False])}."
+        f"do not, {_changed(changes[False])}.",
+        *(
+            {key: {"kind": "pcie", "peer_to_peer": direct}}
+            for direct, change in changes.items()
+            if abs(change) >= NEGLIGIBLE
+        ),
     )
 
 
