@@ -32,6 +32,9 @@ from sim.workload.traces.rows import json_blocks, listed, shown
 
 LINES, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
 
+PACKED = (".gz", ".zst")
+"""Endings of names that say how a file is packed, not what it is."""
+
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 """Seconds in each unit of time that a metric may have."""
 
@@ -53,12 +56,13 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         if found is None:
             raise TraceError(f"{path}: is a folder without {LINES} and {SUMMARY}")
         path = found
-    if path.suffix == ".csv":
+    kind = next((each for each in reversed(path.suffixes) if each not in PACKED), "")
+    if kind == ".csv":
         raise TraceError(
             f"{path}: AIPerf's CSV has no single requests; give {LINES} of the same folder, or "
             f"{SUMMARY}"
         )
-    if path.suffix == ".jsonl":
+    if kind == ".jsonl":
         return _of_lines(path)
     return _of_summary(path)
 

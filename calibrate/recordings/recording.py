@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrate.validation.front_end import FrontEnd
 
 if TYPE_CHECKING:
-    from calibrate.recordings.server import Server
+    from calibrate.recordings.server import RecordedServer
     from calibrate.recordings.summaries import Summary
 
 Floats = NDArray[np.float64]
@@ -112,7 +112,7 @@ class Recording:
     simulated: Mapping[str, str] | None = None
     summary: Summary | None = None
     totals: Mapping[str, float] = field(default_factory=dict)
-    server: Server | None = None
+    server: RecordedServer | None = None
     assumed: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.recordings.recording import Recording, Requests
-from calibrate.recordings.server import Server, assumed_settings, assumption, server_of
+from calibrate.recordings.server import RecordedServer, assumed_settings, assumption, server_of
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name
 from sim import catalog
 from sim.errors import InfersimError, UsageError
@@ -186,7 +186,7 @@ def _unclear(recording: Recording) -> dict[str, str]:
     return {**stated.unclear, weights: f"the model is called {stated.model}"}
 
 
-def _data(recording: Recording, model: str, gpu: str, server: Server) -> dict[str, Any]:
+def _data(recording: Recording, model: str, gpu: str, server: RecordedServer) -> dict[str, Any]:
     data: dict[str, Any] = {
         "version": 1,
         "name": _name(recording),
@@ -215,7 +215,7 @@ def _name(recording: Recording) -> str:
     return printable[:LONGEST_NAME] or "recorded"
 
 
-def _origin(recording: Recording, server: Server) -> str:
+def _origin(recording: Recording, server: RecordedServer) -> str:
     served = int(recording.requests.served.sum())
     if recording.summary is not None:
         served = recording.summary.completed

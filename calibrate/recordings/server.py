@@ -22,7 +22,7 @@ ASSUMED = "vllm"
 ANOTHER = "for a different one, give --set engine=NAME"
 
 
-class Server(NamedTuple):
+class RecordedServer(NamedTuple):
     """The engine of a record by its ``name``, the ``preset`` that it is simulated with, whether the
     name is ``assumed``, and a ``note`` on how both are known. ``version`` is that of the record."""
 
@@ -40,7 +40,7 @@ class Server(NamedTuple):
         return f"a server, taken for {told} (assumed)," if self.assumed else told
 
 
-def server_of(stated: Stated, given: str | None) -> Server:
+def server_of(stated: Stated, given: str | None) -> RecordedServer:
     """Whose server a record is of; ``given`` is the preset that the user names, which goes first.
 
     >>> server_of(Stated("m", None, "vllm", "0.19.0"), None).preset
@@ -52,7 +52,7 @@ def server_of(stated: Stated, given: str | None) -> Server:
     if given is not None:
         family = _family(given)
         version = stated.version if family == stated.engine else None
-        return Server(
+        return RecordedServer(
             family, version, given, False, f"The engine is {given}, as given (--set); {named}."
         )
     found = preset_of(stated.engine or ASSUMED, stated.version)
@@ -63,14 +63,14 @@ def server_of(stated: Stated, given: str | None) -> Server:
             f"The record does not name the engine: vLLM is assumed, by the preset {found.preset} "
             f"({title}); {ANOTHER}."
         )
-        return Server(ASSUMED, stated.version, found.preset, True, note)
+        return RecordedServer(ASSUMED, stated.version, found.preset, True, note)
     if found is None:
         note = (
             f"The record names {stated.engine}, of which there is no preset: that of vLLM stands "
             f"in for it, and how far its predictions are off is not known; {ANOTHER}."
         )
-        return Server(stated.engine, stated.version, ASSUMED, False, note)
-    return Server(stated.engine, stated.version, found.preset, False, found.note)
+        return RecordedServer(stated.engine, stated.version, ASSUMED, False, note)
+    return RecordedServer(stated.engine, stated.version, found.preset, False, found.note)
 
 
 def _family(preset: str) -> str:
