@@ -147,7 +147,10 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
         parts.append(f"{told} ({_slo(fast_end, slow_end, met=met)})")
     if slow_end["state"] == "overloaded" != fast_end["state"]:
         parts.append("the slower end is overloaded")
-    return f"With iterations {ends['error']:.0%} faster or slower, {', '.join(parts)}."
+    band = summary.get("infersim", {}).get("error_band", {})
+    reach = band.get("slower")
+    slower = "" if reach is None else f"{reach:.0%} "
+    return f"With iterations {ends['error']:.0%} faster or {slower}slower, {', '.join(parts)}."
 
 
 def _percent(share: float) -> str:

@@ -205,7 +205,7 @@ def _other_case(
     whole = sum(dependence[name] for name in TIMES)
     if links is None or not whole:
         return 0.0, 0.0
-    first = key.split("_")[1] == "ttft"  # most of which is passes with prompts
+    first = key.endswith("_ttft_ms")  # most of which is passes with prompts
     more = links.prompts if first else max(links.prompts, links.decodes)
     longer = more * dependence["links"] / whole
     spreads, known = learnt().everything, at._replace(links=False)

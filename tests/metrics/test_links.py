@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sim
-from sim.ends import end_factors
+from sim.ends import end_factors, run_ends
 from sim.metrics.confidence import widest
 from sim.metrics.figure_bands import figure_bands
 from sim.results.result import Result
@@ -124,6 +124,18 @@ def test_the_band_reaches_the_other_case_of_open_links(gpu: str) -> None:
         assert f"on that side the band reaches {band['slower']:.0%}" in band["text"]
 
 
+def test_the_band_of_the_capacity_reaches_the_other_case() -> None:
+    fleet = {"gpu": "rtx-pro-6000", "tensor_parallel": 2}
+    traffic = {**BASE["workload"], "arrivals": {"kind": "poisson", "rate": 20}}
+    asked = {**BASE, "fleet": fleet, "workload": traffic, "run": {"requests": 200}}
+    found = sim.simulate(sim.load_scenario(asked))
+    bands = figure_bands(found.record, found.summary, None)
+    assert bands is not None
+    low, high = bands["figures"]["capacity"]["band90"]
+    value = 1 / found.summary["infersim"]["verdict"]["utilisation"]
+    assert value / low > 1.2 * high / value  # less is served where iterations are longer
+
+
 def test_the_other_case_widens_one_side_alone() -> None:
     told = run("rtx-pro-6000", 2)
     band = told.summary["infersim"]["error_band"]
@@ -137,3 +149,16 @@ def test_the_other_case_widens_one_side_alone() -> None:
     low, high = figure_bands(told.record, told.summary, None)["figures"]["mean_tpot_ms"]["band90"]  # type: ignore[index]
     value = told.summary["mean_tpot_ms"]
     assert high / value > value / low
+
+
+def test_the_slower_end_of_a_run_is_the_other_case() -> None:
+    fleet = {"gpu": "rtx-pro-6000", "tensor_parallel": 2}
+    traffic = {**BASE["workload"], "arrivals": {"kind": "poisson", "rate": 20}}
+    asked = {**BASE, "fleet": fleet, "workload": traffic, "slo": {"ttft": "30ms"}}
+    scenario = sim.load_scenario({**asked, "run": {"requests": 100}})
+    summary = sim.simulate(scenario).summary
+    ends = run_ends(scenario, summary)
+    assert ends is not None
+    slower = summary["infersim"]["error_band"]["slower"]
+    assert f"faster or {slower:.0%} slower" in ends["text"]
+    assert ends["slower"]["mean_tpot_ms"] > 1.2 * summary["mean_tpot_ms"]
