@@ -363,6 +363,26 @@ class TestConditions:
         found = document(conditions(row(engine=engine)))["scheduler"]["max_num_batched_tokens"]
         assert found == own.max_num_batched_tokens == 8192
 
+    @pytest.mark.parametrize(
+        ("engine", "version", "told"),
+        [
+            ("vllm", "0.6.2", "no preset covers vllm 0.6.2: the nearest, vllm-0.13"),
+            ("vllm", "0.11.0", None),
+            ("sglang", "0.4.3", "no preset covers sglang 0.4.3"),
+            ("sglang", "0.5.6", None),
+            ("TensorRT-LLM", "0.12.0", "no preset covers tensorrt-llm 0.12.0"),
+            ("TensorRT-LLM", "1.0.0", None),
+        ],
+    )
+    def test_a_release_without_a_preset_is_said(
+        self, engine: str, version: str, told: str | None
+    ) -> None:
+        known = case(row(engine=engine, engine_version=version)).known
+        assert known is not None
+        found = [each for each in known.assumed if "no preset covers" in each]
+        assert len(found) == (told is not None)
+        assert all(each.startswith(told or "") for each in found)
+
     def test_what_is_scored_is_what_a_run_predicts(self) -> None:
         """Also under an engine whose first tokens wait for the launch of the next prompts."""
         known = conditions(row(engine="sglang", engine_version="0.5.6"))
