@@ -37,9 +37,12 @@ def _vllm(known: Conditions) -> str:
     """The preset of the release; runs that state none are of 2025."""
     found = preset_of("vllm", known.version)
     assert found is not None
-    if found.preset == SYNCHRONOUS:
-        return "vllm" if known.asynchronous else SYNCHRONOUS
-    return f"{found.preset}-marlin" if known.marlin else found.preset
+    name = found.preset
+    if name == SYNCHRONOUS:
+        if not known.asynchronous:
+            return name
+        name = "vllm"
+    return f"{name}-marlin" if known.marlin else name
 
 
 def uncovered(known: Conditions) -> str | None:

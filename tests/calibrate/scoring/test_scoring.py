@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,23 @@ class TestPresets:
     )
     def test_engine_release_and_driver_choose(self, changes: dict[str, str], name: str) -> None:
         assert preset(conditions(row(**changes))) == name
+
+    @pytest.mark.parametrize(
+        ("version", "asynchronous", "marlin", "name"),
+        [
+            ("0.11.0", False, False, "vllm-0.13"),
+            ("0.11.0", True, False, "vllm"),
+            ("0.11.0", True, True, "vllm-marlin"),
+            ("0.15.0", False, True, "vllm-marlin"),
+            ("0.19.0", False, True, "vllm-0.18-marlin"),
+            ("", False, False, "vllm"),
+        ],
+    )
+    def test_what_is_known_of_vllm_apart_from_its_release(
+        self, version: str, asynchronous: bool, marlin: bool, name: str
+    ) -> None:
+        known = conditions(row(engine_version=version))
+        assert preset(replace(known, asynchronous=asynchronous, marlin=marlin)) == name
 
 
 class TestRepeats:
