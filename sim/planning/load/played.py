@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.loop.clock import Stop
-from sim.metrics.confidence import widest
 from sim.metrics.objectives import Judged, Objective, SeenShare, judged, shown_shares
 from sim.metrics.rejection import Rejection, rejection
 from sim.metrics.run_record import RunRecord
@@ -112,7 +111,7 @@ class Player:
             },
             verdict={key: own["verdict"][key] for key in VERDICT},
             submitted=len(record.requests),
-            band={"throughput": widest(own["error_band"]), "parts": own["error_band"]["parts"]},
+            band={key: own["error_band"][key] for key in ("throughput", "parts")},
             refused=rejection(record),
             judged=found,
             only_cut=self._only_cut(record, seen),
