@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.loop.clock import Stop
+from sim.metrics.confidence import widest
 from sim.metrics.long_enough import LENGTH, LOAD, UNFINISHED
 from sim.scenario import Scenario
 from sim.simulation import simulate
@@ -30,13 +31,14 @@ END_KEYS = (
 )
 
 
-def end_factors(error: float) -> tuple[float, float]:
-    """What times are multiplied by at the faster and at the slower end of a band of ``error``.
+def end_factors(error: float, slower: float | None = None) -> tuple[float, float]:
+    """What times are multiplied by at the faster and at the slower end of a band of ``error``,
+    which reaches to ``slower`` on the side of longer times where that is given.
 
-    >>> end_factors(0.25)
-    (0.8, 1.25)
+    >>> end_factors(0.25), end_factors(0.25, 0.5)
+    ((0.8, 1.25), (0.8, 1.5))
     """
-    return 1 / (1 + error), 1 + error
+    return 1 / (1 + error), 1 + (error if slower is None else slower)
 
 
 def at_factor(scenario: Scenario, factor: float) -> Scenario:
@@ -52,7 +54,7 @@ def at_factor(scenario: Scenario, factor: float) -> Scenario:
 
 def matters(summary: Mapping[str, Any]) -> bool:
     """Whether the run is near enough to saturation, or to a limit, for its band to matter."""
-    band = summary["infersim"]["error_band"]["throughput"]
+    band = widest(summary["infersim"]["error_band"])
     if not band or not summary["completed"]:
         return False
     verdict = summary["infersim"]["verdict"]
@@ -84,9 +86,10 @@ def run_ends(
     """
     if not matters(summary):
         return None
-    error = float(summary["infersim"]["error_band"]["throughput"])
+    band = summary["infersim"]["error_band"]
+    error = float(band["throughput"])
     found: dict[str, Any] = {"error": error}
-    for name, factor in zip(ENDS, end_factors(error), strict=True):
+    for name, factor in zip(ENDS, end_factors(error, band.get("slower")), strict=True):
         result = simulate(at_factor(scenario, factor), stop=stop)
         if result.interrupted:
             return None
@@ -144,7 +147,10 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
         parts.append(f"{told} ({_slo(fast_end, slow_end, met=met)})")
     if slow_end["state"] == "overloaded" != fast_end["state"]:
         parts.append("the slower end is overloaded")
-    return f"With iterations {ends['error']:.0%} faster or slower, {', '.join(parts)}."
+    band = summary.get("infersim", {}).get("error_band", {})
+    reach = band.get("slower")
+    slower = "" if reach is None else f"{reach:.0%} "
+    return f"With iterations {ends['error']:.0%} faster or {slower}slower, {', '.join(parts)}."
 
 
 def _percent(share: float) -> str:

@@ -105,7 +105,7 @@ def loaded_after(code: str) -> set[str]:
             *("sim.export.source", "sim.export.files", "sim.results.stored"),
             *("sim.results.trail_files", "sim.export.phases"),
         },
-        "pyarrow": {"sim.results.parquet_file"},
+        "pyarrow": {"sim.results.parquet_file", "sim.workload.traces.packed"},
         "aiohttp": {"sim.serve"},
         "prometheus_client": {"sim.serve"},
         "calibrate": {"sim.commands"},

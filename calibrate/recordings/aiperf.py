@@ -32,6 +32,9 @@ from sim.workload.traces.rows import json_blocks, listed, shown
 
 LINES, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
 
+PACKED = (".gz", ".zst")
+"""Endings of names that say how a file is packed, not what it is."""
+
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 """Seconds in each unit of time that a metric may have."""
 
@@ -53,12 +56,13 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         if found is None:
             raise TraceError(f"{path}: is a folder without {LINES} and {SUMMARY}")
         path = found
-    if path.suffix == ".csv":
+    kind = next((each for each in reversed(path.suffixes) if each not in PACKED), "")
+    if kind == ".csv":
         raise TraceError(
             f"{path}: AIPerf's CSV has no single requests; give {LINES} of the same folder, or "
             f"{SUMMARY}"
         )
-    if path.suffix == ".jsonl":
+    if kind == ".jsonl":
         return _of_lines(path)
     return _of_summary(path)
 
@@ -86,7 +90,7 @@ def _of_lines(path: Path) -> Recording:
     summary = document(beside) if beside.is_file() else {}
     served = [each for each, one in zip(gaps, seen, strict=True) if one.failure is None]
     known = [each for each in served if each is not None]
-    notes = [clients.ENGINE_ASSUMED]
+    notes = list[str]()
     if later_turns:
         notes.append(
             f"{later_turns:,} requests are later turns of a conversation; their prompts include "
@@ -205,7 +209,7 @@ def _of_summary(path: Path) -> Recording:
         stated=_stated(place, found, told),
         ttft=clients.TTFT,
         front_end="server",
-        notes=(clients.ENGINE_ASSUMED, *summary.assumptions(),
+        notes=(*summary.assumptions(),
                f"{LINES} of the same run has the single requests."),
         date=date,
         summary=summary,
@@ -268,7 +272,7 @@ def _stated(place: str, summary: Mapping[str, object], unclear: Mapping[str, str
     return Stated(
         model=model if isinstance(model, str) else None,
         gpu=None,
-        engine=clients.ENGINE,
+        engine=None,
         unclear=unclear,
         conditions={"client": "aiperf", "client_version": summary.get("aiperf_version")},
     )

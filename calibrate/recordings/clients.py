@@ -18,13 +18,6 @@ from sim.errors import TraceError
 from sim.workload.traces.rows import LATEST, shown
 from sim.workload.traffic import MAX_TOKENS
 
-ENGINE = "vllm"
-
-ENGINE_ASSUMED = (
-    "The file does not name the engine: vLLM is assumed; for a different one, give "
-    "--set engine=NAME."
-)
-
 TTFT = (
     "TTFT is the client's: from sending a request to the first piece of its answer, "
     "including the network and the engine's front end."

@@ -49,7 +49,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
     stated = _stated(place, report, taken.found)
     start = taken.found.get("start_time")
     date = clients.day(start) if isinstance(start, float) and start > 0 else None
-    notes = [*note(taken, "benchmark"), clients.ENGINE_ASSUMED]
+    notes = [*note(taken, "benchmark")]
     total = _total(place, taken.found)
     if total is not None and len(kept["successful"]) < total:
         return _summary(path, taken, stated, date, notes, len(kept["successful"]))
@@ -133,7 +133,7 @@ def _stated(place: str, report: Mapping[str, object], found: Mapping[str, object
     return Stated(
         model=model if isinstance(model, str) else None,
         gpu=None,
-        engine=clients.ENGINE,
+        engine=None,
         conditions=conditions,
     )
 

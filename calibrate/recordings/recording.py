@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calibrate.validation.front_end import FrontEnd
 
 if TYPE_CHECKING:
+    from calibrate.recordings.server import RecordedServer
     from calibrate.recordings.summaries import Summary
 
 Floats = NDArray[np.float64]
@@ -66,15 +67,16 @@ class Samples:
 class Stated:
     """The conditions of the run, as far as they are stated.
 
-    ``model`` and ``gpu`` as the source calls them; ``engine`` is a preset of the catalogue and
-    ``version`` its release; ``settings`` are values of the scenario by their dotted keys, and
-    ``unclear`` keys whose value must be given by hand, with what the source says instead;
-    ``hardware`` and ``conditions`` are for the manifest.
+    ``model`` and ``gpu`` as the source calls them; ``engine`` is what the server is named (vllm,
+    sglang, ...), None where the source does not name it, and ``version`` its release; ``settings``
+    are values of the scenario by their dotted keys, and ``unclear`` keys whose value must be given
+    by hand, with what the source says instead; ``hardware`` and ``conditions`` are for the
+    manifest.
     """
 
     model: str | None
     gpu: str | None
-    engine: str
+    engine: str | None
     version: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     unclear: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +95,9 @@ class Recording:
     program and scenario made up a file that no engine produced; None for a measured one.
     ``summary`` is there where the file has no single requests; ``requests`` are then none.
     ``totals`` are metrics of the file itself that go before those of the requests, since the times
-    at which these were sent are approximated.
+    at which these were sent are approximated. ``server`` says with which preset the engine is
+    simulated and how that is known, ``assumed`` which settings are not in the file and what was
+    taken for them (by dotted key); both are known once a scenario was made of the record.
     """
 
     files: tuple[Path, ...]
@@ -108,6 +112,8 @@ class Recording:
     simulated: Mapping[str, str] | None = None
     summary: Summary | None = None
     totals: Mapping[str, float] = field(default_factory=dict)
+    server: RecordedServer | None = None
+    assumed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RecordingChoice(NamedTuple):

@@ -32,8 +32,6 @@ from sim.workload.traces.rows import json_blocks
 
 SERIES, WORKLOAD = "timeseries.csv", "workload_hash16.jsonl"
 
-ENGINE = "vllm"
-
 TTFT = (
     "TTFT counts from when the engine's core accepted a request, between two iterations, to its "
     "first token. The TTFT of a simulation also includes the front end and the rest of the "
@@ -46,7 +44,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
     log = read(file)
     ranked, _ = in_order(_requests(log))
     meta, series, workload = (file.with_name(name) for name in (META, SERIES, WORKLOAD))
-    stated = server_log_meta.read(meta) if meta.is_file() else Stated(None, None, ENGINE)
+    stated = server_log_meta.read(meta) if meta.is_file() else Stated(None, None, None)
     notes = [*_delays(log), *_shared_prefixes(workload, stated)]
     return Recording(
         files=tuple(each for each in (file, meta, series, workload) if each.is_file()),

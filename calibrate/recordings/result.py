@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.recordings.recording import Floats, Recording
+from calibrate.recordings.server import assumption
 from calibrate.recordings.summaries import METRICS, Summary
 from calibrate.validation.front_end import FRONT_END
 from calibrate.validation.observed import OBSERVED_ON, RECORDED
@@ -122,7 +123,8 @@ def manifest(recording: Recording, name: str) -> dict[str, Any]:
         },
         "model": stated.model,
         "device": {"name": stated.gpu},
-        "engine": {"name": stated.engine, "version": stated.version},
+        "engine": _engine(recording),
+        "assumed": dict(recording.assumed),
         "hardware": stated.hardware,
         "conditions": stated.conditions,
         "ttft": recording.ttft,
@@ -131,6 +133,21 @@ def manifest(recording: Recording, name: str) -> dict[str, Any]:
         SIMULATED_BY: recording.simulated,
     }
     return {key: _finite(value) for key, value in described.items()}
+
+
+def _engine(recording: Recording) -> dict[str, Any]:
+    """The engine as the record names it, or as it is assumed, and its preset."""
+    server = recording.server
+    if server is None:
+        return {"name": recording.stated.engine, "version": recording.stated.version}
+    return {"name": server.name, "version": server.version, "preset": server.preset,
+            "assumed": server.assumed}  # fmt: skip
+
+
+def _whose(recording: Recording) -> list[str]:
+    """Notes on whose server it was."""
+    server = recording.server
+    return [*([] if server is None else [server.note]), *assumption(recording.assumed)]
 
 
 def _record(recording: Recording, setup: Setup) -> RunRecord:
@@ -164,7 +181,7 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
         offered=len(rows),
         events=0,
         interrupted=False,
-        traffic_notes=(recording.ttft, *recording.notes, *_skipped(recording)),
+        traffic_notes=(*_whose(recording), recording.ttft, *recording.notes, *_skipped(recording)),
     )
 
 
@@ -217,7 +234,7 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         verdict["text"] = f"Simulated by {by}, not measured: {served}."
         sure = f"Predicted, not measured: the file was simulated by {by}."
     no_band = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
-    version = f" {stated.version}" if stated.version else ""
+    server = stated.engine if recording.server is None else recording.server.subject.rstrip(",")
     place = f" on {stated.gpu}" if stated.gpu else ""
     return own | {
         "kind": "observed",
@@ -240,7 +257,7 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         "error_band": {**no_band, "parts": {}, "text": sure},
         SIMULATED_BY: None if maker is None else dict(maker),
         OBSERVED_ON: recording.date,
-        "provenance": f"{stated.engine}{version}{place}, recorded in {recording.files[0].name}",
+        "provenance": f"{server}{place}, recorded in {recording.files[0].name}",
     }
 
 

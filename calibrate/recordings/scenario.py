@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from calibrate.recordings.recording import Recording, Requests
+from calibrate.recordings.server import RecordedServer, assumed_settings, assumption, server_of
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name
 from sim import catalog
-from sim.errors import UsageError
+from sim.errors import InfersimError, UsageError
 from sim.scenario import Scenario
 from sim.scenario.document import Document
 from sim.scenario.overrides import applied
 from sim.scenario.writing import write_yaml
+from sim.specs.model import ModelSpec
 from sim.workload.traces import Trace
 
 _QUANTISED = re.compile(
@@ -90,8 +92,9 @@ def scenario_of(
     model: str | None = None,
     gpu: str | None = None,
     overrides: Sequence[str] = (),
-) -> Scenario:
-    """The scenario of a run, to stand in the folder ``base``, which holds its trace.
+) -> tuple[Scenario, Recording]:
+    """The scenario of a run, to stand in the folder ``base``, which holds its trace; and the record
+    with what it was simulated as, and what was assumed.
 
     ``model`` and ``gpu`` go before what the record says. UsageError where neither tells which they
     are, or a setting is unclear that no override gives; ScenarioError for values that no scenario
@@ -101,20 +104,77 @@ def scenario_of(
     for key in sorted(given):
         if key.partition(".")[0] == "workload" and recording.summary is None:
             raise UsageError(f"--set {key}: the traffic of a recorded run cannot be changed")
-    data = _data(recording, _model(recording, model, given), _gpu(recording, gpu, given))
-    for key, found in _unclear(recording).items():
+    found = _model(recording, model, given)
+    ranked = of_ranks(recording.stated.settings, _known(found, overrides))
+    stated = dataclasses.replace(recording.stated, settings=ranked)
+    recording = dataclasses.replace(recording, stated=stated)
+    server = server_of(stated, _given_engine(overrides))
+    data = _data(recording, found, _gpu(recording, gpu, given), server)
+    for key, reason in _unclear(recording).items():
         if not any(each == key or each.startswith(f"{key}.") for each in given):
             raise UsageError(
-                f"{recording.files[0]}: {found}, which does not determine {key}; give --set "
+                f"{recording.files[0]}: {reason}, which does not determine {key}; give --set "
                 f"{WAYS.get(key, f'{key}=VALUE')}"
             )
     document, refused = applied(Document(data, base), overrides)
-    text = f"# {_origin(recording)}\n{write_yaml(document.data)}"
-    return Scenario.from_document(dataclasses.replace(document, text=text), refused)
+    plain = Scenario.from_document(document, refused)
+    assumed = assumed_settings(recording.stated.settings, given, plain.resolved())
+    recording = dataclasses.replace(recording, server=server, assumed=assumed)
+    comments = [_origin(recording, server), server.note, *assumption(assumed)]
+    told = "".join(f"# {_printable(comment)}\n" for comment in comments)
+    text = f"{told}{write_yaml(document.data)}"
+    scenario = Scenario.from_document(dataclasses.replace(document, text=text), refused)
+    return scenario, recording
 
 
-WAYS = {"workload.arrivals": "workload.arrivals.kind=poisson --set workload.arrivals.rate=R"}
-"""The option for a key that takes more than one value."""
+ENGINE_KEYS = ("engine", "fleet.engine", "fleet.0.engine")
+"""The ways to give the engine of the only pool."""
+
+
+def _given_engine(overrides: Sequence[str]) -> str | None:
+    """The preset that overrides name, the last of them."""
+    pairs = (text.partition("=")[::2] for text in overrides)
+    given = [value.strip() for key, value in pairs if key.strip() in ENGINE_KEYS]
+    return given[-1] if given else None
+
+
+def of_ranks(settings: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any]:
+    """``settings`` of a vLLM server with data ranks, for its ``model``.
+
+    vLLM runs the ranks of a model with experts as one engine, which steps together; those of a
+    dense model are engines that know nothing of each other, and experts that are not there are not
+    spread (vllm/v1/engine/core.py, run_engine_core: "Non-MoE DP ranks are completely independent,
+    so treat like DP=1").
+    """
+    dense = model is not None and not model.has_experts
+    if not dense:
+        return dict(settings)
+    names = {DATA: REPLICAS}
+    return {names.get(key, key): value for key, value in settings.items() if key != EXPERT}
+
+
+DATA, EXPERT, REPLICAS = (
+    f"fleet.0.{name}" for name in ("data_parallel", "expert_parallel", "replicas")
+)
+
+
+WAYS = {
+    "workload.arrivals": "workload.arrivals.kind=poisson --set workload.arrivals.rate=R, or, of "
+    "clients that wait for their answers, --set workload.arrivals.kind=closed --set "
+    "workload.arrivals.concurrency=N"
+}
+"""The options for a key that takes more than one value."""
+
+
+def _known(model: str, overrides: Sequence[str]) -> ModelSpec | None:
+    """The model that the run is simulated with; None for one that cannot be read, of which the
+    scenario complains."""
+    pairs = (text.partition("=")[::2] for text in overrides)
+    given = [value.strip() for key, value in pairs if key.strip() in ("model", "model.path")]
+    try:
+        return catalog.model(given[-1] if given else model)
+    except InfersimError:
+        return None
 
 
 def _unclear(recording: Recording) -> dict[str, str]:
@@ -126,14 +186,14 @@ def _unclear(recording: Recording) -> dict[str, str]:
     return {**stated.unclear, weights: f"the model is called {stated.model}"}
 
 
-def _data(recording: Recording, model: str, gpu: str) -> dict[str, Any]:
+def _data(recording: Recording, model: str, gpu: str, server: RecordedServer) -> dict[str, Any]:
     data: dict[str, Any] = {
         "version": 1,
         "name": _name(recording),
-        "description": f"{_origin(recording)} Simulate it to compare.",
+        "description": f"{_origin(recording, server)} Simulate it to compare.",
         "model": model,
         "fleet": [{"gpu": gpu}],
-        "engine": recording.stated.engine,
+        "engine": server.preset,
     }
     for key, value in recording.stated.settings.items():
         inside: Any = data
@@ -155,14 +215,17 @@ def _name(recording: Recording) -> str:
     return printable[:LONGEST_NAME] or "recorded"
 
 
-def _origin(recording: Recording) -> str:
-    stated, served = recording.stated, int(recording.requests.served.sum())
+def _origin(recording: Recording, server: RecordedServer) -> str:
+    served = int(recording.requests.served.sum())
     if recording.summary is not None:
         served = recording.summary.completed
-    version = f" {stated.version}" if stated.version else ""
-    told = f"The {served:,} requests that {stated.engine}{version} served, "
+    told = f"The {served:,} requests that {server.subject} served, "
     told += "as they came." if recording.summary is None else "drawn anew from a summary of them."
-    return "".join(char if char.isprintable() else " " for char in told)
+    return _printable(told)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _model(recording: Recording, given: str | None, overridden: set[str]) -> str:

@@ -33,8 +33,14 @@ CACHE = {
     "block_size": "block_size",
     "gpu_memory_utilization": "gpu_memory_utilization",
 }
-PARALLEL = {"tensor_parallel_size": "tensor_parallel", "data_parallel_size": "replicas"}
-"""vLLM's names of settings -> ours."""
+PARALLEL = {
+    "tensor_parallel_size": "tensor_parallel",
+    "pipeline_parallel_size": "pipeline_parallel",
+    "data_parallel_size": "data_parallel",
+    "enable_expert_parallel": "expert_parallel",
+}
+"""vLLM's names of settings -> ours. What data ranks of it are depends on the model
+(``scenario.of_ranks``)."""
 
 
 def read(path: Path) -> Stated:

@@ -84,9 +84,29 @@ def arrivals(rate: object, burstiness: object, concurrency: object) -> dict[str,
     return {"kind": "gamma", "rate": float(rate), "cv": float(shape) ** -0.5}
 
 
+ALSO = {f"{rank}_e2el_ms": f"{rank}_e2e_latency_ms" for rank in RANKS}
+"""What SGLang's ``bench_serving`` calls metrics otherwise than vLLM."""
+
+SUMS = {
+    "request_throughput": ("completed",),
+    "output_throughput": ("total_output_tokens",),
+    "total_token_throughput": ("total_input_tokens", "total_output_tokens"),
+}
+"""What is divided by the duration where a rate is not stated."""
+
+
 def metrics(found: Mapping[str, object]) -> dict[str, float]:
-    """The metrics of ``found`` that are positive numbers; a median is the p50."""
-    known = {key: float(value) for key in METRICS if _positive(value := found.get(key))}  # type: ignore[arg-type]
+    """The metrics of ``found`` that are positive numbers, under vLLM's names or SGLang's; a median
+    is the p50, and a rate that is not stated follows from counts and the duration."""
+    known: dict[str, float] = {}
+    for key in METRICS:
+        for name in (key, ALSO.get(key, key)):
+            if _positive(value := found.get(name)):
+                known.setdefault(key, float(value))  # type: ignore[arg-type]
+    for rate, counted in SUMS.items():
+        counts = [found.get(name) for name in counted]
+        if rate not in known and "duration" in known and all(map(_positive, counts)):
+            known[rate] = sum(map(float, counts)) / known["duration"]  # type: ignore[arg-type]
     for name in LATENCIES:
         median, p50 = f"median_{name}_ms", f"p50_{name}_ms"
         if median in known or p50 in known:

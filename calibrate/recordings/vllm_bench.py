@@ -1,16 +1,19 @@
-"""Reads results of ``vllm bench serve --save-result``, with ``--save-detailed`` or without.
+"""Reads results of ``vllm bench serve --save-result``, and of SGLang's ``bench_serving``.
 
 One JSON document with a list per quantity, in seconds: when each request was sent (by the client's
 clock), after how long its first piece came, and the gaps between the pieces. The summaries in it,
 ``mean_ttft_ms`` and the like, are milliseconds; one of them is compared with the lists. All of it
 was seen by the client, so the network and the engine's HTTP front end are inside.
 
-Requests without output tokens failed. ``start_times`` are missing in older releases: then all
-were sent at once where ``request_rate`` is infinite ("inf") and ``max_concurrency`` null; otherwise
-the times are approximated (``sent_times``). A result that was saved without details has the
-summaries alone (``summaries``). ``--append-result`` leaves an object a line. The document
-names the model, but neither the GPU nor the engine's settings. Keys are those of vLLM 0.32 and
-before.
+Requests without output tokens failed; releases of 2024 count those that ended at once, without an
+error, as completed, and their TTFT of 0 in its mean. ``start_times`` are missing in older releases:
+then all were sent at once where ``request_rate`` is infinite ("inf") and ``max_concurrency`` null;
+otherwise the times are approximated (``sent_times``). A result that was saved without details has
+the summaries alone (``summaries``); older ones of SGLang have medians and few means.
+``--append-result`` leaves an object a line. The document names the model, but neither the GPU nor
+the engine's settings, unless ``--metadata`` put them there (``METADATA``). Nor does it name the
+server where ``backend`` is the client's own default (``BACKENDS``). Keys are those of vLLM 0.32 and
+before, and of SGLang 0.4 and 0.5.
 
 The client draws the gaps between requests from a gamma law of mean 1/rate and shape ``burstiness``
 (1: Poisson), scaled so that the last of n requests is sent n/rate after the start, and has at most
@@ -22,7 +25,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.gpu_names import named_by_publisher
 from calibrate.recordings.entries import RecordingEntry, entry, note
 from calibrate.recordings.recording import (
     Floats,
@@ -57,7 +62,47 @@ TOLERANCE = 0.01
 """How far, relatively, the mean of ``ttfts`` may be from the ``mean_ttft_ms`` of the same file:
 both are made of the same numbers, so that more is another unit or another run."""
 
-ENGINE = "vllm"
+BACKENDS = {
+    "sglang": "sglang",
+    "sglang-native": "sglang",
+    "sglang-oai": "sglang",
+    "sglang-oai-chat": "sglang",
+    "tensorrt-llm": "tensorrt-llm",
+    "trt": "tensorrt-llm",
+    "lmdeploy": "lmdeploy",
+    "lmdeploy-chat": "lmdeploy",
+    "tgi": "tgi",
+    "deepspeed-mii": "deepspeed-mii",
+    "scalellm": "scalellm",
+    "llama.cpp": "llama.cpp",
+}
+"""Engines by the value of ``backend`` that is theirs alone. ``vllm``, ``openai`` and their likes
+are ways of asking, which any server understands: `vllm bench serve` takes one of them by default
+(vllm/benchmarks/serve.py, ``--backend``)."""
+
+OF_SGLANG = {"vllm": "vllm", "vllm-chat": "vllm"}
+"""The same of SGLang's client (python/sglang/bench_serving.py), whose default is its own engine:
+there a user has named vLLM."""
+
+METADATA = {
+    **dict.fromkeys(("tp", "tp_size", "tensor_parallel", "tensor_parallel_size"),
+                    "fleet.0.tensor_parallel"),
+    **dict.fromkeys(("pp", "pp_size", "pipeline_parallel", "pipeline_parallel_size"),
+                    "fleet.0.pipeline_parallel"),
+    **dict.fromkeys(("replicas", "num_replicas", "decode_replicas"), "fleet.0.replicas"),
+}  # fmt: skip
+"""Settings of the server by what users call them in ``--metadata``, all of them whole numbers."""
+
+OF_GPU = ("gpu", "gpu_name", "gpu_type", "gpu_model", "accelerator", "hardware")
+OF_ENGINE = ("engine", "server", "framework", "inference_engine")
+OF_VERSION = ("engine_version", "server_version", "vllm_version", "sglang_version")
+"""What users call the GPU, the engine and its release there, the first that is stated."""
+
+OTHERS = re.compile(
+    r"(^|_)(gpus?|nodes?|tp|pp|dp|ep|replicas?|parallel|precision|quanti[sz]ation|dtype|engine|"
+    r"server|framework|hardware|accelerator|version|prefill|decode)(_|$)"
+)
+"""Keys that sound like a setting of the server."""
 
 TTFT = (
     "TTFT is the client's: from sending a request to the first piece of its answer, "
@@ -76,6 +121,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
     failed = block.zeros("output_lens")
     if all(failed):
         raise TraceError(f"{path}: none of the {len(failed):,} requests was served")
+    empty = _empty_answers(found, block, failed)
     rate, burstiness, limit = _client(path, found)
     requests, gaps = _requests(block, failed, sent)
     notes, totals = note(taken, "result"), dict[str, float]()
@@ -83,7 +129,10 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         requests = _drawn(requests, rate, burstiness, limit, choice.seed)
         notes.append(assumption(rate, burstiness, limit, choice.seed))
         totals = {key: value for key, value in metrics(found).items() if key in RATES}
-    _check_unit(path, found, requests)
+    if empty:
+        notes.append(empty)
+    else:
+        _check_unit(path, found, requests)
     ranked, _ = in_order(requests)
     capped = (
         f"The client had at most {limit} requests in flight; the replay sends them at the "
@@ -91,35 +140,77 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
     )
     if limit is not None:
         notes.append(capped)
+    stated, unused = _stated(path, found, {})
     return Recording(
         files=(path,),
         requests=ranked,
         gaps=gaps,
         samples=None,
-        stated=_stated(found, {}),
+        stated=stated,
         ttft=TTFT,
         front_end="server",
-        notes=tuple(notes),
+        notes=(*notes, *unused),
         date=_day(found.get("date")),
         simulated=_simulated(found),
         totals=totals,
     )
 
 
-def _stated(found: Mapping[str, object], unclear: Mapping[str, str]) -> Stated:
-    return Stated(
+def _stated(
+    path: Path, found: Mapping[str, object], unclear: Mapping[str, str]
+) -> tuple[Stated, list[str]]:
+    """What the document states of the server, and a note on what sounds like it and is not used."""
+    texts = [_first(found, names) for names in (OF_GPU, OF_ENGINE, OF_VERSION)]
+    gpu, engine, version = texts
+    settings, used = dict[str, Any](), {*OF_GPU, *OF_ENGINE, *OF_VERSION}
+    for name, key in METADATA.items():
+        if found.get(name) is not None and key not in settings:
+            value = found[name]
+            whole = int(value) if isinstance(value, str) and value.isdecimal() else value
+            settings[key] = count(path, {name: whole}, name, least=1)
+            used.add(name)
+    known = {*CONDITIONS, *METADATA, *used}
+    others = {
+        name: value
+        for name, value in found.items()
+        if name not in known and OTHERS.search(name) and _plain(value)
+    }
+    told = ", ".join(f"{name} {shown(value)}" for name, value in others.items())
+    notes = [f"The record also states {told}, of which nothing is used."] if others else []
+    metadata = {name: found[name] for name in found if name in used and _plain(found[name])}
+    stated = Stated(
         model=_text(found, "model_id"),
-        gpu=None,
-        engine=ENGINE,
+        gpu=gpu if gpu is not None and named_by_publisher(gpu) is not None else None,
+        engine=(engine or "").lower() or _backend(found),
+        version=version,
+        settings=settings,
         unclear=unclear,
-        conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))},
+        conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))}
+        | metadata
+        | others,
     )
+    if gpu is not None and stated.gpu is None:
+        notes.append(f"The record says that it ran on {shown(gpu)}, which the catalogue lacks.")
+    return stated, notes
+
+
+def _first(found: Mapping[str, object], names: Sequence[str]) -> str | None:
+    return next((text for name in names if (text := _text(found, name)) is not None), None)
+
+
+def _backend(found: Mapping[str, object]) -> str | None:
+    """The engine that ``backend`` names; None where it is a way of asking."""
+    backend = str(found.get("backend"))
+    of_sglang = any(
+        name in found for name in ("total_output_tokens_retokenized", "sharegpt_output_len")
+    )
+    return BACKENDS.get(backend) or (OF_SGLANG.get(backend) if of_sglang else None)
 
 
 def _summary(path: Path, taken: RecordingEntry) -> Recording:
     """A result without the single requests."""
     found = taken.found
-    if "mean_ttft_ms" not in found or "completed" not in found:
+    if "completed" not in found or not any(key.endswith("_ms") for key in metrics(found)):
         raise TraceError(
             f"{path}: neither 'input_lens' nor 'mean_ttft_ms': this is not a result of `vllm bench "
             f"serve --save-result`; it has {listed(found)}"
@@ -130,7 +221,7 @@ def _summary(path: Path, taken: RecordingEntry) -> Recording:
     came = arrivals(
         *(found.get(name) for name in ("request_rate", "burstiness", "max_concurrency"))
     )
-    stated = Summary(
+    summary = Summary(
         metrics=metrics(found),
         completed=completed,
         failed=failed,
@@ -139,18 +230,19 @@ def _summary(path: Path, taken: RecordingEntry) -> Recording:
         arrivals=came,
     )
     rate = f"request_rate is {shown(found.get('request_rate'))}"
+    stated, unused = _stated(path, found, {} if came is not None else {"workload.arrivals": rate})
     return Recording(
         files=(path,),
         requests=no_requests(),
         gaps=None,
         samples=None,
-        stated=_stated(found, {} if came is not None else {"workload.arrivals": rate}),
+        stated=stated,
         ttft=TTFT,
         front_end="server",
-        notes=(*note(taken, "result"), *stated.assumptions()),
+        notes=(*note(taken, "result"), *unused, *summary.assumptions()),
         date=_day(found.get("date")),
         simulated=_simulated(found),
-        summary=stated,
+        summary=summary,
     )
 
 
@@ -260,6 +352,31 @@ def _last_line(error: object) -> str:
     return shown(lines[-1])[1:-1] if lines else ""
 
 
+def _empty_answers(found: Mapping[str, object], block: Block, failed: list[bool]) -> str | None:
+    """The note on requests that completed without a token, where ``mean_ttft_ms`` counts their TTFT
+    of 0 (releases of 2024); None where no request did, or the mean is that of the others."""
+    errors = block.columns.get("errors", [""] * len(failed))
+    empty = [each and not error for each, error in zip(failed, errors, strict=True)]
+    mean = found.get("mean_ttft_ms")
+    if not any(empty) or not isinstance(mean, int | float) or not 0 < mean < math.inf:
+        return None
+    counted = block.without([bad and not none for bad, none in zip(failed, empty, strict=True)])
+    seconds = float(np.mean(counted.seconds("ttfts")))
+    served = float(np.mean(block.without(failed).seconds("ttfts")))
+    if not _agree(seconds, mean) or _agree(served, mean):
+        return None
+    requests = f"{sum(empty):,} request{'s' * (sum(empty) > 1)}"
+    return (
+        f"{requests} completed without a token. The file counts them as completed, with a TTFT of "
+        f"0 in its mean of {mean:,.1f} ms; here they are left out: the mean of the other "
+        f"{len(failed) - sum(failed):,} is {served * 1e3:,.1f} ms."
+    )
+
+
+def _agree(seconds: float, milliseconds: float) -> bool:
+    return abs(seconds * 1e3 / milliseconds - 1) <= TOLERANCE
+
+
 def _check_unit(path: Path, found: dict[str, object], requests: Requests) -> None:
     """Raise TraceError if the lists do not come to the mean (ms) in the same file."""
     mean = found.get("mean_ttft_ms")
@@ -267,7 +384,7 @@ def _check_unit(path: Path, found: dict[str, object], requests: Requests) -> Non
         return
     served = requests.served
     seconds = float((requests.first_token - requests.arrivals)[served].mean())
-    if abs(seconds * 1e3 / mean - 1) > TOLERANCE:
+    if not _agree(seconds, mean):
         raise TraceError(
             f"{path}: the mean of ttfts, {seconds:.6g} s, is not the mean_ttft_ms of {mean:.6g}; "
             "expected lists in seconds, of the run that the mean sums up"
@@ -291,7 +408,7 @@ def _plain(value: Any) -> bool:
 FORMAT = RecordingFormat(
     name="vllm-bench",
     layout="the JSON of `vllm bench serve --save-result`, best with --save-detailed; older and "
-    "appended results too",
+    "appended results, and SGLang's bench_serving, too",
     read=_read,
     several=True,
 )
@@ -326,7 +443,7 @@ def sent_times(
 
 def assumption(rate: float, burstiness: float, concurrency: int | None, seed: int) -> str:
     """How the times were approximated, in a sentence or two."""
-    none = "The result has no start_times (an older release of vLLM): "
+    none = "The result has no start_times (an older release of the client): "
     if math.isinf(rate):
         return (
             f"{none}the requests are assumed sent as soon as one of {concurrency:,} slots was "

@@ -4,7 +4,6 @@ table, published     what a row says, and what its notes add
 names, conditions    the same in the catalogue's words and in numbers, or why not
 presets, drivers     engine and scenario that repeat the measurement
 predict, figures     runs, and which metric is compared with which
-handing_on           first tokens that wait for the launch of an engine's next iteration
 replay, log_meta     logs of single requests, and the conditions they state
 errors, document     errors by group; one JSON document, a page of text
 learning             how far each cause puts predictions off; spreads_file writes it down

@@ -17,8 +17,9 @@ from math import ceil
 from typing import NamedTuple
 
 from calibrate.scoring.conditions import Conditions
-from calibrate.scoring.drivers import OF_PYTORCH, document, preset, release
+from calibrate.scoring.drivers import OF_PYTORCH, document, preset
 from sim import catalog
+from sim.catalog.releases import release
 from sim.errors import InfersimError
 from sim.memory.capacity import activation_bytes
 from sim.pools import prepare_pool

@@ -7,31 +7,21 @@ is the preset that stands for the published engine, release and way to run it.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from calibrate.scoring.conditions import Conditions
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.names import Unrepresentable
 from sim import catalog
+from sim.catalog.releases import preset_of, release
 from sim.specs.layout import Layout
-
-
-def release(version: str) -> tuple[int, int] | None:
-    """Major and minor number of a version, None if it states none.
-
-    >>> release("0.14.0"), release("1.0.0rc3"), release("nightly 2023-24")
-    ((0, 14), (1, 0), None)
-    """
-    found = re.search(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def preset(known: Conditions) -> str:
     """The name of the preset. Raises Unrepresentable for an engine without one."""
     name = known.engine.lower()
     if "vllm" in name:
-        return _vllm(known, release(known.version))
+        return _vllm(known)
     if "sglang" in name:
         return "sglang-triton" if known.triton else "sglang"
     if "gpt-fast" in name:
@@ -43,11 +33,29 @@ def preset(known: Conditions) -> str:
     raise Unrepresentable(f"the engine {known.engine} has no preset")
 
 
-def _vllm(known: Conditions, version: tuple[int, int] | None) -> str:
-    if version is not None and version < ASYNCHRONOUS and not known.asynchronous:
-        return "vllm-0.13"
-    name = "vllm-0.18" if version is not None and version >= LESS_HOST else "vllm"
+def _vllm(known: Conditions) -> str:
+    """The preset of the release; runs that state none are of 2025."""
+    found = preset_of("vllm", known.version)
+    assert found is not None
+    name = found.preset
+    if name == SYNCHRONOUS:
+        if not known.asynchronous:
+            return name
+        name = "vllm"
     return f"{name}-marlin" if known.marlin else name
+
+
+def uncovered(known: Conditions) -> str | None:
+    """The note on a release that no preset covers and the nearest stands in for; None where one
+    does, or where the preset follows from something else than the release."""
+    chosen = preset(known)
+    covers = catalog.engine(chosen).releases
+    if covers is None or known.apart is not None:
+        return None
+    found = preset_of(covers.engine, known.version)
+    if found is None or found.covers or found.preset != chosen:
+        return None
+    return found.note[0].lower() + found.note[1:].rstrip(".")
 
 
 def _tensorrt(known: Conditions, name: str) -> str:
@@ -73,12 +81,8 @@ def _of_release(known: Conditions, name: str, version: tuple[int, int] | None) -
 OF_PYTORCH = (0, 18)
 """The first release of TensorRT-LLM whose published tables are of the PyTorch backend."""
 
-ASYNCHRONOUS = (0, 14)
-"""The first release of vLLM that schedules asynchronously by default."""
-
-LESS_HOST = (0, 18)
-"""The first release of vLLM of which it is known that a sequence takes its host less time; runs
-that state no release are of 2025."""
+SYNCHRONOUS = "vllm-0.13"
+"""The preset of the releases of vLLM that schedule asynchronously only where they are set to."""
 
 MOST_AT_ONCE = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of

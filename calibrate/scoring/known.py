@@ -222,12 +222,6 @@ KNOWN = (
         Facts(batch_wait=(20, 0.9)),
     ),
     Known(
-        (("engine", "^vllm"), ("kv_dtype", "^fp8"), ("notes", "InferenceMAX")),
-        "the KV cache is taken for bf16: its capacity and the slope of the token time in the "
-        "context say so, although fp8 is stated",
-        Facts(kv_cache="bf16"),
-    ),
-    Known(
         (("engine", "tensorrt"), ("engine_version", r"^0\.[56]\."), ("tp", "^[^1]")),
         "the figure is that of all GPUs together, although one of a GPU is announced: later "
         "releases on the same hardware give a quarter of it with four GPUs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from calibrate.scoring.bench_limits import benchmarked
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document, preset
+from calibrate.scoring.drivers import document, preset, uncovered
 from calibrate.scoring.figures import (
     DECODE_RATE,
     STEADY_ENERGY,
@@ -26,7 +26,6 @@ from calibrate.scoring.figures import (
     measured,
     predicted,
 )
-from calibrate.scoring.handing_on import handed_on
 from calibrate.scoring.lengths import of_mean_alone
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
@@ -141,6 +140,8 @@ def case(row: Row) -> Case:
     known = None
     try:
         known = benchmarked(conditions(row))
+        if (note := uncovered(known)) is not None:
+            known = replace(known, assumed=(*known.assumed, note))
         return Case(row, known, figure(row, known), preset(known), "")
     except Unrepresentable as reason:
         return Case(row, known, None, "", str(reason))
@@ -163,7 +164,6 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    numbers |= handed_on(result.record, numbers)
     if known.streamed > 1:
         numbers |= together(numbers, known.streamed)
     return Predicted(numbers | _derived(result, known), *_causes(result, known))

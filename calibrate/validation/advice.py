@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import isfinite, log1p
 
 from calibrate.validation import proposals
+from calibrate.validation.alternatives import TriedSetting, tried
 from calibrate.validation.figures import HEADLINES, ValidatedFigure, figures, mean_error
 from calibrate.validation.observed import ObservedRun
 from calibrate.validation.prediction import Prediction, ValidationQuestion, Variant, predict
@@ -45,12 +46,20 @@ class Advice:
 
     ``quiet`` says that the error is within the engine's noise, so that nothing need be changed;
     ``left`` is the mean error (a ratio's logarithm) with all changes made, ``before`` without.
+    ``tried`` has the settings that the prediction leaves open, the best first: where that one
+    explains the metrics, it is what to change, and nothing is said of kernels.
     """
 
     changes: Sequence[Change]
     quiet: bool
     before: float
     left: float
+    tried: Sequence[TriedSetting] = ()
+
+    @property
+    def setting(self) -> TriedSetting | None:
+        """The open setting that explains the metrics; None where none does."""
+        return next((each for each in self.tried if each.explains), None)
 
 
 def within_noise(rows: Sequence[ValidatedFigure]) -> bool:
@@ -81,17 +90,22 @@ def advise(
         return Advice(_harmless(run, asked, []), True, before, left)
     if failures_explain(run, before):
         return Advice(_harmless(run, asked, []), False, before, left)
+    open_settings = tried(run, asked, baseline, rows)
+    for each in open_settings:
+        if each.explains:
+            return Advice(_harmless(run, asked, []), False, before, each.left, open_settings)
     current, changes = baseline, list[Change]()
     while len(changes) < MOST_CHANGES and left > 0:
         best = _best(run, asked, current, rows, terms, changes)
         if best is None:
             break
-        cause, tried, error = best
+        cause, corrected, error = best
         if left - error < LEAST_SHARE * before:
             break
         changes.append(Change(cause, (left - error) / before, confidence(cause)))
-        current, left = tried, error
-    return Advice([*changes, *_harmless(run, asked, changes)], False, before, left)
+        current, left = corrected, error
+    every = [*changes, *_harmless(run, asked, changes)]
+    return Advice(every, False, before, left, open_settings)
 
 
 def _best(
@@ -106,13 +120,13 @@ def _best(
     made = {change.cause.name for change in changes}
     found: tuple[Cause, Prediction, float] | None = None
     for proposed in _causes(run, asked, current, terms, made):
-        cause, tried = proposed, _with(run, asked, current, proposed)
+        cause, corrected = proposed, _with(run, asked, current, proposed)
         if cause.name in proposals.BY_REQUESTS and run.iterations is None:
-            cause = proposals.sharpened(run, cause, current, tried)
-            tried = _with(run, asked, current, cause)
-        error = mean_error(figures_of(run, tried, rows))
+            cause = proposals.sharpened(run, cause, current, corrected)
+            corrected = _with(run, asked, current, cause)
+        error = mean_error(figures_of(run, corrected, rows))
         if found is None or error < found[2]:
-            found = cause, tried, error
+            found = cause, corrected, error
     return found
 
 

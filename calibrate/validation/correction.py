@@ -45,7 +45,8 @@ def correction(
     """What corrects the prediction ``asked`` of ``run``; None where nothing is to be changed."""
     changes = [change for change in advice.changes if change.share > 0]
     blocks = [int(change.cause.value) for change in changes if change.cause.name == BLOCKS]
-    settings = tuple(f"kv_cache.num_gpu_blocks={count}" for count in blocks)
+    opened = () if advice.setting is None else advice.setting.options
+    settings = (*opened, *(f"kv_cache.num_gpu_blocks={count}" for count in blocks))
     engine = _engine(run, asked, changes, today)
     return None if engine is None and not settings else Correction(engine, settings)
 
@@ -113,7 +114,8 @@ def commands(
     slo = asked.scenario.slo
     limits = [] if slo.ttft or slo.tpot else ["slo.ttft=500ms", "slo.tpot=50ms"]
     chosen = [] if called.gpu is None else [f"{pool.key('gpu')}={pool.gpu}"]
-    plan += _options("--set", [*kept, *chosen, *with_engine, *limits])
+    opened = [text for text in found.settings if not text.startswith("kv_cache.num_gpu_blocks")]
+    plan += _options("--set", [*kept, *chosen, *with_engine, *opened, *limits])
     return shlex.join(again), shlex.join(plan)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from calibrate.validation import wording
-from calibrate.validation.advice import Advice, Change, advise, failures_explain
+from calibrate.validation.advice import MEDIUM, Advice, Change, advise, failures_explain
+from calibrate.validation.alternatives import TriedSetting
 from calibrate.validation.composition import COLUMNS, Agreement, agreement, levels
 from calibrate.validation.engine_file import sampled
 from calibrate.validation.expected import Expected, expect
@@ -145,7 +146,7 @@ class Validation:
             text = wording.quiet(1 + len(self.repeats), self._worst())
         elif failures_explain(self.run, advice.before):
             text = wording.FAILURES
-        elif not advice.changes:
+        elif not advice.changes and advice.setting is None:
             text = wording.ONLY_A_SUMMARY if self.run.summary_only else wording.NOTHING_FOUND
         measured = len(self.repeats) > 0
         return {
@@ -155,9 +156,16 @@ class Validation:
             "error": advice.before,
             "left": advice.left,
             "summary": wording.advice_summary(advice.before, advice.left)
-            if advice.changes and not advice.quiet
+            if (advice.changes or advice.setting) and not advice.quiet
             else "",
-            "changes": [self._change(change) for change in advice.changes],
+            "changes": [
+                *([] if advice.setting is None else [_setting(advice.setting, advice.before)]),
+                *(self._change(change) for change in advice.changes),
+            ],
+            "tried": [
+                {"settings": list(each.options), "left": each.left, "explains": each.explains}
+                for each in advice.tried
+            ],
         }
 
     def _worst(self) -> float:
@@ -209,7 +217,27 @@ class Validation:
                 "The record has no iterations (iterations.csv): errors of iteration times cannot "
                 "be separated from those of scheduling."
             )
-        return notes
+        return [*notes, *map(wording.tried_text, self._short_of())]
+
+    def _short_of(self) -> list[TriedSetting]:
+        """Open settings that were simulated and do not explain the metrics."""
+        return [each for each in self.advice.tried if not each.explains]
+
+
+def _setting(each: TriedSetting, before: float) -> dict[str, Any]:
+    """A setting that explains the metrics, as a change."""
+    share = 1 - each.left / before
+    title, text = wording.setting_words(each)
+    return {
+        "cause": "setting",
+        **{"value": None, "low": None, "high": None},
+        "share": share,
+        "share_text": wording.share_text(share),
+        "confidence": MEDIUM,
+        "rivals": [],
+        "title": title,
+        "text": text,
+    }
 
 
 def _observed(run: ObservedRun) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sim.catalog.engine_file import FACTORS
 from sim.errors import UsageError
 from sim.results.result import REQUESTS
 from sim.results.whole_file import write_text
-from sim.specs.engine import NO_FACTORS, EngineSpec, FittedTo, GpuDefaults, Mxfp4Padding
+from sim.specs.engine import NO_FACTORS, EngineSpec, FittedTo, GpuDefaults, Mxfp4Padding, Releases
 from sim.units import show_time
 
 _FITTED = ", fitted to observed runs"
@@ -105,7 +105,7 @@ def _value(engine: EngineSpec, key: str) -> object:
 
 def _plain(value: object) -> object:
     """A value as YAML has it, in SI units."""
-    if isinstance(value, GpuDefaults | Mxfp4Padding):
+    if isinstance(value, GpuDefaults | Mxfp4Padding | Releases):
         return {key: _plain(each) for key, each in value._asdict().items() if each != ""}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 

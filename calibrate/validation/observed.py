@@ -161,7 +161,7 @@ def read_observed(directory: Path) -> ObservedRun:
         failed=len(requests) - len(accepted),
         timeseries=_parquet(directory / TIMESERIES),
         iterations=read_iterations(directory / ITERATIONS),
-        scenario=_scenario(directory),
+        scenario=_scenario(directory, assumed="assumed" in manifest),
         hashes=hashes,
     )
 
@@ -233,8 +233,10 @@ def _json(directory: Path, name: str) -> dict[str, Any]:
     return document
 
 
-def _scenario(directory: Path) -> Scenario:
-    for name in (RESOLVED, SCENARIO):
+def _scenario(directory: Path, *, assumed: bool) -> Scenario:
+    """That of the run; where some of its settings are ``assumed``, the file that leaves those
+    out, so that it is known what was stated."""
+    for name in (SCENARIO, RESOLVED) if assumed else (RESOLVED, SCENARIO):
         if (directory / name).is_file():
             return load_scenario(directory / name)
     raise UsageError(f"{directory}: has neither {RESOLVED} nor {SCENARIO}")

@@ -102,11 +102,16 @@ def question(
         notes.append(
             f"The engine computed in {run.precision}, but {asked.precision.weights} is predicted."
         )
+    return of_scenario(run, asked, notes)
+
+
+def of_scenario(run: ObservedRun, asked: Scenario, notes: Sequence[str]) -> ValidationQuestion:
+    """``run`` predicted with ``asked`` as it stands; ``notes`` say what was done to it."""
     setup = prepare(asked)
-    if run.front_end == "none":
-        setup, told = without_front_end(setup)
-        notes += [told] if told else []
-    return ValidationQuestion(asked, setup, notes)
+    if run.front_end != "none":
+        return ValidationQuestion(asked, setup, notes)
+    setup, told = without_front_end(setup)
+    return ValidationQuestion(asked, setup, [*notes, told] if told else notes)
 
 
 def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], list[str]]:

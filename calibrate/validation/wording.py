@@ -7,6 +7,7 @@ from math import exp, isfinite, log
 from typing import Any, NamedTuple
 
 from calibrate.validation import proposals
+from calibrate.validation.alternatives import TriedSetting
 from calibrate.validation.figures import TYPICAL_NOISE, ValidatedFigure
 from calibrate.validation.proposals import Cause
 from calibrate.validation.residuals import HOST
@@ -69,6 +70,24 @@ def words(cause: Cause, engine: EngineSpec, blocks: int) -> Words:
     if cause.name in HOST:
         return _time_words(cause, engine, _WHERE[cause.name] + "{}")
     return _kernel_words(cause)
+
+
+def setting_words(each: TriedSetting) -> Words:
+    """How a setting is worded that the prediction leaves open, and that explains the metrics."""
+    return Words(
+        ", ".join(each.options),
+        f"{each.note} With this setting {each.within} of {each.metrics} metrics are in their "
+        "bands: say in the scenario what your server has, before any time of the engine or its "
+        "kernels is corrected.",
+    )
+
+
+def tried_text(each: TriedSetting) -> str:
+    """What came of a setting that does not explain the metrics."""
+    return (
+        f"Left open and tried: with {', '.join(each.options)} metrics are off by a factor of "
+        f"{exp(each.left):.2f} in the mean."
+    )
 
 
 def _time_words(cause: Cause, engine: EngineSpec, sentence: str) -> Words:

@@ -6,9 +6,11 @@ have, and ``EngineSpec`` has a default for, may be left out.
 
 from __future__ import annotations
 
+import re
+
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
-from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults, Mxfp4Padding
+from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults, Mxfp4Padding, Releases
 
 FACTORS = {
     "tokens_factor": "tokens",
@@ -27,6 +29,9 @@ _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
 
 
+_RELEASES = "releases"
+"""The key of an engine that says which releases it covers."""
+
 _PADDING = "pads_mxfp4"
 """The key of an engine that lists how it pads experts in mxfp4, by GPU."""
 
@@ -35,6 +40,7 @@ _LISTS = (
     "graph_sizes",
     "aligns_experts_on",
     _PADDING,
+    _RELEASES,
     _GPU_DEFAULTS,
     _FITTED_TO,
 )
@@ -63,6 +69,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
         aligns_experts_on=_words(values, "aligns_experts_on"),
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
+        releases=_releases(values) if values.has(_RELEASES) else None,
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
     )
@@ -88,6 +95,21 @@ def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:
     for run in runs:
         run.only(FittedTo._fields)
     return tuple(FittedTo(*map(run.text, FittedTo._fields)) for run in runs)
+
+
+def _releases(values: Fields) -> Releases:
+    """The releases that an engine says it covers."""
+    found = values.inner(_RELEASES)
+    found.only(Releases._fields)
+    before = _release(found, "before") if found.has("before") else ""
+    return Releases(found.text("engine"), _release(found, "since"), before)
+
+
+def _release(found: Fields, key: str) -> str:
+    text = found.text(key)
+    if re.fullmatch(r"\d+\.\d+", text) is None:
+        raise found.error(key, f"expected a release such as '0.14', found {text!r}")
+    return text
 
 
 def _gpu_defaults(values: Fields) -> tuple[GpuDefaults, ...]:

@@ -2,7 +2,8 @@
 
 What a file does not state is taken over, with its source. A mapping is merged key by key
 (``peak_flops: {fp8: 900TFLOP/s}`` leaves the other precisions), unless it is of another ``kind``;
-``price_per_hour`` is replaced whole, since a mixture of two offers is no provider's offer.
+``price_per_hour`` is replaced whole, since a mixture of two offers is no provider's offer, and
+``releases``, since a span has one beginning and one end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LONGEST_CHAIN = 10
 
 UNSOURCED = ("title", "names", "profile", "fitted_to")
 """Keys without a source of their own."""
-WHOLE = (*UNSOURCED, "price_per_hour")
+WHOLE = (*UNSOURCED, "price_per_hour", "releases")
 """Keys that are never merged."""
 
 

@@ -135,5 +135,18 @@ def source_name(engine: str, gpu: str, model: str) -> str:
     >>> source_name("tensorrt-llm-0.14", "h100-sxm", "llama-3.1-70b")
     'tensorrt-llm, h100-sxm, llama-3.1-70b'
     """
-    family = "tensorrt-llm" if engine.startswith("tensorrt-llm") else related(engine)
-    return f"{family}, {gpu}, {model}"
+    return f"{_family(engine)}, {gpu}, {model}"
+
+
+def compared(engine: str, gpu: str) -> bool:
+    """Whether runs of this engine preset on this GPU, of any model, are among the published ones
+    that bands were learnt from.
+
+    >>> compared("vllm-0.18", "h100-sxm"), compared("sglang", "l40s")
+    (True, False)
+    """
+    return any(name.startswith(f"{_family(engine)}, {gpu}, ") for name in learnt().without)
+
+
+def _family(engine: str) -> str:
+    return "tensorrt-llm" if engine.startswith("tensorrt-llm") else related(engine)

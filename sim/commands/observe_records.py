@@ -52,7 +52,7 @@ def bring_in(
     if choice.entry is not None and not known.several:
         raise UsageError(f"--entry: a file of the format {known.name} holds one run")
     recording = known.read(path, choice)
-    setup = _setup(recording, model, gpu, overrides)
+    setup, recording = _setup(recording, model, gpu, overrides)
     target = directory or new_run_directory(Path("runs"), f"{setup.scenario.name}-observed")
     setup = replace(setup, scenario=setup.scenario.moved(target.absolute()))
     place = ObservedDirectory.create(target, setup.scenario)
@@ -73,14 +73,17 @@ def bring_in(
 
 def _setup(
     recording: Recording, model: str | None, gpu: str | None, overrides: Sequence[str]
-) -> Setup:
-    """What the scenario of the recording comes to; it needs its trace to be checked."""
+) -> tuple[Setup, Recording]:
+    """What the scenario of the recording comes to, and the recording with what was assumed for it;
+    the scenario needs its trace to be checked."""
     with TemporaryDirectory() as folder:
         if recording.summary is None:
             write_trace(trace_of(recording.requests), Path(folder, TRACE))
-        scenario = scenario_of(recording, Path(folder), model=model, gpu=gpu, overrides=overrides)
+        scenario, known = scenario_of(
+            recording, Path(folder), model=model, gpu=gpu, overrides=overrides
+        )
         try:
-            return prepare(scenario)
+            return prepare(scenario), known
         except InfeasibleError as error:
             raise InfeasibleError(
                 f"{error}. It did run: give the blocks that the engine printed at its start, "

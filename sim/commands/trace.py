@@ -24,6 +24,14 @@ PlainFile = Annotated[Path, typer.Argument(help="The CSV file to write.")]
 Format = Annotated[
     str, typer.Option("--format", help="Format of the trace; auto: recognised by its columns.")
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=COLUMN,...",
+        help="What the columns are called: arrival, prompt_tokens, output_tokens, and perhaps "
+        "arrival_unit (s, ms, us, ns), session and priority.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 Seed = Annotated[int, typer.Option(min=0, help="Selects the random draws.")]
 
@@ -33,26 +41,31 @@ def trace_describe(
     file: TraceFile,
     trace_format: Format = "auto",
     as_json: AsJson = False,
+    columns: Columns = None,
 ) -> None:
     """Describe a trace: number of requests, burstiness, lengths."""
     with plain_errors():
-        from sim.workload.traces.tools import describe, to_text
+        from sim.workload.traces.tools import columns_of, describe, to_text
 
-        figures = describe(file, trace_format)
+        figures = describe(file, trace_format, columns_of(columns))
     typer.echo(json.dumps(figures, allow_nan=False) if as_json else to_text(figures))
 
 
 @app.command("convert")
 def trace_convert(
-    file: TraceFile, output: PlainFile, trace_format: Format = "auto", force: Force = False
+    file: TraceFile,
+    output: PlainFile,
+    trace_format: Format = "auto",
+    force: Force = False,
+    columns: Columns = None,
 ) -> None:
     """Write a trace as plain CSV: arrival_s, prompt_tokens, output_tokens."""
     with plain_errors():
         from sim.workload.traces import read_trace
-        from sim.workload.traces.tools import check_free, write_trace
+        from sim.workload.traces.tools import check_free, columns_of, write_trace
 
         check_free(output, file, force=force)
-        found = read_trace(file, trace_format)
+        found = read_trace(file, trace_format, columns=columns_of(columns))
         write_trace(found, output)
     _written(output, found)
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.catalog.spreads import Spreads, learnt
+from sim.catalog.spreads import Spreads, compared, learnt
 from sim.metrics.crowding import crowded, outside
 from sim.metrics.dependence import MEMORY, TIMES, Dependence
 from sim.metrics.links import links_open
@@ -130,7 +130,8 @@ class Situation(NamedTuple):
     ``lengths`` of requests, whether the model has ``experts`` and ``many`` of them, whether the
     engine is of an ``older`` release, whether prefill and decode are ``apart``, and how ``crowded``
     its front end is, with what share of the requests ``outside`` the engine
-    (``sim.metrics.crowding``)."""
+    (``sim.metrics.crowding``), and whether published runs of the engine on the GPU were
+    ``compared`` with predictions at all: bands of others stand in where none was."""
 
     measured: bool
     links: bool
@@ -144,6 +145,7 @@ class Situation(NamedTuple):
     crowded: float = 0.0
     many: bool = False
     outside: float = 0.0
+    compared: bool = True
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
@@ -167,6 +169,11 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         crowded=crowded(run),
         outside=outside(run),
         many=any(d.model.num_experts >= MANY for d in deployments),
+        compared=all(
+            compared(pool.settings.engine, pool.deployment.gpu.name)
+            or bool(pool.deployment.engine.fitted_to)
+            for pool in run.pools
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured_experts import fit_for
 from sim.metrics.attribution import HOST, Attribution
 from sim.metrics.bands import Situation, by_part, scaled, setting, spread_of
+from sim.metrics.links import OpenLinks
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.profile import TRITON, KernelFit
@@ -69,10 +70,19 @@ def times_causes(attribution: Attribution, at: Situation) -> dict[str, float]:
     return {name: weight for name, weight in found.items() if weight}
 
 
-def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
+def widest(band: Mapping[str, Any]) -> float | None:
+    """The larger side of an error band: how far iterations may be off, or longer, as a share."""
+    found: float | None = band.get("slower", band["throughput"])
+    return found
+
+
+def error_band(
+    attribution: Attribution, at: Situation, links: OpenLinks | None = None
+) -> dict[str, Any]:
     """How far the times of iterations may be off, as a share of them: with a chance of 90 %
     (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
-    band comes to alone (``parts``)."""
+    band comes to alone (``parts``). With ``links`` that are open, ``slower`` is how far they may be
+    longer, if that is farther: in the other case, by what is usual where links are known."""
     total = attribution.seconds
     if not total:
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
@@ -82,6 +92,11 @@ def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
     causes = scaled(times_causes(attribution, at), scale)
     spread = spread_of(causes, spreads)
     error, half = (math.expm1(times * spread) for times in (spreads.ninety, spreads.half))
+    slower = error
+    if links is not None:
+        known = scaled(times_causes(attribution, at._replace(links=False)), scale)
+        reach = math.exp(spreads.ninety * spread_of(known, spreads))
+        slower = max(error, (1 + links.slower) * reach - 1)
     kernels = sum(attribution.kernels.values())
     measured = attribution.measured / kernels if kernels > 0 else 0.0
     parts = by_part(causes, spreads)
@@ -92,16 +107,35 @@ def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
         "half": half,
         "measured": measured,
         "parts": parts,
-        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads))
+        **({"slower": slower} if slower > error else {}),
+        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads), at)
+        + (
+            f" If the cards do not reach each other over PCIe as assumed, iterations take "
+            f"{links.slower:.0%} longer: on that side the band reaches {slower:.0%}."
+            if links is not None and slower > error
+            else ""
+        )
         + (AT_A_RATE if at.driven == "online" else ""),
     }
 
 
 def _band_text(
-    error: float, half: float, measured: float, parts: Mapping[str, float], why: Sequence[str]
+    error: float,
+    half: float,
+    measured: float,
+    parts: Mapping[str, float],
+    why: Sequence[str],
+    at: Situation,
 ) -> str:
     alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
     wide = f" It is wide because {' and '.join(why)}." if why else ""
+    if not at.compared:
+        return (
+            "How far times of iterations are off is not known: no published run of this engine on "
+            "this GPU was compared with its prediction. The bands are those of runs with the same "
+            f"causes of errors: {error:.0%} in nine of ten, {half:.0%} in five of ten ({alone}; "
+            f"{measured:.0%} of the kernel time in shapes that were measured).{wide}"
+        )
     return (
         f"Times of iterations are within about {error:.0%} in nine of ten published runs like "
         f"this, and within {half:.0%} in five of ten ({alone}; {measured:.0%} of the kernel time "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.metrics.open_note import OpenNote
 from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
 from sim.schedulers.offloading import OffloadedPrefill
@@ -43,9 +44,21 @@ def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | 
     theirs = " and ".join(f"{name} {value:,}" for name, value, _ in differing)
     ours = " and ".join(f"{value:,}" for _, _, value in differing)
     keys = " and ".join(f"scheduler.{name}" for name, _, _ in differing)
-    return (
+    return OpenNote(
         f"{deployment.engine.title} on this GPU would choose {theirs}; infersim simulates {ours}. "
-        f"Set {keys} to what your server has."
+        f"Set {keys} to what your server has.",
+        {f"scheduler.{name}": value for name, value, _ in differing},
+    )
+
+
+def untimed_note(pool: PreparedPool) -> str | None:
+    """A note on a GPU none of whose kernels was timed. None where a profile has some."""
+    gpu = pool.deployment.gpu
+    if gpu.profile is not None:
+        return None
+    return (
+        f"No kernels were timed on {gpu.title}: their times follow from its data sheet. "
+        "`infersim calibrate` on such a card takes the place of that."
     )
 
 

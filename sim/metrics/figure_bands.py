@@ -21,6 +21,7 @@ from sim.metrics.bands import (
     LARGEST,
     LEVELS,
     OF_TIMES,
+    Situation,
     by_part,
     of_side,
     scaled,
@@ -29,8 +30,9 @@ from sim.metrics.bands import (
     spread_of,
     weights,
 )
-from sim.metrics.dependence import LATENCIES, RANKS, Dependences
+from sim.metrics.dependence import LATENCIES, RANKS, TIMES, Dependence, Dependences
 from sim.metrics.intervals import Z95
+from sim.metrics.links import OpenLinks
 from sim.metrics.pools import names
 from sim.metrics.trust import verdict_trust
 from sim.units import show_number, show_time
@@ -71,11 +73,13 @@ def figure_bands(
         value = _value(summary, key)
         if value:
             causes = scaled(weights(key, dependence, at), spreads.scale(setting(key, at)))
-            figures[key] = _figure(key, value, causes, spreads, summary, ends)
+            other = _other_case(key, dependence, at, run.open_links)
+            figures[key] = _figure(key, value, causes, spreads, summary, ends, other)
     _keep_in_order(figures)
     figures |= dict(_costs(summary, figures))
-    text = _text(summary, figures, overload=_overload(ends))
-    sure = verdict_trust(summary["infersim"]["verdict"], figures, ends)
+    text = _text(summary, figures, overload=_overload(ends), compared=at.compared)
+    verdict = summary["infersim"]["verdict"]
+    sure = verdict_trust(verdict, figures, ends, compared=at.compared)
     return {
         "figures": figures,
         "kin": kin(run),
@@ -147,9 +151,10 @@ def _figure(
     spreads: Spreads,
     summary: Mapping[str, Any],
     ends: Mapping[str, Any] | None,
+    other: tuple[float, float],
 ) -> dict[str, Any]:
-    """The bands of one figure."""
-    times = {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
+    """The bands of one figure; ``other`` is how far that of 90 % reaches down and up at least."""
+    times = _of_times(causes)
     others = {name: each for name, each in causes.items() if name not in times}
     chance = _chance(summary, key, value)
     moved = None if ends is None or key == "capacity" else _moved(key, value, ends)
@@ -160,6 +165,8 @@ def _figure(
     ):
         of_times = multiple * spread_of(times, spreads)
         down = up = of_times
+        if name == "band90":
+            down, up = max(down, other[0]), max(up, other[1])
         if moved is not None:
             share = multiple / spreads.ninety
             down, up = share * max(0.0, -min(moved)), share * max(0.0, *moved)
@@ -183,6 +190,29 @@ def _figure(
     causes = {name: float(f"{weight:.4g}") for name, weight in causes.items()}
     found |= {"parts": parts, "causes": causes}
     return found if moved is None else found | {"ends": moved}
+
+
+def _of_times(causes: Mapping[str, float]) -> dict[str, float]:
+    return {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
+
+
+def _other_case(
+    key: str, dependence: Dependence, at: Situation, links: OpenLinks | None
+) -> tuple[float, float]:
+    """How far down and up (logarithms) the band of a figure's times reaches where cards reach each
+    other otherwise than assumed: from what longer iterations make of the figure, by what is usual
+    where links are known."""
+    whole = sum(dependence[name] for name in TIMES)
+    if links is None or not whole:
+        return 0.0, 0.0
+    first = key.endswith("_ttft_ms")  # most of which is passes with prompts
+    more = links.prompts if first else max(links.prompts, links.decodes)
+    longer = more * dependence["links"] / whole
+    spreads, known = learnt().everything, at._replace(links=False)
+    causes = scaled(weights(key, dependence, known), spreads.scale(setting(key, known)))
+    reach = spreads.ninety * spread_of(_of_times(causes), spreads)
+    reach += abs(whole) * math.log1p(max(0.0, longer))
+    return (0.0, reach) if whole > 0 else (reach, 0.0)
 
 
 def _overload(ends: Mapping[str, Any] | None) -> bool:
@@ -236,9 +266,14 @@ def _costs(
 
 
 def _text(
-    summary: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]], *, overload: bool
+    summary: Mapping[str, Any],
+    figures: Mapping[str, Mapping[str, Any]],
+    *,
+    overload: bool,
+    compared: bool,
 ) -> str:
-    """What the 90 % bands come to, in a sentence."""
+    """What the 90 % bands come to, in a sentence; ``compared``: whether they were learnt from runs
+    of the same engine and GPU, too."""
     told = []
     for key in SHOWN:
         if key not in figures:
@@ -251,5 +286,11 @@ def _text(
         else:
             told.append(f"{show_number(low)} to {show_number(high)} output tokens/s")
     ending = " The slower end is overloaded: then latencies grow for as long as it lasts."
-    text = f"With a chance of 90 % a real run lies within: {', '.join(told)}."
+    within = (
+        "With a chance of 90 % a real run lies within"
+        if compared
+        else "With which chance a real run lies within is not known, since the bands are those of "
+        "other engines or GPUs"
+    )
+    text = f"{within}: {', '.join(told)}."
     return text + (ending if overload else "")

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.cost import CostModel, Deployment
 from sim.metrics.attribution import attribute
+from sim.metrics.open_note import OpenNote
 from sim.metrics.pools import PoolRun
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import on_link, pcie
@@ -25,6 +29,17 @@ if TYPE_CHECKING:
 
 NEGLIGIBLE = 0.005
 """A share of the busy time that rounds to no percent."""
+
+
+class OpenLinks(NamedTuple):
+    """What nothing says of the PCIe links of a run: by which share its iterations are longer
+    (``slower``) if cards reach each other otherwise than assumed; and by which share what is spent
+    on the links is more then, in passes with ``prompts`` and in those of ``decodes`` alone."""
+
+    slower: float
+    prompts: float
+    decodes: float
+
 
 _EITHER: WeakKeyDictionary[CostModel, dict[float, dict[bool, CostModel]]] = WeakKeyDictionary()
 
@@ -74,6 +89,53 @@ def links_open(run: RunRecord) -> bool:
     return not run.observed and any(_open(pool) for pool in run.pools)
 
 
+def open_links(run: RunRecord) -> OpenLinks | None:
+    """What the other case of open links comes to; None where none are open, or the iterations would
+    not be longer."""
+    if not links_open(run):
+        return None
+    scale = run.scenario.assume.link
+    more, ours = dict.fromkeys(PASSES, 0.0), dict.fromkeys(PASSES, 0.0)
+    for part in run.parts:
+        changes = _changes(part, scale)
+        slower = max(changes, key=lambda direct: changes[direct], default=False)
+        if not _open(part.pool) or changes.get(slower, 0.0) <= 0:
+            continue
+        for name, plans in _by_kind(part).items():
+            assumed, other = (
+                attribute(cost, plans).by_bound["communication"]
+                for cost in (part.pool.cost, _either(part.pool.cost, scale)[slower])
+            )
+            ours[name] += assumed
+            more[name] += other - assumed
+    total = run.attribution.seconds
+    if not total or sum(more.values()) < NEGLIGIBLE * total:
+        return None
+    shares = {name: more[name] / ours[name] if ours[name] else 0.0 for name in PASSES}
+    return OpenLinks(sum(more.values()) / total, **shares)
+
+
+PASSES = ("prompts", "decodes")
+"""Kinds of passes: those with prompts, and those of decodes alone."""
+
+
+def _by_kind(part: PoolRun) -> dict[str, NDArray[np.void]]:
+    with_prompts = part.plans["prefill_seqs"] > 0
+    return dict(zip(PASSES, (part.plans[with_prompts], part.plans[~with_prompts]), strict=True))
+
+
+def _changes(part: PoolRun, scale: float) -> dict[bool, float]:
+    """By which share the iterations of a pool are longer if cards reach each other, or do not."""
+    found = part.attribution
+    ours = found.by_bound["communication"]
+    if not found.seconds:
+        return {}
+    return {
+        direct: (attribute(cost, part.plans).by_bound["communication"] - ours) / found.seconds
+        for direct, cost in _either(part.pool.cost, scale).items()
+    }
+
+
 def _over_another(pool: PreparedPool) -> Iterator[str]:
     gpu = pool.deployment.gpu
     if gpu.profile is None or gpu.profile.find("all_reduce", "bf16") is not None:
@@ -93,20 +155,22 @@ def _either_way(part: PoolRun, scale: float) -> Iterator[str]:
     d, found = part.pool.deployment, part.attribution
     if not found.seconds:
         return
-    ours = found.by_bound["communication"]
-    changes = {
-        direct: (attribute(cost, part.plans).by_bound["communication"] - ours) / found.seconds
-        for direct, cost in _either(part.pool.cost, scale).items()
-    }
+    changes = _changes(part, scale)
     if all(abs(change) < NEGLIGIBLE for change in changes.values()):
         return
     measured = d.gpu.profile is not None and d.gpu.profile.find("all_reduce", "bf16") is not None
     source = "as its all-reduces were measured" if measured else f"at {_figures(d.gpu)}"
-    yield (
+    key = f"fleet.{part.pool.settings.index}.link"
+    yield OpenNote(
         f"Whether {d.gpu.name} cards reach each other directly over PCIe depends on the host and "
-        f"is not stated (fleet.{part.pool.settings.index}.link.peer_to_peer); they are taken "
+        f"is not stated ({key}.peer_to_peer); they are taken "
         f"{source}. If they do, the iterations of this run take {_changed(changes[True])}; if they "
-        f"do not, {_changed(changes[False])}."
+        f"do not, {_changed(changes[False])}.",
+        *(
+            {key: {"kind": "pcie", "peer_to_peer": direct}}
+            for direct, change in changes.items()
+            if abs(change) >= NEGLIGIBLE
+        ),
     )
 
 

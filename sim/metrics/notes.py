@@ -13,6 +13,7 @@ from sim.metrics.engine_defaults import (
     engine_defaults_note,
     idle_cascade_note,
     other_rule_note,
+    untimed_note,
     whole_prompts_note,
 )
 from sim.metrics.host_tier import break_even_note
@@ -52,6 +53,7 @@ def notes(run: RunRecord) -> list[str]:
             for d in (pool.deployment for pool in run.pools)
             for note in reading_notes(d.model, d.weights, d.experts)
         ),
+        *dict.fromkeys(untimed_note(part.pool) for part in run.parts),
         *hardware_notes(run),
         *front_end_notes(run),
         _two_engines(run),

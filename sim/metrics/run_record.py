@@ -18,6 +18,7 @@ from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
 from sim.metrics.attribution import Attribution
 from sim.metrics.cut_short import Cut, cut_short
+from sim.metrics.links import OpenLinks, open_links
 from sim.metrics.pools import PoolRun, split, total
 from sim.metrics.undecided import set_aside
 from sim.metrics.warmup import warmup
@@ -82,6 +83,12 @@ class RunRecord:
         """When requests were there (s); what they wait for a thread of the front end counts as
         their queue."""
         return np.asarray(rows["arrival"] + self.passing(rows))
+
+    @cached_property
+    def open_links(self) -> OpenLinks | None:
+        """What the other case of links comes to of which nothing says how cards reach each
+        other."""
+        return open_links(self)
 
     @cached_property
     def cut(self) -> Cut | None:

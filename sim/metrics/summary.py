@@ -83,7 +83,7 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
             "verdict": verdict,
             "cost": _cost(run, outputs, tokens, arriving),
             "energy": energy(run, outputs, arriving),
-            "error_band": error_band(run.attribution, situation(run)),
+            "error_band": error_band(run.attribution, situation(run), run.open_links),
         },
     }
 
@@ -129,7 +129,7 @@ def _latencies(run: RunRecord) -> tuple[dict[str, float | None], ...]:
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, pools = run.scenario, run.pools
     deployments = [pool.deployment for pool in pools]
-    band = error_band(run.attribution, situation(run))
+    band = error_band(run.attribution, situation(run), run.open_links)
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
     arriving, drained = arriving_share(run, verdict), drain_note(run, verdict)
     sure = _with_reach(with_sessions(precision(run, verdict), run), verdict["reach"])

@@ -36,12 +36,17 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 def verdict_trust(
-    verdict: Mapping[str, Any], figures: Figures, ends: Mapping[str, Any] | None
+    verdict: Mapping[str, Any],
+    figures: Figures,
+    ends: Mapping[str, Any] | None,
+    *,
+    compared: bool = True,
 ) -> dict[str, str] | None:
     """How sure the verdict of a run is (``word``), and that in a ``text``: whether its SLO is met
     or, without one, whether its traffic is held. None where there is nothing to decide. The 90 %
     band counts by the runs at its ``ends``, of a run that is too far from its limits to have such
-    not at all; the 50 % band by that of each limited percentile, or of the capacity."""
+    not at all; the 50 % band by that of each limited percentile, or of the capacity. The text says
+    so where the bands are of other engines or GPUs alone (not ``compared``)."""
     if verdict["limits"]:
         met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
         word = trust(
@@ -49,7 +54,7 @@ def verdict_trust(
             at_band=BAND not in doubts,
             at_half=_same_at_half(verdict["limits"], figures, met=met),
         )
-        return _said(f"the SLO is {'met' if met else 'missed'}", word)
+        return _said(f"the SLO is {'met' if met else 'missed'}", word, compared=compared)
     state = verdict["state"]
     if state not in ("stable", "near saturation", "overloaded"):
         return None
@@ -60,11 +65,12 @@ def verdict_trust(
         at_band=ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held,
         at_half=low > 1 if held else 0 < high < 1,
     )
-    return _said(f"the traffic is {'held' if held else 'too much'}", word)
+    return _said(f"the traffic is {'held' if held else 'too much'}", word, compared=compared)
 
 
-def _said(what: str, word: str) -> dict[str, str]:
-    return {"word": word, "text": f"That {what} is {word}."}
+def _said(what: str, word: str, *, compared: bool) -> dict[str, str]:
+    limits = "" if compared else ", if its times are no further off than those that were compared"
+    return {"word": word, "text": f"That {what} is {word}{limits}."}
 
 
 def _same_at_half(limits: Mapping[str, Any], figures: Figures, *, met: bool) -> bool:

@@ -100,7 +100,7 @@ SUMMARY: Mapping[str, Shape] = {
             "note": TEXT,
         },
         "error_band": {
-            **_each(NUMBER, "throughput", "ttft", "tpot", "half", "measured"),
+            **_each(NUMBER, "throughput", "ttft", "tpot", "half", "measured", "slower"),
             "parts": {"*": NUMBER},
             "text": TEXT,
         },

@@ -15,6 +15,7 @@ from sim.scenario.fields import (
     Count,
     Duration,
     File,
+    Line,
     Nonnegative,
     Rate,
     Ratio,
@@ -47,14 +48,48 @@ class SharedPrefix(Section):
     )
 
 
+class ColumnNames(Section):
+    """What the columns of a trace are called."""
+
+    arrival: Line = Field(description="Column of the arrivals.", examples=["ts"])
+    prompt_tokens: Line = Field(description="Column of the prompt lengths.", examples=["in"])
+    output_tokens: Line = Field(description="Column of the answer lengths.", examples=["out"])
+    session: Line | None = Field(
+        default=None, description="Column that names conversations; null: none.", examples=["user"]
+    )
+    priority: Line | None = Field(
+        default=None,
+        description="Column of priorities, of which lower ones go first; null: none.",
+        examples=["rank"],
+    )
+    arrival_unit: Literal["s", "ms", "us", "ns"] = Field(
+        default="s", description="Unit of the arrivals; seconds, as in most traces."
+    )
+
+
 class TraceSettings(Section):
     """Recorded requests, replayed."""
 
     path: File = Field(description="The file.", examples=["azure_conv.csv"])
     format: Literal[
-        "auto", "azure", "burstgpt", "mooncake", "bailian", "aiperf", "llmservingsim", "vllm", "csv"
+        "auto",
+        "azure",
+        "burstgpt",
+        "mooncake",
+        "bailian",
+        "aiperf",
+        "llmservingsim",
+        "vidur",
+        "vllm",
+        "csv",
     ] = Field(
         default="auto", description="Format of the file. auto: recognised by its column names."
+    )
+    columns: ColumnNames | None = Field(
+        default=None,
+        description="What the columns of the file are called, which is CSV or JSON lines. null: as "
+        "the format has them.",
+        examples=["{arrival: ts, arrival_unit: ms, prompt_tokens: in, output_tokens: out}"],
     )
     overlay: Ratio = Field(
         default=1.0,
@@ -85,6 +120,12 @@ class TraceSettings(Section):
         "uniformly under the seed. Mooncake's is 3 s. null: as recorded.",
         examples=["3s"],
     )
+
+    @model_validator(mode="after")
+    def _one_format(self) -> TraceSettings:
+        if self.columns is not None and self.format != "auto":
+            raise trouble("columns replaces format; give one or the other", "columns", "format")
+        return self
 
     @model_validator(mode="after")
     def _one_pace(self) -> TraceSettings:

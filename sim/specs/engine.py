@@ -21,6 +21,15 @@ class FittedTo(NamedTuple):
     requests: str
 
 
+class Releases(NamedTuple):
+    """The releases that a preset covers: of the ``engine`` of that name, from ``since`` on and
+    ``before`` another one, both such as 0.14; "" is for all later ones."""
+
+    engine: str
+    since: str
+    before: str
+
+
 class GpuDefaults(NamedTuple):
     """What an engine takes for ``max_num_batched_tokens`` and ``max_num_seqs``, by default on
     GPUs of ``memory`` bytes and more whose name does not hold ``other_than``."""
@@ -144,6 +153,8 @@ class EngineSpec:
                          nothing is said of ``scheduler.async_scheduling``
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
+    ``releases``         the releases of a served engine that it is the preset of; None for a preset
+                         that is chosen by something else than the release
     ``fitted_to``        the observed runs that its times were fitted to, if they were
     ``gpu_defaults``     its own limits of a batch by GPU, the first that applies; a scenario has
                          other ones, the same for every GPU
@@ -189,6 +200,7 @@ class EngineSpec:
     policy: str = ""
     plans_ahead: bool = False
     factors: Factors = NO_FACTORS
+    releases: Releases | None = None
     fitted_to: tuple[FittedTo, ...] = ()
     gpu_defaults: tuple[GpuDefaults, ...] = ()
 

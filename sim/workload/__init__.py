@@ -85,7 +85,10 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     """The traffic of the scenario, with the lengths that it states."""
     workload, total = scenario.workload, scenario.run.requests
     if workload.trace is not None:
-        from sim.workload.traces import read_trace  # noqa: PLC0415 - only where there is a trace
+        from sim.workload.traces import (  # noqa: PLC0415 - only where there is a trace
+            TraceColumns,
+            read_trace,
+        )
 
         recorded = workload.trace
         trace = read_trace(
@@ -98,6 +101,9 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
             requests=total,
             rate=recorded.rate,
             seed=seed,
+            columns=None
+            if recorded.columns is None
+            else TraceColumns(**recorded.columns.model_dump()),
         )
         caches = any(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
         return replay(trace, labels_of(scenario, trace, seed), caches=caches)

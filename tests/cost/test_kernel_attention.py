@@ -489,6 +489,26 @@ def test_another_framework_stands_in_for_impossible_timings(
     assert fits["prefill_attention"]["bf16"] == "trtllm"
 
 
+@pytest.mark.parametrize(("impossible", "used"), [(1, "trtllm"), (2, "trtllm"), (3, "vllm")])
+def test_a_table_is_used_with_up_to_a_tenth_of_impossible_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, impossible: int, used: str
+) -> None:
+    """Of 20 reads so many are faster than the memory."""
+    place = tmp_path / "systems" / "data" / "h100_sxm" / "attention"
+    batches = list(range(64, 84))
+    for framework, wrong in (("vllm", 0), ("trtllm", impossible)):
+        (place / framework / "1.0").mkdir(parents=True)
+        fair = [6.0 * batch / 64 for batch in batches]
+        latency = [each * (0.4 if n < wrong else 1.0) for n, each in enumerate(fair)]
+        timed = rows(batch_size=batches, step=65_535, latency=latency)
+        timed.to_parquet(place / framework / "1.0" / "generation_attention_perf.parquet")
+        prompts = rows(isl=[128, 256])
+        prompts.to_parquet(place / framework / "1.0" / "context_attention_perf.parquet")
+    monkeypatch.setattr(importer, "_fitted", lambda *given: given[2].framework)
+    fits = importer.fit_system(Tables(tmp_path / "systems"), "h100_sxm", "trtllm")
+    assert fits["decode_attention"]["bf16"] == used
+
+
 def test_published_tables_are_described() -> None:
     try:
         tables = locate()

@@ -16,6 +16,7 @@ from sim.metrics.bands import (
     weights,
 )
 from sim.metrics.dependence import PARTS
+from sim.metrics.figure_bands import figure_bands
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 
@@ -123,4 +124,37 @@ def test_the_situation_of_a_run_is_read_from_its_deployment() -> None:
     assert situation(simulate(chat).record) == Situation(True, False, True, "online")
     cards = {"fleet": {"gpu": "l4", "tensor_parallel": 2}, "engine": "sglang"}
     found = situation(simulate(chat.override(cards)).record, client=True)
-    assert found == Situation(False, True, False, "online", client=True)
+    assert found == Situation(False, True, False, "online", client=True, compared=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({}, True),
+        ({"engine": "vllm-0.18"}, True),  # spoken of with vllm
+        ({"engine": "sglang"}, True),
+        ({"fleet.0.gpu": "l4"}, False),
+        ({"fleet.0.gpu": "mi300x"}, False),
+        ({"engine": "sglang", "fleet.0.gpu": "l40s"}, False),
+        ({"engine": "ideal"}, False),
+    ],
+)
+def test_an_error_that_was_never_compared_is_said_not_to_be_known(
+    changes: dict[str, str], known: bool
+) -> None:
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 20, **changes})
+    result = simulate(chat)
+    own = result.summary["infersim"]
+    bands = figure_bands(result.record, result.summary, None)
+    assert bands is not None
+    texts = own["error_band"]["text"], bands["text"]
+    assert [("is not known" in text) for text in texts] == [not known] * 2
+    assert ("in nine of ten published runs like this" in texts[0]) == known
+    assert ("than those that were compared" in texts[1]) == (not known)
+
+
+def test_a_gpu_without_kernel_timings_has_a_note() -> None:
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    for gpu, noted in (("h100-sxm", False), ("mi300x", True)):
+        notes = simulate(chat.override({"fleet.0.gpu": gpu})).summary["infersim"]["notes"]
+        assert any(note.startswith("No kernels were timed on AMD") for note in notes) == noted

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 import sim
+from sim.ends import end_factors, run_ends
+from sim.metrics.confidence import widest
+from sim.metrics.figure_bands import figure_bands
 from sim.results.result import Result
 
 BASE: dict[str, Any] = {
@@ -98,3 +101,64 @@ def test_a_power_limit_is_told_and_lowers_the_energy() -> None:
     peaks = [each.summary["infersim"]["energy"]["peak_watts_per_gpu"] for each in (own, slower)]
     assert peaks[1] <= 300 < peaks[0] <= 400
     assert own.summary["duration"] < slower.summary["duration"] < own.summary["duration"] / 0.75
+
+
+@pytest.mark.parametrize("gpu", ["l40s", "a100-pcie", "rtx-pro-6000"])
+def test_the_band_reaches_the_other_case_of_open_links(gpu: str) -> None:
+    """Also for cards whose all-reduces were measured: on the side of longer times, with what is
+    usual where links are known on top; on the other side the band is what it was."""
+    told = run(gpu, 2)
+    band = told.summary["infersim"]["error_band"]
+    other = run(gpu, 2, link={"kind": "pcie", "peer_to_peer": False})
+    longer = other.summary["duration"] / told.summary["duration"]
+    assert longer > 1.05
+    assert widest(band) > 1.05 * longer - 1
+    bands = figure_bands(told.record, told.summary, None)
+    assert bands is not None
+    for key in ("mean_tpot_ms", "mean_ttft_ms", "mean_e2el_ms"):
+        low, high = bands["figures"][key]["band90"]
+        assert low < told.summary[key] < other.summary[key] < high, key
+    low, high = bands["figures"]["output_throughput"]["band90"]
+    assert low < other.summary["output_throughput"] < told.summary["output_throughput"] < high
+    if "slower" in band:
+        assert f"on that side the band reaches {band['slower']:.0%}" in band["text"]
+
+
+def test_the_band_of_the_capacity_reaches_the_other_case() -> None:
+    fleet = {"gpu": "rtx-pro-6000", "tensor_parallel": 2}
+    traffic = {**BASE["workload"], "arrivals": {"kind": "poisson", "rate": 20}}
+    asked = {**BASE, "fleet": fleet, "workload": traffic, "run": {"requests": 200}}
+    found = sim.simulate(sim.load_scenario(asked))
+    bands = figure_bands(found.record, found.summary, None)
+    assert bands is not None
+    low, high = bands["figures"]["capacity"]["band90"]
+    value = 1 / found.summary["infersim"]["verdict"]["utilisation"]
+    assert value / low > 1.2 * high / value  # less is served where iterations are longer
+
+
+def test_the_other_case_widens_one_side_alone() -> None:
+    told = run("rtx-pro-6000", 2)
+    band = told.summary["infersim"]["error_band"]
+    assert band["slower"] > band["throughput"]
+    assert end_factors(band["throughput"], band["slower"]) == (
+        pytest.approx(1 / (1 + band["throughput"])), 1 + band["slower"],
+    )  # fmt: skip
+    for stated in (True, False):
+        known = run("rtx-pro-6000", 2, link={"kind": "pcie", "peer_to_peer": stated})
+        assert "slower" not in known.summary["infersim"]["error_band"]
+    low, high = figure_bands(told.record, told.summary, None)["figures"]["mean_tpot_ms"]["band90"]  # type: ignore[index]
+    value = told.summary["mean_tpot_ms"]
+    assert high / value > value / low
+
+
+def test_the_slower_end_of_a_run_is_the_other_case() -> None:
+    fleet = {"gpu": "rtx-pro-6000", "tensor_parallel": 2}
+    traffic = {**BASE["workload"], "arrivals": {"kind": "poisson", "rate": 20}}
+    asked = {**BASE, "fleet": fleet, "workload": traffic, "slo": {"ttft": "30ms"}}
+    scenario = sim.load_scenario({**asked, "run": {"requests": 100}})
+    summary = sim.simulate(scenario).summary
+    ends = run_ends(scenario, summary)
+    assert ends is not None
+    slower = summary["infersim"]["error_band"]["slower"]
+    assert f"faster or {slower:.0%} slower" in ends["text"]
+    assert ends["slower"]["mean_tpot_ms"] > 1.2 * summary["mean_tpot_ms"]

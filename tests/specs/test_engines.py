@@ -164,6 +164,8 @@ def test_counts_are_whole_and_not_negative(tmp_path: Path, key: str, value: obje
         ({"overlapped": "yes"}, "overlapped: expected true or false"),
         ({"launch": "3GB"}, "launch"),
         ({"front_end": "soon"}, "front_end"),
+        ({"releases": {"engine": "vllm"}}, "releases.since: is missing"),
+        ({"releases": {"engine": "vllm", "since": "new"}}, "a release such as '0.14', found 'new'"),
     ],
 )
 def test_bad_files_are_one_clear_complaint(
@@ -187,7 +189,7 @@ def test_unknown_names_are_met_with_the_nearest() -> None:
         catalog.engine("vlm")
 
 
-@pytest.mark.parametrize("key", keys(EngineSpec, "name", "sources", "factors"))
+@pytest.mark.parametrize("key", keys(EngineSpec, "name", "sources", "factors", "releases"))
 def test_every_field_is_read_from_a_file_and_refused_when_it_makes_no_sense(
     key: str, tmp_path: Path
 ) -> None:

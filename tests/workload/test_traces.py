@@ -263,7 +263,7 @@ def test_keys_of_other_services_are_not_taken_for_mooncake(write: Write, key: st
         (PLAIN + "\n\n", "a header, but no requests"),
         (AZURE.strip(), "a header, but no requests"),
         (bytes(range(256)) * 40, "not a text file"),
-        (b"PAR1\x15\x04\x15\xff\xfe\n" * 99, "not a text file"),
+        (b"PAR1\x15\x04\x15\xff\xfe\n" * 99, "damaged or incomplete file"),
         ("\0" * 5000, "a binary file"),
         ('[{"timestamp": 0}]', "a JSON array"),
         ("[" * 100_000, "a JSON array"),

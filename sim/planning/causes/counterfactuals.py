@@ -209,6 +209,8 @@ def _sharing(scenario: Scenario) -> bool:
         return False
     if workload.trace is None:
         return workload.shared_prefix is not None or workload.sessions is not None
+    if workload.trace.columns is not None:
+        return False
     return find_format(scenario.path(workload.trace.path), workload.trace.format).names_blocks
 
 

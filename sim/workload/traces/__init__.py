@@ -19,19 +19,29 @@ from sim.workload.traces import (
     llmservingsim,
     mooncake,
     plain,
+    vidur,
     vllm,
 )
 from sim.workload.traces.base import Trace, TraceFormat
 from sim.workload.traces.columns import PAIRS
 from sim.workload.traces.head import head
+from sim.workload.traces.named import HOW, TraceColumns, by_names
 from sim.workload.traces.rows import listed
 from sim.workload.traces.scaling import overlaid, time_scale_to
 
-__all__ = ["FORMATS", "Trace", "TraceFormat", "detect", "find_format", "read_trace"]
+__all__ = [
+    "FORMATS",
+    "Trace",
+    "TraceColumns",
+    "TraceFormat",
+    "detect",
+    "find_format",
+    "read_trace",
+]
 
 FORMATS: dict[str, TraceFormat] = {
     module.FORMAT.name: module.FORMAT
-    for module in (azure, burstgpt, mooncake, bailian, aiperf, llmservingsim, vllm, plain)
+    for module in (azure, burstgpt, mooncake, bailian, aiperf, llmservingsim, vidur, vllm, plain)
 }
 """The formats by the name that a scenario calls them."""
 
@@ -47,6 +57,7 @@ def read_trace(
     requests: int | None = None,
     rate: float | None = None,
     seed: int = 0,
+    columns: TraceColumns | None = None,
 ) -> Trace:
     """The requests in ``path``, sorted by arrival, with times in seconds since the first of them.
 
@@ -59,10 +70,10 @@ def read_trace(
     per second on average, replaces it.
 
     Every row is checked all the same. ``trace_format`` is a key of ``FORMATS``, or "auto" to tell
-    by the column names (UsageError otherwise). TraceError, with file and line, for anything that
-    breaks the format.
+    by the column names (UsageError otherwise); ``columns`` says what those are called. TraceError,
+    with file and line, for anything that breaks the format.
     """
-    trace = find_format(path, trace_format).read(path)
+    trace = find_format(path, trace_format, columns).read(path)
     if not len(trace):
         rows = "; ".join(f"{count:,} {reason}" for reason, count in trace.skipped.items())
         raise TraceError(f"{path}: no request is left; skipped: {rows}")
@@ -79,8 +90,13 @@ def read_trace(
         return trace.moved(trace.arrivals * time_scale)
 
 
-def find_format(path: Path, trace_format: str = "auto") -> TraceFormat:
-    """The format of that name, or the one that ``path`` has; errors as for ``read_trace``."""
+def find_format(
+    path: Path, trace_format: str = "auto", columns: TraceColumns | None = None
+) -> TraceFormat:
+    """The format of that name, or with those ``columns``, or the one that ``path`` has; errors as
+    for ``read_trace``."""
+    if columns is not None:
+        return by_names(columns)
     if trace_format == "auto":
         return detect(path)
     if trace_format not in FORMATS:
@@ -106,7 +122,7 @@ def detect(path: Path) -> TraceFormat:
         problem += (
             " (lengths without arrivals can be drawn from: `lengths: {kind: joint, path: ...}`)"
         )
-    raise TraceError(f"{path}: the {rows} {listed(top.names)} {problem}; formats:{known}")
+    raise TraceError(f"{path}: the {rows} {listed(top.names)} {problem}; {HOW}; formats:{known}")
 
 
 def _sorted(trace: Trace) -> Trace:

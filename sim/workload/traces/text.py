@@ -1,5 +1,6 @@
-"""Reads trace files as lines: plain or gzipped UTF-8 text, with every failure explained.
+"""Reads trace files as lines: UTF-8 text, plain, gzipped or by zstd, with every failure explained.
 
+A table in Parquet is read as the text that it would be: CSV, or JSON lines where columns are lists.
 A file is never held in memory as a whole: lines are handed on one by one. The exception is a file
 that is a single JSON document, for which ``whole`` sets a limit.
 """
@@ -16,6 +17,11 @@ from pathlib import Path
 
 from sim.errors import TraceError, did_you_mean
 
+
+class DamagedError(Exception):
+    """A packed file that cannot be unpacked; the message is the reason."""
+
+
 MAX_LINE = 1 << 20
 """Characters in the longest line that is still taken for a row of a trace."""
 
@@ -26,13 +32,19 @@ _PART = 1 << 16
 _CHUNK = 1 << 13
 """Bytes that Python's own text files read at once."""
 _GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_PARQUET_MAGIC = b"PAR1"
+_POINTER = b"version https://git-lfs.github.com/"
+"""The start of what a clone without Git LFS has in the place of a large file."""
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The lines of ``path`` with their line ends, decompressed if the file starts as gzip does.
+    """The lines of ``path`` with their line ends, decompressed if the file starts as gzip or zstd
+    does, or taken from the rows of a table in Parquet.
 
     A byte order mark is dropped. TraceError for a path that is missing or no regular file, for
-    content that is not UTF-8 or a damaged gzip file, and for a line longer than ``MAX_LINE``.
+    content that is not UTF-8, a damaged file, a pointer of Git LFS, and for a line longer than
+    ``MAX_LINE``.
     """
     with _opened(path) as text:
         number, begun = 0, ""
@@ -96,16 +108,19 @@ def _opened(path: Path) -> Iterator[io.TextIOWrapper]:
     try:
         _check_regular(path)
         with path.open("rb") as raw:
-            data = gzip.GzipFile(fileobj=raw) if _is_zipped(raw) else raw
-            with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
+            _check_pointer(path, raw)
+            with io.TextIOWrapper(_plain(path, raw), encoding="utf-8-sig", newline="") as text:
                 yield text
     except UnicodeDecodeError as error:
         raise TraceError(
             f"{path}:{_undecodable(path)}: not a text file in UTF-8 (byte"
-            f" 0x{error.object[error.start]:02x}); a trace is CSV or JSON lines, plain or gzipped"
+            f" 0x{error.object[error.start]:02x}); a trace is CSV or JSON lines, plain, gzipped "
+            "or by zstd, or a table in Parquet"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(f"{path}: damaged or incomplete gzip file ({error})") from None
+    except DamagedError as error:
+        raise TraceError(f"{path}: damaged or incomplete file ({error})") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -116,8 +131,9 @@ def _undecodable(path: Path) -> int:
     Read in the same small parts as the text was: a damaged end of a gzip file is not met before.
     """
     decoder, number = codecs.getincrementaldecoder("utf-8")(), 1
-    with path.open("rb") as raw, suppress(EOFError, zlib.error, gzip.BadGzipFile):
-        data = gzip.GzipFile(fileobj=raw) if _is_zipped(raw) else raw
+    damaged = (EOFError, zlib.error, gzip.BadGzipFile, DamagedError)
+    with path.open("rb") as raw, suppress(*damaged):
+        data = _plain(path, raw)
         while part := data.read1(_CHUNK):
             held = len(decoder.getstate()[0])  # the start of a character that goes on in this part
             try:
@@ -128,8 +144,33 @@ def _undecodable(path: Path) -> int:
     return number
 
 
-def _is_zipped(raw: io.BufferedReader) -> bool:
-    return raw.peek(2)[:2] == _GZIP_MAGIC
+def _plain(path: Path, raw: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
+    """The bytes of the text in ``raw``, the open file at ``path``, whatever it is packed as."""
+    start = raw.peek(len(_PARQUET_MAGIC))
+    if start.startswith(_GZIP_MAGIC):
+        return gzip.GzipFile(fileobj=raw)
+    if start.startswith((_ZSTD_MAGIC, _PARQUET_MAGIC)):
+        from sim.workload.traces.packed import (  # noqa: PLC0415 - pyarrow is slow to import
+            table_text,
+            unpacked,
+        )
+
+        return unpacked(path) if start.startswith(_ZSTD_MAGIC) else table_text(path)
+    return raw
+
+
+def _check_pointer(path: Path, raw: io.BufferedReader) -> None:
+    """TraceError for a pointer of Git LFS."""
+    start = raw.peek(len(_POINTER))
+    if not start.startswith(_POINTER):
+        return
+    size = next((line[5:] for line in start.decode("ascii", "replace").splitlines()
+                 if line.startswith("size ")), "")  # fmt: skip
+    told = f" of {int(size):,} bytes" if size.isdecimal() else ""
+    raise TraceError(
+        f"{path}: a pointer of Git LFS in the place of the file{told}; `git lfs pull` in its "
+        "repository fetches that"
+    )
 
 
 def _check_regular(path: Path) -> None:

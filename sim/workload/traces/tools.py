@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.errors import UsageError
+from sim.errors import UsageError, did_you_mean
 from sim.rng import stream
 from sim.units import show_time
-from sim.workload.traces import Trace, find_format, read_trace
+from sim.workload.traces import Trace, TraceColumns, find_format, read_trace
+from sim.workload.traces.named import PER_SECOND
 from sim.workload.traces.plain import CANCELLED
 from sim.workload.traces.prefixes import reuse_share
 from sim.workload.traces.texts import hit_shares
@@ -31,7 +32,9 @@ _SHORTEST = 1e-9  # seconds; no rate comes of requests that are closer together
 _ROWS = 8192
 
 
-def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
+def describe(
+    path: Path, trace_format: str = "auto", columns: TraceColumns | None = None
+) -> dict[str, Any]:
     """The figures of a trace, ready for JSON; None where one is undefined.
 
     ``rate_per_s`` is one over the mean gap, ``gap_cv`` the standard deviation of the gaps over
@@ -46,8 +49,8 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     ``skipped`` counts rows by the reason.
     TraceError and UsageError as for ``read_trace``.
     """
-    name = find_format(path, trace_format).name
-    trace = read_trace(path, name)
+    name = find_format(path, trace_format, columns).name
+    trace = read_trace(path, name, columns=columns)
     arrivals = trace.arrivals
     gaps, duration = np.diff(arrivals), float(arrivals[-1])
     rate = (len(trace) - 1) / duration if duration > _SHORTEST else None
@@ -74,6 +77,34 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
         "requests_per_session": None if talks is None else _statistics(talks),
         "skipped": trace.skipped,
     }
+
+
+def columns_of(text: str | None) -> TraceColumns | None:
+    """The columns that a text such as ``arrival=ts,arrival_unit=ms,...`` names; None for no text.
+    UsageError for one that it may not name, or lacks.
+
+    >>> columns_of("arrival=ts,prompt_tokens=in,output_tokens=out").arrival
+    'ts'
+    """
+    if text is None:
+        return None
+    given = dict(part.partition("=")[::2] for part in text.split(",") if part)
+    known, needed = TraceColumns._fields, TraceColumns._fields[:3]
+    for key, value in given.items():
+        if key not in known or not value:
+            raise UsageError(
+                f"--columns {text}: {key!r} is none{did_you_mean(key, known)}; allowed: NAME=COLUMN"
+                f" of {', '.join(known)}"
+            )
+    if lacking := [key for key in needed if key not in given]:
+        raise UsageError(f"--columns {text}: lacks {', '.join(lacking)}")
+    found = TraceColumns(**given)
+    if found.arrival_unit not in PER_SECOND:
+        raise UsageError(
+            f"--columns {text}: arrival_unit is {found.arrival_unit!r}; allowed: "
+            f"{', '.join(PER_SECOND)}"
+        )
+    return found
 
 
 def to_text(figures: dict[str, Any]) -> str:

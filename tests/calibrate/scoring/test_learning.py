@@ -52,6 +52,27 @@ def test_every_cause_has_a_spread_to_begin_with() -> None:
     assert list(BEFORE) == list(CAUSES)
 
 
+def test_the_front_end_begins_with_the_range_that_was_fitted() -> None:
+    """10 to 17 ms around 12: one spread reaches the end of that range, and not twice as far."""
+    spread, why = BEFORE["front end"]
+    assert "10 to 17 ms" in why
+    assert math.log(17 / 12) <= spread < 2 * math.log(17 / 12)
+
+
+def test_a_measurement_outside_of_its_band_on_either_side_is_not_covered() -> None:
+    within = scored("Llama-3.1-8B", 0.0)
+    assert within.bands is not None
+    half, ninety = within.bands
+    for error, inside in ((0.0, 100.0), (math.log(ninety[0]) - 0.01, 0.0),
+                          (math.log(ninety[1]) + 0.01, 0.0)):  # fmt: skip
+        found = coverage([scored("Llama-3.1-8B", error)])
+        assert found is not None
+        assert (found.covered50, found.covered90) == (inside, inside)
+    between = coverage([scored("Llama-3.1-8B", math.log(half[0]) - 0.001)])
+    assert between is not None
+    assert (between.covered50, between.covered90) == (0.0, 100.0)
+
+
 def test_larger_errors_make_wider_bands() -> None:
     small, large = (learn(sample(made_up(scale))) for scale in (0.02, 0.3))
     assert small.of["run, tokens"] < BEFORE["run, tokens"][0] < large.of["run, tokens"]

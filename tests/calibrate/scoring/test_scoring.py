@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
@@ -24,6 +26,7 @@ from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
 from calibrate.scoring.predict import Scored, case, run, together
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table
+from sim import catalog
 from sim.cli import app
 from sim.errors import TraceError
 from sim.scenario import load_scenario
@@ -328,11 +331,69 @@ class TestConditions:
         assert reason in found.reason
         assert found.figure is None
 
+    @pytest.mark.parametrize("notes", ["", "InferenceMAX protocol"])
+    def test_a_stated_cache_format_is_taken_as_stated(self, notes: str) -> None:
+        assert conditions(row(kv_dtype="fp8", notes=notes)).kv_cache == "fp8"
+
+    @pytest.mark.parametrize(
+        ("model", "p50", "p90", "p99"),
+        [("llama2-70b-99.9", 250, 524, 926), ("mixtral-8x7b", 114, 283, 594)],
+    )
+    def test_the_tail_of_answers_agrees_with_the_percentiles_it_is_known_by(
+        self, model: str, p50: float, p90: float, p99: float
+    ) -> None:
+        """Of a lognormal law with a 95th percentile of so many means, ratios of percentiles are
+        those that the source publishes."""
+        known = statement(row(engine="TensorRT-LLM (MLPerf)", model=model))
+        assert any(f"{p50} (p50), {p90} (p90) and {p99} (p99)" in each for each in known.remarks)
+        assert known.output_tail is not None
+        z90, z95, z99 = norm.ppf([0.9, 0.95, 0.99])
+        sigma = z95 - (z95**2 - 2 * np.log(known.output_tail)) ** 0.5
+        assert np.exp(z90 * sigma) == pytest.approx(p90 / p50, rel=0.1)
+        assert np.exp(z99 * sigma) == pytest.approx(p99 / p50, rel=0.1)
+
+    @pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm"])
+    def test_a_pass_has_what_the_engine_chooses_by_itself_where_nothing_is_said(
+        self, engine: str
+    ) -> None:
+        """8,192 tokens: what vLLM chooses on an H100, and the default of TensorRT-LLM's
+        max_num_tokens (llmapi/llm_args.py, BuildConfig)."""
+        gpu = catalog.gpu("h100-sxm")
+        own = catalog.engine("vllm").defaults_on(gpu.title, gpu.memory)
+        assert own is not None
+        found = document(conditions(row(engine=engine)))["scheduler"]["max_num_batched_tokens"]
+        assert found == own.max_num_batched_tokens == 8192
+
+    @pytest.mark.parametrize(
+        ("engine", "version", "told"),
+        [
+            ("vllm", "0.6.2", "no preset covers vllm 0.6.2: the nearest, vllm-0.13"),
+            ("vllm", "0.11.0", None),
+            ("sglang", "0.4.3", "no preset covers sglang 0.4.3"),
+            ("sglang", "0.5.6", None),
+            ("TensorRT-LLM", "0.12.0", "no preset covers tensorrt-llm 0.12.0"),
+            ("TensorRT-LLM", "1.0.0", None),
+        ],
+    )
+    def test_a_release_without_a_preset_is_said(
+        self, engine: str, version: str, told: str | None
+    ) -> None:
+        known = case(row(engine=engine, engine_version=version)).known
+        assert known is not None
+        found = [each for each in known.assumed if "no preset covers" in each]
+        assert len(found) == (told is not None)
+        assert all(each.startswith(told or "") for each in found)
+
+    def test_what_is_scored_is_what_a_run_predicts(self) -> None:
+        """Also under an engine whose first tokens wait for the launch of the next prompts."""
+        known = conditions(row(engine="sglang", engine_version="0.5.6"))
+        predicted, summary = run(known), simulate(load_scenario(document(known))).summary
+        assert not isinstance(predicted, str)
+        numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+        assert numbers
+        assert {key: predicted.figures[key] for key in numbers} == numbers
+
     def test_where_a_publication_is_known_better(self) -> None:
-        vllm = conditions(row(kv_dtype="fp8", notes="InferenceMAX protocol"))
-        assert vllm.kv_cache == "bf16"
-        assert any("slope" in remark for remark in vllm.assumed)
-        assert conditions(row(kv_dtype="fp8")).kv_cache == "fp8"
         old = {"engine_version": "0.6.1", "tp": "4", "n_gpus": "4"}
         whole = row(**STATIC | old)
         assert figure(whole, conditions(whole)).factor == 1
@@ -360,6 +421,23 @@ class TestPresets:
     )
     def test_engine_release_and_driver_choose(self, changes: dict[str, str], name: str) -> None:
         assert preset(conditions(row(**changes))) == name
+
+    @pytest.mark.parametrize(
+        ("version", "asynchronous", "marlin", "name"),
+        [
+            ("0.11.0", False, False, "vllm-0.13"),
+            ("0.11.0", True, False, "vllm"),
+            ("0.11.0", True, True, "vllm-marlin"),
+            ("0.15.0", False, True, "vllm-marlin"),
+            ("0.19.0", False, True, "vllm-0.18-marlin"),
+            ("", False, False, "vllm"),
+        ],
+    )
+    def test_what_is_known_of_vllm_apart_from_its_release(
+        self, version: str, asynchronous: bool, marlin: bool, name: str
+    ) -> None:
+        known = conditions(row(engine_version=version))
+        assert preset(replace(known, asynchronous=asynchronous, marlin=marlin)) == name
 
 
 class TestRepeats:

@@ -188,6 +188,19 @@ def test_time_outside_the_engine_is_found(tmp_path, iterations):
     assert change.share > 0.9
 
 
+@pytest.mark.parametrize(("later", "proposed"), [(2e-3, True), (3e-4, False)])
+def test_a_change_is_proposed_from_a_thirtieth_of_the_error_on(tmp_path, later, proposed):
+    """Of what is wrong, 10 % is in requests that enter the batch, or 2 %."""
+    validation = validate(tmp_path, Variant(per_iteration=3e-3, per_new_request=later))
+    shares = {change.cause.name: change.share for change in validation.advice.changes}
+    assert ("per_new_request" in shares) == proposed
+    if proposed:
+        assert 0.05 < shares["per_new_request"] < 0.15
+        assert validation.advice.left < 1e-3
+    else:
+        assert 0 < validation.advice.left < 0.03 * validation.advice.before
+
+
 def test_two_things_are_told_apart(tmp_path):
     truth = Variant(per_iteration=2e-3, num_gpu_blocks=300)
     validation = validate(tmp_path, truth, noise=0.01)
