@@ -40,9 +40,6 @@ from sim.units import show_number, show_time
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
 
-SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput")
-"""Figures that the text names."""
-
 RISING = ("median", *RANKS)
 """Percentiles, from the lowest."""
 
@@ -275,7 +272,7 @@ def _text(
     """What the 90 % bands come to, in a sentence; ``compared``: whether they were learnt from runs
     of the same engine and GPU, too."""
     told = []
-    for key in SHOWN:
+    for key in _shown(summary["infersim"]["verdict"]):
         if key not in figures:
             continue
         low, high = figures[key]["band90"]
@@ -294,3 +291,19 @@ def _text(
     )
     text = f"{within}: {', '.join(told)}."
     return text + (ending if overload else "")
+
+
+def _shown(verdict: Mapping[str, Any]) -> list[str]:
+    """The figures that the text names: of each latency the mean, and the percentile that an SLO
+    limits, else the p99.
+
+    >>> _shown({"limits": {"ttft_p95": {"percentile": 95.0}}})[:2]
+    ['mean_ttft_ms', 'p95_ttft_ms']
+    """
+    ranks = {"ttft": "p99", "tpot": "p99"}
+    for name, limit in reversed(verdict["limits"].items()):
+        ranks[name.partition("_")[0]] = f"p{limit['percentile']:g}"
+    return [
+        *(f"{rank}_{name}_ms" for name, own in ranks.items() for rank in ("mean", own)),
+        "output_throughput",
+    ]
