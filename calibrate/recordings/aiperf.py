@@ -18,13 +18,8 @@ import numpy as np
 
 from calibrate.recordings import clients
 from calibrate.recordings.clients import SeenClient, mapping, reason, tokens
-from calibrate.recordings.recording import (
-    Recording,
-    RecordingChoice,
-    RecordingFormat,
-    Stated,
-    in_order,
-)
+from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
+from calibrate.recordings.stated import Stated
 from calibrate.recordings.summaries import Summary, arrivals, no_requests
 from sim.errors import TraceError
 from sim.workload.traces.head import document

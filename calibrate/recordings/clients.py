@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.recordings.recording import Requests
+from calibrate.recordings.stated import Requests
 from sim.errors import TraceError
 from sim.workload.traces.rows import LATEST, shown
 from sim.workload.traffic import MAX_TOKENS

@@ -16,13 +16,8 @@ from typing import Any
 from calibrate.recordings import clients
 from calibrate.recordings.clients import SeenClient, mapping, reason, time, tokens
 from calibrate.recordings.entries import RecordingEntry, chosen, note
-from calibrate.recordings.recording import (
-    Recording,
-    RecordingChoice,
-    RecordingFormat,
-    Stated,
-    in_order,
-)
+from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
+from calibrate.recordings.stated import Stated
 from calibrate.recordings.summaries import Summary, no_requests
 from sim.errors import TraceError
 from sim.workload.traces.head import document

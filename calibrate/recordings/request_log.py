@@ -16,15 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.recordings import samples, server_log_meta
-from calibrate.recordings.recording import (
-    Floats,
-    Recording,
-    RecordingChoice,
-    RecordingFormat,
-    Requests,
-    Stated,
-    in_order,
-)
+from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
+from calibrate.recordings.stated import Floats, Requests, Stated
 from sim.errors import TraceError
 from sim.units import show_time
 from sim.workload.request_log import META, REQUESTS, RequestLog, read

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.recordings.recording import Floats, Recording
+from calibrate.recordings.recording import Recording
 from calibrate.recordings.server import assumption
+from calibrate.recordings.stated import Floats
 from calibrate.recordings.summaries import METRICS, Summary
 from calibrate.validation.front_end import FRONT_END
 from calibrate.validation.observed import OBSERVED_ON, RECORDED

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrate.recordings.recording import Floats, Samples
+from calibrate.recordings.stated import Floats, Samples
 from sim.errors import TraceError
 from sim.workload.traces.rows import Block, csv_blocks
 

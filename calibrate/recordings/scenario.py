@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrate.recordings.recording import Recording, Requests
+from calibrate.recordings.recording import Recording
 from calibrate.recordings.server import RecordedServer, assumed_settings, assumption, server_of
+from calibrate.recordings.stated import Requests
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name
 from sim import catalog
 from sim.errors import InfersimError, UsageError

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from calibrate.recordings.recording import Stated
+from calibrate.recordings.stated import Stated
 from sim import catalog
 from sim.catalog.releases import preset_of
 from sim.errors import UsageError

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.recordings.recording import Stated
+from calibrate.recordings.stated import Stated
 from calibrate.server_meta import DTYPES, KV_DTYPES, ServerMeta
 from sim.workload.traces.rows import shown
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.recordings.recording import Requests
+from calibrate.recordings.stated import Requests
 from sim.errors import TraceError
 from sim.workload.traces.rows import shown
 

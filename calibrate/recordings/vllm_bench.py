@@ -36,15 +36,8 @@ import numpy as np
 
 from calibrate.gpu_names import named_by_publisher
 from calibrate.recordings.entries import RecordingEntry, entry, note
-from calibrate.recordings.recording import (
-    Floats,
-    Recording,
-    RecordingChoice,
-    RecordingFormat,
-    Requests,
-    Stated,
-    in_order,
-)
+from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
+from calibrate.recordings.stated import Floats, Requests, Stated
 from calibrate.recordings.summaries import RATES, Summary, arrivals, count, metrics, no_requests
 from sim.errors import TraceError
 from sim.export.bench import SIMULATED, SIMULATED_BY

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from sim.catalog.copies import is_copy, not_taken_over, taken_over
 from sim.catalog.engine_file import read_engine
+from sim.catalog.entries import FOLDER, Kind, names, shipped
 from sim.catalog.extends import CatalogEntry, kind_of, read_entry
 from sim.catalog.fields import Fields, keys
 from sim.catalog.files import read_json, read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface_quantisation import quantisation_file
 from sim.catalog.ids import Named, named
-from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
+from sim.catalog.lookup import find, unknown
 from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.published import published_in

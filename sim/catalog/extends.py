@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim.catalog.entries import KINDS, Kind, names
 from sim.catalog.files import position, read_yaml
-from sim.catalog.lookup import KINDS, Kind, find, names
+from sim.catalog.lookup import find
 from sim.errors import UsageError
 
 LONGEST_CHAIN = 10

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
 
+from sim.catalog.entries import shipped
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields
-from sim.catalog.lookup import shipped
 from sim.catalog.profile_file import from_document
 from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice, Node
 from sim.specs.power import PowerDraw

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from sim.catalog.lookup import names
+from sim.catalog.entries import names
 from sim.specs.published import PublishedFormat
 
 FORMAT_WORDS = (

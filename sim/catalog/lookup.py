@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Literal
 
+from sim.catalog.entries import FOLDER, Kind, names
+from sim.catalog.ids import named
 from sim.errors import UsageError, did_you_mean, shorten
-
-Kind = Literal["gpus", "models", "engines"]
-KINDS: tuple[Kind, ...] = ("gpus", "models", "engines")
-
-FOLDER = Path(__file__).parent
-
-
-def names(kind: Kind) -> list[str]:
-    """The names in one part of the catalogue, sorted.
-
-    >>> names("engines")  # doctest: +ELLIPSIS
-    ['gpt-fast', 'ideal', 'reference', 'sglang', 'sglang-triton', 'tensorrt-llm', ...]
-    """
-    return list(_names(kind))
-
-
-@cache
-def _names(kind: Kind) -> tuple[str, ...]:
-    """As ``names``, listed once: nothing is added to the catalogue while a program runs."""
-    return tuple(sorted(path.stem for path in (FOLDER / kind).glob("*.yaml")))
-
-
-def shipped(kind: Kind, path: Path) -> bool:
-    """Whether ``path`` is the file of an entry of the catalogue."""
-    return path.parent == FOLDER / kind
 
 
 def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
@@ -41,14 +16,12 @@ def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
     Raises UsageError, with the known names and the nearest, if there is neither.
     """
     text = str(name_or_path)
-    if isinstance(name_or_path, str) and text in _names(kind):
+    if isinstance(name_or_path, str) and text in names(kind):
         return FOLDER / kind / f"{text}.yaml"
     path = _path(text, base)
     if text and path is not None:
         return path
     if kind == "models" and isinstance(name_or_path, str):
-        from sim.catalog.ids import named  # noqa: PLC0415 - only for names of elsewhere
-
         meant = named(text)
         if meant is not None:
             return FOLDER / kind / f"{meant.entry}.yaml"

@@ -11,8 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sim import catalog
+from sim.catalog.entries import Kind, names, shipped
 from sim.catalog.gpu_file import DEFAULTS
-from sim.catalog.lookup import Kind, find, names, shipped
+from sim.catalog.lookup import find
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
 

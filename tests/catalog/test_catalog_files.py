@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from sim.catalog import files
+from sim.catalog.entries import FOLDER
 from sim.catalog.files import read_yaml
-from sim.catalog.lookup import FOLDER
 from sim.errors import UsageError
 
 SHIPPED = sorted(FOLDER.rglob("*.yaml"))

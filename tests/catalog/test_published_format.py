@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sim import catalog
-from sim.catalog.lookup import FOLDER
+from sim.catalog.entries import FOLDER
 from sim.catalog.published import origin_notes, published_note, wider_than_published
 from sim.specs.deployment import Deployment
 from sim.specs.precision import precision_bytes

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sim.workload.traces.text import DamagedError
+from sim.workload.traces.damaged import DamagedError
 
 ROWS = 8192
 """Rows of a table that are held at once."""

@@ -16,11 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sim.errors import TraceError, did_you_mean
-
-
-class DamagedError(Exception):
-    """A packed file that cannot be unpacked; the message is the reason."""
-
+from sim.workload.traces.damaged import DamagedError
 
 MAX_LINE = 1 << 20
 """Characters in the longest line that is still taken for a row of a trace."""
