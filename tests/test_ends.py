@@ -223,7 +223,7 @@ def said(**changes: Any) -> str:
 def test_what_is_known_of_whole_runs_names_where_they_ran() -> None:
     closed = {"workload.arrivals": {"kind": "closed", "concurrency": 4}}
     text = said(**closed)
-    assert "closed loop, Llama-3.1-70B on h100-sxm: TTFT 4 / 12 %, TPOT 2 / 5 %." in text
+    assert "closed loop, Llama-3.1-70B on h100-sxm: TTFT 3 / 16 %, TPOT 3 / 12 %." in text
     assert "None of them" not in text
     assert said(engine="vllm-0.18", **closed) == text  # which differs by a single time
     assert said().endswith(" None of them with requests that arrive at a rate.")
