@@ -30,7 +30,8 @@ class Recording:
     program and scenario made up a file that no engine produced; None for a measured one.
     ``summary`` is there where the file has no single requests; ``requests`` are then none.
     ``totals`` are metrics of the file itself that go before those of the requests, since the times
-    at which these were sent are approximated. ``server`` says with which preset the engine is
+    at which these were sent are approximated; all that is per second is then over their
+    ``duration``. ``server`` says with which preset the engine is
     simulated and how that is known, ``assumed`` which settings are not in the file and what was
     taken for them (by dotted key); both are known once a scenario was made of the record.
     """

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from calibrate.recordings.recording import Recording
 from calibrate.recordings.server import assumption
 from calibrate.recordings.stated import Floats
-from calibrate.recordings.summaries import METRICS, Summary
+from calibrate.recordings.summaries import DURATION, METRICS, PER_SECOND, Summary
 from calibrate.validation.front_end import FRONT_END
 from calibrate.validation.observed import OBSERVED_ON, RECORDED
 from sim.export.bench import SIMULATED_BY
@@ -62,7 +62,7 @@ class RecordedResult(Result):
         figures["infersim"] = own | {"asked": asked(self.scenario)}
         if self.recording.summary is not None:
             return summed_up(figures, self.recording.summary)
-        return {**figures, **self.recording.totals}
+        return with_totals(figures, self.recording.totals)
 
     @cached_property
     def charts(self) -> dict[str, Any]:
@@ -184,6 +184,20 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
         interrupted=False,
         traffic_notes=(*_whose(recording), recording.ttft, *recording.notes, *_skipped(recording)),
     )
+
+
+def with_totals(figures: dict[str, Any], totals: Mapping[str, float]) -> dict[str, Any]:
+    """``figures`` with the ``totals`` of the file; where these have the duration, the rates and
+    costs that they lack are over that, too."""
+    if not figures[DURATION] or DURATION not in totals:
+        return {**figures, **totals}
+    longer, own = totals[DURATION] / figures[DURATION], figures["infersim"]
+    rates = {key: figures[key] / longer for key in PER_SECOND}
+    cost = None if own["cost"] is None else {**own["cost"]}
+    for key in ("usd", "usd_per_million_output_tokens", "usd_per_million_tokens"):
+        if cost is not None and cost[key] is not None:
+            cost[key] *= longer
+    return {**figures, **rates, **totals, "infersim": own | {"cost": cost}}
 
 
 def summed_up(figures: dict[str, Any], stated: Summary) -> dict[str, Any]:

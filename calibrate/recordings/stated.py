@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,18 @@ class Requests:
     prompt_tokens: Integers
     output_tokens: Integers
     failures: tuple[str | None, ...]
+
+    def taken(self, rows: NDArray[np.bool_]) -> Requests:
+        """The requests for which the mask is true."""
+        return Requests(
+            arrivals=self.arrivals[rows],
+            scheduled=self.scheduled[rows],
+            first_token=self.first_token[rows],
+            finish=self.finish[rows],
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            failures=tuple(compress(self.failures, rows)),
+        )
 
     @property
     def served(self) -> NDArray[np.bool_]:

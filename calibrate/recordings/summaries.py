@@ -20,10 +20,12 @@ from sim.workload.traces.rows import shown
 
 RANKS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
-RATES = (
-    *("duration", "request_throughput", "request_goodput"),
+DURATION = "duration"
+PER_SECOND = (
+    *("request_throughput", "request_goodput"),
     *("output_throughput", "total_token_throughput"),
 )
+RATES = (DURATION, *PER_SECOND)
 METRICS = (*RATES, *(f"{rank}_{name}_ms" for name in LATENCIES for rank in RANKS))
 """What a summary may state."""
 

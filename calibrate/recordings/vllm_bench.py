@@ -38,7 +38,15 @@ from calibrate.gpu_names import named_by_publisher
 from calibrate.recordings.entries import RecordingEntry, entry, note
 from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
 from calibrate.recordings.stated import Floats, Requests, Stated
-from calibrate.recordings.summaries import RATES, Summary, arrivals, count, metrics, no_requests
+from calibrate.recordings.summaries import (
+    DURATION,
+    RATES,
+    Summary,
+    arrivals,
+    count,
+    metrics,
+    no_requests,
+)
 from sim.errors import TraceError
 from sim.export.bench import SIMULATED, SIMULATED_BY
 from sim.workload.traces.head import document_block
@@ -114,7 +122,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
     failed = block.zeros("output_lens")
     if all(failed):
         raise TraceError(f"{path}: none of the {len(failed):,} requests was served")
-    empty = _empty_answers(found, block, failed)
+    empty, unanswered = _empty_answers(found, block, failed)
     rate, burstiness, limit = _client(path, found)
     requests, gaps = _requests(block, failed, sent)
     notes, totals = note(taken, "result"), dict[str, float]()
@@ -122,8 +130,10 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         requests = _drawn(requests, rate, burstiness, limit, choice.seed)
         notes.append(assumption(rate, burstiness, limit, choice.seed))
         totals = {key: value for key, value in metrics(found).items() if key in RATES}
-    if empty:
-        notes.append(empty)
+    if unanswered:
+        notes.append(unanswered)
+        requests = requests.taken(~np.array(empty))
+        totals = {key: value for key, value in totals.items() if key == DURATION}
     else:
         _check_unit(path, found, requests)
     ranked, _ = in_order(requests)
@@ -345,24 +355,29 @@ def _last_line(error: object) -> str:
     return shown(lines[-1])[1:-1] if lines else ""
 
 
-def _empty_answers(found: Mapping[str, object], block: Block, failed: list[bool]) -> str | None:
-    """The note on requests that completed without a token, where ``mean_ttft_ms`` counts their TTFT
-    of 0 (releases of 2024); None where no request did, or the mean is that of the others."""
+def _empty_answers(
+    found: Mapping[str, object], block: Block, failed: list[bool]
+) -> tuple[list[bool], str | None]:
+    """Which requests completed without a token, and the note on them, where ``mean_ttft_ms`` counts
+    their TTFT of 0 (releases of 2024); no note where none did, or the mean is that of the
+    others."""
     errors = block.columns.get("errors", [""] * len(failed))
     empty = [each and not error for each, error in zip(failed, errors, strict=True)]
     mean = found.get("mean_ttft_ms")
     if not any(empty) or not isinstance(mean, int | float) or not 0 < mean < math.inf:
-        return None
+        return empty, None
     counted = block.without([bad and not none for bad, none in zip(failed, empty, strict=True)])
     seconds = float(np.mean(counted.seconds("ttfts")))
     served = float(np.mean(block.without(failed).seconds("ttfts")))
     if not _agree(seconds, mean) or _agree(served, mean):
-        return None
-    requests = f"{sum(empty):,} request{'s' * (sum(empty) > 1)}"
-    return (
-        f"{requests} completed without a token. The file counts them as completed, with a TTFT of "
-        f"0 in its mean of {mean:,.1f} ms; here they are left out: the mean of the other "
-        f"{len(failed) - sum(failed):,} is {served * 1e3:,.1f} ms."
+        return empty, None
+    one = sum(empty) == 1
+    requests = f"{sum(empty):,} request{'s' * (not one)}"
+    them, they = ("it", "it is") if one else ("them", "they are")
+    return empty, (
+        f"{requests} completed without a token. The file counts {them} as completed, with a TTFT "
+        f"of 0 in its mean of {mean:,.1f} ms; here {they} left out of every count, rate and time: "
+        f"the mean of the other {len(failed) - sum(failed):,} is {served * 1e3:,.1f} ms."
     )
 
 

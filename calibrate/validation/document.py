@@ -22,6 +22,7 @@ from calibrate.validation.expected import Expected, expect
 from calibrate.validation.figures import HEADLINES, ValidatedFigure, figures
 from calibrate.validation.observed import ObservedRun
 from calibrate.validation.prediction import Prediction, ValidationQuestion, predict
+from calibrate.validation.proposals import FEW
 from calibrate.validation.regimes import Regime, all_iterations, by_regime, scatter
 from calibrate.validation.residuals import Term, explain
 from sim.version import version
@@ -147,7 +148,7 @@ class Validation:
         elif failures_explain(self.run, advice.before):
             text = wording.FAILURES
         elif not advice.changes and advice.setting is None:
-            text = wording.ONLY_A_SUMMARY if self.run.summary_only else wording.NOTHING_FOUND
+            text = self._nothing_found()
         measured = len(self.repeats) > 0
         return {
             "quiet": advice.quiet,
@@ -167,6 +168,15 @@ class Validation:
                 for each in advice.tried
             ],
         }
+
+    def _nothing_found(self) -> str:
+        """Why nothing is proposed although the error is large."""
+        if self.run.summary_only:
+            return wording.ONLY_A_SUMMARY
+        served = len(self.run.requests)
+        if self.run.iterations is None and served < FEW:
+            return wording.too_few(served, FEW)
+        return wording.NOTHING_FOUND
 
     def _worst(self) -> float:
         """The largest error of the main metrics, without its sign."""
@@ -202,7 +212,7 @@ class Validation:
         if (maker := self.run.simulated_by) is not None:
             notes.append(f"The record was simulated by {maker}: nothing here was measured.")
         if self.run.failed:
-            notes.append(f"{self.run.failed:,} requests failed and are not sent again.")
+            notes.append(wording.failed(self.run.failed))
         if isinstance(meaning := self.run.manifest.get("ttft"), str):
             notes.append(f"Of the record: {meaning}")
         if self.run.manifest.get("status") == "interrupted":

@@ -154,6 +154,31 @@ def quiet(runs: int, error: float) -> str:
 NOTHING_FOUND = (
     "The error is larger than runs of the engine differ by, but nothing that was tried explains it."
 )
+
+
+def too_few(requests: int, needed: int) -> str:
+    """Why nothing is concluded from so few requests.
+
+    >>> print(too_few(1, 5))
+    The run has 1 request, too few to tell what the error comes from: at least 5 are needed, since \
+that of a single one may be chance.
+    """
+    return (
+        f"The run has {requests} request{'s' * (requests != 1)}, too few to tell what the error "
+        f"comes from: at least {needed} are needed, since that of a single one may be chance."
+    )
+
+
+def failed(requests: int) -> str:
+    """The note on requests that the engine did not serve.
+
+    >>> failed(1)
+    '1 request failed and is not sent again.'
+    """
+    are = "request failed and is" if requests == 1 else "requests failed and are"
+    return f"{requests:,} {are} not sent again."
+
+
 FAILURES = (
     "Failed requests are missing from the record, and what the engine did for them may explain all "
     "of the error: nothing is concluded. Take in a run in which nearly all requests are served."

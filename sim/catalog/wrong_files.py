@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from sim.errors import printable, shorten
+
 INSTEAD = "give the config.json of the model"
 
 _STARTS: tuple[tuple[bytes, str], ...] = (
@@ -14,10 +16,17 @@ _STARTS: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", f"is compressed by gzip; unpack it, and {INSTEAD}"),
     (b"\x28\xb5\x2f\xfd", f"is compressed by zstd; unpack it, and {INSTEAD}"),
     (b"%PDF", f"is a PDF; {INSTEAD}"),
+    (b"Access to model", f"says that access to the model is restricted: log in; {INSTEAD}"),
 )
 """How files begin, and what they are."""
 
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
+
+_CHOICE = (
+    *("max_new_tokens", "do_sample", "_from_model_config", "temperature", "top_p", "top_k"),
+    *("eos_token_id", "bos_token_id", "pad_token_id"),
+)
+"""Keys of a generation_config.json, of which a config.json has some next to its ``model_type``."""
 
 _KINDS: tuple[tuple[Callable[[Mapping[str, object]], bool], str], ...] = (
     (lambda keys: "weight_map" in keys, "the index of a checkpoint's safetensors"),
@@ -41,7 +50,8 @@ _KINDS: tuple[tuple[Callable[[Mapping[str, object]], bool], str], ...] = (
     (
         lambda keys: (
             "hidden_size" not in keys
-            and ("max_new_tokens" in keys or "do_sample" in keys or "_from_model_config" in keys)
+            and "model_type" not in keys
+            and any(key in keys for key in _CHOICE)
         ),
         "the configuration of how tokens are chosen (generation_config.json)",
     ),
@@ -72,6 +82,9 @@ def of_keys(document: object) -> str | None:
     """What a JSON file is that belongs to a checkpoint and describes no model; else None."""
     if not isinstance(document, Mapping) or "architectures" in document:
         return None
+    if isinstance(error := document.get("error"), str):
+        said = printable(shorten(" ".join(error.split())))
+        return f"is no file of a model but a server's error ({said}); {INSTEAD}"
     kind = next((kind for holds, kind in _KINDS if holds(document)), None)
     return None if kind is None else f"is {kind}; {INSTEAD}"
 

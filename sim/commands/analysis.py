@@ -203,15 +203,23 @@ def roofline(
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, "ideal", weights, experts, activations, kv_cache, layout, link)
-        room = capacity(
+        memory = capacity(
             d,
             block_size=16,
             gpu_memory_utilization=0.9,
             num_gpu_blocks=None,
             max_num_batched_tokens=8192,
             max_num_seqs=max(batch),
-        ).max_concurrency(context)
-        document = roofline_document(d, batch, context, prompt, joined=_says(link), room=room)
+        )
+        document = roofline_document(
+            d,
+            batch,
+            context,
+            prompt,
+            joined=_says(link),
+            room=memory.max_concurrency(context),
+            weights_fit=memory.weights <= memory.budget,
+        )
         if as_json:
             typer.echo(json.dumps(document, allow_nan=False))
             return

@@ -71,9 +71,10 @@ def whole_prompts_note(pool: PreparedPool) -> str | None:
         return None
     if not issubclass(pool.policy, ChunkedPrefill):
         return None
+    own = "taken as the model's own " if pool.settings.max_model_len is None else ""
     return (
         "Without chunked_prefill vLLM starts only with a scheduler.max_num_batched_tokens of at "
-        f"least max_model_len, {limits.max_model_len:,}, and takes that where none is given; "
+        f"least max_model_len, {own}{limits.max_model_len:,}, and takes that where none is given; "
         f"infersim simulates {limits.max_num_batched_tokens:,}. Set it to what your server has."
     )
 

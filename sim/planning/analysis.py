@@ -44,6 +44,7 @@ def roofline_document(
     *,
     joined: bool = False,
     room: float = math.inf,
+    weights_fit: bool = True,
 ) -> dict[str, Any]:
     """Every operator of a decode pass at each batch size, and of the prefill of one prompt.
 
@@ -51,7 +52,8 @@ def roofline_document(
     FLOP, bytes and seconds are of one GPU and one pass; of a pipeline, of one GPU of each stage,
     added up, and ``stages`` has the seconds in each. ``joined`` is whether it is stated what joins
     the GPUs: of cards on PCIe both cases are noted where it is not. Memory has ``room`` for so many
-    sequences of ``context`` tokens; larger batches are timed all the same, and noted.
+    sequences of ``context`` tokens; larger batches are timed all the same, and noted: all, unless
+    ``weights_fit``.
     """
     cost = CostModel(d)
     timed = [Batch(batch, batch * context) for batch in batches]
@@ -66,7 +68,7 @@ def roofline_document(
         d.node_note,
         _padded_heads(d),
         either,
-        _beyond_memory(batches, context, room),
+        _beyond_memory(batches, context, room, weights_fit=weights_fit),
         *(_slow_batch(cost, batch, context) for batch in batches),
     ]
     return {
@@ -80,12 +82,21 @@ def roofline_document(
     }
 
 
-def _beyond_memory(batches: Sequence[int], context: int, room: float) -> str | None:
+def _beyond_memory(
+    batches: Sequence[int], context: int, room: float, *, weights_fit: bool = True
+) -> str | None:
     """Which batches do not fit in memory, so that no server runs them; None where all do.
 
     >>> _beyond_memory([32, 256], 30_000, 45.93)
     'A batch of 256 does not fit: memory holds 45.9 sequences of 30,000 tokens (`infersim fit`).'
+    >>> _beyond_memory([256], 30_000, 0.0, weights_fit=False)
+    'No batch fits: the weights alone exceed what an engine may use of memory (`infersim fit`).'
     """
+    if not weights_fit:
+        return (
+            "No batch fits: the weights alone exceed what an engine may use of memory "
+            "(`infersim fit`)."
+        )
     large = [f"{batch:,}" for batch in batches if batch > room]
     if not large:
         return None

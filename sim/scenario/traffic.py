@@ -51,7 +51,7 @@ class SharedPrefix(Section):
 class ColumnNames(Section):
     """What the columns of a trace are called."""
 
-    arrival: Line = Field(description="Column of the arrivals.", examples=["ts"])
+    arrival: Line = Field(description="Column of the arrivals: numbers, or dates.", examples=["ts"])
     prompt_tokens: Line = Field(description="Column of the prompt lengths.", examples=["in"])
     output_tokens: Line = Field(description="Column of the answer lengths.", examples=["out"])
     session: Line | None = Field(
@@ -63,7 +63,7 @@ class ColumnNames(Section):
         examples=["rank"],
     )
     arrival_unit: Literal["s", "ms", "us", "ns"] = Field(
-        default="s", description="Unit of the arrivals; seconds, as in most traces."
+        default="s", description="Unit of arrivals that are numbers; seconds, as in most traces."
     )
 
 

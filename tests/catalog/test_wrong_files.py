@@ -12,6 +12,8 @@ from sim.errors import UsageError
 
 PLAIN = {
     "generation_config": {"do_sample": True, "temperature": 0.6, "eos_token_id": 2},
+    "tokens": {"bos_token_id": 1, "eos_token_id": [2, 7], "transformers_version": "4.40.0"},
+    "gated": {"error": "Access to model a/b is restricted. Please log in."},
     "defaults": {"_from_model_config": True, "bos_token_id": 1},
     "tokenizer_config": {"tokenizer_class": "LlamaTokenizer", "model_max_length": 4096},
     "tokenizer": {"version": "1.0", "added_tokens": [], "model": {"type": "BPE"}},
@@ -26,6 +28,8 @@ PLAIN = {
     ("name", "kind"),
     [
         ("generation_config", "is the configuration of how tokens are chosen"),
+        ("tokens", "is the configuration of how tokens are chosen"),
+        ("gated", "is no file of a model but a server's error (Access to model a/b is restricted."),
         ("defaults", "is the configuration of how tokens are chosen"),
         ("tokenizer_config", "is the configuration of a tokenizer"),
         ("tokenizer", "is tokenizer.json"),
@@ -49,6 +53,7 @@ def test_json_of_a_checkpoint(tmp_path: Path, name: str, kind: str) -> None:
     [
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a pointer of Git LFS"),
         (b"\n<!DOCTYPE html><html><body>Log in</body>", "is a web page"),
+        (b"Access to model a/b is restricted. Log in.", "says that access to the model is"),
         (b"GGUF\x03\x00\x00\x00" + bytes(40), "is a GGUF file of weights"),
         (b"PK\x03\x04" + b"\xa4" * 40, "is a zip archive"),
         (b"\x1f\x8b\x08" + b"\xa4" * 40, "is compressed by gzip"),

@@ -166,6 +166,22 @@ def test_an_engine_that_could_read_a_prefix_once_says_why_it_does_not(
 
 
 @pytest.mark.parametrize(
+    ("longest", "said"),
+    [
+        (4096, "max_model_len, 4,096, and"),
+        (None, "max_model_len, taken as the model's own 131,072,"),
+    ],
+)
+def test_a_length_that_is_not_given_is_said_to_be_the_models_own(
+    longest: int | None, said: str
+) -> None:
+    whole = {"scheduler__chunked_prefill": False, "scheduler__max_num_batched_tokens": 2048}
+    result = simulate(small(max_model_len=longest, run__requests=5, **whole))
+    notes = result.summary["infersim"]["notes"]
+    assert any(f"of at least {said}" in note for note in notes)
+
+
+@pytest.mark.parametrize(
     ("engine", "cache", "stands_in"),
     [
         ("sglang", {}, False),

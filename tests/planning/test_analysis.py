@@ -66,6 +66,16 @@ def test_a_small_batch_that_is_slower_is_explained_by_the_kernel_timings() -> No
     assert note in " ".join(infersim(slow).stdout.split())
 
 
+def test_weights_that_do_not_fit_are_said_in_place_of_a_batch() -> None:
+    large = "roofline llama-3.1-70b --gpu h100-sxm --batch 4000 --json"
+    (note,) = json.loads(infersim(large).stdout)["notes"]
+    assert note.startswith(
+        "No batch fits: the weights alone exceed what an engine may use of memory"
+    )
+    (note,) = json.loads(infersim(large.replace("70b", "8b")).stdout)["notes"]
+    assert note.startswith("A batch of 4,000 does not fit: memory holds 413 sequences")
+
+
 def test_nothing_is_said_where_larger_batches_take_longer() -> None:
     arguments = "roofline llama-3.1-8b --gpu h100-sxm --batch 1 --batch 64 --json"
     assert json.loads(infersim(arguments).stdout)["notes"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -147,10 +148,41 @@ def test_columns_may_have_any_names(tmp_path: Path) -> None:
         read_trace(path, columns=TraceColumns("when", "in", "out"))
 
 
+DATED = TraceColumns("when", "in", "out")
+STAMPS = ("2026-01-02T03:04:05.25Z", "2026-01-02T03:04:04Z", "2026-01-02T04:04:06+01:00")
+
+
+@pytest.mark.parametrize("container", ["csv", "jsonl", "parquet"])
+def test_arrivals_of_named_columns_may_be_dates(tmp_path: Path, container: str) -> None:
+    path, times = tmp_path / f"dated.{container}", list(STAMPS) * 5000  # more than one block
+    if container == "csv":
+        path.write_text("when,in,out\n" + "".join(f"{each},10,2\n" for each in times))
+    elif container == "jsonl":
+        path.write_text("".join(json.dumps({"when": t, "in": 10, "out": 2}) + "\n" for t in times))
+    else:
+        moments = [datetime.fromisoformat(each) for each in times]
+        tokens = [10] * len(times)
+        columns = {"when": pa.array(moments, pa.timestamp("us", "UTC")), "in": tokens}
+        pq.write_table(pa.table({**columns, "out": tokens}), path)
+    found = read_trace(path, columns=DATED)
+    assert sorted(set(found.arrivals.tolist())) == [0.0, 1.25, 2.0]
+
+
+@pytest.mark.parametrize("times", [("soon", "2"), ("2026-01-02 03:04:05", "2"), ("", "1")])
+def test_arrivals_that_are_no_times_say_what_may_be_there(
+    tmp_path: Path, times: tuple[str, str]
+) -> None:
+    path = tmp_path / "dated.csv"
+    path.write_text("when,in,out\n" + "".join(f"{each},10,2\n" for each in times))
+    with pytest.raises(TraceError, match=r"numbers \(s, or arrival_unit: .*\), or dates like 2023"):
+        read_trace(path, columns=DATED)
+
+
 def test_an_unknown_file_is_said_how_to_read(tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     path.write_text(ODD)
-    with pytest.raises(TraceError, match=r"name them \(`columns: \{arrival: NAME"):
+    how = r"name them \(`columns: \{arrival: NAME.* or `trace describe --columns NAME=COLUMN"
+    with pytest.raises(TraceError, match=how):
         read_trace(path)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.errors import TraceError
 from sim.workload.traces.head import Head, document, document_block, head
-from sim.workload.traces.rows import Block, csv_blocks, json_blocks, listed
+from sim.workload.traces.rows import Block, csv_blocks, json_blocks, listed, reads_as_number
 from sim.workload.traces.text import first_line, lines
 
 PAIRS = (
@@ -38,7 +38,7 @@ def read_column(path: Path, column: str | None) -> NDArray[np.int64]:
     file and line.
     """
     number, line = first_line(path)
-    if column is None and _reads_as_number(line):
+    if column is None and reads_as_number(line):
         return np.concatenate([block.tokens("length") for block in _bare_numbers(path)])
     top = head(path)
     if column is None and len(top.names) != 1:
@@ -93,11 +93,3 @@ def _bare_numbers(path: Path) -> Iterator[Block]:
     while block := list(islice(rows, _BLOCK)):
         numbers, values = zip(*block, strict=True)
         yield Block(path, list(numbers), {"length": values})
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

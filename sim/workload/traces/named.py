@@ -7,18 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.errors import TraceError
 from sim.workload.traces.base import Trace, TraceFormat, sessions_of
+from sim.workload.traces.dates import DATES, nanoseconds
 from sim.workload.traces.head import head
-from sim.workload.traces.rows import Block, csv_blocks, json_blocks
+from sim.workload.traces.rows import Block, csv_blocks, json_blocks, reads_as_number
 
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 """How many of each unit make a second."""
 
 
 class TraceColumns(NamedTuple):
-    """The names of the columns of a trace: arrivals, in a unit of ``PER_SECOND``, the tokens of
-    prompts and answers, and where there are such, conversations and priorities."""
+    """The names of the columns of a trace: arrivals, in a unit of ``PER_SECOND`` or as dates, the
+    tokens of prompts and answers, and where there are such, conversations and priorities."""
 
     arrival: str
     prompt_tokens: str
@@ -30,7 +34,7 @@ class TraceColumns(NamedTuple):
 
 HOW = (
     "name them (`columns: {arrival: NAME, arrival_unit: ms, prompt_tokens: NAME, output_tokens: "
-    "NAME}`, or --columns)"
+    "NAME}`, or `trace describe --columns NAME=COLUMN`)"
 )
 """The way to read a file with other names."""
 
@@ -47,8 +51,8 @@ def by_names(columns: TraceColumns) -> TraceFormat:
 
 def _read(path: Path, columns: TraceColumns) -> Trace:
     wanted = [*columns[:3], *(each for each in (columns.session, columns.priority) if each)]
-    known: dict[object, int] = {}
-    found = Trace.joined(_part(block, columns, known) for block in _blocks(path, wanted))
+    known, times = dict[object, int](), _Arrivals(columns)
+    found = Trace.joined(_part(block, columns, times, known) for block in _blocks(path, wanted))
     return found if columns.session is None else replace(found, sessions=columns.session)
 
 
@@ -59,9 +63,33 @@ def _blocks(path: Path, wanted: list[str]) -> Iterator[Block]:
     return csv_blocks(path, wanted) if container == "csv" else json_blocks(path, wanted)
 
 
-def _part(block: Block, columns: TraceColumns, known: dict[object, int]) -> Trace:
+class _Arrivals:
+    """The arrivals (s) of consecutive blocks: dates since the first, where that is no number."""
+
+    def __init__(self, columns: TraceColumns) -> None:
+        self._name, self._unit = columns.arrival, columns.arrival_unit
+        self._dates: bool | None = None
+        self._origin = 0
+
+    def of(self, block: Block) -> NDArray[np.float64]:
+        """Those of the next block; TraceError for a value that is neither."""
+        first = self._dates is None
+        if first:
+            value = block.columns[self._name][0]
+            self._dates = isinstance(value, str) and not reads_as_number(value)
+        if not self._dates:
+            return block.seconds(self._name, PER_SECOND[self._unit])
+        allowed = f"numbers ({self._unit}, or arrival_unit: {', '.join(PER_SECOND)}), or {DATES}"
+        ticks = nanoseconds(block, self._name, allowed)
+        if first:
+            self._origin = int(ticks[0])
+        seconds: NDArray[np.float64] = (ticks - self._origin) / 1e9
+        return seconds
+
+
+def _part(block: Block, columns: TraceColumns, times: _Arrivals, known: dict[object, int]) -> Trace:
     return Trace(
-        block.seconds(columns.arrival, PER_SECOND[columns.arrival_unit]),
+        times.of(block),
         block.tokens(columns.prompt_tokens),
         block.tokens(columns.output_tokens),
         priorities=None if columns.priority is None else block.priorities(columns.priority),

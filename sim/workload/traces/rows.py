@@ -261,6 +261,15 @@ def _whole_number(value: object, *, least: int) -> int | None:
     return value if type(value) is int and least <= value <= MAX_TOKENS else None
 
 
+def reads_as_number(text: str) -> bool:
+    """Whether ``text`` is a number, of any sign and size."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _number(value: object) -> float | None:
     if (type(value) is str and "_" in value) or type(value) not in (str, int, float):
         return None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import sim
+from calibrate.validation.observed import read_observed
 from sim.commands.observe_records import bring_in
 from sim.errors import TraceError, UsageError
 from tests.calibrate.recordings.test_recordings import META, bench, log
@@ -219,8 +220,35 @@ def test_requests_that_completed_without_a_token_are_counted_apart(
         return
     result, _, _, _ = read("vllm-bench", path, tmp_path, gpu="h100-sxm")
     assert result.summary["mean_ttft_ms"] == pytest.approx(40.0)
-    assert (result.summary["completed"], result.summary["failed"]) == (3, 1)
+    assert (result.summary["completed"], result.summary["failed"]) == (3, 0 if note else 1)
     assert ("1 request completed without a token" in notes_of(result)) == note
+    assert ("1 request failed" in notes_of(result)) != note
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_rates_of_approximated_times_are_of_the_requests_that_got_tokens(
+    tmp_path: Path, empty: bool
+) -> None:
+    """Over the duration of the file, which is measured; so are goodput and cost."""
+    ran = {"request_rate": 4.0, "max_concurrency": None, "start_times": "absent", "duration": 4.0}
+    ran |= {"request_throughput": 1.0, "output_throughput": 2.0, "total_token_throughput": 99.0}
+    lists = EMPTY | {"mean_ttft_ms": 30.0}
+    if not empty:
+        lists |= {"output_lens": [3, 2, 4, 1], "itls": [[0.01, 0.03], [0.02], [0.02] * 3, []]}
+        lists |= {"ttfts": [0.05, 0.03, 0.03, 0.04], "mean_ttft_ms": 37.5}
+    path = bench(tmp_path, **lists, **ran)
+    result, made = bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    summary, served = result.summary, 3 if empty else 4
+    assert (summary["completed"], summary["failed"], summary["duration"]) == (served, 0, 4.0)
+    assert summary["request_throughput"] == summary["request_goodput"] == served / 4
+    assert summary["output_throughput"] == 2.0
+    tokens = summary["total_input_tokens"] + summary["total_output_tokens"]
+    assert summary["total_token_throughput"] == (pytest.approx(tokens / 4) if empty else 99.0)
+    own = summary["infersim"]
+    assert own["verdict"]["text"] == f"Observed: {served} of {served} requests were completed."
+    cost = own["cost"]
+    assert cost["usd"] == pytest.approx(cost["usd_per_gpu_hour"] * 4 / 3600)
+    assert read_observed(made).failed == 0
 
 
 def test_a_summary_that_says_nothing_of_arrivals_is_offered_clients_too(tmp_path: Path) -> None:

@@ -259,7 +259,8 @@ def test_what_failed_is_not_sent_again(tmp_path):
     count = len(validation.run.requests)
     assert count + validation.run.failed == 60
     assert validation.predicted.summary["completed"] == count
-    assert any("not sent again" in note for note in validation.document["notes"])
+    (note,) = [note for note in validation.document["notes"] if "not sent again" in note]
+    assert note == f"{validation.run.failed} requests failed and are not sent again."
 
 
 @pytest.mark.parametrize("longest", [1000, 4096])
@@ -275,6 +276,18 @@ def test_nothing_is_concluded_from_a_record_whose_failures_may_explain_all(tmp_p
         concluded = iterations or not validation.run.failed
         assert bool(told["changes"]) == concluded
         assert ("Failed requests" in told["text"]) == (not concluded)
+
+
+def test_nothing_is_tried_on_a_run_of_too_few_requests(tmp_path):
+    slow = Variant(factors=Factors(kernels=1.5))
+    for requests in (1, 4):
+        folder = tmp_path / f"{requests}"
+        folder.mkdir()
+        told = validate(folder, slow, {"run.requests": requests}, iterations=False).document
+        assert not told["advice"]["changes"]
+        few = "1 request," if requests == 1 else "4 requests,"
+        assert told["advice"]["text"].startswith(f"The run has {few} too few to tell")
+        assert "at least 5 are needed" in told["advice"]["text"]
 
 
 def test_warm_up_is_that_of_the_observed_run(tmp_path):
