@@ -44,4 +44,4 @@ def sentences(answer: str) -> list[str]:
     >>> sentences("Stable: 23% of it. SLO met: 100% of requests.")
     ['Stable: 23% of it', 'SLO met: 100% of requests']
     """
-    return re.findall(r"\S.*?(?=\.(?: |$))", answer)
+    return [each for each in re.split(r"\.(?: |$)", answer) if each]

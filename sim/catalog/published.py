@@ -145,7 +145,10 @@ def _problem(
     )
 
 
-INSTEAD = "give precision.weights (and precision.experts) to count it in another format"
+INSTEAD = (
+    "give precision.weights (and precision.experts; `--set precision.weights=...`) to count it in "
+    "another format"
+)
 """What helps where a checkpoint's own formats cannot be represented."""
 
 

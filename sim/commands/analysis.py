@@ -82,7 +82,7 @@ Drafting = Annotated[
 Link = Annotated[
     str | None,
     typer.Option(
-        help="Link between the GPUs, as in fleet.link: nvlink, pcie, '{kind: pcie, peer_to_peer: "
+        help="Link between the GPUs: nvlink, pcie, or as in fleet.link '{kind: pcie, peer_to_peer: "
         "true}' or '{bandwidth: 50GB/s, latency: 5us}'; default: the GPU's own."
     ),
 ]

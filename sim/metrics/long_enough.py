@@ -67,10 +67,13 @@ def too_much(load: Load) -> bool:
     return load.utilisation - 1 > DOUBT + SURE * load.error
 
 
-def too_much_for_one(load: Load) -> bool:
-    """Whether one replica is sent more than it can serve, beyond doubt, while others are not."""
+def too_much_for_one(load: Load, law: Arrivals | None) -> bool:
+    """Whether one replica is sent more than it can serve, beyond doubt, while others are not. What
+    a trace sends it is no sample."""
     one = load.uneven
-    return one is not None and one.utilisation - 1 > DOUBT + SURE * one.error
+    if one is None:
+        return False
+    return one.utilisation - 1 > DOUBT + (0.0 if law is None else SURE * one.error)
 
 
 def may_be_too_much(load: Load) -> bool:
@@ -131,7 +134,7 @@ def unsettled(load: Load, law: Arrivals | None) -> bool:
 def doubt(load: Load, top: Peak | None, law: Arrivals | None) -> str | None:
     """What leaves open whether an SLO that the run met would be met by a longer one: ``LOAD``,
     ``LENGTH`` or None."""
-    if too_much(load) or too_much_for_one(load):
+    if too_much(load) or too_much_for_one(load, law):
         return LOAD
     if too_short(load) or unsettled(load, law) or _before_its_peak(load, top, law):
         return LENGTH

@@ -158,7 +158,7 @@ def _unevenly(
     """The state of a fleet with room of which replica ``one`` takes more of its own capacity."""
     taken = f"replica {one.replica} takes {show_utilisation(one.utilisation)} of its own capacity"
     although = f"although {text.partition(': ')[2]}"
-    if too_much_for_one(found):
+    if too_much_for_one(found, run.scenario.workload.arrivals):
         if one.backlog > one.batch:
             return "overloaded", f"Overloaded: the router deals unevenly, {taken}, {although}"
         return "too short to tell", (

@@ -16,7 +16,7 @@ from sim.specs.links import nvlink, on_link, pcie
 
 
 class GpuLink(Section):
-    """How the GPUs of a replica are joined: a kind, or a bandwidth and a latency."""
+    """How the GPUs of a replica are joined: {kind: pcie}, or {bandwidth: 50GB/s, latency: 5us}."""
 
     kind: Literal["nvlink", "pcie"] | None = Field(
         default=None,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sim
+from sim.metrics.busiest import BusiestReplica
+from sim.metrics.long_enough import too_much_for_one
+from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.points.executors import local
+from sim.scenario.arrivals import PoissonArrivals
 
 BY_LENGTH = """
 from sim.routers import Router
@@ -129,3 +134,21 @@ def test_outages_are_no_unevenness() -> None:
     """While a replica is out the other one serves its requests: the router has no choice."""
     scenario = chat(14.0, failures=[{"at": "20s", "replica": 0, "for": "100s"}])
     assert "busiest_replica" not in verdict(scenario)
+
+
+def test_a_trace_is_no_sample() -> None:
+    """Of a law two standard errors are allowed for; what a trace sends a replica is what it is."""
+    one = BusiestReplica(replica=0, utilisation=1.05, error=0.02, batch=10.0, backlog=50.0)
+    load = SimpleNamespace(uneven=one)
+    law = PoissonArrivals(kind="poisson", rate=1.0)
+    assert too_much_for_one(load, None)  # type: ignore[arg-type]
+    assert not too_much_for_one(load, law)  # type: ignore[arg-type]
+
+
+def test_capacity_is_that_of_the_busiest_replica(by_length: str) -> None:
+    """Another router gains as much as it evens out."""
+    figure = CAPACITY.of(sim.simulate(chat(34.0, router=by_length)).summary)
+    even = CAPACITY.of(sim.simulate(chat(34.0)).summary)
+    assert figure is not None
+    assert even is not None
+    assert even / figure > 1.5

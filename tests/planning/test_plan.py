@@ -556,7 +556,21 @@ def test_launch_commands_name_the_folder_of_a_file(tmp_path: Path) -> None:
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     for path in (tmp_path, tmp_path / "config.json"):
-        assert f"vllm serve {tmp_path} " in launch_commands(small(model=str(path)))["vllm"]
+        unnamed = launch_commands(small(model=str(path)))
+        assert "vllm serve CHECKPOINT " in unnamed["vllm"]
+        assert any(note.startswith("CHECKPOINT stands for ") for note in unnamed["notes"])
+    (tmp_path / "model.safetensors").touch()
+    for path in (tmp_path, tmp_path / "config.json"):
+        named = launch_commands(small(model=str(path)))
+        assert f"vllm serve {tmp_path} " in named["vllm"]
+        assert not any("CHECKPOINT" in note for note in named["notes"])
+
+
+def test_launch_commands_say_which_format_their_checkpoint_must_have() -> None:
+    """vLLM loads a checkpoint in fp8 as it is, whatever its --dtype."""
+    wider = small(model="Qwen/Qwen3-32B-FP8", fleet={"gpu": "h200-sxm"}, precision__weights="bf16")
+    (note,) = [n for n in launch_commands(wider)["notes"] if "need a checkpoint in bf16" in n]
+    assert "published in fp8-block" in note
 
 
 def test_launch_commands_have_the_rule_simulated() -> None:

@@ -32,7 +32,10 @@ class GainFigure(NamedTuple):
         if self.key != CAPACITY.key:
             value = summary[self.key]
             return None if value is None else float(value)
-        used = summary["infersim"]["verdict"]["utilisation"]
+        verdict = summary["infersim"]["verdict"]
+        used, one = verdict["utilisation"], verdict.get("busiest_replica")
+        if used and one is not None:  # which is full before the fleet is
+            used = max(used, one["utilisation"])
         return 1 / used if used else None
 
     def chance(self, summary: Mapping[str, Any]) -> float | None:

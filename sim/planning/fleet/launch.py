@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import catalog
-from sim.catalog.published import counted_as_published
+from sim.catalog.published import counted_as_published, wider_than_published
 from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
@@ -74,7 +74,18 @@ def _checkpoint(scenario: Scenario, model: str) -> str:
     if found is not None:
         return found
     path = scenario.path(Path(model))
-    return str(path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    return str(folder) if _has_weights(folder) else UNNAMED
+
+
+UNNAMED = "CHECKPOINT"
+"""What stands for a checkpoint whose name is not known: a config.json may lie anywhere."""
+
+
+def _has_weights(folder: Path) -> bool:
+    """Whether a folder is a checkpoint that engines load: config.json and weights."""
+    weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
+    return (folder / "config.json").is_file() and bool(weights)
 
 
 def _joined(words: list[object]) -> str:
@@ -230,6 +241,24 @@ def _quantisation(d: Deployment, dtype: str) -> list[object]:
     return [dtype, DTYPES[d.weights]] if d.weights in DTYPES else []
 
 
+def _of_checkpoint(scenario: Scenario, d: Deployment) -> list[str]:
+    """What checkpoint the commands need, where they do not name it, or name another."""
+    notes = []
+    if _checkpoint(scenario, scenario.model.path) == UNNAMED:
+        notes.append(
+            f"{UNNAMED} stands for the checkpoint of {d.model.name}, whose file has no weights "
+            "next to it."
+        )
+    if (wide := wider_than_published(d)) is not None:
+        notes.append(f"{wide}. The commands need a checkpoint in {d.formats['experts']}.")
+    if d.weights not in DTYPES and not counted_as_published(d):
+        engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
+        notes.append(
+            f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."
+        )
+    return notes
+
+
 def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
     """What the commands leave to the reader."""
     d, settings = pool.deployment, pool.settings
@@ -270,11 +299,7 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
             f"{pool.limits.batch_wait_timeout_iters} and batch_wait_max_tokens_ratio: "
             f"{pool.limits.batch_wait_max_tokens_ratio:g} in its --config file."
         )
-    if d.weights not in DTYPES and not counted_as_published(d):
-        engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
-        notes.append(
-            f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."
-        )
+    notes += _of_checkpoint(scenario, d)
     if not follows_rule(settings.scheduler.batching):
         notes.append(
             f"The engines batch continuously; {settings.scheduler.batching} batching was simulated."
