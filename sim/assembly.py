@@ -19,7 +19,8 @@ from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.client_rules import PATIENT
 from sim.loop.clients import Clients
-from sim.loop.fleet import Endpoint, Engine, Fleet
+from sim.loop.engines import Engine
+from sim.loop.fleet import Endpoint, Fleet
 from sim.loop.front_end import Threads
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep, Rank

@@ -15,10 +15,11 @@ from sim.errors import UsageError
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
 from sim.scenario.speculation import by_batch
+from sim.specs.drafter import drafter_of
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
 from sim.specs.model import ModelSpec
-from sim.specs.speculation import Speculation, drafter_of
+from sim.specs.speculation import Speculation
 
 
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
@@ -114,8 +115,8 @@ def with_drafts(
                 f"{d.model.vocab_size:,} of {d.model.name}, so that its drafts mean others"
             )
     drafter = drafter_of(d, method, model)
-    given = Speculation(method, len(rates), tuple(rates), drafter, match=match)
-    return replace(d, speculation=given)
+    given = Speculation(method, len(rates), tuple(rates), match=match)
+    return replace(d, speculation=given, drafter=drafter)
 
 
 def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:

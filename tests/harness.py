@@ -13,7 +13,7 @@ import simpy
 from sim.growth.sampled import Sampled
 from sim.iteration import Ints, Part, Timer
 from sim.loop.clock import Stop, run
-from sim.loop.fleet import Engine
+from sim.loop.engines import Engine
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import InFlight, Pipeline
 from sim.loop.recorder import Recorder

@@ -57,9 +57,9 @@ def drafting_of(
     given = deployment.speculation
     if given is None:
         return None
-    if given.drafter is None:
+    if deployment.drafter is None:
         return lambda tables: SearchedText(given.num_tokens)
-    spec = given.drafter.deployment.model
+    spec = deployment.drafter.deployment.model
     model = (
         target.first_layers(spec)
         if begins(spec, target.spec)

@@ -20,7 +20,7 @@ from sim.cost.operators import Amount, Operator, Prefills, merged
 from sim.cost.passes import GroupAttention, added, parts_of, repeated, tabulated
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
-from sim.specs.speculation import Speculation
+from sim.specs.deployment import Drafter
 
 DRAFTING = "drafting"
 """What the operators of a drafter are called, all of them."""
@@ -31,17 +31,16 @@ search of 500 to 32,000 random tokens, 2 to 5 of which have to match, on one cor
 
 
 class Drafting:
-    """The times of all that drafts take in one iteration of ``speculation``, for a target with that
-    attention."""
+    """The times of all that drafts of ``drafter`` take in one iteration, for a target with that
+    attention; None drafts where the text itself is searched."""
 
-    def __init__(self, speculation: Speculation, target: GroupAttention) -> None:
+    def __init__(self, drafter: Drafter | None, target: GroupAttention) -> None:
         self._target = target
         self._token_seconds: list[float] = []  # by tokens in a pass of the drafter
         self._all_seconds: list[float] = []  # by tokens of all data ranks in it
         self._output_seconds: list[float] = []  # by positions that it samples
         self._attention: GroupAttention | None = None
         self._launches = self._prepared = 0.0
-        drafter = speculation.drafter
         if drafter is None:
             return
         own = drafter.deployment

@@ -58,7 +58,7 @@ class IterationTimes(Timer):
         self._streams = [self._streamed]
         if speculation is not None:
             most = speculation.num_tokens
-            self._drafting = Drafting(speculation, self.attention)
+            self._drafting = Drafting(deployment.drafter, self.attention)
             self._drafts = None if speculation.by_batch else (most, most)
             lengths = [speculation.length_of(drafts) for drafts in range(most + 1)]
             self._streams = [self._streamed * length for length in lengths]

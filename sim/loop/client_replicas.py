@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sim.loop.clients import Clients
-from sim.loop.fleet import Engine
+from sim.loop.engines import Engine
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
 from sim.loop.withdrawing import Withdrawing

@@ -15,9 +15,9 @@ last.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import simpy
@@ -30,10 +30,9 @@ from sim.loop.attempt_rows import (
     UNAVAILABLE,
     AttemptRecorder,
 )
-from sim.loop.autoscaler import Autoscaler
 from sim.loop.client_rules import Outage, Rules
 from sim.loop.clock import FAILURE, RETRY, TIMEOUT, Alarm, Process
-from sim.loop.fleet import Engine, Fleet
+from sim.loop.engines import Engine
 from sim.loop.handover import HandOvers
 from sim.loop.lockstep import LockStep
 from sim.loop.recorder import GAVE_UP, Recorder
@@ -43,16 +42,62 @@ from sim.request import NEVER, Request
 from sim.schedulers.roles import HandedOver
 
 
-class _Attempt:
-    """A request on its way for the ``number``-th time; ``engine`` has it, the gateway of the fleet,
-    or None where the client waits to send it."""
+class Gateway(Protocol):
+    """What clients send their requests to: the fleet and its router (``sim.loop.fleet.Fleet``)."""
 
-    __slots__ = ("engine", "number", "over", "request", "sent")
+    replicas: list[Engine]
+    handovers: HandOvers | None
+    closed: bool
+    holds: bool
+
+    def hold(self, request: Request) -> None:
+        """Keep ``request`` at the gateway until a replica serves."""
+
+    def place(self, request: Request) -> Engine | HandOvers | None:
+        """Send ``request`` to a replica; None if none is there or can ever serve it."""
+
+    def let_go(self, request: Request) -> None:
+        """Forget a request that waits at the gateway."""
+
+    def gave_up(self, request: Request) -> None:
+        """A request came to nothing."""
+
+    def answer(self, request: Request) -> None:
+        """A request was answered."""
+
+    def all_sent(self, total: float) -> bool:
+        """Whether all of ``total`` requests have come, or none comes any more."""
+
+    def passing(self, prompt_tokens: int) -> float:
+        """Seconds that a request of a prompt of that length spends outside the engine."""
+
+    def without(self, why: str, places: Collection[int]) -> None:
+        """Route past the replicas at these places."""
+
+
+class Scaler(Protocol):
+    """What says which replicas of a pool that is scaled serve (``sim.loop.autoscaler``)."""
+
+    def scales(self, place: int) -> bool:
+        """Whether the replica is one of a pool that is scaled."""
+
+    def serves(self, place: int) -> bool:
+        """Whether the replica serves now."""
+
+    def lose(self, place: int, until: float | None) -> None:
+        """The replica is out of service until then; None: for good."""
+
+
+class _Attempt:
+    """A request on its way for the ``number``-th time: ``engine`` has it, or it is ``held`` at the
+    gateway, or its client waits to send it."""
+
+    __slots__ = ("engine", "held", "number", "over", "request", "sent")
 
     def __init__(self, request: Request, number: int, sent: float) -> None:
         self.request, self.number, self.sent = request, number, sent
-        self.engine: Engine | HandOvers | Fleet | None = None
-        self.over = False
+        self.engine: Engine | HandOvers | None = None
+        self.held = self.over = False
 
 
 class _Left(NamedTuple):
@@ -69,7 +114,7 @@ class Clients:
     random numbers of a request by its id; ``patience`` has the seconds after which the client of a
     request goes away, by its id. ``scaler`` scales the fleet, where something does."""
 
-    scaler: Autoscaler | None = None
+    scaler: Scaler | None = None
 
     def __init__(
         self,
@@ -96,7 +141,7 @@ class Clients:
         self._down: set[int] = set()
         self._failed: dict[int, tuple[int, int, float, float]] = {}  # of those, by operators
 
-    def start(self, fleet: Fleet, make: Callable[[int], Engine], total: float) -> None:
+    def start(self, fleet: Gateway, make: Callable[[int], Engine], total: float) -> None:
         """Begin to play, for ``fleet`` with all its replicas, until ``total`` requests are over."""
         if fleet.handovers is not None:
             fleet.handovers.left = self.left
@@ -120,7 +165,7 @@ class Clients:
                 return False
         elif fleet.holds:
             fleet.hold(request)
-            attempt.engine = fleet
+            attempt.held = True
         else:
             self._over(attempt, UNAVAILABLE)
             self.left(request, -1, 0)
@@ -133,7 +178,7 @@ class Clients:
 
     def _place(self, attempt: _Attempt) -> bool:
         """Bring ``attempt`` to a replica that serves; False if none can ever serve it."""
-        attempt.engine = self._fleet.place(attempt.request)
+        attempt.engine, attempt.held = self._fleet.place(attempt.request), False
         if attempt.engine is None:
             attempt.over = True
             del self._trying[attempt.request.id]
@@ -285,11 +330,11 @@ class Clients:
 
     def _time_out(self, attempt: _Attempt, outcome: int) -> None:
         engine, request = attempt.engine, attempt.request
-        if engine is None:  # it is to be sent again, and then given up
+        if engine is None and not attempt.held:  # it is to be sent again, and then given up
             return
         self._over(attempt, outcome)
-        if isinstance(engine, Fleet):
-            engine.let_go(request)
+        if engine is None:
+            self._fleet.let_go(request)
             self.left(request, -1, 0)
         elif isinstance(engine, HandOvers):
             engine.withdraw(request)

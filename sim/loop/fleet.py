@@ -17,10 +17,9 @@ import simpy
 
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.clock import ARRIVAL, Alarm, Process
+from sim.loop.engines import Engine
 from sim.loop.front_end import Threads
 from sim.loop.handover import HandOvers
-from sim.loop.lockstep import LockStep
-from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.loop.session_rows import SessionRows, rows_of_trace
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from sim.loop.clients import Clients
 
 PROGRESS_EVERY = 4096  # requests
-
-Engine = Replica | LockStep | Pipeline
-"""What a router sends requests to."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with (requests that have arrived, requests in all)."""

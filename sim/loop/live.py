@@ -21,7 +21,8 @@ from sim.growth.sampled import Sampled
 from sim.loop.attempt_rows import UNAVAILABLE
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.clock import ARRIVAL, Alarm, Process, Stop, run
-from sim.loop.fleet import Engine, Fleet
+from sim.loop.engines import Engine
+from sim.loop.fleet import Fleet
 from sim.loop.handover import PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep
 from sim.loop.recorder import Recorder

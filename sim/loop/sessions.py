@@ -13,7 +13,8 @@ from heapq import heappop, heappush
 
 import simpy
 
-from sim.loop.fleet import AnsweredFleet, Engine, Fleet, Progress, make_fleet
+from sim.loop.engines import Engine
+from sim.loop.fleet import AnsweredFleet, Fleet, Progress, make_fleet
 from sim.loop.recorder import Recorder
 from sim.loop.session_rows import ENDINGS, REFUSED, SessionRecorder, SessionRows
 from sim.request import Prefix, Request

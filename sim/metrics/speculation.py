@@ -115,7 +115,7 @@ def pays(pool: PreparedPool, context: int) -> dict[str, Any]:
     that memory holds at once is a power of two, or the largest."""
     drafting, d = pool.cost, pool.deployment
     assert d.speculation is not None
-    plain, given = CostModel(replace(d, speculation=None)), d.speculation
+    plain, given = CostModel(replace(d, speculation=None, drafter=None)), d.speculation
 
     def speedup(running: int) -> float:
         batch, length = Batch(running, running * context), given.at(running).length

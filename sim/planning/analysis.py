@@ -15,11 +15,11 @@ from sim.errors import UsageError
 from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
 from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
+from sim.specs.drafter import on_layout
 from sim.specs.latent import Latent
 from sim.specs.layers import Role
 from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
-from sim.specs.speculation import on_layout
 from sim.tiers import break_even
 from sim.units import show_bytes, show_number, show_time
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
+from sim.specs.drafter import on_layout
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
-from sim.specs.speculation import on_layout
 from sim.units import show_bytes
 
 MOST = 8

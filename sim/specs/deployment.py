@@ -14,7 +14,7 @@ from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, La
 from sim.specs.model import ModelSpec
 from sim.specs.precision import INT4, MULTIPLIES, precision_bytes
 from sim.specs.profile import TRITON
-from sim.specs.speculation import Drafter, Speculation
+from sim.specs.speculation import Speculation
 from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
 
@@ -46,6 +46,7 @@ class Deployment:
     all2all: str = DEFAULT_BACKEND
     sorts: bool = False
     speculation: Speculation | None = None
+    drafter: Drafter | None = None
 
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
@@ -282,11 +283,6 @@ class Deployment:
                 padding += matrices * (padded - hidden * inner)
         return padding * precision_bytes("mxfp4")
 
-    @property
-    def drafter(self) -> Drafter | None:
-        """The model that drafts, on the same GPUs; None of a replica that has none."""
-        return None if self.speculation is None else self.speculation.drafter
-
     def state_bytes(self) -> float:
         """Bytes that a sequence keeps on one GPU however long it is; on the one that keeps most."""
         if self.layout.pipeline > 1:
@@ -322,3 +318,26 @@ def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:
             f"peak (peak_flops.{peak})"
         )
     return f"{lacking}: weights are stored in {weights} and computed in {unit}."
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """A model that drafts, as the ``deployment`` of it on the target's GPUs, which drafts for none
+    itself.
+
+    ``joins`` are products (width in, width out) that bring the target's hidden states and the
+    embedding of the last token together before the first layer; every GPU has them whole, at 16
+    bits. ``borrowed`` names weights of the model that are the target's own, in memory once.
+    """
+
+    deployment: Deployment
+    joins: tuple[tuple[int, int], ...] = ()
+    borrowed: tuple[str, ...] = ()
+
+    def weight_bytes(self) -> float:
+        """Bytes that it adds to one GPU."""
+        d = self.deployment
+        own = [w for w in d.model.weights(d.layout) if w.name not in self.borrowed]
+        joined = sum(wide * out for wide, out in self.joins)
+        kept = precision_bytes(d.weight_precision_of_vocabulary)
+        return sum(w.parameters * precision_bytes(d.formats[w.role]) for w in own) + joined * kept

@@ -11,55 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sim.specs.dense_mlp import DenseMlp
-from sim.specs.experts import MixtureOfExperts
-from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import Attention, LayerGroup
-from sim.specs.layout import DEFAULT_BACKEND
-from sim.specs.model import ModelSpec
-from sim.specs.precision import MULTIPLIES, precision_bytes
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sim.specs.deployment import Deployment
-    from sim.specs.layout import Layout
-
 METHODS = ("draft_model", "eagle", "mtp", "ngram")
 """What may draft, by vLLM's names."""
 
-EAGLE_VOCABULARY = 32_000
-"""Tokens that an EAGLE-3 head chooses from (``draft_vocab_size`` in the config.json of the heads
-published for Llama 3.1 8B and 3.3 70B by the authors of EAGLE-3)."""
-
 FEW_STEPS = 8
 """After that many iterations of the most tokens the renewal theorem holds to a thousandth."""
-
-BORROWED = {"draft_model": (), "eagle": ("embedding",), "mtp": ("embedding", "LM head")}
-"""The weights that a drafter has in common with its target."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drafter:
-    """A model that drafts, as the ``deployment`` of it on the target's GPUs.
-
-    ``joins`` are products (width in, width out) that bring the target's hidden states and the
-    embedding of the last token together before the first layer; every GPU has them whole, at 16
-    bits. ``borrowed`` names weights of the model that are the target's own, in memory once.
-    """
-
-    deployment: Deployment
-    joins: tuple[tuple[int, int], ...] = ()
-    borrowed: tuple[str, ...] = ()
-
-    def weight_bytes(self) -> float:
-        """Bytes that it adds to one GPU."""
-        d = self.deployment
-        own = [w for w in d.model.weights(d.layout) if w.name not in self.borrowed]
-        joined = sum(wide * out for wide, out in self.joins)
-        kept = precision_bytes(d.weight_precision_of_vocabulary)
-        return sum(w.parameters * precision_bytes(d.formats[w.role]) for w in own) + joined * kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +27,16 @@ class Speculation:
     """``num_tokens`` drafts for each decoding sequence and iteration, K in the words of papers.
 
     ``rates[i]`` is the chance that the first i + 1 drafts are all accepted, one for each position,
-    none above the one before (vLLM's unconditional rates per position). ``drafter`` is None where
-    the text itself is searched. ``by_batch[n - 1]``, where given, is how many are drafted after a
-    pass over n requests, at most ``num_tokens``, the last for more requests, too. ``match`` is the
-    share of a sequence's iterations for which anything is drafted at all: where the text itself is
-    searched, nothing is where it does not repeat. ``rates`` are over all iterations. Raises
-    ValueError for rates that are none.
+    none above the one before (vLLM's unconditional rates per position). ``by_batch[n - 1]``, where
+    given, is how many are drafted after a pass over n requests, at most ``num_tokens``, the last
+    for more requests, too. ``match`` is the share of a sequence's iterations for which anything is
+    drafted at all: where the text itself is searched, nothing is where it does not repeat.
+    ``rates`` are over all iterations. Raises ValueError for rates that are none.
     """
 
     method: str
     num_tokens: int
     rates: tuple[float, ...]
-    drafter: Drafter | None = None
     by_batch: tuple[int, ...] = ()
     match: float = 1.0
 
@@ -158,7 +116,7 @@ class Speculation:
     def lookahead(self) -> int:
         """KV slots kept for drafts beyond the tokens of the pass (vLLM 0.32,
         ``num_lookahead_tokens``)."""
-        return 0 if self.drafter is None else self.num_tokens
+        return 0 if self.method == "ngram" else self.num_tokens
 
     @property
     def reads_target(self) -> bool:
@@ -227,76 +185,3 @@ def rates_of_length(length: float, tokens: int) -> tuple[float, ...]:
         else:
             high = middle
     return constant_rates(high, tokens)
-
-
-def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Drafter | None:
-    """What drafts by ``method`` for the target ``d``: ``model`` where it is one of its own; else a
-    layer like the target's last, which ``eagle`` has dense, as wide as what one token goes through,
-    and with a head of its own. ValueError if the GPUs cannot share it."""
-    if method == "ngram":
-        return None
-    joins: tuple[tuple[int, int], ...] = ()
-    hidden = d.model.hidden_size
-    if model is None:
-        last = replace(d.model.layers[-1], count=1, places=())
-        if method == "mtp":
-            model, joins = replace(d.model, layers=(last,)), ((2 * hidden, hidden),)
-        else:
-            last = replace(last, attention=_whole(last), mlp=_dense(last))
-            model = replace(
-                d.model, layers=(last,), vocab_size=EAGLE_VOCABULARY, tie_word_embeddings=False
-            )
-            joins = ((3 * hidden, hidden), *_second_input(last, hidden))
-    narrow = precision_bytes(d.activations) < 2
-    fits = model.has_experts or not narrow or d.weights in MULTIPLIES[d.activations]
-    deployment = replace(
-        d,
-        model=model,
-        speculation=None,
-        sorts=False,  # a draft is the likeliest token
-        # without experts, each data rank drafts by itself
-        layout=d.layout if model.has_experts else replace(d.layout, data=1, expert=1),
-        all2all=d.all2all if model.has_experts else DEFAULT_BACKEND,
-        experts=d.experts if model.has_experts else None,
-        activations=d.activations if fits else "bf16",
-    )
-    return Drafter(deployment, joins, BORROWED[method])
-
-
-def on_layout(d: Deployment, layout: Layout) -> Deployment:
-    """``d`` on GPUs in another ``layout``, and what drafts for it on the same; ValueError if they
-    cannot share it."""
-    moved = replace(d, layout=layout, speculation=None)
-    given = d.speculation
-    if given is None or given.drafter is None:
-        return replace(moved, speculation=given)
-    if layout.pipeline > 1:
-        raise ValueError("pipelines are not modelled with drafts")
-    own = given.drafter.deployment.model if given.method == "draft_model" else None
-    return replace(moved, speculation=replace(given, drafter=drafter_of(moved, given.method, own)))
-
-
-def _dense(group: LayerGroup) -> DenseMlp:
-    """The MLP of an EAGLE head."""
-    mlp = group.mlp
-    if isinstance(mlp, MixtureOfExperts):
-        active = mlp.experts_per_token * mlp.moe_intermediate_size
-        return DenseMlp(active + mlp.shared_intermediate_size)
-    assert isinstance(mlp, DenseMlp)
-    return mlp
-
-
-def _whole(group: LayerGroup) -> Attention:
-    """The attention of an EAGLE head: it sees the whole context."""
-    attention = group.attention
-    if isinstance(attention, GroupedQuery) and attention.window is not None:
-        return replace(attention, sliding_window=None, attention_chunk=None)
-    return attention
-
-
-def _second_input(group: LayerGroup, hidden: int) -> tuple[tuple[int, int], ...]:
-    """Queries, keys and values of an EAGLE-3 head are projected from two hidden states."""
-    attention = group.attention
-    if not isinstance(attention, GroupedQuery):
-        return ()
-    return ((hidden, attention.query_size + 2 * attention.kv_size),)

@@ -16,9 +16,9 @@ from sim.cost.kernels.choice import Choice
 from sim.cost.kernels.form import Ceilings
 from sim.cost.passes import parts_of
 from sim.iteration import Batch, Part
-from sim.specs.deployment import Deployment
+from sim.specs.deployment import Deployment, Drafter
 from sim.specs.profile import KernelFit, Profile, Score
-from sim.specs.speculation import Drafter, Speculation
+from sim.specs.speculation import Speculation
 
 HELD_OUT = Score(0.05, 0.1, 0.0, 40)
 CEILINGS = Ceilings(1e11, 1e10, 1)
@@ -86,8 +86,8 @@ def test_the_operator_of_a_check_takes_what_its_lines_say():
 def test_a_drafting_iteration_is_one_price(drafts):
     plain = deployment()
     drafter = Drafter(replace(plain, model=catalog.model("llama-3.2-1b")))
-    speculation = Speculation("draft_model", drafts, (0.5,) * drafts, drafter)
-    cost = CostModel(replace(plain, speculation=speculation))
+    speculation = Speculation("draft_model", drafts, (0.5,) * drafts)
+    cost = CostModel(replace(plain, speculation=speculation, drafter=drafter))
     batch = Batch(4, 2000)
     seconds = cost.seconds(batch)
     _, intercept, slope = cost.line(4, 2000)
@@ -109,8 +109,9 @@ def test_each_pass_of_a_drafter_waits_for_the_host(drafts, overlapped):
     def seconds(engine, *batch):
         made = replace(plain, engine=engine)
         own = Drafter(replace(drafter, engine=engine))
-        speculation = Speculation("draft_model", 3, (0.5,) * 3, own)
-        cost = CostModel(replace(made, speculation=speculation)).drafting(drafts, drafts)
+        speculation = Speculation("draft_model", 3, (0.5,) * 3)
+        cost = CostModel(replace(made, speculation=speculation, drafter=own))
+        cost = cost.drafting(drafts, drafts)
         return cost.seconds(Batch(*batch))
 
     free = replace(engine, per_drafting_pass=0.0)

@@ -13,8 +13,9 @@ from sim.cost import CostModel, Deployment
 from sim.cost.known import MOST, cost_of
 from sim.iteration import Batch, Part
 from sim.simulation import prepare
+from sim.specs.drafter import drafter_of
 from sim.specs.layout import Layout
-from sim.specs.speculation import Speculation, drafter_of
+from sim.specs.speculation import Speculation
 from tests.planning_fixtures import small
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -75,8 +76,8 @@ def test_every_field_of_a_deployment_counts() -> None:
 def test_what_drafts_has_one_of_its_own() -> None:
     plain = deployed()
     rates = (0.7,)
-    drafts = Speculation("eagle", 1, rates, drafter_of(plain, "eagle", None))
-    drafted = replace(plain, speculation=drafts)
+    drafts = Speculation("eagle", 1, rates)
+    drafted = replace(plain, speculation=drafts, drafter=drafter_of(plain, "eagle", None))
     assert cost_of(drafted) is not cost_of(plain)
     assert cost_of(drafted) is not cost_of(drafted)
 

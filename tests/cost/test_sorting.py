@@ -70,9 +70,9 @@ def test_drafts_are_not_sorted_for() -> None:
     """What drafts takes the likeliest token."""
     drafted = with_drafts(deployed(sorts=True), "eagle", [0.7, 0.5], None)
     assert drafted.speculation is not None
-    assert drafted.speculation.drafter is not None
+    assert drafted.drafter is not None
     assert drafted.sorts
-    assert not drafted.speculation.drafter.deployment.sorts
+    assert not drafted.drafter.deployment.sorts
 
 
 def test_a_scenario_says_so() -> None:

@@ -127,9 +127,7 @@ def test_sums_ahead_are_those_of_a_list() -> None:
 def test_blocks_hold_the_drafts_and_those_that_a_drafter_writes_ahead() -> None:
     """Prompt 10, blocks of 4, 2 drafts that are all right: 3 tokens of the pass and 2 ahead."""
     for method, opened in (("ngram", [3, 4, 4, 5]), ("mtp", [3, 4, 5, 6])):
-        drafter = object() if method == "mtp" else None
-        speculation = Speculation(method, 2, (1.0, 1.0), drafter)  # type: ignore[arg-type]
-        courses = DraftCourses(speculation, seed=1)
+        courses = DraftCourses(Speculation(method, 2, (1.0, 1.0)), seed=1)
         kv, batch = DraftedAllocator(20, 4, 100, courses), Sampled(courses)
         request = wanting(0, 9)
         assert kv.allocate(request, 10)

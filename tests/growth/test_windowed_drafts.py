@@ -68,7 +68,7 @@ def test_blocks_behind_a_window_are_given_back_whatever_was_rejected() -> None:
     """Blocks of 4, a window that shows 7 tokens, two drafts of a layer that writes as many ahead.
     Of a prompt of 12 with 2 slots more, 4 blocks are held. The pass wants 12 + 5 slots, 5 blocks,
     less the first, behind which the next token does not look: 12 - 7 = 5 tokens."""
-    courses = DraftCourses(Speculation("eagle", 2, (1.0, 1.0), object()), seed=1)  # type: ignore[arg-type]
+    courses = DraftCourses(Speculation("eagle", 2, (1.0, 1.0)), seed=1)
     kv = DraftedWindowedAllocator(9, 4, (KvGroup(1, Window(8), 4),), None, 100, courses)
     request = wanting(0, 12, 9)
     assert kv.allocate(request, 12)
@@ -92,15 +92,15 @@ def test_blocks_are_those_counted_one_by_one(seed: int) -> None:
     behind the window before it."""
     draw = random.Random(seed)
     rates = draw.choice([(0.7, 0.4), (0.9,), (1.0, 0.5, 0.2)])
-    drafter = draw.choice([None, object()])
-    courses = DraftCourses(Speculation("mtp", len(rates), rates, drafter), seed)  # type: ignore[arg-type]
+    method = draw.choice(["ngram", "mtp"])
+    courses = DraftCourses(Speculation(method, len(rates), rates), seed)
     kv = DraftedWindowedAllocator(4000, 4, GROUPS, None, 10_000, courses)
     requests = [wanting(number, draw.randint(1, 70), 200) for number in range(5)]
     for request in requests:
         assert kv.allocate(request, request.computed)
         courses.begin(request)
         kv.join(request)
-    wanted = 1 + len(rates) + (len(rates) if drafter else 0)
+    wanted = 1 + len(rates) + (len(rates) if method == "mtp" else 0)
     counted = []
     for done in range(30):
         total, fed = 0, kv.horizon(10)

@@ -18,8 +18,9 @@ from sim.iteration import Batch, Part
 from sim.memory.drafted import DraftedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.simulation import prepare
+from sim.specs.drafter import drafter_of
 from sim.specs.layout import Layout
-from sim.specs.speculation import Speculation, drafter_of
+from sim.specs.speculation import Speculation
 from tests.feature_pairs import BASE, FEATURES, check_together
 from tests.golden_scenarios import changed
 from tests.harness import Arriving, LineTimer, Played, play
@@ -121,10 +122,11 @@ def test_a_layer_of_experts_drafts_on_all_ranks_together() -> None:
     d = pool.deployment
     assert d.drafter is not None
     assert d.drafter.deployment.layout == Layout(data=2, expert=2)
-    head = drafter_of(replace(d, speculation=None), "eagle")
+    head = drafter_of(replace(d, speculation=None, drafter=None), "eagle")
     assert head is not None
     assert head.deployment.layout == Layout()
-    eagle = CostModel(replace(d, speculation=replace(d.speculation, method="eagle", drafter=head)))
+    given = replace(d.speculation, method="eagle")
+    eagle = CostModel(replace(d, speculation=given, drafter=head))
     assert eagle.among(16, 4).seconds(batch) == eagle.among(16, 2048).seconds(batch)
 
 

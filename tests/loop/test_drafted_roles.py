@@ -56,7 +56,7 @@ def test_what_the_drafter_keeps_of_a_prompt_goes_over_the_link_too() -> None:
 def test_room_for_drafts_is_kept_free_while_prompts_are_on_their_way() -> None:
     """Blocks of 4, prompts of 8, and a pass of 3 tokens with 2 slots more: 7 + 5 = 12 are 3
     blocks, one more than the prompt."""
-    courses = DraftCourses(Speculation("eagle", 2, (1.0, 1.0), object()), seed=1)  # type: ignore[arg-type]
+    courses = DraftCourses(Speculation("eagle", 2, (1.0, 1.0)), seed=1)
     kv = DraftedAllocator(8, 4, 100, courses)
     first, second, third = (Request(i, 0.0, 8, 9) for i in range(3))
     assert kv.allocate_for_load(first, 8)

@@ -14,9 +14,7 @@ from tests.feature_pairs import check_together
 
 def made(method: str, blocks: int = 20) -> tuple[DraftedCachingAllocator, Sampled]:
     """Blocks of 4 tokens, two drafts that are all right."""
-    drafter = None if method == "ngram" else object()
-    speculation = Speculation(method, 2, (1.0, 1.0), drafter)  # type: ignore[arg-type]
-    courses = DraftCourses(speculation, seed=1)
+    courses = DraftCourses(Speculation(method, 2, (1.0, 1.0)), seed=1)
     return DraftedCachingAllocator(blocks, 4, 100, courses), Sampled(courses)
 
 
