@@ -253,9 +253,10 @@ def test_a_policy_that_ships_is_planned_with_and_drawn(shipped: dict[str, Any]) 
 FROM_FILES = """
 import json, sys
 from pathlib import Path
-import sim.catalog, sim.catalog.lookup
+import sim.catalog, sim.catalog.entries, sim.catalog.lookup
 
-sim.catalog.FOLDER = sim.catalog.lookup.FOLDER = Path("catalog").absolute()
+there = Path("catalog").absolute()
+sim.catalog.FOLDER = sim.catalog.entries.FOLDER = sim.catalog.lookup.FOLDER = there
 
 import sim
 from sim.scenario.json_schema import to_text

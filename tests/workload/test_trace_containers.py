@@ -181,7 +181,7 @@ def test_arrivals_that_are_no_times_say_what_may_be_there(
 def test_an_unknown_file_is_said_how_to_read(tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     path.write_text(ODD)
-    how = r"name them \(`columns: \{arrival: NAME.* or `trace describe --columns NAME=COLUMN"
+    how = r"name them \(`columns: \{arrival: ts, .* or `trace describe --columns arrival=ts"
     with pytest.raises(TraceError, match=how):
         read_trace(path)
 

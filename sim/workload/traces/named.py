@@ -33,8 +33,8 @@ class TraceColumns(NamedTuple):
 
 
 HOW = (
-    "name them (`columns: {arrival: NAME, arrival_unit: ms, prompt_tokens: NAME, output_tokens: "
-    "NAME}`, or `trace describe --columns NAME=COLUMN`)"
+    "name them (`columns: {arrival: ts, arrival_unit: ms, prompt_tokens: in, output_tokens: out}`, "
+    "or `trace describe --columns arrival=ts,...`)"
 )
 """The way to read a file with other names."""
 
