@@ -271,7 +271,7 @@ TRACES = [
     trace("zip", b"PK\x03\x04" + bytes(100), "t.csv: a binary file"),
     trace("parquet", b"PAR1" + bytes(100), "t.csv: damaged or incomplete file (Parquet"),
     trace("html", "<html>\n<body>404</body>\n",
-          "'<html>' fit no known trace format; name them (`columns: {arrival: NAME"),
+          "'<html>' fit no known trace format; name them (`columns: {arrival: ts"),
     trace("utf-16", ROWS.encode("utf-16"), "t.csv:1: not a text file in UTF-8 (byte 0xff)"),
     trace("utf-16 without a mark", ROWS.encode("utf-16-be"), "t.csv: a binary file"),
     trace("latin-1 far down", (PLAIN + "0,1,1\n" * 30_000 + "1,1,é\n").encode("latin-1"),
