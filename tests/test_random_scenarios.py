@@ -88,6 +88,17 @@ FOUND = {
         "75-150/5-40",
         fleet={"gpu": "l40s", "pipeline_parallel": 2},
     ),
+    "a prefix that is evicted, without which a first chunk needs less": like(
+        "tiny-windows",
+        {"max_num_seqs": 16, "max_num_batched_tokens": 32, "scheduler_reserve_full_isl": False},
+        {"block_size": 16, "enable_prefix_caching": True, "num_gpu_blocks": 111},
+        "75-150/50-100",
+        arrivals={"kind": "gamma", "rate": 40, "cv": 2},
+        engine="vllm",
+        fleet={"gpu": "l40s"},
+        run={"requests": 20, "warmup": 0},
+        seed=413501,
+    ),
 }
 """Scenarios that showed a fault."""
 

@@ -158,6 +158,9 @@ class ChunkedPrefill(IterationLevel):
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
         self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
+        # whether the head of the queue may fit as soon as any block is evicted: it may then find
+        # less in all groups of layers, and so be cut to a chunk that takes less than it finds now
+        self._shrinks = False
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
@@ -173,6 +176,7 @@ class ChunkedPrefill(IterationLevel):
         elif batch.size and not self.kv.grow(1):
             preempted = self._grow_decodes()
         size = batch.size
+        self._shrinks = False
         if (self.waiting or self.handed) and not preempted:
             budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             for chunk in chunks:
@@ -185,7 +189,8 @@ class ChunkedPrefill(IterationLevel):
         if not chunks:
             if not size:
                 return self._after_all(now, preempted) if preempted else None
-            return Plan(chunks, size, size, batch.context, 0, preempted, size, held, not preempted)
+            stationary = not preempted and not self._shrinks
+            return Plan(chunks, size, size, batch.context, 0, preempted, size, held, stationary)
         for chunk in chunks:
             held += chunk.context + chunk.tokens
         if self._unplanned:
@@ -301,6 +306,8 @@ class ChunkedPrefill(IterationLevel):
             if tokens < need and limits.scheduler_reserve_full_isl and not kv.fits(request, need):
                 break
             if not kv.allocate(request, tokens):
+                whole = limits.scheduler_reserve_full_isl or not limits.chunked_prefill
+                self._shrinks = kv.gives_back and cached > 0 and not whole
                 break
             chunks.append(self._begin(tokens, need, cached, now))
             budget -= tokens
