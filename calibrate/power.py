@@ -23,7 +23,7 @@ from calibrate.scoring.drivers import document
 from calibrate.scoring.table import Row, read_table
 from sim import catalog
 from sim.cost import Batches
-from sim.results.result import Result
+from sim.results.run_result import RunResult
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 from sim.specs.power import PowerDraw
@@ -73,7 +73,7 @@ def samples(rows: Sequence[Row]) -> list[PowerSample]:
     return found
 
 
-def _sample(known: Conditions, watts: float, result: Result) -> PowerSample:
+def _sample(known: Conditions, watts: float, result: RunResult) -> PowerSample:
     (part,) = result.record.parts
     last = result.record.requests["arrival"].max()
     plans = part.plans[part.plans["start"] < last]

@@ -25,7 +25,7 @@ from sim.errors import InfeasibleError
 from sim.iteration import Batch
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone, saturation
-from sim.simulation import prepare
+from sim.setup import prepare
 
 GPUS = ["l4", "l40s", "a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm"]
 RATE, HEADROOM = 30.0, 0.15

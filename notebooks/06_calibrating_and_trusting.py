@@ -33,7 +33,7 @@ from sim.ends import run_ends
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, saturation
 from sim.rng import repetition_seed
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.profile import KernelFit
 
 

@@ -47,7 +47,7 @@ from reports.frame import theme
 from sim import catalog
 from sim.cost import CostModel
 from sim.iteration import Batch
-from sim.simulation import prepare
+from sim.setup import prepare
 
 OFFERS = {  # (times as fast, times the price), from the pages above
     "Anthropic, Opus 4.6": (2.5, 6.0),

@@ -18,7 +18,7 @@ from reports.figures.axes import legend
 from reports.frame import theme
 from sim.iteration import Batch
 from sim.metrics.speculation import pays
-from sim.simulation import prepare
+from sim.setup import prepare
 
 
 def replica(model: str, drafts: dict | None, gpus: int = 1, gpu: str = "h100-sxm", **keys):

@@ -38,20 +38,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.questions import Answer, compare, find, plan, report, sweep
-    from sim.results.result import Result
+    from sim.result import Result, simulate
     from sim.scenario import Scenario, load_scenario
-    from sim.simulation import simulate
 
 _HOMES = {
     "Answer": "sim.questions",
-    "Result": "sim.results.result",
+    "Result": "sim.result",
     "Scenario": "sim.scenario",
     "compare": "sim.questions",
     "find": "sim.questions",
     "load_scenario": "sim.scenario",
     "plan": "sim.questions",
     "report": "sim.questions",
-    "simulate": "sim.simulation",
+    "simulate": "sim.result",
     "sweep": "sim.questions",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import simpy
 
@@ -54,10 +54,8 @@ from sim.scenario.pools import weighted
 from sim.scenario.transfer import Transfer
 from sim.schedulers import PipelinedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole
+from sim.setup import Setup
 from sim.workload import AnyTraffic, OpenTraffic
-
-if TYPE_CHECKING:
-    from sim.simulation import Setup
 
 
 class ReplicaKinds(NamedTuple):

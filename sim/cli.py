@@ -124,7 +124,7 @@ def validate(
     """
     from sim.pools import make_replica_scheduler
     from sim.scenario import load_scenario
-    from sim.simulation import prepare
+    from sim.setup import prepare
 
     code = 0
     for file in files:
@@ -146,7 +146,7 @@ def _agree(file: Path, scenario: Scenario) -> None:
     """Ask whether the code that ``scenario`` names may run; UsageError without a yes."""
     from sim.errors import UsageError
     from sim.own import located
-    from sim.simulation import own_code
+    from sim.setup import own_code
 
     named = [
         f"{noun} {text}" + ("" if (at := located(text, scenario.folders)) is None else f" ({at})")

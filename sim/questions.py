@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import InfersimError, UsageError
-from sim.results.result import Result
+from sim.result import Result, write_page
 from sim.scenario import AnyScenario, Scenario, as_scenario
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ class Answer:
 
     def report(self, path: Path | str) -> Path:
         """Write the page of the answer to ``path``, a file or a folder; return where it is."""
-        return report(self, path)
+        from reports.pages import planning  # noqa: PLC0415 - plotly is slow to import
+
+        return write_page(
+            path, lambda target: planning.write_page(self["command"], target, self._document)
+        )
 
 
 def find(
@@ -228,21 +232,7 @@ def report(result: Result | Answer, path: Path | str) -> Path:
 
     A folder gets a ``report.html``. Raises InfersimError where it cannot be written.
     """
-    target = Path(path)
-    target = target / "report.html" if target.is_dir() else target
-    try:
-        if isinstance(result, Answer):
-            from reports.pages.planning import write_page  # noqa: PLC0415
-
-            write_page(result["command"], target, result.document())
-        else:
-            from reports import render  # noqa: PLC0415
-            from sim.results.whole_file import write_text  # noqa: PLC0415
-
-            write_text(target, render(**result.page_contents()))
-    except OSError as error:
-        raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
-    return target
+    return result.report(path)
 
 
 @contextmanager

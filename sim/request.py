@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 NEVER = float("nan")
 
 Prefix = tuple[tuple[int, int], ...]
 """Texts and where each ends, see ``Request``."""
+
+
+class Refusal(StrEnum):
+    """Why a request is not served; a policy of the user's may have other reasons, in words."""
+
+    TOO_LONG = "longer than max_model_len"
+    TOO_LARGE = "larger than the KV cache"
+    UNCUT = "prompt longer than max_num_batched_tokens (without chunked prefill)"
+    LATE = "its first token would be late (admission)"
 
 
 @dataclass(frozen=True, slots=True)

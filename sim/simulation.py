@@ -1,4 +1,4 @@
-"""Provides ``simulate(scenario) -> Result``, where the parts are put together as the data flows.
+"""Provides ``simulate(scenario) -> RunResult``, where the parts are put together as the data flows.
 
 Reads the catalogue and the traffic, builds the replicas, runs the event loop, and hands the
 recorded rows to the metrics. Writes nothing, prints nothing; a run is a pure function of the
@@ -8,10 +8,9 @@ scenario.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import simpy
 
@@ -29,7 +28,7 @@ from sim.assembly import (
     make_threads,
     router_of,
 )
-from sim.errors import InfersimError, UsageError
+from sim.errors import InfersimError
 from sim.loop.attempt_rows import AttemptRows
 from sim.loop.client_replicas import withdrawable
 from sim.loop.clock import Stop, run
@@ -39,146 +38,17 @@ from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
-from sim.metrics.own import load_metrics
-from sim.own import is_own, own_mistakes
-from sim.pools import (
-    PreparedPool,
-    front_end_of,
-    per_prompt_token_of,
-    prepare_pool,
-)
+from sim.own import own_mistakes
+from sim.pools import front_end_of, per_prompt_token_of
 from sim.request import Request
 from sim.rng import repetition_seed
-from sim.routers import WEIGHTED, router_class
-from sim.scenario import AnyScenario, Scenario, as_scenario
-from sim.scenario.own_policies import check_policies
-from sim.scenario.pools import only, weighted
-from sim.schedulers import scheduler_class
-from sim.schedulers.orders import make_order
-from sim.undisturbed import check_undisturbed
+from sim.scenario import AnyScenario, as_scenario
+from sim.setup import Setup, own_parts, prepare
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
-    from sim.results.result import Result
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a scenario comes to before any request arrives."""
-
-    scenario: Scenario
-    pools: tuple[PreparedPool, ...]
-
-    @property
-    def only(self) -> PreparedPool:
-        """The pool of a fleet that has one; UsageError where there are several, or where it is
-        scaled while it serves."""
-        only(self.pools)
-        (pool,) = self.steady
-        return pool
-
-    @property
-    def steady(self) -> tuple[PreparedPool, ...]:
-        """The pools of a fleet that stays as it is, and whose clients wait; UsageError of any
-        other: what it holds depends on how long it is watched."""
-        check_undisturbed(self.scenario)
-        return self.pools
-
-    def under(self, scenario: Scenario) -> Setup:
-        """The same replicas for another scenario of them: in seed, traffic, or their number."""
-        changed = self.each(lambda pool: replace(pool, settings=pool.settings.of(scenario)))
-        return replace(changed, scenario=scenario)
-
-    def each(self, change: Callable[[PreparedPool], PreparedPool]) -> Setup:
-        """The same setup with every pool changed."""
-        return replace(self, pools=tuple(change(pool) for pool in self.pools))
-
-
-def prepare(scenario: Scenario) -> Setup:
-    """Look everything up and do the memory arithmetic.
-
-    Raises UsageError for names that do not exist, parts of one's own that cannot be loaded, or
-    repetitions without anything random to repeat, and InfeasibleError if the model does not fit.
-    """
-    if scenario.run.repetitions > 1 and not is_random(scenario):
-        raise UsageError(
-            f"run.repetitions: nothing in this scenario is drawn at random, so all "
-            f"{scenario.run.repetitions} repetitions would be the same run; leave them at 1, or "
-            "vary the traffic (for a trace: workload.trace.spread)"
-        )
-    _check_own_parts(scenario)
-    found: list[PreparedPool] = []
-    for pool in scenario.pools:
-        alike = next((each for each in found if pool.like(each.settings)), None)
-        if alike is None:
-            found.append(prepare_pool(scenario, pool))
-        else:
-            found.append(replace(alike, settings=pool))
-    _check_models(found)
-    return Setup(scenario, tuple(found))
-
-
-def _check_models(pools: Sequence[PreparedPool]) -> None:
-    """Raise UsageError for models of one fleet that see different amounts of their context."""
-    models = {pool.deployment.model.name: pool for pool in pools}
-    kept = {
-        name: p.deployment.model.windows or p.capacity.state_blocks for name, p in models.items()
-    }
-    odd = [name for name, windowed in kept.items() if windowed]
-    if odd and len(models) > 1:
-        raise UsageError(
-            f"fleet: models with windows or a state ({', '.join(odd)}) are not modelled next to "
-            f"others ({', '.join(name for name in models if name not in odd) or 'another'}) yet; "
-            "give each a scenario of its own"
-        )
-
-
-def _check_own_parts(scenario: Scenario) -> None:
-    """UsageError, before any work, for a part that cannot be loaded, and where it is asked for."""
-    folders = scenario.folders
-    for pool in scenario.pools:
-        with scenario.blamed("scheduler.batching", pool.index):
-            scheduler_class(pool.scheduler.batching, folders=folders)
-        with scenario.blamed("scheduler.order", pool.index):
-            make_order(pool.scheduler.order, folders)
-    check_policies(scenario, folders)
-    with scenario.blamed("router"):
-        kind = router_class(scenario.router, folders)
-    if is_own(scenario.router) and weighted(scenario.pools) and not kind.weighs:
-        raise UsageError(
-            f"fleet.weight: router {scenario.router!r} does not say that it goes by weights; give "
-            "its class `weighs = True` once it heeds `target.weight`, or take one of "
-            f"{', '.join(WEIGHTED)}"
-        )
-    with scenario.blamed("metrics"):
-        load_metrics(scenario.metrics or (), folders)
-
-
-def is_random(scenario: Scenario) -> bool:  # noqa: PLR0911 - one question after the other
-    """Whether anything in a run depends on the seed."""
-    workload = scenario.workload
-    if scenario.replicas > 1 and router_class(scenario.router, scenario.folders).draws:
-        return True
-    failures, patience = scenario.failures, scenario.patience
-    if failures is not None and (failures.mtbf is not None or failures.in_flight.kind == "retry"):
-        return True
-    if patience.on_timeout.kind == "retry":
-        return True
-    if scenario.speculative is not None and any(0 < r < 1 for r in scenario.speculative.rates):
-        return True
-    if sum(item.share is not None for item in workload.classes or ()) > 1:
-        return True
-    if workload.trace is not None:
-        return workload.trace.spread is not None or not workload.trace.overlay.is_integer()
-    laws: list[Any] = [workload.arrivals, workload.prompt_tokens, workload.output_tokens]
-    laws += [workload.lengths]
-    if (sessions := workload.sessions) is not None:
-        laws += [sessions.turns, sessions.think_time, sessions.tool_delay, sessions.branches]
-        if sessions.tool_share not in (None, 1.0):
-            return True
-    kinds = {law.kind for law in laws if law is not None}
-    return not kinds <= {"constant", "burst", "closed", "fixed"}
+    from sim.results.run_result import RunResult
 
 
 def simulate(
@@ -187,7 +57,7 @@ def simulate(
     leap: bool | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
-) -> Result:
+) -> RunResult:
     """Run the scenario's traffic through its fleet and measure, as often as it wants repetitions.
 
     ``scenario`` is a scenario, the path of one, or a mapping like the file.
@@ -199,7 +69,7 @@ def simulate(
     Repetitions that had finished are kept, the interrupted one only if it is the first.
     Raises UsageError, TraceError or InfeasibleError if the run cannot start.
     """
-    from sim.results.result import Result  # noqa: PLC0415 - no metric before there are rows
+    from sim.results.run_result import RunResult  # noqa: PLC0415 - no metric before there are rows
 
     scenario = as_scenario(scenario)
     setup = prepare(scenario)
@@ -214,10 +84,10 @@ def simulate(
             if number == 0:
                 first = record
             elif not record.interrupted:
-                further.append(Result(record).summaries[0])
+                further.append(RunResult(record).summaries[0])
             if heeded.requested:
                 break
-    return Result(first, further)
+    return RunResult(first, further)
 
 
 def _share_of(progress: Progress | None, number: int, repetitions: int) -> Progress | None:
@@ -248,20 +118,6 @@ def play(
     """
     with own_mistakes(own_parts(setup.scenario), setup.scenario.folders):
         return _played(setup, traffic, leap, stop, progress)
-
-
-def own_parts(scenario: Scenario) -> dict[str, str]:
-    """The user's own parts that take part in a run of ``scenario``: what each is, by its text."""
-    found = {scenario.router: "router"}
-    for pool in scenario.pools:
-        found |= {pool.scheduler.batching: "scheduler", pool.scheduler.order: "order"}
-    return {text: noun for text, noun in found.items() if is_own(text)}
-
-
-def own_code(scenario: Scenario) -> dict[str, str]:
-    """All that ``scenario`` names of a user's own, metrics included, and what each is: preparing it
-    imports their files, and so runs their code. Reading a scenario does not."""
-    return own_parts(scenario) | dict.fromkeys(scenario.metrics or (), "metric")
 
 
 def _played(

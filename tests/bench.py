@@ -43,7 +43,7 @@ START = """
 import sim
 scenario = sim.load_scenario("scenarios/chat.yaml")
 sim.simulate
-from sim.simulation import prepare
+from sim.setup import prepare
 prepare(scenario)
 """
 

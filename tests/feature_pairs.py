@@ -26,7 +26,7 @@ from sim.metrics.run_record import RunRecord
 from sim.pools import front_end_of, make_allocator, make_replica_scheduler
 from sim.routers import router_class
 from sim.scenario import Scenario
-from sim.simulation import Setup, prepare
+from sim.setup import Setup, prepare
 from sim.workload import OpenTraffic, SessionTraffic, build
 from tests.golden_scenarios import changed
 from tests.harness import Played, play

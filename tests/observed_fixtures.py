@@ -29,7 +29,8 @@ from sim.metrics.run_record import RunRecord
 from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler
-from sim.simulation import Setup, prepare, recorded
+from sim.setup import Setup, prepare
+from sim.simulation import recorded
 from sim.workload import build
 
 CONFIG = {

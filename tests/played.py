@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from sim.loop.clock import Stop
 from sim.scenario import Scenario
-from sim.simulation import play, prepare
+from sim.setup import prepare
+from sim.simulation import play
 from sim.workload import build
 
 

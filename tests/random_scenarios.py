@@ -24,8 +24,8 @@ from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.loop.clock import Stop
 from sim.metrics.run_record import RunRecord
 from sim.pools import make_allocator
-from sim.results.result import Result
-from sim.simulation import prepare
+from sim.result import Result
+from sim.setup import prepare
 from tests.places import MODELS
 from tests.test_fuzz import check
 

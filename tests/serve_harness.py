@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import load_scenario
 from sim.serve.app import Server
 from sim.serve.running import listening
 from sim.serve.service import Service
 from sim.serve.session import without_clients
 from sim.serve.tokens import Tokenizer, encode
-from sim.simulation import prepare
+from sim.setup import prepare
 
 CHAT: dict[str, Any] = {
     "name": "chat",

@@ -13,7 +13,7 @@ import sim
 from sim.errors import InfeasibleError, ScenarioError, UsageError
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
-from sim.results.result import Result
+from sim.result import Result
 from sim.routers import LeastOutstanding
 
 SCENARIO = {

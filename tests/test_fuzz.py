@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import sim
 from sim import catalog
 from sim.errors import InfersimError
-from sim.results.result import Result
+from sim.result import Result
 from sim.routers import ROUTERS
 from sim.scenario.arrivals import Arrivals
 from sim.scenario.deployment import PrecisionName

@@ -101,7 +101,7 @@ def loaded_after(code: str) -> set[str]:
         "typer": {"sim.cli", "sim.commands"},
         "rich": {"sim.commands", "sim.questions", "sim.terminal"},
         "pandas": {
-            *("sim.results.result", "sim.planning.contrast.runs"),
+            *("sim.results.run_result", "sim.planning.contrast.runs"),
             *("sim.export.source", "sim.export.files", "sim.results.stored"),
             *("sim.results.trail_files", "sim.export.phases"),
         },
@@ -109,7 +109,7 @@ def loaded_after(code: str) -> set[str]:
         "aiohttp": {"sim.serve"},
         "prometheus_client": {"sim.serve"},
         "calibrate": {"sim.commands"},
-        "reports": {"sim.commands", "sim.questions"},
+        "reports": {"sim.commands", "sim.questions", "sim.result"},
     }.items(),
 )
 def test_what_the_simulator_imports_and_where(package: str, allowed: set[str]) -> None:
@@ -130,7 +130,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
     allowed = {
         "sim.metrics.definitions",
         "sim.metrics.metric",
-        "sim.results.result",
+        "sim.results.run_result",
         "sim.errors",
         "sim.units",
         "sim.growth.leaps",

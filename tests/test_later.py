@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from sim.later import LEAST, TIMES, run_later
-from sim.results.result import Result
+from sim.result import Result, simulate
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import simulate
 from sim.terminal.console import as_text
 from sim.terminal.run import run_view
 from tests.places import ROOT

@@ -21,7 +21,7 @@ from sim.planning.points.grid import read_axes
 from sim.planning.sweep.sweep import Sweep, document
 from sim.scenario import Scenario, load_scenario
 from sim.schedulers import Order
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.planning_fixtures import SMALL
 
 ORDER = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.errors import UsageError
-from sim.simulation import Setup
+from sim.setup import Setup
 
 Refusal = tuple[bool, str]
 """Whether something does not fit, and the message for that case: the key, and what would fit."""

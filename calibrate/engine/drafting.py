@@ -12,7 +12,7 @@ from calibrate.engine.executor import Drafting
 from calibrate.engine.model import Transformer
 from calibrate.engine.places import kv_places
 from sim.schedulers import Scheduler
-from sim.simulation import Setup
+from sim.setup import Setup
 from sim.specs.deployment import Deployment
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec

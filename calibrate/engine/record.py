@@ -17,8 +17,8 @@ from typing import Any
 from calibrate.engine.log import Iteration
 from calibrate.engine.observed import Observed
 from calibrate.validation.front_end import FRONT_END
-from sim.results.result import Result
 from sim.results.run_directory import RunDirectory
+from sim.results.run_result import RunResult
 from sim.results.whole_file import write_whole
 
 ITERATIONS = "iterations.csv"
@@ -54,7 +54,7 @@ class ObservedDirectory(RunDirectory):
         self._manifest |= entries
 
 
-class ObservedResult(Result):
+class ObservedResult(RunResult):
     """Figures and tables of an observed run."""
 
     def __init__(self, observed: Observed) -> None:
@@ -74,14 +74,14 @@ class ObservedResult(Result):
         counted."""
         return super().charts | {"roofline": None}
 
-    def save(self, directory: Path | str | RunDirectory, *, report: bool = False) -> Path:
+    def save(self, directory: Path | str | RunDirectory) -> Path:
         """Write the run directory ``directory``, new or empty or made by ``ObservedDirectory``."""
         if not isinstance(directory, RunDirectory):
             directory = ObservedDirectory.create(Path(directory), self.scenario)
         if isinstance(directory, ObservedDirectory):
             directory.describe(manifest(self.observed))
         write_whole(directory.path / ITERATIONS, self._write_iterations)
-        return super().save(directory, report=report)
+        return super().save(directory)
 
     def _write_iterations(self, path: Path) -> None:
         contexts = self.record.plans["context"].tolist()

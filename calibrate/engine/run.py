@@ -34,7 +34,8 @@ from sim.pools import make_replica_scheduler
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Scheduler
-from sim.simulation import Setup, prepare, recorded
+from sim.setup import Setup, prepare
+from sim.simulation import recorded
 from sim.specs.model import ModelSpec
 from sim.units import show_bytes
 from sim.workload import build

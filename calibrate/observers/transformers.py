@@ -44,10 +44,11 @@ from calibrate.observers.transformers_static import STATIC, StaticBatches
 from sim.errors import UsageError
 from sim.loop.clock import Stop
 from sim.pools import make_replica_scheduler
-from sim.request import Request
+from sim.request import Refusal, Request
 from sim.scenario import Scenario
 from sim.schedulers import Static
-from sim.simulation import Setup, prepare, recorded
+from sim.setup import Setup, prepare
+from sim.simulation import recorded
 from sim.workload import AnyTraffic, build
 
 ENGINE = "transformers"
@@ -257,7 +258,7 @@ def _refusal(setup: Setup, settings: TransformersSettings) -> Callable[[Request]
     def refusal(request: Request) -> str | None:
         reason = scheduler.refusal(request)
         if reason is None and (request.longest_sequence() + 1) // size + 1 > blocks:
-            reason = "larger than the KV cache"
+            reason = Refusal.TOO_LARGE
         return reason
 
     return refusal

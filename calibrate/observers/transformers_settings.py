@@ -16,7 +16,7 @@ from sim.errors import UsageError, did_you_mean
 from sim.memory import PagedAllocator
 from sim.schedulers import ChunkedPrefill, Static
 from sim.schedulers.orders import FirstCome
-from sim.simulation import Setup
+from sim.setup import Setup
 from sim.units import show_bytes
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}

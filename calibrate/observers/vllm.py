@@ -27,9 +27,10 @@ from sim import catalog
 from sim.errors import UsageError
 from sim.loop.clock import Stop
 from sim.pools import make_replica_scheduler
-from sim.request import Request
+from sim.request import Refusal, Request
 from sim.scenario import Scenario
-from sim.simulation import Setup, prepare, recorded
+from sim.setup import Setup, prepare
+from sim.simulation import recorded
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes
 from sim.workload import build
@@ -156,7 +157,7 @@ def _refusal(setup: Setup, engine: WholeEngine) -> Callable[[Request], str | Non
     def refusal(request: Request) -> str | None:
         reason = scheduler.refusal(request)
         if reason is None and request.prompt_tokens + request.output_tokens > longest:
-            reason = "larger than the KV cache"
+            reason = Refusal.TOO_LARGE
         return reason
 
     return refusal

@@ -16,7 +16,7 @@ from calibrate.observers.vllm_engine import VllmSettings
 from sim.errors import UsageError, did_you_mean
 from sim.memory import PagedAllocator
 from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
-from sim.simulation import Setup
+from sim.setup import Setup
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """What vLLM computes in here, and its name for it."""

@@ -28,9 +28,9 @@ from sim.export.bench import SIMULATED_BY
 from sim.loop.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.metrics.asked import asked
 from sim.metrics.run_record import RunRecord
-from sim.results.result import Result
+from sim.results.run_result import RunResult
 from sim.scenario.pools import only
-from sim.simulation import Setup
+from sim.setup import Setup
 
 FAILED = "failed"
 """The status of a request that the engine did not serve; the record does not say whether it refused
@@ -47,7 +47,7 @@ PREDICTED = ("rejection", "ends")
 slower device would move the metrics."""
 
 
-class RecordedResult(Result):
+class RecordedResult(RunResult):
     """Figures and tables of a run that another program recorded."""
 
     def __init__(self, recording: Recording, setup: Setup) -> None:

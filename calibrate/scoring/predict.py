@@ -35,7 +35,7 @@ from sim.errors import InfersimError
 from sim.metrics.bands import band, of_side, setting, situation, spread_of, weights
 from sim.metrics.dependence import Dependences
 from sim.metrics.energy import mean_power
-from sim.results.result import Result
+from sim.results.run_result import RunResult
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 
@@ -152,7 +152,7 @@ def run(known: Conditions) -> Predicted | str:
     return outcome(lambda: simulate(load_scenario(document(known))), known)
 
 
-def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | str:
+def outcome(simulated: Callable[[], RunResult], known: Conditions) -> Predicted | str:
     """The figures of a run under ``known`` conditions, or why there are none: an error, or requests
     that were not served."""
     try:
@@ -180,7 +180,7 @@ def together(numbers: Mapping[str, float], tokens: int) -> dict[str, float]:
     }
 
 
-def _derived(result: Result, known: Conditions) -> dict[str, float | None]:
+def _derived(result: RunResult, known: Conditions) -> dict[str, float | None]:
     """The figures that a summary lacks. What is true while all clients are busy follows from
     Little's law: they have that many requests with the engine, each for as long as it takes."""
     summary: Mapping[str, Any] = result.summary
@@ -197,7 +197,7 @@ def _derived(result: Result, known: Conditions) -> dict[str, float | None]:
     return found
 
 
-def _steady_draw(result: Result) -> tuple[float, float | None]:
+def _steady_draw(result: RunResult) -> tuple[float, float | None]:
     """Until the last client sends its last request: mean W of all GPUs, and J for each token that
     was delivered by then."""
     record = result.record
@@ -213,7 +213,7 @@ def _steady_draw(result: Result) -> tuple[float, float | None]:
 
 
 def _causes(
-    result: Result, known: Conditions
+    result: RunResult, known: Conditions
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """What may put each figure off, what a publisher leaves open of clients and lengths too; and
     its setting."""

@@ -23,8 +23,8 @@ from calibrate.validation.residuals import HOST
 from calibrate.validation.wording import words
 from sim import catalog
 from sim.catalog.engine_file import FACTORS
-from sim.results.result import REQUESTS
 from sim.results.run_directory import SCENARIO
+from sim.results.run_result import REQUESTS
 from sim.specs.engine import EngineSpec, FittedTo
 
 TIMES = (*HOST, FRONT_END)

@@ -17,7 +17,7 @@ from calibrate.validation.engine_fit import NOTHING_IN_FRONT, EngineFit, FittedT
 from calibrate.validation.observed import ITERATIONS, ObservedRun
 from sim.catalog.engine_file import FACTORS
 from sim.errors import UsageError
-from sim.results.result import REQUESTS
+from sim.results.run_result import REQUESTS
 from sim.results.whole_file import write_text
 from sim.specs.engine import NO_FACTORS, EngineSpec, FittedTo, GpuDefaults, Mxfp4Padding, Releases
 from sim.units import show_time

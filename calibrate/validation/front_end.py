@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sim.results.run_directory import MANIFEST
-from sim.simulation import Setup
+from sim.setup import Setup
 from sim.units import show_time
 
 FrontEnd = Literal["none", "server"]

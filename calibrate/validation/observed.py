@@ -18,8 +18,8 @@ import pandas as pd
 from calibrate.validation.front_end import FrontEnd, front_end_of
 from calibrate.validation.iterations import ObservedIterations, read_iterations
 from sim.errors import UsageError
-from sim.results.result import REQUESTS, SUMMARY, TIMESERIES
 from sim.results.run_directory import MANIFEST, RESOLVED, SCENARIO
+from sim.results.run_result import REQUESTS, SUMMARY, TIMESERIES
 from sim.scenario import Scenario, load_scenario
 
 ITERATIONS = "iterations.csv"

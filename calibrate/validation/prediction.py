@@ -23,10 +23,11 @@ from sim.errors import UsageError
 from sim.loop.clock import Stop
 from sim.pools import PreparedPool
 from sim.request import TrafficClass
-from sim.results.result import Result
+from sim.results.run_result import RunResult
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.deployment import PrecisionName
-from sim.simulation import Setup, play, prepare
+from sim.setup import Setup, prepare
+from sim.simulation import play
 from sim.specs.engine import NO_FACTORS, EngineSpec, Factors
 from sim.units import show_share
 from sim.workload import (
@@ -57,7 +58,7 @@ class Prediction:
 
     question: ValidationQuestion
     variant: Variant
-    result: Result
+    result: RunResult
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def predict(
         leap=leap,
         stop=stop or Stop(),
     )
-    return Prediction(asked, variant, Result(record))
+    return Prediction(asked, variant, RunResult(record))
 
 
 _PRIORITY = re.compile(r"priority (\d+)")

@@ -30,7 +30,7 @@ from calibrate.verify.traffic import TrafficSetting, VerifyTrace, scenario
 from sim import catalog
 from sim.catalog.profile_file import to_yaml
 from sim.results.whole_file import write_text
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.model import ModelSpec
 
 FEWER = 4

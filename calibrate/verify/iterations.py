@@ -16,7 +16,7 @@ from calibrate.engine.observed import Observed
 from sim.cost import CostModel
 from sim.cost.recorded import seconds_of
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 
 
 def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:

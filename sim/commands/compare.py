@@ -100,12 +100,14 @@ def _of_scenario(
     from sim.planning.contrast.compare import REPETITIONS, Comparison
     from sim.planning.points.executors import local
     from sim.planning.points.grid import read_axes
+    from sim.result import keeper
 
     wanted = repetitions
     if wanted is None:
         wanted = scenario.run.repetitions if scenario.run.repetitions > 1 else REPETITIONS
     asked = Comparison(scenario, tuple(read_axes(varied, "--vary")), wanted)
-    keep = drawn_in.absolute() / RUNS if drawn_in and _draws_all(asked) else None
+    below = drawn_in.absolute() / RUNS if drawn_in and _draws_all(asked) else None
+    keep = None if below is None else lambda number: keeper(below / str(number))
     with progress("runs") as tell:
         return asked.run(local(jobs), tell, keep)
 
@@ -132,7 +134,7 @@ def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int,
     the figures are."""
     from reports.frame.run_directory import PAGE, read
     from reports.pages.planning.compare_runs import chosen
-    from sim.simulation import simulate
+    from sim.result import simulate
 
     found = {}
     for index in chosen(document):

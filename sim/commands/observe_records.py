@@ -21,7 +21,7 @@ from sim.commands.output import save
 from sim.errors import InfeasibleError, UsageError
 from sim.loop.clock import Stop
 from sim.results.run_directory import new_run_directory
-from sim.simulation import Setup, prepare
+from sim.setup import Setup, prepare
 from sim.workload.traces.tools import write_trace
 
 

@@ -19,8 +19,8 @@ from sim.errors import InfersimError
 
 if TYPE_CHECKING:
     from sim.loop.clock import Stop
-    from sim.results.result import Result
     from sim.results.run_directory import RunDirectory
+    from sim.results.run_result import RunResult
 
 
 INTERVAL = 10.0
@@ -102,7 +102,7 @@ def note_size(directory: Path) -> None:
         )
 
 
-def save(result: Result, place: RunDirectory, stop: Stop) -> None:
+def save(result: RunResult, place: RunDirectory, stop: Stop) -> None:
     """Write ``result``, whatever was signalled before; InfersimError where it cannot be written."""
     stop.renew()
     try:
@@ -123,7 +123,7 @@ def made() -> dict[str, str]:
     return {"date": date, "command": command.encode("utf-8", "backslashreplace").decode("utf-8")}
 
 
-def write_page(result: Result, directory: Path) -> Path | None:
+def write_page(result: RunResult, directory: Path) -> Path | None:
     """Write the page of a run that is saved; a failure costs the page only, with a warning."""
     try:
         from reports import write_report
@@ -134,7 +134,7 @@ def write_page(result: Result, directory: Path) -> Path | None:
         return None
 
 
-def show(result: Result, directory: Path | None, page: Path | None, as_json: bool) -> None:
+def show(result: RunResult, directory: Path | None, page: Path | None, as_json: bool) -> None:
     """Print what came of the run: one JSON object, or the tables and where the files are; the
     ``directory`` is None if nothing was written."""
     summary = result.summary

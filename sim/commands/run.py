@@ -23,7 +23,7 @@ from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
     from sim.loop.clock import Stop
-    from sim.results.result import Result
+    from sim.result import Result
     from sim.scenario import Scenario
 
 CHECKS = (
@@ -90,7 +90,7 @@ def _tell_front_end(path: Path, scenario: Scenario) -> None:
     if not path.with_name(MANIFEST).is_file():
         return
     from calibrate.validation.front_end import scenario_note
-    from sim.simulation import prepare
+    from sim.setup import prepare
 
     if (note := scenario_note(path, prepare(scenario))) is not None:
         typer.echo(note, err=True)
@@ -100,7 +100,7 @@ def _simulate_and_save(scenario: Scenario, directory: Path | None, stop: Stop) -
     """The result, which is in ``directory``, if there is one, by then. A run that cannot start
     leaves nothing there, one that is killed a directory marked ``incomplete``."""
     from sim.results.run_directory import RunDirectory
-    from sim.simulation import prepare
+    from sim.setup import prepare
 
     prepare(scenario)
     if directory is None:
@@ -119,7 +119,7 @@ def _simulate_and_save(scenario: Scenario, directory: Path | None, stop: Stop) -
 
 
 def _simulate(scenario: Scenario, stop: Stop) -> Result:
-    from sim.simulation import simulate
+    from sim.result import simulate
 
     with progress() as tell:
         return simulate(scenario, progress=tell, stop=stop)

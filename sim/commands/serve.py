@@ -102,8 +102,11 @@ def serve(
         if found is None:
             typer.echo("no request came, and nothing was written", err=True)
             return
-        service, place, result = found
+        service, place, record = found
         from sim.loop.clock import Stop
+        from sim.result import Result
+
+        result = Result(record)
 
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             own = result.summary["infersim"]

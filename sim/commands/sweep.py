@@ -90,7 +90,7 @@ def _pages(asked: Sweep, document: Document, place: Path) -> dict[int, str]:
     of its own under ``runs`` of ``place``, unless it is there from before."""
     from reports.frame.run_directory import PAGE
     from reports.pages.planning.sweep import chosen
-    from sim.simulation import simulate
+    from sim.result import simulate
 
     found = {}
     for index in chosen(document):

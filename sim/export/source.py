@@ -16,8 +16,8 @@ import pandas as pd
 
 from sim.catalog.files import read_yaml
 from sim.errors import UsageError
-from sim.results.result import REQUESTS, SUMMARY, TIMESERIES
 from sim.results.run_directory import MANIFEST, RESOLVED
+from sim.results.run_result import REQUESTS, SUMMARY, TIMESERIES
 from sim.results.stored import NUMBER, TEXT, check, read_object, read_summary, read_table
 from sim.results.trail_files import Trail, read_trail
 from sim.trails import iterations, slots

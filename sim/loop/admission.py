@@ -13,10 +13,7 @@ from collections.abc import Mapping
 import simpy
 
 from sim.loop.replica import Replica
-from sim.request import PLAIN, Request
-
-WOULD_BE_LATE = "its first token would be late (admission)"
-"""The reason of a request that is shed."""
+from sim.request import PLAIN, Refusal, Request
 
 
 class DeadlineAdmission:
@@ -40,7 +37,7 @@ class DeadlineAdmission:
         deadline = self._deadline if own is PLAIN else own.deadline
         elapsed = self._env._now - request.arrival
         if elapsed + self.expected(request, replica) > self._share * deadline:
-            return WOULD_BE_LATE
+            return Refusal.LATE
         return None
 
     def expected(self, request: Request, replica: Replica) -> float:

@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.admission import WOULD_BE_LATE
 from sim.loop.recorder import REJECTED
+from sim.request import Refusal
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
     from sim.pools import PreparedPool
-
-TOO_LONG, TOO_LARGE = "longer than max_model_len", "larger than the KV cache"
-"""The reasons that the schedulers of this project give; a policy of the user's may have others."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Rejection:
         """How many are rejected, and why.
 
         >>> room = Room(8192, 100_000, 131_072, False)
-        >>> Rejection(3000, 1525, {TOO_LONG: 1525}, 126_195, room).text
+        >>> Rejection(3000, 1525, {Refusal.TOO_LONG: 1525}, 126_195, room).text
         '1,525 of 3,000 requests (50.8%) are longer than max_model_len (8,192 tokens; the longest \
 has 126,195)'
         """
@@ -69,13 +66,13 @@ has 126,195)'
         return "; ".join(told)
 
     def _why(self, reason: str) -> str:
-        if reason == TOO_LONG:
+        if reason == Refusal.TOO_LONG:
             limit = f"{self.room.max_model_len:,} tokens; the longest has {self.longest:,}"
             return f"are longer than max_model_len ({limit})"
-        if reason == TOO_LARGE:
+        if reason == Refusal.TOO_LARGE:
             limit = f"{self.room.kv_tokens:,} tokens; the longest request has {self.longest:,}"
             return f"need more than the KV cache has for requests ({limit})"
-        if reason == WOULD_BE_LATE:
+        if reason == Refusal.LATE:
             return "were turned away on arrival, since their first token would be late (admission)"
         return f"are rejected: {reason}"
 
@@ -84,21 +81,25 @@ has 126,195)'
         """The ``max_model_len`` that admits what is rejected for its length, as far as the model
         goes; None where it would not help."""
         wanted = min(self.longest, self.room.longest)
-        return wanted if TOO_LONG in self.reasons and wanted > self.room.max_model_len else None
+        return (
+            wanted
+            if Refusal.TOO_LONG in self.reasons and wanted > self.room.max_model_len
+            else None
+        )
 
     @property
     def remedy(self) -> str:
         """The setting that would admit them, as an instruction; empty for a user's own reasons.
 
         >>> room = Room(8192, 100_000, 131_072, False)
-        >>> Rejection(3000, 1525, {TOO_LONG: 1525}, 90_000, room).remedy
+        >>> Rejection(3000, 1525, {Refusal.TOO_LONG: 1525}, 90_000, room).remedy
         'set max_model_len to 90,000 or more'
         """
         told = []
         wanted = min(self.longest, self.room.longest)
         if self.wanted_length is not None:
             told.append(f"set max_model_len to {wanted:,} or more")
-        if TOO_LONG in self.reasons and self.longest > self.room.longest:
+        if Refusal.TOO_LONG in self.reasons and self.longest > self.room.longest:
             told.append(
                 f"leave requests of more than {self.room.longest:,} tokens out: the model was made "
                 "for no more"
@@ -168,7 +169,10 @@ def foreseen(tokens: NDArray[np.int64], room: Room) -> Rejection | None:
     """The same for requests of these lengths, before they are simulated."""
     long = tokens > room.max_model_len
     large = ~long & (tokens - 1 > room.kv_tokens)  # the last token is sampled, never computed
-    counts = {TOO_LONG: int(long.sum()), TOO_LARGE: int(large.sum())}
+    counts: dict[str, int] = {
+        Refusal.TOO_LONG: int(long.sum()),
+        Refusal.TOO_LARGE: int(large.sum()),
+    }
     reasons = {reason: count for reason, count in counts.items() if count}
     if not reasons:
         return None

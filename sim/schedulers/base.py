@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from sim.growth.steady import Steady
 from sim.memory import Allocator
-from sim.request import Request
+from sim.request import Refusal, Request
 from sim.schedulers.plan import Chunk, Plan
 from sim.schedulers.queues import Fifo, Queue
 from sim.specs.window import NEVER
@@ -139,9 +139,9 @@ class Scheduler(ABC):
         limits = self.limits
         tokens = request.prompt_tokens + request.output_tokens
         if tokens > limits.max_model_len:
-            return "longer than max_model_len"
+            return Refusal.TOO_LONG
         if not self.kv.can_ever_fit(tokens - 1):  # the last token is sampled and never computed
-            return "larger than the KV cache"
+            return Refusal.TOO_LARGE
         return None
 
     # -- what the replica calls --------------------------------------------------------------

@@ -19,14 +19,11 @@ from collections.abc import Reversible
 from typing import ClassVar
 
 from sim.memory import Allocator
-from sim.request import Request
+from sim.request import Refusal, Request
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
 CADENCE = "prefill_schedule_interval"
 """The knob of the cadence that data ranks keep."""
-
-UNCUT = "prompt longer than max_num_batched_tokens (without chunked prefill)"
-"""Why a prompt that is not cut is refused."""
 
 
 class IterationLevel(Scheduler):
@@ -203,7 +200,7 @@ class ChunkedPrefill(IterationLevel):
         """As for every scheduler; and a prompt that is not cut must fit one iteration."""
         limits = self.limits
         if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
-            return UNCUT
+            return Refusal.UNCUT
         return super().refusal(request)
 
     def _after_all(self, now: float, preempted: int) -> Plan | None:
@@ -378,5 +375,5 @@ class PrefillFirst(IterationLevel):
     def refusal(self, request: Request) -> str | None:
         """As for every scheduler; and a prompt that is not cut must fit one iteration."""
         if request.prompt_tokens > self.limits.max_num_batched_tokens:
-            return UNCUT
+            return Refusal.UNCUT
         return super().refusal(request)

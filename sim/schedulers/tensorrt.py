@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from sim.memory import Allocator
-from sim.request import Request
+from sim.request import Refusal, Request
 from sim.schedulers.ahead import Ahead
 from sim.schedulers.base import Chunk, Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill
@@ -195,7 +195,7 @@ class NoEvict(MaxUtilization):
     def refusal(self, request: Request) -> str | None:
         """As above; also refuses a request that asks for more than there is."""
         if self._blocks(request) > self.kv.num_blocks:
-            return "larger than the KV cache"
+            return Refusal.TOO_LARGE
         return super().refusal(request)
 
 

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from sim.loop.live import LiveFleet, Telling
 from sim.request import Request
-from sim.simulation import Setup
+from sim.setup import Setup
 
 FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),

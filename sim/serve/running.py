@@ -13,13 +13,13 @@ from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sim.errors import InfersimError, UsageError
-from sim.results.result import Result
+from sim.metrics.run_record import RunRecord
 from sim.results.run_directory import RunDirectory
 from sim.scenario import Scenario
 from sim.serve.app import IDLE_TIMEOUT, Server
 from sim.serve.service import Service
 from sim.serve.session import without_clients
-from sim.simulation import prepare
+from sim.setup import prepare
 
 GRACE = 5.0
 """Seconds that requests have to finish when the server is asked to stop: half of what containers
@@ -41,7 +41,7 @@ async def serve(
     speed: float,
     most_waiting: int | None,
     ready: Callable[[str, Service], None],
-) -> tuple[Service, RunDirectory, Result] | None:
+) -> tuple[Service, RunDirectory, RunRecord] | None:
     """Serve ``scenario`` at ``address`` (host and port; 0: any that is free) until SIGINT or
     SIGTERM; the run, and the directory it is to be saved in, None if no request came.
 
@@ -66,7 +66,7 @@ async def serve(
             found = service.finish()
     finally:
         stopping.heed_no_more()
-    return None if found is None else (service, found[1], Result(found[0]))
+    return None if found is None else (service, found[1], found[0])
 
 
 @asynccontextmanager

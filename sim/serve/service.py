@@ -28,7 +28,7 @@ from sim.serve.protocol import ApiError
 from sim.serve.record import Record
 from sim.serve.session import LiveSession
 from sim.serve.tokens import Filler
-from sim.simulation import Setup, prepare
+from sim.setup import Setup, prepare
 from sim.workload.classes import classes_of
 
 MOST_ANSWERS = 4096

@@ -49,7 +49,8 @@ from sim.scenario.document import Document
 from sim.scenario.writing import write_yaml
 from sim.schedulers import scheduler_class
 from sim.schedulers.roles import PrefillRole
-from sim.simulation import Setup, end_run, play, recorded
+from sim.setup import Setup
+from sim.simulation import end_run, play, recorded
 from sim.workload import build
 
 CLIENT_KEYS = ("client_timeout", "on_timeout")

@@ -16,7 +16,7 @@ from sim.request import Request, TrafficClass
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.window import Window
 
 

@@ -9,7 +9,7 @@ from calibrate.observers.sglang_engine import SglangSettings
 from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.conformance.replay import play_steps
 
 

@@ -17,7 +17,7 @@ from sim.growth.leaps import READ_ONCE
 from sim.iteration import Batch, Part
 from sim.memory.caching import CachingAllocator
 from sim.request import Request
-from sim.simulation import prepare
+from sim.setup import prepare
 
 H100 = CascadeRule(query_heads=32, kv_heads=8, sms=132)
 

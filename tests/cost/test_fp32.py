@@ -19,7 +19,8 @@ from sim.errors import ScenarioError, UsageError
 from sim.iteration import Batch, Part
 from sim.memory.capacity import activation_bytes
 from sim.scenario import load_scenario
-from sim.simulation import prepare, simulate
+from sim.setup import prepare
+from sim.simulation import simulate
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
 from sim.specs.profile import KernelFit, Profile, Score

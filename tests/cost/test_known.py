@@ -12,7 +12,7 @@ from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.cost.known import MOST, cost_of
 from sim.iteration import Batch, Part
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.drafter import drafter_of
 from sim.specs.layout import Layout
 from sim.specs.speculation import Speculation

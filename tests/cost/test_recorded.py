@@ -10,7 +10,8 @@ import pytest
 from sim.cost.recorded import seconds_of
 from sim.loop.clock import Stop
 from sim.scenario import load_scenario
-from sim.simulation import play, prepare
+from sim.setup import prepare
+from sim.simulation import play
 from sim.workload import build
 from tests.places import ROOT
 

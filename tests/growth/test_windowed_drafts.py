@@ -19,7 +19,7 @@ from sim.memory.drafted_windows import DraftedWindowedAllocator
 from sim.memory.groups import KvGroup, kv_groups
 from sim.request import Request
 from sim.schedulers import Limits, Scheduler, make_scheduler
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.speculation import Speculation
 from sim.specs.window import NEVER, Window
 from tests.feature_pairs import BASE, FEATURES

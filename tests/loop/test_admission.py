@@ -9,7 +9,7 @@ import pytest
 
 import sim
 from sim.errors import ScenarioError
-from sim.loop.admission import WOULD_BE_LATE
+from sim.request import Refusal
 
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.2-1b",
@@ -38,7 +38,7 @@ def test_an_overload_is_served_as_far_as_it_goes(seed: int) -> None:
     own = shed.summary["infersim"]["requests"]
     assert own["completed"] + own["rejected"] == 1500
     refused = shed.requests["status"] == "rejected"
-    assert set(shed.requests["reason"][refused]) == {WOULD_BE_LATE}
+    assert set(shed.requests["reason"][refused]) == {Refusal.LATE}
     taken = shed.record.completed
     late = shed.record.ttft[taken] > 0.5
     assert late.mean() < 0.1

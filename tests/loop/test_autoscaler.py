@@ -15,7 +15,7 @@ from sim.pools import cold_start_of
 from sim.scaling import Apa, ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
 from sim.scenario import load_scenario
 from sim.scenario.autoscaling import Autoscaling
-from sim.simulation import prepare
+from sim.setup import prepare
 
 
 def busy(queue: float, replicas: int) -> list[Reading]:

@@ -17,7 +17,7 @@ from sim.growth.sampled import Sampled
 from sim.iteration import Batch, Part
 from sim.memory.drafted import DraftedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.drafter import drafter_of
 from sim.specs.layout import Layout
 from sim.specs.speculation import Speculation

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sim
 from sim import catalog
 from sim.loop.front_end import Threads
-from sim.results.result import Result
+from sim.result import Result
 from sim.results.tables import request_columns, timeseries_columns
 
 HANDLING = 0.01

@@ -27,7 +27,7 @@ from sim.scenario import load_scenario
 from sim.scenario.transfer import Transfer
 from sim.schedulers import Limits
 from sim.schedulers.roles import DecodeRole, HandedOver, PrefillRole, Prompt
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.workload.traffic import OpenTraffic, TrafficChunk
 from tests.harness import LineTimer
 

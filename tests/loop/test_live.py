@@ -12,13 +12,14 @@ from sim.loop.recorder import COMPLETED, GAVE_UP
 from sim.loop.steering import Action
 from sim.metrics.run_record import RunRecord
 from sim.request import PLAIN, Request
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import Scenario, load_scenario
 from sim.schedulers.roles import Prompt
 from sim.serve.names import Names
 from sim.serve.record import Record
 from sim.serve.session import LiveSession
-from sim.simulation import prepare, simulate
+from sim.setup import prepare
+from sim.simulation import simulate
 from sim.trails.tokens import token_times
 from sim.workload.classes import classes_of
 

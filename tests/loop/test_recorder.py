@@ -7,7 +7,7 @@ import pytest
 import sim
 from sim import simulation
 from sim.loop.recorder import Recorder
-from sim.simulation import Setup
+from sim.setup import Setup
 
 
 def test_nothing_but_the_record_keeps_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

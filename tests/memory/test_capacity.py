@@ -12,7 +12,7 @@ from sim import catalog
 from sim.cost import Deployment
 from sim.errors import InfeasibleError
 from sim.memory.capacity import Capacity, activation_bytes, capacity
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.layout import Layout
 from tests.dense_models import changed
 

@@ -9,7 +9,7 @@ from sim.errors import UsageError
 from sim.memory.groups import KvGroup
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.request import Request
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.window import Window
 from tests.places import MODELS
 

@@ -14,7 +14,7 @@ from sim.memory.capacity import LONGEST, Capacity, capacity
 from sim.memory.groups import KvGroup, kv_groups
 from sim.memory.windowed import WindowedAllocator
 from sim.pools import make_allocator
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.layout import Layout
 from sim.specs.model import ModelSpec
 from sim.specs.window import Window

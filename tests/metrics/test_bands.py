@@ -17,8 +17,8 @@ from sim.metrics.bands import (
 )
 from sim.metrics.dependence import PARTS
 from sim.metrics.figure_bands import figure_bands
+from sim.result import simulate
 from sim.scenario import load_scenario
-from sim.simulation import simulate
 
 KNOWN = Situation(measured=True, links=False, fitted=True, driven="closed loop")
 DEPENDS = dict.fromkeys(PARTS, 0.1)

@@ -10,7 +10,7 @@ from sim.loop.recorder import Recorder
 from sim.metrics import blocks
 from sim.metrics.latency_parts import latency_parts
 from sim.request import Request
-from sim.results.result import Result
+from sim.result import Result
 
 SCENARIO = {
     "model": "llama-3.1-8b",

@@ -12,7 +12,7 @@ import pytest
 import sim
 from sim.metrics.gaps import STEPS, Gaps
 from sim.metrics.operating_points import work
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario.pools import only
 from tests.dense_models import attention_of, mlp_of
 from tests.reports.test_report_sections import SCENARIO

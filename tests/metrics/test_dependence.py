@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.metrics.dependence import MEMORY, PARTS, TIMES, Dependences, seconds_by_part
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 

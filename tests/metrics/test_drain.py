@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sim
-from sim.results.result import Result
+from sim.result import Result
 
 PRICE = 3.6
 """USD per GPU hour: a thousandth of a dollar a second."""

@@ -15,7 +15,7 @@ from sim.cost.power import PowerModel
 from sim.errors import UsageError
 from sim.iteration import Batch
 from sim.metrics.energy import _Even, pool_energy
-from sim.results.result import Result
+from sim.result import Result
 from sim.specs.deployment import Deployment
 from sim.specs.power import SHARES, draw_by_shares
 from tests.planning_fixtures import small

@@ -16,7 +16,8 @@ from sim import catalog
 from sim.cli import app
 from sim.errors import UsageError
 from sim.metrics.engine_defaults import idle_cascade_note
-from sim.simulation import prepare, simulate
+from sim.setup import prepare
+from sim.simulation import simulate
 from tests.planning_fixtures import small
 
 SCENARIO: dict[str, Any] = {

@@ -18,7 +18,7 @@ from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.stability import warmup_length
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import load_scenario
 from sim.units import show_share
 from tests.places import ROOT

@@ -9,8 +9,8 @@ import pytest
 from sim.catalog.spreads import learnt
 from sim.metrics.bands import ONE_SIDED, half_of, without
 from sim.metrics.figure_bands import CHANCE, RISING, figure_bands
+from sim.result import simulate
 from sim.scenario import load_scenario
-from sim.simulation import simulate
 
 CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 400, "run.warmup": 0})
 

@@ -11,7 +11,7 @@ import sim
 from sim.ends import end_factors, run_ends
 from sim.metrics.confidence import widest
 from sim.metrics.figure_bands import figure_bands
-from sim.results.result import Result
+from sim.result import Result
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",

@@ -12,7 +12,7 @@ import sim
 from sim.cost import CostModel
 from sim.errors import UsageError
 from sim.iteration import Batch, Part
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.speculation import Speculation
 from tests.metrics.test_speculation import pool, scenario
 

@@ -21,7 +21,7 @@ from sim.metrics.attribution import attribute
 from sim.metrics.drain import arriving_share
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import load_scenario
 from sim.scenario.pools import only
 

@@ -20,7 +20,7 @@ from sim.cli import app
 from sim.errors import ScenarioError, UsageError
 from sim.metrics.own import load_metrics, own_metrics
 from sim.planning.contrast.runs import compare_runs
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.planning_fixtures import SMALL
 
 README = Path(sim.__file__).parent / "metrics" / "README.md"

@@ -16,9 +16,10 @@ from sim.metrics.energy import pool_energy
 from sim.metrics.pools import combined, mean, total
 from sim.metrics.run_record import RunRecord
 from sim.pools import PreparedPool
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import Setup, play, prepare, simulate
+from sim.setup import Setup, prepare
+from sim.simulation import play, simulate
 from sim.workload import build
 
 SCENARIO: dict[str, Any] = {

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from sim import simulate
-from sim.metrics.rejection import TOO_LARGE, TOO_LONG, Rejection, Room, foreseen, rejection
+from sim.metrics.rejection import Rejection, Room, foreseen, rejection
 from sim.planning.load.loads import traffic_of
-from sim.simulation import prepare
+from sim.request import Refusal
+from sim.setup import prepare
 from tests.planning_fixtures import small
 
 LONG = {"kind": "uniform", "low": 10, "high": 1990}
@@ -18,9 +19,12 @@ LONG = {"kind": "uniform", "low": 10, "high": 1990}
 @pytest.mark.parametrize(
     ("changes", "reasons"),
     [
-        ({"max_model_len": 1024}, {TOO_LONG}),
-        ({"max_model_len": 4096, "kv_cache__num_gpu_blocks": 65}, {TOO_LARGE}),
-        ({"max_model_len": 1500, "kv_cache__num_gpu_blocks": 65}, {TOO_LONG, TOO_LARGE}),
+        ({"max_model_len": 1024}, {Refusal.TOO_LONG}),
+        ({"max_model_len": 4096, "kv_cache__num_gpu_blocks": 65}, {Refusal.TOO_LARGE}),
+        (
+            {"max_model_len": 1500, "kv_cache__num_gpu_blocks": 65},
+            {Refusal.TOO_LONG, Refusal.TOO_LARGE},
+        ),
     ],
 )
 def test_what_is_foreseen_is_what_a_run_rejects(changes: dict[str, Any], reasons: set[str]) -> None:
@@ -55,12 +59,14 @@ def test_a_small_cache_is_not_cured_by_max_model_len_alone() -> None:
 
 def test_nobody_is_advised_beyond_what_the_model_was_made_for() -> None:
     room = Room(8192, 500_000, 131_072, False)
-    told = Rejection(10, 4, {TOO_LONG: 4}, 200_000, room)
+    told = Rejection(10, 4, {Refusal.TOO_LONG: 4}, 200_000, room)
     assert told.remedy == (
         "set max_model_len to 131,072 or more, and leave requests of more than 131,072 tokens out: "
         "the model was made for no more"
     )
-    already = Rejection(10, 4, {TOO_LONG: 4}, 200_000, Room(131_072, 500_000, 131_072, False))
+    already = Rejection(
+        10, 4, {Refusal.TOO_LONG: 4}, 200_000, Room(131_072, 500_000, 131_072, False)
+    )
     assert already.remedy.startswith("leave requests of more than 131,072")
 
 

@@ -20,7 +20,7 @@ from sim.metrics.objectives import slo_objectives
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.planning.load.finder import Finder
-from sim.results.result import Result
+from sim.result import Result
 from sim.scenario import load_scenario
 from sim.terminal.run import run_view
 from sim.units import show_share

@@ -19,7 +19,7 @@ from sim.metrics.speculation import borrowed_note
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
 from sim.scenario.speculation import Speculative
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.engine_fixtures import llama
 
 R1 = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sim.metrics.trust import verdict_trust
+from sim.result import simulate
 from sim.scenario import load_scenario
-from sim.simulation import simulate
 
 CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 1500})
 LIMIT = {"tpot": {"percentile": 99.0, "limit_ms": 40.0}}

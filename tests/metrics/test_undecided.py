@@ -8,7 +8,7 @@ import pytest
 from sim.loop.recorder import COMPLETED, GAVE_UP
 from sim.metrics.objectives import look, slo_objectives
 from sim.metrics.slo_text import slo_text
-from sim.results.result import Result
+from sim.result import Result
 from sim.simulation import simulate
 
 ROWS = [

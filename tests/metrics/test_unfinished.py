@@ -7,7 +7,7 @@ from reports.pages.run.slo import limits
 from sim import simulate
 from sim.metrics.slo_text import slo_text
 from sim.planning.points.footnote_words import footnotes
-from sim.results.result import Result
+from sim.result import Result
 from tests.planning_fixtures import small
 
 SLO = {"ttft": "500ms", "tpot": "100ms", "attainment": 0.99}

@@ -17,7 +17,7 @@ from sim.planning.load.played import Player
 from sim.planning.points.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.planning.points.executors import calls
 from sim.planning.points.simulated import Simulated
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.planning.test_find import found_steep, steep
 
 pytestmark = pytest.mark.skipif(not can_copy(), reason="needs a system that forks, and one thread")

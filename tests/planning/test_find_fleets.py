@@ -15,7 +15,7 @@ from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import fleet_saturation, saturation
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.terminal.console import as_text
 from sim.terminal.find import find_view
 from tests.planning_fixtures import small

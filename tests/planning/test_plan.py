@@ -37,7 +37,7 @@ from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
 from sim.planning.points.wording import HOLDS
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.terminal.console import as_text
 from sim.terminal.plan import plan_view
 from tests import made_up

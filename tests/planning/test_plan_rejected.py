@@ -17,7 +17,7 @@ from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.terminal.plan import plan_view
 from tests.places import MODELS
 from tests.planning_fixtures import small

@@ -16,7 +16,7 @@ from sim.metrics.usual_sessions import usual_shares
 from sim.planning.contrast.compare import traffic_digest
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.workload.sessions import SessionTurn
 from tests.golden_scenarios import changed
 from tests.workload.test_sessions import BASE

@@ -133,7 +133,7 @@ KILL_AT_EACH_RENAME = """\
 import os, signal
 from pathlib import Path
 from sim.cli import app
-import pyarrow.parquet, sim.results.result, sim.simulation
+import pyarrow.parquet, sim.results.run_result, sim.simulation
 
 def dying(original, point, calls):
     def renamed(self, target):
@@ -202,7 +202,7 @@ def test_a_signal_while_it_simulates_keeps_what_was_done(number: int, code: int,
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
 @pytest.mark.parametrize(
-    "where", ["sim.results.result.summarise", "sim.results.result.write_parquet"]
+    "where", ["sim.results.run_result.summarise", "sim.results.run_result.write_parquet"]
 )
 def test_a_signal_after_the_simulation_loses_nothing(
     where: str, number: int, code: int, monkeypatch: pytest.MonkeyPatch
@@ -235,14 +235,14 @@ def test_one_signal_to_stop_and_one_while_it_saves_lose_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signal_in("sim.simulation.build", monkeypatch, signal.SIGINT)
-    signal_in("sim.results.result.write_parquet", monkeypatch, signal.SIGTERM)
+    signal_in("sim.results.run_result.write_parquet", monkeypatch, signal.SIGTERM)
     done = infersim("-o", "out")
     assert done.exit_code == 130  # as the first signal says
     assert status(Path("out")) == "interrupted"
 
 
 def test_a_second_signal_while_it_saves_interrupts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    signal_in("sim.results.result.write_parquet", monkeypatch, signal.SIGINT, signal.SIGINT)
+    signal_in("sim.results.run_result.write_parquet", monkeypatch, signal.SIGINT, signal.SIGINT)
     done = infersim("-o", "out")
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
     assert status(Path("out")) == "incomplete"
@@ -313,7 +313,7 @@ def test_a_full_disk_is_an_error_and_no_traceback(monkeypatch: pytest.MonkeyPatc
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sim.results.result.write_parquet", full)
+    monkeypatch.setattr("sim.results.run_result.write_parquet", full)
     done = infersim("-o", "out")
     assert done.exit_code == 1
     assert done.stderr == (
@@ -342,7 +342,7 @@ def test_readers_name_the_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        signal_in("sim.results.result.summarise", patch, signal.SIGINT, signal.SIGINT)
+        signal_in("sim.results.run_result.summarise", patch, signal.SIGINT, signal.SIGINT)
         assert infersim("-o", "out").exit_code == 130
     assert report_again(["out"]) == 2
     assert "out is incomplete: its run is still going, or was killed" in capsys.readouterr().err

@@ -17,9 +17,9 @@ from reports import render
 from sim.errors import UsageError
 from sim.metrics.repetitions import combine, headlines, intervals
 from sim.metrics.run_record import RunRecord
-from sim.results.result import Result
+from sim.result import Result
 from sim.rng import LARGEST_SEED, repetition_seed
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.played import mean_ttfts
 
 SCENARIO: dict[str, Any] = {

@@ -18,7 +18,7 @@ import yaml
 import sim
 from sim.errors import UsageError
 from sim.metrics.latency_parts import PARTS
-from sim.results.result import Result
+from sim.result import Result
 from sim.results.run_directory import new_run_directory
 from tests.places import ROOT, RUN_FILES
 
@@ -276,7 +276,7 @@ def test_a_write_that_was_cut_short_is_not_called_complete(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sim.results.result.write_parquet", full)
+    monkeypatch.setattr("sim.results.run_result.write_parquet", full)
     with pytest.raises(OSError, match="No space left"):
         result.save(tmp_path)
     assert read_json(tmp_path / "manifest.json")["status"] == "incomplete"

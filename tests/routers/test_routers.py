@@ -40,7 +40,7 @@ from sim.routers import (
     uniforms,
 )
 from sim.schedulers import Limits, make_scheduler
-from sim.simulation import is_random, prepare
+from sim.setup import is_random, prepare
 from tests.own_routers import SEEN
 
 

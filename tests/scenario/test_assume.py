@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import sim
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.workload.longer import Longer
 
 BASE: dict[str, Any] = {

@@ -13,7 +13,7 @@ import sim
 from sim.cli import app
 from sim.errors import InfeasibleError, ScenarioError
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.planning_fixtures import SMALL
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.results.result import Result
+from sim.result import Result
 from sim.simulation import simulate
 
 

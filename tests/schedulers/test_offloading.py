@@ -14,7 +14,7 @@ from sim.memory.host import HostLink, HostMemory
 from sim.memory.tiered import TieredAllocator
 from sim.request import Prefix, Request
 from sim.schedulers import Limits, OffloadedPrefill, Offloading
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.feature_pairs import BASE, check_tokens, played
 from tests.golden_scenarios import changed
 

@@ -17,7 +17,7 @@ from calibrate.validation.front_end import scenario_note
 from sim.cli import app
 from sim.scenario import load_scenario
 from sim.serve.session import without_clients
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.places import ROOT
 from tests.serve_harness import CHAT
 

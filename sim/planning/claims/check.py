@@ -13,7 +13,7 @@ from sim.planning.claims.expressions import check
 from sim.planning.points.executors import Executor
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.version import version
 
 Progress = Callable[[int, int], None]

@@ -11,7 +11,6 @@ import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
@@ -23,11 +22,11 @@ from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import Axis, check_values, points
-from sim.planning.points.points import Outcome, Point, show
+from sim.planning.points.points import Keeper, Outcome, Point, show
 from sim.planning.points.wording import short_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
-from sim.simulation import is_random
+from sim.setup import is_random
 from sim.version import version
 from sim.workload import ClosedTraffic, SessionTraffic, build
 
@@ -74,10 +73,13 @@ class Comparison:
         return self.wanted if any(map(is_random, self._possible().values())) else 1
 
     def run(
-        self, executor: Executor, progress: Progress | None = None, keep: Path | None = None
+        self,
+        executor: Executor,
+        progress: Progress | None = None,
+        keep: Callable[[int], Keeper] | None = None,
     ) -> dict[str, Any]:
         """Simulate every variant under every seed; the comparison as plain data. The first run of
-        each is kept below ``keep``, in a directory of its number from 1 on."""
+        each is handed to what ``keep`` has for its number, from 1 on."""
         count = self.repetitions()
         seeds = [repetition_seed(self.scenario.seed, number) for number in range(count)]
         runs = [
@@ -87,7 +89,7 @@ class Comparison:
                 variant.label,
                 at_ends=number == 0,
                 banded=number == 0,
-                keep=str(keep / str(variant.index + 1)) if keep and number == 0 else "",
+                keep=keep(variant.index + 1) if keep and number == 0 else None,
             )
             for variant in self.variants
             for number, seed in enumerate(seeds)

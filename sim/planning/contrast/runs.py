@@ -21,8 +21,8 @@ from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, con
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, held, own_figures
 from sim.planning.points.footnote_words import notes_of, sure_of_all
-from sim.results.result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.run_directory import MANIFEST
+from sim.results.run_result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.stored import read_object, read_summary, read_table
 from sim.version import version
 

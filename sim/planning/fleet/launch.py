@@ -31,7 +31,7 @@ from sim.schedulers import (
     follows_rule,
 )
 from sim.schedulers.orders import FirstCome
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.deployment import Deployment
 from sim.specs.layout import DEFAULT_BACKEND
 

@@ -28,7 +28,7 @@ from sim.planning.points.wording import counted, limit_name, share
 from sim.pools import PreparedPool
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.specs.precision import PLAIN, WIDE_ACTIVATIONS
 from sim.units import show_load, show_time
 

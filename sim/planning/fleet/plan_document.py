@@ -30,7 +30,7 @@ from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
-from sim.simulation import prepare
+from sim.setup import prepare
 from sim.units import show_load
 from sim.version import version
 

@@ -16,7 +16,7 @@ from sim.planning.load.saturation import acceptable, rates_by_role
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.scenario.roles import BOTH, DECODE, PREFILL
-from sim.simulation import prepare
+from sim.setup import prepare
 
 OF_THE_GPU = ("link", "node", "power_limit")
 """Keys of a pool that another GPU may not be able to have."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sim.planning.load.probe import FEWEST, SEVERAL, Probe
 from sim.scenario.roles import BOTH
-from sim.simulation import own_parts
+from sim.setup import own_parts
 
 if TYPE_CHECKING:
     from sim.planning.load.finder import Finder

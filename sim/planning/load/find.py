@@ -54,7 +54,7 @@ from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
-from sim.simulation import is_random
+from sim.setup import is_random
 from sim.units import show_load
 
 TOLERANCE = 0.02

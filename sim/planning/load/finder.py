@@ -40,7 +40,7 @@ from sim.planning.load.search import FIRST_STEP, FURTHEST, SLOPE, Bracket, searc
 from sim.planning.load.settled import goes_on
 from sim.planning.points.copies import Workers
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 
 LOWEST, HIGHEST = 1e-3, 4.0
 """Loads that are tried, as shares of the saturated rate; nothing above it can last."""

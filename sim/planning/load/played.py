@@ -23,7 +23,8 @@ from sim.planning.points.simulated import Simulated
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.slo import METRICS
-from sim.simulation import Setup, play
+from sim.setup import Setup
+from sim.simulation import play
 from sim.workload import build
 
 FIGURES = (

@@ -36,7 +36,7 @@ from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.scenario.run import Warmup
-from sim.simulation import Setup, is_random
+from sim.setup import Setup, is_random
 from sim.units import show_time
 
 MOST = 8

@@ -5,7 +5,6 @@ What a process has read of the catalogue, the profiles above all, it keeps for i
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from sim.ends import run_ends
@@ -35,8 +34,8 @@ def evaluate(scenario: Scenario, point: Point) -> Outcome:
             result.add_ends(ends)
         if point.banded:
             summary["infersim"]["bands"] = figure_bands(result.record, summary, ends)
-        if point.keep:
-            result.save(Path(point.keep), report=True)
+        if point.keep is not None:
+            point.keep(result)
     except InfersimError as error:
         return Outcome(point, None, str(error), error.exit_code)
     except Exception as error:

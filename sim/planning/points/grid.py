@@ -17,7 +17,7 @@ from sim.errors import InfeasibleError, UsageError, shorten
 from sim.planning.points.points import Point, Settings, numbered, show
 from sim.scenario import Scenario
 from sim.scenario.parsing import BrokenYamlError, parse
-from sim.simulation import prepare
+from sim.setup import prepare
 
 MOST_POINTS = 100_000
 """More are not a question but a mistake: at twenty a second they would take an hour and a half."""

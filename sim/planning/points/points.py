@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from sim.results.run_result import RunResult
 
 Settings = Mapping[str, object]
 """Overrides by dotted key, as ``Scenario.override`` takes them; plain data that YAML and JSON
 hold."""
+
+Keeper = Callable[[RunResult], None]
+"""Writes a run to disk, in any process."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,7 @@ class Point:
     """One variant of a scenario: its number among those of the question, what it changes, and how
     people would name it. ``at_ends``: it is judged as ``infersim run`` judges it, at both ends of
     the error band too; else at the predicted times alone. ``banded``: its figures get their bands
-    (``infersim.bands``). ``keep`` is the directory in which the run is kept with its page, empty
-    where it is not.
+    (``infersim.bands``). ``keep`` writes the run to disk; None where it is not kept.
     """
 
     index: int
@@ -25,7 +29,7 @@ class Point:
     label: str
     at_ends: bool = False
     banded: bool = False
-    keep: str = ""
+    keep: Keeper | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.store import QUESTION, Store, digests, question_of, to_row
 from sim.planning.points.wording import short_keys
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import is_random
+from sim.setup import is_random
 from sim.units import show_load
 from sim.version import version
 

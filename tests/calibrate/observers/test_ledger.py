@@ -15,7 +15,8 @@ from sim.pools import make_replica_scheduler
 from sim.request import Request
 from sim.scenario import Scenario, load_scenario
 from sim.schedulers import Plan, Scheduler
-from sim.simulation import prepare, simulate
+from sim.setup import prepare
+from sim.simulation import simulate
 
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.1-8b",

@@ -32,7 +32,8 @@ from sim.commands.observe import observe as command
 from sim.errors import InfersimError, UsageError
 from sim.loop.clock import Stop
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import play, prepare, simulate
+from sim.setup import prepare
+from sim.simulation import play, simulate
 from sim.workload import build
 from tests.engine_fixtures import Ticks, batches, llama, write_tiny
 from tests.places import ROOT

@@ -12,7 +12,7 @@ from calibrate.observers.lazy_transformers import module
 from calibrate.observers.transformers_settings import TransformersSettings, check_memory, wanted
 from sim.errors import UsageError
 from sim.scenario import load_scenario
-from sim.simulation import Setup, prepare
+from sim.setup import Setup, prepare
 
 LENGTHS = {"kind": "fixed", "value": 20}
 SCENARIO = {

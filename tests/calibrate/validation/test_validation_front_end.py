@@ -14,7 +14,7 @@ from calibrate.validation.prediction import question
 from sim.catalog import engine
 from sim.cli import app
 from sim.scenario import load_scenario
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.observed_fixtures import observe, write_scenario
 
 SLOW = {

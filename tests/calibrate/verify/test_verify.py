@@ -35,7 +35,7 @@ from calibrate.verify.disturbance import DisturbanceCounts, Watch
 from sim import catalog
 from sim.commands.calibrate import app
 from sim.errors import UsageError
-from sim.simulation import prepare
+from sim.setup import prepare
 from tests.engine_configs import CONFIGS
 from tests.engine_fixtures import llama
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from copy import copy, deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from sim.metrics.asked import changed
 from sim.metrics.attainment import MISSED, OPEN, missed_at_ends
 from sim.metrics.charts import charts
-from sim.metrics.figure_bands import figure_bands
 from sim.metrics.long_enough import doubts_at_ends
 from sim.metrics.own import load_metrics, own_metrics
 from sim.metrics.precision import asking
@@ -43,15 +41,12 @@ from sim.results.whole_file import write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sim.loop.clock import Stop
-
-
 SUMMARY, REQUESTS, TIMESERIES = "summary.json", "requests.parquet", "timeseries.parquet"
 CHARTS = "charts.json"
 REPETITIONS = "repetitions.csv"
 
 
-class Result:
+class RunResult:
     """The result of one run. ``record`` holds the raw rows; everything else is derived from them.
 
     Of a run with repetitions they are the rows of the first one; ``further`` are the summaries of
@@ -63,26 +58,25 @@ class Result:
     ) -> None:
         self.record = record
         self.scenario = record.scenario
-        self._further = further
+        self.further = further
         self._own = own
-        self._confirmed = False
 
     @property
     def interrupted(self) -> bool:
         """Whether a signal ended the run before it was done."""
-        return self.record.interrupted or 1 + len(self._further) < self.scenario.run.repetitions
+        return self.record.interrupted or 1 + len(self.further) < self.scenario.run.repetitions
 
     @cached_property
     def summaries(self) -> list[dict[str, Any]]:
         """The figures of each repetition; those of the run, if there is but one."""
-        return [self._measured(), *self._further]
+        return [self._measured(), *self.further]
 
     def _measured(self) -> dict[str, Any]:
         """The figures of the first repetition, and metrics of one's own where they are wanted."""
         summary = summarise(self.record)
         if self._own and self.scenario.metrics:
             functions = load_metrics(self.scenario.metrics, self.scenario.folders)
-            values, notes = own_metrics(functions, lambda: Result(self.record, own=False))
+            values, notes = own_metrics(functions, lambda: RunResult(self.record, own=False))
             summary["infersim"]["metrics"] = values
             summary["infersim"]["notes"] += notes
         return summary
@@ -95,10 +89,7 @@ class Result:
 
     def add_changes(self) -> None:
         """Put into the summary how the scenario differs from its file."""
-        changes = changed(self.scenario)
-        self.summary["infersim"]["asked"] |= changes
-        if "_confirmed_copy" in vars(self):
-            self._confirmed_copy["infersim"]["asked"] |= changes
+        self.summary["infersim"]["asked"] |= changed(self.scenario)
 
     def add_ends(self, ends: dict[str, Any]) -> None:
         """Put what was found at both ends of the error band (``sim.ends``) into the summary.
@@ -131,47 +122,6 @@ class Result:
         told = asking(text.partition(COME_WITH)[0], most)
         own["precision"]["text"] = with_reach(told, verdict["reach"], most)
         own["notes"] = [own["precision"]["text"] if n == text else n for n in own["notes"]]
-
-    def confirm(self, *, stop: Stop | None = None) -> bool:
-        """Find out what ``infersim run`` does in addition, and put it into the summary, once: both
-        ends of the error band where they matter (``sim.ends``), near saturation the requests that
-        come later (``sim.later``), and a band for each figure (``bands``). Nothing after an
-        interrupt. Whether anything was added."""
-        from sim.ends import run_ends  # noqa: PLC0415 - they simulate, and stand above
-        from sim.later import run_later  # noqa: PLC0415
-
-        if self._confirmed or self.interrupted or self.record.observed:
-            return False
-        self._confirmed = True
-        later = run_later(self.scenario, self.summary, stop=stop)
-        ends = run_ends(self.scenario, self.summary, stop=stop)
-        self.summary["infersim"]["later"] = later
-        if ends is not None:
-            self.add_ends(ends)
-        bands = figure_bands(self.record, self.summary, ends)
-        self.summary["infersim"]["bands"] = bands
-        return ends is not None or later is not None or bands is not None
-
-    @cached_property
-    def bands(self) -> dict[str, Any] | None:
-        """Between which values each figure lies with a chance of 50 and of 90 %, and what each part
-        of that comes to, as ``infersim.bands`` of ``infersim run`` has it."""
-        found: dict[str, Any] | None = self.shown["infersim"]["bands"]
-        return found
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """The figures as ``infersim run`` prints them: ``confirm`` has been at work in them, and
-        has left ``summary`` as it is."""
-        known = self._confirmed or self.interrupted or self.record.observed
-        return self.summary if known else self._confirmed_copy
-
-    @cached_property
-    def _confirmed_copy(self) -> dict[str, Any]:
-        other = copy(self)
-        other.summary = deepcopy(self.summary)
-        other.confirm()
-        return other.summary
 
     @cached_property
     def charts(self) -> dict[str, Any]:
@@ -222,21 +172,8 @@ class Result:
         count, state = self.summary["completed"], self.summary["infersim"]["verdict"]["state"]
         return f"<Result of {self.scenario.name}: {count:,} requests completed, {state}>"
 
-    def __str__(self) -> str:
-        """What ``infersim run`` prints of it."""
-        from sim.terminal.console import as_text  # noqa: PLC0415 - rich is slow to import
-        from sim.terminal.run import run_view  # noqa: PLC0415
-
-        return as_text(run_view(self.shown, self.timeline()))
-
     def _repr_html_(self) -> str:
         return result_html(self.shown)
-
-    def report(self, path: Path | str) -> Path:
-        """Write the page of the run to ``path``, a file or a folder; return where it is."""
-        import sim  # noqa: PLC0415 - what draws stands above
-
-        return sim.report(self, path)
 
     def page_contents(self) -> dict[str, Any]:
         """What the page is drawn from, by the parameters of ``reports.render``."""
@@ -265,10 +202,14 @@ class Result:
             None if known["peak_waiting"] is None else waiting(queued, rows["scheduled"]),
         )
 
-    def save(self, directory: Path | str | RunDirectory, *, report: bool = False) -> Path:
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The figures that people see of the run."""
+        return self.summary
+
+    def save(self, directory: Path | str | RunDirectory) -> Path:
         """Write the run directory ``directory``, new or empty or just created; return its path.
 
-        ``report`` adds the page, ``report.html``.
         The manifest says ``complete``, or ``interrupted``, last of all: a directory that does not
         is one whose writing was cut short.
         """
@@ -291,8 +232,6 @@ class Result:
             "interrupted" if self.interrupted else "complete",
             profile=self.summary["infersim"]["provenance"],
         )
-        if report:
-            self.report(path)
         return path
 
     def save_summary(self, directory: Path) -> None:
