@@ -42,6 +42,7 @@ from sim.schedulers import (
     RULES,
     Limits,
     Offloading,
+    ReplicaTraits,
     Scheduler,
     VllmRule,
     follows_rule,
@@ -216,25 +217,8 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         )
     if knobs.attention_dp_timeout_iters and pool.layout.data == 1:
         raise UsageError(f"{RANKS}: only data ranks wait for each other, and data_parallel is 1")
-    return Limits(
-        max_num_seqs=knobs.max_num_seqs,
-        max_num_batched_tokens=knobs.max_num_batched_tokens,
-        max_model_len=wanted,
-        scheduler_reserve_full_isl=knobs.scheduler_reserve_full_isl,
-        batch_timeout=knobs.batch_timeout,
-        long_prefill_token_threshold=knobs.long_prefill_token_threshold or 0,
-        prefill_schedule_interval=knobs.prefill_schedule_interval,
-        chunked_prefill=knobs.chunked_prefill,
-        enable_mixed_chunk=knobs.enable_mixed_chunk,
-        max_prefill_tokens=knobs.max_prefill_tokens,
-        schedule_conservativeness=knobs.schedule_conservativeness,
-        batch_wait_timeout_iters=knobs.batch_wait_timeout_iters or 0,
-        batch_wait_max_tokens_ratio=knobs.batch_wait_max_tokens_ratio or 0.0,
-        attention_dp_timeout_iters=knobs.attention_dp_timeout_iters or 0,
-        attention_dp_batching_wait_iters=knobs.attention_dp_batching_wait_iters or 0,
-        max_tokens=knobs.max_tokens or 0,
-        enable_prefix_caching=pool.kv_cache.enable_prefix_caching,
-    )
+    caches = pool.kv_cache.enable_prefix_caching
+    return Limits.of(knobs, max_model_len=wanted, enable_prefix_caching=caches)
 
 
 def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
@@ -425,8 +409,5 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
         rule=knobs.rule,
         ahead=knobs.plans_ahead,
         folders=pool.folders,
-        decoding=decoding,
-        batches=pool.deployment.layout.pipeline,
-        host=host,
-        role=pool.settings.role,
+        traits=ReplicaTraits(decoding, pool.deployment.layout.pipeline, host, pool.settings.role),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,6 +52,7 @@ __all__ = [
     "Plan",
     "PrefillFirst",
     "RankedPrefill",
+    "ReplicaTraits",
     "RequestLevel",
     "Scheduler",
     "SglangRule",
@@ -77,6 +79,22 @@ ROLES: Mapping[str, type[ChunkedPrefill]] = {
 """What serves in a pool of only one phase."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaTraits:
+    """What else a replica is that decides the class of its scheduler.
+
+    ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
+    flight at once: a ``PipelinedPrefill`` where those are more than one. With a ``host``, vLLM's
+    rule has blocks there: an ``OffloadedPrefill``. In a pool that serves only one phase, its
+    ``role`` decides.
+    """
+
+    decoding: Callable[[], Steady] = Steady
+    batches: int = 1
+    host: Offloading | None = None
+    role: str = "both"
+
+
 def make_scheduler(
     batching: str,
     limits: Limits,
@@ -86,18 +104,10 @@ def make_scheduler(
     rule: str = VllmRule.name,
     ahead: bool = False,
     folders: Sequence[Path] = (),
-    decoding: Callable[[], Steady] = Steady,
-    batches: int = 1,
-    host: Offloading | None = None,
-    role: str = "both",
+    traits: ReplicaTraits | None = None,
 ) -> Scheduler:
-    """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``.
-
-    ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
-    flight at once: a ``PipelinedPrefill`` where those are more than one.
-
-    With a ``host``, vLLM's rule has blocks there: an ``OffloadedPrefill``. In a pool that serves
-    only one phase, its ``role`` decides.
+    """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``, for a
+    replica of these ``traits``; None: one of an own batch, without a host, that does everything.
 
     Continuous batching follows the ``rule`` of an engine, planned ``ahead`` or not. A name with a
     colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``, looked
@@ -111,17 +121,18 @@ def make_scheduler(
         ahead=ahead,
         folders=folders,
     )
+    traits = traits or ReplicaTraits()
     scheduler: Scheduler
-    if host is not None:
+    if traits.host is not None:
         assert HOST.of(policy), policy
         assert isinstance(kv, PagedAllocator), kv
-        scheduler = _variant(policy, OffloadedPrefill)(limits, kv, host, ranks.queue())
+        scheduler = _variant(policy, OffloadedPrefill)(limits, kv, traits.host, ranks.queue())
         return _counted(scheduler)
-    if batches > 1:
-        scheduler = _variant(policy, PipelinedPrefill)(limits, kv, batches, decoding)
+    if traits.batches > 1:
+        scheduler = _variant(policy, PipelinedPrefill)(limits, kv, traits.batches, traits.decoding)
     else:
-        batch = decoding()
-        chosen = _variant(policy, ROLES[role]) if role in ROLES else policy
+        batch = traits.decoding()
+        chosen = _variant(policy, ROLES[traits.role]) if traits.role in ROLES else policy
         if batch.drafts_by_batch:
             chosen = _variant(policy, DraftsByBatch)
         if batch.drafts_ahead:

@@ -95,7 +95,5 @@ class Ahead(IterationLevel):
 class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
     """vLLM V1's scheduler with asynchronous scheduling."""
 
-    shape = ChunkedPrefill.shape
-
     def _next(self, now: float) -> Plan | None:
         return ChunkedPrefill.schedule(self, now)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 class AsyncDraftedPrefill(AsyncChunkedPrefill):
     """``AsyncChunkedPrefill`` of sequences with drafts."""
 
-    shape = AsyncChunkedPrefill.shape
-
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
         self._again: dict[Request, int] = {}  # ended, and computed once more; tokens they got last

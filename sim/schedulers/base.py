@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 from sim.growth.steady import Steady
 from sim.memory import Allocator
@@ -49,6 +49,13 @@ class Limits:
     attention_dp_batching_wait_iters: int = 0  # and more, once every rank has one
     max_tokens: int = 0  # most output tokens that clients allow; 0: exactly those they get
     enable_prefix_caching: bool = False
+
+    @classmethod
+    def of(cls, settings: object, **others: Any) -> Self:
+        """The limits that ``settings`` (a scenario's ``scheduler``) have by the same names, with
+        the ``others``; null stands for the default here."""
+        named = {each.name: getattr(settings, each.name, None) for each in fields(cls)}
+        return cls(**{name: value for name, value in named.items() if value is not None} | others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +96,17 @@ class Scheduler(ABC):
     """The keys of ``scheduler`` that it reads, in addition to ``max_num_seqs``."""
 
     shape: ClassVar[BatchShape] = ASSUMED
-    """How its full batches look. A subclass states its own: what it changes is not known."""
+    """How its full batches look. A policy of the user's own states it anew: what it changes is not
+    known."""
 
     abilities: ClassVar[frozenset[str]] = frozenset()
     """What it can do beyond serving its requests to their end, by the names of ``abilities``."""
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """A shape is not inherited."""
+        """A policy of the user's own does not inherit its shape."""
         super().__init_subclass__(**given)
-        if "shape" not in vars(cls):
+        own = not cls.__module__.startswith(f"{__package__}.")
+        if own and "shape" not in vars(cls):
             cls.shape = ASSUMED
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:

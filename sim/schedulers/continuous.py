@@ -15,6 +15,7 @@ by rank choose another victim; see ``ranked``.)
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Reversible
 from typing import ClassVar
 
@@ -34,9 +35,8 @@ class IterationLevel(Scheduler):
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
-        self._running: dict[
-            Request, None
-        ] = {}  # in order of admission; the last is preempted first
+        # in order of admission; the last is preempted first
+        self._running: dict[Request, None] = {}
 
     def members(self) -> list[Request]:
         """Unfinished requests in the batch, in order of admission."""
@@ -112,7 +112,65 @@ class IterationLevel(Scheduler):
         self.kv.free(request)
 
 
-class ChunkedPrefill(IterationLevel):
+class InOrder(IterationLevel):
+    """Admits from the head of the queue, in one loop whose questions each rule answers, and none
+    behind a request that has to wait."""
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        # whether the head of the queue may fit as soon as any block is evicted: it may then find
+        # less in all groups of layers, and so be cut to a chunk that takes less than it finds now
+        self._shrinks = False
+        self._cuts_to_fit = limits.chunked_prefill and not limits.scheduler_reserve_full_isl
+
+    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
+        """Take requests from the queue while slots, tokens and memory last, and add what runs of
+        them to ``chunks``; returns how many."""
+        kv, waiting, running = self.kv, self.waiting, self._running
+        slots = self.limits.max_num_seqs
+        admitted = 0
+        while waiting and budget > 0 and len(running) < slots:
+            request = waiting[0]
+            cached = self._found(request, now)
+            if cached is None:
+                if waiting and waiting[0] is request:
+                    break
+                continue
+            need = request.prompt_tokens + request.generated - cached
+            alone = not chunks and not self.decoding.size
+            tokens = self._cut(need, budget, alone=alone)
+            if not tokens or not self._room(request, need, tokens):
+                break
+            if not kv.allocate(request, tokens):
+                self._shrinks = kv.gives_back and cached > 0 and self._cuts_to_fit
+                break
+            chunks.append(self._begin(tokens, need, cached, now))
+            budget -= tokens
+            admitted += 1
+        return admitted
+
+    def _found(self, request: Request, now: float) -> int | None:
+        """Tokens of the head of the queue that need not be computed; None if it cannot enter yet:
+        the next one is tried where it has left the queue, else none."""
+        return self.kv.cached(request)
+
+    @abstractmethod
+    def _cut(self, need: int, budget: int, *, alone: bool) -> int:
+        """How many of the ``need`` tokens of a prompt run where ``budget`` are left of an
+        iteration that has nothing else if ``alone``; 0: it waits."""
+
+    @abstractmethod
+    def _room(self, request: Request, need: int, tokens: int) -> bool:
+        """Whether ``request``, which lacks ``need`` tokens, may enter with ``tokens`` of them, as
+        far as the rule looks beyond the memory of these."""
+
+    def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
+        """Admit the head of the queue with ``tokens`` of the ``need`` that it lacks beyond those
+        that are ``cached``; returns its first chunk."""
+        return Chunk(self._admit(now, cached), tokens, cached)
+
+
+class ChunkedPrefill(InOrder):
     """vLLM V1's scheduler: running requests in order of admission, then those that wait.
 
     With ``long_prefill_token_threshold`` no prompt gets more tokens than that in one iteration, so
@@ -155,9 +213,6 @@ class ChunkedPrefill(IterationLevel):
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
         self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
-        # whether the head of the queue may fit as soon as any block is evicted: it may then find
-        # less in all groups of layers, and so be cut to a chunk that takes less than it finds now
-        self._shrinks = False
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
@@ -285,39 +340,27 @@ class ChunkedPrefill(IterationLevel):
             kv.give_back(chunk.request, chunk.tokens)
         return False
 
-    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
-        """Take requests from the queue while slots, tokens and memory last; returns how many."""
-        limits, kv, waiting, running = self.limits, self.kv, self.waiting, self._running
+    def _cut(self, need: int, budget: int, *, alone: bool) -> int:
+        """What is left of the iteration, and no more than the cap; a prompt that is not cut and
+        outgrew the budget runs alone."""
         cap = self._cap
-        admitted = 0
-        while waiting and budget > 0 and len(running) < limits.max_num_seqs:
-            request = waiting[0]
-            cached = kv.cached(request)
-            need = request.prompt_tokens + request.generated - cached
-            tokens = cap if 0 < cap < need else need
-            if tokens > budget:
-                if limits.chunked_prefill:
-                    tokens = budget
-                elif chunks or self.decoding.size:  # one that outgrew the budget runs alone
-                    break
-            if tokens < need and limits.scheduler_reserve_full_isl and not kv.fits(request, need):
-                break
-            if not kv.allocate(request, tokens):
-                whole = limits.scheduler_reserve_full_isl or not limits.chunked_prefill
-                self._shrinks = kv.gives_back and cached > 0 and not whole
-                break
-            chunks.append(self._begin(tokens, need, cached, now))
-            budget -= tokens
-            admitted += 1
-        return admitted
+        tokens = cap if 0 < cap < need else need
+        if tokens <= budget:
+            return tokens
+        if self.limits.chunked_prefill:
+            return budget
+        return tokens if alone else 0
+
+    def _room(self, request: Request, need: int, tokens: int) -> bool:
+        """The blocks of its whole input fit (``scheduler_reserve_full_isl``)."""
+        reserves = tokens < need and self.limits.scheduler_reserve_full_isl
+        return not reserves or self.kv.fits(request, need)
 
     def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
-        """Admit the head of the queue with ``tokens`` of the ``need`` that it lacks beyond those
-        that are ``cached``; returns its first chunk."""
-        request = self._admit(now, cached)
+        chunk = super()._begin(tokens, need, cached, now)
         if tokens < need:
-            self._partials.append(request)
-        return Chunk(request, tokens, cached)
+            self._partials.append(chunk.request)
+        return chunk
 
 
 def _unfinished(chunks: list[Chunk]) -> list[Request]:
@@ -325,7 +368,7 @@ def _unfinished(chunks: list[Chunk]) -> list[Request]:
     return [c.request for c in chunks if c.context + c.tokens < c.request.tokens_to_prefill()]
 
 
-class PrefillFirst(IterationLevel):
+class PrefillFirst(InOrder):
     """vLLM V0's scheduler without chunked prefill."""
 
     shape = BatchShape(mixed=False)
@@ -338,7 +381,8 @@ class PrefillFirst(IterationLevel):
         """An iteration of whole prompts if one can enter, otherwise one of decodes."""
         batch = self.decoding
         if self.waiting:
-            chunks = self._admit_prompts(now)
+            chunks: list[Chunk] = []
+            self._admit_waiting(chunks, self.limits.max_num_batched_tokens, now)
             if chunks:
                 held = batch.context + sum(chunk.context + chunk.tokens for chunk in chunks)
                 return Plan(chunks, admitted=len(chunks), running=len(self._running), held=held)
@@ -352,25 +396,15 @@ class PrefillFirst(IterationLevel):
         stationary = not preempted and not more
         return Plan([], size, size, batch.context, 0, preempted, size, held, stationary)
 
-    def _admit_prompts(self, now: float) -> list[Chunk]:
-        """Take prompts from the queue while slots, tokens and memory last, the watermark left
-        free."""
-        chunks: list[Chunk] = []
-        budget = self.limits.max_num_batched_tokens
-        while self.waiting and len(self._running) < self.limits.max_num_seqs:
-            request = self.waiting[0]
-            cached = self.kv.cached(request)
-            need = request.tokens_to_prefill() - cached
-            spare = self.WATERMARK if self._running else 0.0
-            if not self.kv.fits(request, need, spare=spare):
-                break
-            # a request that outgrew the budget before it was preempted is prefilled alone
-            if need > budget and chunks:
-                break
-            self.kv.allocate(request, need)
-            chunks.append(Chunk(self._admit(now, cached), need, cached))
-            budget -= need
-        return chunks
+    def _cut(self, need: int, budget: int, *, alone: bool) -> int:
+        """Prompts are whole; one that outgrew the budget before it was preempted is prefilled
+        alone, whatever decodes."""
+        first = budget == self.limits.max_num_batched_tokens
+        return need if need <= budget or first else 0
+
+    def _room(self, request: Request, need: int, tokens: int) -> bool:
+        """Its blocks fit, and the watermark."""
+        return self.kv.fits(request, need, spare=self.WATERMARK if self._running else 0.0)
 
     def refusal(self, request: Request) -> str | None:
         """As for every scheduler; and a prompt that is not cut must fit one iteration."""

@@ -7,9 +7,9 @@ So an iteration after the batch has changed still checks what was made before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from sim.schedulers.base import BatchShape, Plan
+from sim.schedulers.base import Plan
 from sim.schedulers.continuous import ChunkedPrefill
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 class DraftsByBatch(ChunkedPrefill):
     """``ChunkedPrefill`` whose number of drafts follows the batch."""
 
-    shape: ClassVar[BatchShape] = BatchShape()
     decoding: Sampled
     kv: DraftedAllocator
 

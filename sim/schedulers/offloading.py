@@ -25,7 +25,7 @@ from sim.memory.host import HostLink, HostMemory
 from sim.memory.paged import PagedAllocator
 from sim.memory.tiered import TieredAllocator
 from sim.request import Request
-from sim.schedulers.base import Chunk, Limits, Plan
+from sim.schedulers.base import Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.queues import Fifo, Queue
 
@@ -110,7 +110,6 @@ class Swapped(NamedTuple):
 class OffloadedPrefill(ChunkedPrefill):
     """``ChunkedPrefill`` with blocks in the host: a prefix cache, preempted requests, or both."""
 
-    shape = ChunkedPrefill.shape
     kv: PagedAllocator
     waiting: AfterLoads
 
@@ -159,39 +158,27 @@ class OffloadedPrefill(ChunkedPrefill):
 
     # -- admission ---------------------------------------------------------------------------
 
-    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
-        limits, kv, waiting, cap = self.limits, self.kv, self.waiting, self._cap
-        admitted = 0
-        while waiting and budget > 0 and len(self._running) < limits.max_num_seqs:
-            request = waiting[0]
-            holds = request.computed > 0
-            cached = request.computed or kv.cached(request)
-            if not holds and (found := self._elsewhere(request, cached)) is not None:
-                if found.ready > now:
-                    self._put_aside(self._asleep, found.ready)
-                    continue
-                if not self._load(request, cached, found, now):
-                    break
-                if self.host.overlap:
-                    continue
-                holds, cached = True, request.computed
-            need = request.tokens_to_prefill() - cached
-            tokens = cap if 0 < cap < need else need
-            if tokens > budget:
-                if limits.chunked_prefill:
-                    tokens = budget
-                elif chunks or self.decoding.size:  # one that outgrew the budget runs alone
-                    break
-            if tokens < need and limits.scheduler_reserve_full_isl:
-                fits = self._fits_more(request, need) if holds else kv.fits(request, need)
-                if not fits:
-                    break
-            if not kv.allocate(request, tokens):
-                break
-            chunks.append(self._begin(tokens, need, cached, now))
-            budget -= tokens
-            admitted += 1
-        return admitted
+    def _found(self, request: Request, now: float) -> int | None:
+        """What it has loaded, or what is cached; None where it waits for blocks in the host, or
+        those do not fit."""
+        if request.computed:
+            return request.computed
+        cached = self.kv.cached(request)
+        found = self._elsewhere(request, cached)
+        if found is None:
+            return cached
+        if found.ready > now:
+            self._put_aside(self._asleep, found.ready)
+            return None
+        if not self._load(request, cached, found, now) or self.host.overlap:
+            return None
+        return request.computed
+
+    def _room(self, request: Request, need: int, tokens: int) -> bool:
+        reserves = tokens < need and self.limits.scheduler_reserve_full_isl
+        if not (reserves and request.computed):
+            return super()._room(request, need, tokens)
+        return self._more_blocks(request, need) <= self.kv.free_blocks
 
     def _put_aside(self, where: list[tuple[float, int, Request]], until: float) -> None:
         """The head of the queue waits until then for something else than memory."""
@@ -248,9 +235,6 @@ class OffloadedPrefill(ChunkedPrefill):
         """Blocks that ``tokens`` more of ``request`` need."""
         size, held = self.kv.block_size, self.kv.held(request)
         return -(-(held + tokens) // size) - -(-held // size)
-
-    def _fits_more(self, request: Request, tokens: int) -> bool:
-        return self._more_blocks(request, tokens) <= self.kv.free_blocks
 
     def _arrive(self, request: Request) -> None:
         """The blocks of ``request`` are on the GPU."""

@@ -45,8 +45,6 @@ class PipelinedPrefill(ChunkedPrefill):
     last one named.
     """
 
-    shape = ChunkedPrefill.shape
-
     def __init__(
         self,
         limits: Limits,

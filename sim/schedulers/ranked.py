@@ -28,7 +28,6 @@ class RankedPrefill(ChunkedPrefill):
     A sequence that was passed over while it decoded catches up by a chunk of one token.
     """
 
-    shape = ChunkedPrefill.shape
     knobs = ChunkedPrefill.knobs - {CADENCE}
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:

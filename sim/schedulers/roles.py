@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from sim.memory import Allocator
 from sim.request import NEVER, Request
-from sim.schedulers.base import BatchShape, Chunk, Limits, Plan
+from sim.schedulers.base import Chunk, Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill
 
 
@@ -68,7 +68,6 @@ class PrefillRole(ChunkedPrefill):
     """Computes prompts and keeps their KV until it is released."""
 
     role: ClassVar[str] = "prefill"
-    shape: ClassVar[BatchShape] = BatchShape()
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -111,7 +110,6 @@ class DecodeRole(ChunkedPrefill):
     """
 
     role: ClassVar[str] = "decode"
-    shape: ClassVar[BatchShape] = BatchShape()
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)

@@ -6,7 +6,8 @@ A rule chooses the scheduler class for what else is asked of it, and says what i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
 from sim.registry import Registry
 from sim.schedulers.abilities import (
@@ -20,13 +21,11 @@ from sim.schedulers.abilities import (
 )
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
-from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
+from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang
 from sim.schedulers.sglang_overlap import SglangOverlap
 from sim.schedulers.tensorrt import (
-    OF_RANKS,
-    WAITING,
     MaxUtilization,
     MaxUtilizationOverlap,
     NoEvict,
@@ -41,6 +40,10 @@ __all__ = [
     "VllmRule",
     "VllmV0Rule",
 ]
+
+
+SHARED = frozenset({"max_num_batched_tokens", "chunked_prefill", "max_tokens"})
+"""The keys of ``scheduler`` that are no rule's own: limits of iterations, and what clients ask."""
 
 
 class EngineRule(ABC):
@@ -62,14 +65,21 @@ class EngineRule(ABC):
     """The prefix cache that goes with it, as ``kv_cache.prefix_policy`` calls it; "": none is
     modelled."""
 
-    knobs: ClassVar[frozenset[str]] = frozenset()
-    """The keys of ``scheduler`` that it reads and not every rule does."""
+    knobs: ClassVar[frozenset[str]]
+    """The keys of ``scheduler`` that its schedulers read and not every rule does."""
 
     abilities: ClassVar[frozenset[Ability]] = frozenset({WITHDRAWS})
     """What of those that not every rule has is modelled of it."""
 
     cuts_prompts: ClassVar[bool] = True
     """Whether it can cut prompts into chunks (``chunked_prefill``)."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Its knobs are those of its schedulers."""
+        super().__init_subclass__(**given)
+        asked = product((False, True), repeat=2)
+        policies = [cls.policy(by_rank, ahead) for by_rank, ahead in asked]
+        cls.knobs = frozenset().union(*(each.knobs for each in policies if each)) - SHARED
 
     @staticmethod
     @abstractmethod
@@ -85,7 +95,6 @@ class VllmRule(EngineRule):
     about = "decodes first, and prompts in what is left of the tokens"
     prefix_cache = "blocks"
     abilities = frozenset({WITHDRAWS, DRAFTS, IN_FLIGHT, PREFILLS, DECODES, READS_ONCE})
-    knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
     def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
@@ -119,7 +128,6 @@ class SglangRule(EngineRule):
     in_pages = True
     prefix_cache = "radix"
     abilities = frozenset()  # its estimates count on requests that run
-    knobs = frozenset({"enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"})
 
     @staticmethod
     def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
@@ -133,7 +141,6 @@ class NoEvictRule(EngineRule):
     name = "guaranteed-no-evict"
     about = "TensorRT-LLM's: a request enters when all that it asks for fits next to the others"
     in_pages = True
-    knobs = WAITING | OF_RANKS
 
     @staticmethod
     def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:
@@ -147,7 +154,6 @@ class MaxUtilizationRule(EngineRule):
     name = "max-utilization"
     about = "TensorRT-LLM's other one: a request enters when its prompt fits, and may be paused"
     in_pages = True
-    knobs = WAITING | OF_RANKS
 
     @staticmethod
     def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:

@@ -41,7 +41,10 @@ class Sglang(IterationLevel):
 
     shape = BatchShape(mixed=False)
     knobs = frozenset(
-        {"max_num_batched_tokens", "chunked_prefill", "enable_mixed_chunk", "max_tokens"}
+        {
+            *("max_num_batched_tokens", "chunked_prefill", "max_tokens"),
+            *("enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"),
+        }
     )
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:

@@ -18,8 +18,6 @@ class SglangOverlap(Ahead, Sglang):
     retracted keeps the token that was on its way to it, which SGLang discards.
     """
 
-    shape = Sglang.shape
-
     def _next(self, now: float) -> Plan | None:
         fresh, tree = self._fresh, self._tree
         plan = Sglang.schedule(self, now)

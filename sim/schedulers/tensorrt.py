@@ -48,7 +48,6 @@ OF_RANKS = frozenset({RANKS, "attention_dp_batching_wait_iters"})
 class MaxUtilization(ChunkedPrefill):
     """TensorRT-LLM's micro-batches with ``MAX_UTILIZATION``, without overlap."""
 
-    shape = ChunkedPrefill.shape
     knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"}) | WAITING | OF_RANKS
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
@@ -97,13 +96,13 @@ class MaxUtilization(ChunkedPrefill):
         for request in islice(self.waiting, min(slots, most)):
             need = request.tokens_to_prefill() - self.kv.cached(request)
             tokens = self._cut(need, left)
-            if not tokens or not self._room(request, need, before):
+            if not tokens or not self._room_after(request, need, before):
                 break
             left -= tokens
             before.append(request)
         return budget - left
 
-    def _cut(self, need: int, budget: int) -> int:
+    def _cut(self, need: int, budget: int, *, alone: bool = False) -> int:
         """Tokens of a prompt that run where ``budget`` are left: whole blocks unless all do."""
         if need <= budget:
             return need
@@ -130,32 +129,18 @@ class MaxUtilization(ChunkedPrefill):
         ]
         return chunks, preempted
 
-    def _room(self, request: Request, need: int, before: Sequence[Request] = ()) -> bool:
+    def _room(self, request: Request, need: int, tokens: int) -> bool:
+        return self._room_after(request, need, ())
+
+    def _room_after(self, request: Request, need: int, before: Sequence[Request]) -> bool:
         """Whether the capacity scheduler lets ``request`` in, which lacks ``need`` tokens, after
         those ``before`` it."""
         return self.kv.fits(request, need + sum(each.tokens_to_prefill() for each in before))
-
-    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
-        """Take requests from the queue while slots, tokens and memory last; returns how many."""
-        limits, kv, waiting, running = self.limits, self.kv, self.waiting, self._running
-        admitted = 0
-        while waiting and budget > 0 and len(running) < limits.max_num_seqs:
-            request = waiting[0]
-            cached = kv.cached(request)
-            need = request.tokens_to_prefill() - cached
-            tokens = self._cut(need, budget)
-            if not tokens or not self._room(request, need) or not kv.allocate(request, tokens):
-                break
-            chunks.append(self._begin(tokens, need, cached, now))
-            budget -= tokens
-            admitted += 1
-        return admitted
 
 
 class NoEvict(MaxUtilization):
     """TensorRT-LLM's micro-batches with ``GUARANTEED_NO_EVICT``, without overlap."""
 
-    shape = ChunkedPrefill.shape
     knobs = MaxUtilization.knobs | {"max_tokens"}
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
@@ -169,7 +154,7 @@ class NoEvict(MaxUtilization):
         allowed = min(limits.max_tokens, limits.max_model_len - prompt)
         return self.kv.blocks_for(prompt + max(allowed, request.output_tokens))
 
-    def _room(self, request: Request, need: int, before: Sequence[Request] = ()) -> bool:
+    def _room_after(self, request: Request, need: int, before: Sequence[Request]) -> bool:
         """Whether its blocks to its end are there besides those of all that run."""
         promised = self._promised + sum(map(self._blocks, before))
         return promised + self._blocks(request) <= self.kv.num_blocks
@@ -202,16 +187,12 @@ class NoEvict(MaxUtilization):
 class NoEvictOverlap(Ahead, NoEvict):
     """The same with the overlap scheduler of the PyTorch backend, which is its default."""
 
-    shape = NoEvict.shape
-
     def _next(self, now: float) -> Plan | None:
         return NoEvict.schedule(self, now)
 
 
 class MaxUtilizationOverlap(Ahead, MaxUtilization):
     """``MAX_UTILIZATION`` with the overlap scheduler."""
-
-    shape = MaxUtilization.shape
 
     def _next(self, now: float) -> Plan | None:
         return MaxUtilization.schedule(self, now)

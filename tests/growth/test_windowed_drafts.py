@@ -18,7 +18,7 @@ from sim.iteration import Batch
 from sim.memory.drafted_windows import DraftedWindowedAllocator
 from sim.memory.groups import KvGroup, kv_groups
 from sim.request import Request
-from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers import Limits, ReplicaTraits, Scheduler, make_scheduler
 from sim.setup import prepare
 from sim.specs.speculation import Speculation
 from sim.specs.window import NEVER, Window
@@ -121,7 +121,7 @@ def played(traffic: list[Arriving], seed: int, *, leap: bool, blocks: int, **ben
         courses = DraftCourses(Speculation("ngram", 2, (0.7, 0.4)), seed)
         kv = DraftedWindowedAllocator(blocks, 4, GROUPS, None, 256, courses)
         decoding = partial(WindowedSampled, courses, WINDOWS)
-        return make_scheduler("continuous", Limits(6, 64, 256), kv, decoding=decoding)
+        return make_scheduler("continuous", Limits(6, 64, 256), kv, traits=ReplicaTraits(decoding))
 
     return play(traffic, made, Seeing(0.5, 0.25, 0.003, 0.125, **bend), leap=leap)
 

@@ -16,7 +16,7 @@ from sim.growth.courses import DraftCourses
 from sim.growth.sampled import Sampled
 from sim.iteration import Batch, Part
 from sim.memory.drafted import DraftedAllocator
-from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers import Limits, ReplicaTraits, Scheduler, make_scheduler
 from sim.setup import prepare
 from sim.specs.drafter import drafter_of
 from sim.specs.layout import Layout
@@ -46,7 +46,7 @@ def scheduler(rates: tuple[float, ...], blocks: int = 100, seqs: int = 8) -> Sch
     courses = DraftCourses(Speculation("ngram", len(rates), rates), seed=3)
     kv = DraftedAllocator(blocks, 4, 256, courses)
     return make_scheduler(
-        "continuous", Limits(seqs, 64, 256), kv, decoding=partial(Sampled, courses)
+        "continuous", Limits(seqs, 64, 256), kv, traits=ReplicaTraits(partial(Sampled, courses))
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from sim.growth.leaps import COMPUTING, WAITED
 from sim.iteration import Batch, Ints, Part, Passage, Timer
 from sim.memory import PagedAllocator
-from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers import Limits, ReplicaTraits, Scheduler, make_scheduler
 from tests.harness import Arriving, LoggedPipeline, play
 
 
@@ -62,7 +62,9 @@ class Run:
 
         def scheduler() -> Scheduler:
             kv = PagedAllocator.of(blocks, 4, 4096)
-            return make_scheduler("continuous", limits, kv, batches=len(timer.stages))
+            return make_scheduler(
+                "continuous", limits, kv, traits=ReplicaTraits(batches=len(timer.stages))
+            )
 
         class Watched(LoggedPipeline):
             def _fill(self, now: float, returned: int | None) -> None:

@@ -33,10 +33,9 @@ from sim.metrics.peak import Peak
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.stability import Drift, Load
-from sim.result import Result
+from sim.result import Result, simulate
 from sim.scenario import load_scenario
 from sim.scenario.arrivals import DiurnalArrivals, PoissonArrivals
-from sim.result import simulate
 from sim.terminal.run import run_view
 from tests.places import ROOT
 
