@@ -25,8 +25,31 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from sim.memory.paged import PagedAllocator
-from sim.memory.run_pool import FoundRuns, Run, take_oldest
+from sim.memory.prefix_search import missed
+from sim.memory.run_pool import CachedRuns, Piece, Run
 from sim.request import Request
+
+
+class FoundRuns:
+    """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
+    all, of which no request holds ``idle``, and ``left`` more that it found and does not use."""
+
+    __slots__ = ("blocks", "idle", "left", "runs")
+
+    def __init__(self) -> None:
+        self.runs: list[Piece] = []
+        self.blocks = 0
+        self.idle = 0
+        self.left = 0
+
+    def leave_last(self) -> None:
+        """Do not use the last block."""
+        run, low, high = self.runs.pop()
+        if low < high - 1:
+            self.runs.append((run, low, high - 1))
+        self.idle -= not run.holders
+        self.blocks -= 1
+        self.left += 1
 
 
 class CachingAllocator(PagedAllocator):
@@ -41,31 +64,24 @@ class CachingAllocator(PagedAllocator):
     """
 
     __slots__ = (
-        "_cached",
         "_found",
-        "_gone",
         "_holders",
         "_holds",
-        "_idle",
-        "_queue",
         "_registered",
+        "_runs",
         "grown_in",
         "note",
     )
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size)
-        self._cached: dict[int, list[Run]] = {}  # of each text, the oldest copy first
-        self._gone: set[int] = set()  # texts that were cached, and have left altogether
-        # who keeps what ``_missed`` says of each request that is admitted for the first time
+        self._runs = CachedRuns()
+        # who keeps what ``missed`` says of each request that is admitted for the first time
         self.note: Callable[[Request, int, int], None] | None = None
         self._holders: dict[int, Request] = {}  # by the name of their own text
         # of each holder: cached runs by place, and the first of their blocks that it holds
         self._holds: dict[Request, list[tuple[Run, int]]] = {}
         self._registered: dict[Request, int] = {}  # blocks of a holder that are in the cache
-        self._idle = 0  # cached blocks that no request holds
-        self._queue = end = Run(0, 0, 0, 0)
-        end.before = end.after = end
         self._found: tuple[Request, FoundRuns] | None = None  # the latest answer, if it still holds
         self.grown_in: Callable[[Request], int] | None = None
         """How many tokens a decoding request has grown by, where not all grow together (``Lanes``);
@@ -104,7 +120,10 @@ class CachingAllocator(PagedAllocator):
             if (found.idle + blocks) * size > self.capacity - self.reserved:
                 return False
             if self.note is not None and not request.preemptions:
-                self.note(request, *self._missed(request, found.blocks + found.left))
+                self.note(
+                    request,
+                    *missed(request, self._runs.texts, (found.blocks + found.left) * size, size),
+                )
             held = self._take(request, found)
             self.reserved += blocks * size
             self._held[request] = held + tokens
@@ -133,7 +152,7 @@ class CachingAllocator(PagedAllocator):
         """Take back what ``request`` has. What no other holds is free, and stays cached until it is
         needed."""
         size = self.block_size
-        if self.reserved + self._idle * size > self.capacity:
+        if self.reserved + self._runs.idle * size > self.capacity:
             self._settle()
         held = self._held[request]
         full = self._known(request, held) // size
@@ -141,20 +160,14 @@ class CachingAllocator(PagedAllocator):
         del self._held[request], self._registered[request], self._holders[~request.id]
         self.reserved -= (-(-held // size) - full) * size
         self._found = None
-        end, idle = self._queue, 0
-        for last, low in reversed(self._holds.pop(request)):
-            for run in last.down_to(low):
-                run.holders -= 1
-                blocks = run.high - run.low
-                if run.holders:
-                    self.shared_tokens -= blocks * size
-                    if run.holders == 1:
-                        self.several_tokens -= blocks * size
-                else:
-                    run.insert(end.before)
-                    idle += blocks
-        self._idle += idle
-        self.reserved -= idle * size
+        runs, idle = self._runs, self._runs.idle
+        runs.release(reversed(self._holds.pop(request)))
+        self.reserved -= (runs.idle - idle) * size
+        self._count_shared()
+
+    def _count_shared(self) -> None:
+        self.shared_tokens = self._runs.shared * self.block_size
+        self.several_tokens = self._runs.several * self.block_size
 
     def _known(self, request: Request, held: int) -> int:
         """Of the tokens that ``request`` holds, which gives them back, those that may be cached."""
@@ -162,13 +175,13 @@ class CachingAllocator(PagedAllocator):
 
     def _lack(self) -> None:
         """The sequences that come first have used up what was free."""
-        self._evict(self._idle)
+        self._evict(self._runs.idle)
 
     @property
     def idle_tokens(self) -> int:
         """Tokens of the cached blocks that no request holds, without those taken since the cache
         was last asked."""
-        return min(self._idle * self.block_size, self.capacity - self.reserved)
+        return min(self._runs.idle * self.block_size, self.capacity - self.reserved)
 
     def common_tokens(self) -> int:
         """The first tokens of which all holders have the same full blocks, in one copy."""
@@ -184,8 +197,8 @@ class CachingAllocator(PagedAllocator):
 
     def _find(self, request: Request) -> FoundRuns:
         """The longest chain of cached blocks that leaves ``request`` a token to compute."""
-        size, cached = self.block_size, self._cached
-        if self.reserved + self._idle * size > self.capacity:
+        size, runs = self.block_size, self._runs
+        if self.reserved + self._runs.idle * size > self.capacity:
             self._settle()
         if self._found is not None and self._found[0] is request:
             return self._found[1]
@@ -204,12 +217,8 @@ class CachingAllocator(PagedAllocator):
                 continue
             if text < 0 and self._enter_owner(text, request):
                 self.gives_back = True
-            while at < stop and (run := _copy(cached.get(text, ()), at)) is not None:
-                high = min(run.high, stop)
-                found.runs.append((run, at, high))
-                if not run.holders:
-                    found.idle += high - at
-                at = high
+            at, idle = runs.chain(text, at, stop, found.runs)
+            found.idle += idle
             if at < stop:
                 break
         found.blocks = at
@@ -217,19 +226,6 @@ class CachingAllocator(PagedAllocator):
             found.leave_last()
         self._found = None if self.gives_back else (request, found)
         return found
-
-    def _missed(self, request: Request, first: int) -> tuple[int, int]:
-        """Of the blocks of ``request`` from the one numbered ``first`` on: tokens of those that
-        were in the cache and have left, and of those that are new to it. What follows the texts
-        that others may share is in neither."""
-        at = known = first
-        for text, end in request.prefix:
-            stop = end // self.block_size
-            if stop > at:
-                if at == known and (text in self._cached or text in self._gone):
-                    known = stop
-                at = stop
-        return (known - first) * self.block_size, (at - known) * self.block_size
 
     def until_more(self, iterations: int) -> int:
         """As of every cache; where the one that waits goes on with the text of one that decodes,
@@ -249,38 +245,13 @@ class CachingAllocator(PagedAllocator):
 
     def _take(self, request: Request, found: FoundRuns) -> int:
         """Let ``request`` hold what it found; returns how many tokens that is."""
-        holds = self._holds[request] = []
-        for run, low, high in found.runs:
-            taken = run
-            if taken.low < low:
-                self._split(taken, low)
-            if taken.high > high:
-                taken = self._split(taken, high)
-            blocks = taken.high - taken.low
-            if taken.holders:
-                self.shared_tokens += blocks * self.block_size
-                if taken.holders == 1:
-                    self.several_tokens += blocks * self.block_size
-            else:
-                taken.remove()
-                self._idle -= blocks
-                self.reserved += blocks * self.block_size
-            taken.holders += 1
-            holds.append((taken, low))
+        runs, idle = self._runs, self._runs.idle
+        self._holds[request] = [(runs.hold(piece), piece[1]) for piece in found.runs]
+        self.reserved += (idle - runs.idle) * self.block_size
+        self._count_shared()
         self._registered[request] = found.blocks
         self._holders[~request.id] = request
         return found.blocks * self.block_size
-
-    def _split(self, run: Run, at: int) -> Run:
-        """Split off the blocks of ``run`` before ``at``; returns the run of those."""
-        front = Run(run.text, run.low, at, run.holders)
-        front.above, run.above = run.above, front
-        run.low = at
-        copies = self._cached[run.text]
-        copies.insert(copies.index(run), front)
-        if not run.holders:
-            front.insert(run)  # of one request, the last blocks go first
-        return front
 
     def _register(self, request: Request, full: int, *, own: bool = False) -> None:
         """Enter the first ``full`` blocks of ``request`` in the cache, those of its own text only
@@ -288,24 +259,18 @@ class CachingAllocator(PagedAllocator):
         at = self._registered[request]
         if full <= at:
             return
-        size, holds = self.block_size, self._holds[request]
+        size, holds, enter = self.block_size, self._holds[request], self._runs.enter
         for text, end in request.prefix:
-            stop = end // size
-            if stop > full:
-                stop = full
+            stop = min(end // size, full)
             if stop > at:
                 if text < 0:
                     self._enter_owner(text, request)
-                self._enter(holds, Run(text, at, stop, 1))
+                holds.append((enter(text, at, stop), at))
                 at = stop
         if own and full > at:
-            self._enter(holds, Run(~request.id, at, full, 1))
+            holds.append((enter(~request.id, at, full), at))
             at = full
         self._registered[request] = at
-
-    def _enter(self, holds: list[tuple[Run, int]], run: Run) -> None:
-        self._cached.setdefault(run.text, []).append(run)
-        holds.append((run, run.low))
 
     def _forget(self, request: Request, full: int) -> None:
         """Take blocks of ``request`` from the first ``full`` on out of the cache again; they were
@@ -314,33 +279,25 @@ class CachingAllocator(PagedAllocator):
         while holds and holds[-1][0].high > full:
             run, low = holds[-1]
             if low >= full:
-                self._drop(run)
+                self._runs.drop(run)
                 holds.pop()
             else:
                 run.high = full
         self._registered[request] = min(self._registered[request], full)
-
-    def _drop(self, run: Run) -> None:
-        copies = self._cached[run.text]
-        copies.remove(run)
-        if not copies:
-            del self._cached[run.text]
-            self._gone.add(run.text)
 
     # -- eviction ----------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Evict as many blocks as were taken since the cache was last asked: until then it does not
         matter which ones."""
-        blocks = self.reserved // self.block_size + self._idle - self.num_blocks
+        blocks = self.reserved // self.block_size + self._runs.idle - self.num_blocks
         if blocks > 0:
             self._evict(blocks)
 
     def _evict(self, blocks: int) -> None:
         """Take ``blocks`` that no request holds out of the cache, in the order of freeing."""
-        self._idle -= blocks
         self._found = None
-        take_oldest(self._queue, blocks, self._drop)
+        self._runs.evict(blocks)
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
         """Every block is free or held, once; the runs and their holders match."""
@@ -357,29 +314,11 @@ class CachingAllocator(PagedAllocator):
                 places += run.high - run.low
             assert places == self._registered[request] <= tokens // size, (request, places, tokens)
             open_blocks += -(-tokens // size) - places
-        cached = [run for copies in self._cached.values() for run in copies]
-        assert all(run.low < run.high for run in cached), cached
-        assert {run: run.holders for run in cached if run.holders} == counted
+        runs = self._runs
+        runs.check_integrity(counted)
         used = open_blocks + sum(run.high - run.low for run in counted)
         assert self.reserved == used * size, (self.reserved, used)
-        twice = sum((run.holders - 1) * (run.high - run.low) for run in counted)
-        assert self.shared_tokens == twice * size, (self.shared_tokens, twice)
-        several = sum(run.high - run.low for run in counted if run.holders > 1)
-        assert self.several_tokens == several * size, (self.several_tokens, several)
-        queue, run = [], self._queue.after
-        while run is not self._queue:
-            queue.append(run)
-            run = run.after
-        assert set(queue) == {run for run in cached if not run.holders}
-        assert len(set(queue)) == len(queue)
-        assert self._idle == sum(run.high - run.low for run in queue)
-        assert used + self._idle <= self.num_blocks, (used, self._idle)
+        assert self.shared_tokens == runs.shared * size
+        assert self.several_tokens == runs.several * size
+        assert used + runs.idle <= self.num_blocks, (used, runs.idle)
         self._check_ring(owners)
-
-
-def _copy(copies: list[Run] | tuple[()], block: int) -> Run | None:
-    """The oldest copy of that block, or None."""
-    for run in copies:
-        if run.low <= block < run.high:
-            return run
-    return None

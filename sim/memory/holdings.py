@@ -57,15 +57,13 @@ class HeldBlocks:
                     front.above = run.above = None
                 gone.append(front)
                 runs.appendleft((run, first))
-        known = 0
-        for run in reversed(gone):
-            known += pool.release(run)
+        known = pool.release([(run, run.low) for run in reversed(gone)])
         pool.blank += first - self.first - known
         self.first = first
 
     def release(self, pool: RunPool) -> None:
         """No block is held any longer, the last of them free first."""
-        known = sum([pool.release(run) for run in self.held()])
+        known = pool.release(reversed(self.runs))
         pool.blank += self.length - self.first - known
 
 

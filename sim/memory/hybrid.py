@@ -24,7 +24,7 @@ from typing import Self
 from sim.memory.groups import KvGroup
 from sim.memory.holdings import HeldBlocks, Holding
 from sim.memory.looking_back import LooksBack, Turns
-from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, spans
+from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, missed, spans
 from sim.memory.run_pool import Run, RunPool
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
@@ -174,7 +174,7 @@ class HybridCachingAllocator(WindowedAllocator):
         if not self._has(lack, request, found.tokens + tokens):
             return False
         if self.note is not None and not request.preemptions:
-            self.note(request, *self._search.missed(request, found.tokens))
+            self.note(request, *missed(request, self._search.texts, found.tokens))
         self._admitted += 1
         shares: list[HeldBlocks] = []
         for (group, _), whole, pieces in zip(

@@ -9,7 +9,7 @@ Where groups have blocks of different sizes, it ends where blocks of all of them
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from sim.memory.groups import KvGroup
@@ -66,6 +66,20 @@ def spans(request: Request, size: int, tokens: int, first: int = 0) -> Iterator[
         yield ~request.id, first, full
 
 
+def missed(request: Request, texts: Container[int], found: int, size: int = 1) -> tuple[int, int]:
+    """Of the prefixes of ``request`` behind the tokens that were ``found``, in whole blocks of
+    ``size``: tokens of ``texts``, which were in the cache once, and of those that are new to it.
+    What follows the texts that others may share is in neither."""
+    at = known = found
+    for text, end in request.prefix:
+        stop = end // size * size
+        if stop > at:
+            if at == known and text in texts:
+                known = stop
+            at = stop
+    return known - found, at - known
+
+
 class PrefixSearch:
     """Looks up requests in ``pool``, where blocks of a group are known by its number among all
     (``key``)."""
@@ -101,17 +115,6 @@ class PrefixSearch:
             at, stop = max(low, end - need), min(high, end)
             if at < stop:
                 yield at, stop
-
-    def missed(self, request: Request, found: int) -> tuple[int, int]:
-        """Of the prefixes of ``request`` behind what is ``found``: tokens of texts that were in the
-        cache once, and of those that are new to it."""
-        at = known = found
-        for text, end in request.prefix:
-            if end > at:
-                if at == known and text in self.texts:
-                    known = end
-                at = end
-        return known - found, at - known
 
     def find(self, request: Request) -> FoundBlocks:
         """The longest prefix that all groups hold and that leaves ``request`` a token to

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sim.memory.paged import PagedAllocator
-from sim.memory.prefix_search import spans
+from sim.memory.prefix_search import missed, spans
 from sim.memory.radix_tree import RadixTree, Span, TreeNode
 from sim.request import Request
 
@@ -41,7 +41,7 @@ class RadixAllocator(PagedAllocator):
         self._last: tuple[Request, TreeNode] | None = None  # whom ``cached`` looked up last
         self._wanted = 0  # tokens that SGLang asks for since it last took memory
         self._opened = 0  # and those of the pages that it gets
-        # who keeps what ``_missed`` says of each request that is admitted for the first time
+        # who keeps what ``missed`` says of each request that is admitted for the first time
         self.note: Callable[[Request, int, int], None] | None = None
 
     @property
@@ -108,7 +108,7 @@ class RadixAllocator(PagedAllocator):
             return False
         if node is not None:
             if self.note is not None and not request.preemptions:
-                self.note(request, *self._missed(request, node.high))
+                self.note(request, *missed(request, self.tree.texts, node.high * size, size))
             self._nodes[request] = node
             self.reserved += self.tree.lock(node) * size
             self._last = None
@@ -175,18 +175,6 @@ class RadixAllocator(PagedAllocator):
         if request.generated >= request.output_tokens:
             self._enter(request, held)
         self.reserved -= self.tree.unlock(node) * size
-
-    def _missed(self, request: Request, first: int) -> tuple[int, int]:
-        """Of the pages of ``request`` from the one numbered ``first`` on that others may share:
-        tokens of those that were in the tree and have left, and of those that are new to it."""
-        at = known = first
-        for text, end in request.prefix:
-            stop = end // self.block_size
-            if stop > at:
-                if at == known and text in self.tree.texts:
-                    known = stop
-                at = stop
-        return (known - first) * self.block_size, (at - known) * self.block_size
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
         """Every page is free, in the tree or of one request; the locks are those of holders."""

@@ -9,7 +9,7 @@ number is kept; the others are kept as *runs*, so that a prompt costs a step and
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from operator import attrgetter
 
@@ -58,92 +58,47 @@ class Run:
             run = above
 
 
-class FoundRuns:
-    """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
-    all, of which no request holds ``idle``, and ``left`` more that it found and does not use."""
-
-    __slots__ = ("blocks", "idle", "left", "runs")
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[Run, int, int]] = []
-        self.blocks = 0
-        self.idle = 0
-        self.left = 0
-
-    def leave_last(self) -> None:
-        """Do not use the last block."""
-        run, low, high = self.runs.pop()
-        if low < high - 1:
-            self.runs.append((run, low, high - 1))
-        self.idle -= not run.holders
-        self.blocks -= 1
-        self.left += 1
-
-
-def take_oldest(queue: Run, blocks: int, drop: Callable[[Run], None]) -> None:
-    """Take ``blocks`` from the runs in ``queue``, in the order of freeing. What is used up leaves
-    the queue, and ``drop`` forgets it."""
-    while blocks:
-        run = queue.after
-        size = run.high - run.low
-        if size > blocks:
-            run.high -= blocks
-            return
-        blocks -= size
-        run.remove()
-        drop(run)
-
-
 Piece = tuple[Run, int, int]
 """A run, and the blocks of it that are meant: from the first to before the second number."""
 
 LOW = attrgetter("low")
 
 
-class RunPool:
-    """``blank`` free blocks without content, and ``idle`` ones with content that no request holds.
+class CachedRuns:
+    """The runs whose content is known; ``idle`` of their blocks are held by no request.
 
     ``shared`` counts how often blocks are held beyond the first time, ``several`` the blocks that
-    more than one request holds.
-
-    >>> pool = RunPool(4)
-    >>> pool.take(3)
-    >>> run = pool.enter(7, 0, 3)
-    >>> pool.release(run)
-    3
-    >>> pool.take(2); pool.find(7, 0), pool.find(7, 2)
-    ((Run(7: 0 to 2, held 0 times), 0, 2), None)
+    more than one request holds. ``texts`` are all that were ever known.
     """
 
-    __slots__ = ("_ages", "_cached", "_queue", "blank", "idle", "several", "shared")
+    __slots__ = ("_ages", "_cached", "_further", "_queue", "idle", "several", "shared", "texts")
 
-    def __init__(self, blocks: int) -> None:
-        self.blank = blocks
+    def __init__(self) -> None:
         self.idle = self.shared = self.several = 0
-        # of each text in layers, in each of which runs are in order and do not overlap
-        self._cached: dict[int, list[list[Run]]] = {}
+        self.texts: set[int] = set()
+        # of each text a layer of runs, in order and without overlaps; and the further layers of
+        # those of which some blocks are there more than once
+        self._cached: dict[int, list[Run]] = {}
+        self._further: dict[int, list[list[Run]]] = {}
         self._ages = 0
         self._queue = end = Run(0, 0, 0, 0)
         end.before = end.after = end
 
-    @property
-    def free(self) -> int:
-        """Blocks that can be taken."""
-        return self.blank + self.idle
-
     # -- what is known -----------------------------------------------------------------------
+
+    def _layers(self, text: int) -> list[list[Run]]:
+        return [self._cached[text], *self._further.get(text, ())] if text in self._cached else []
 
     def find(self, text: int, block: int) -> Piece | None:
         """The oldest copy of that block, and between which blocks it surely is the oldest."""
-        layers = self._cached.get(text)
-        if layers is None:
+        layer = self._cached.get(text)
+        if layer is None:
             return None
-        if len(layers) == 1:
-            (layer,) = layers
+        if text not in self._further:
             run = layer[bisect_right(layer, block, key=LOW) - 1]  # the last if there is none
             return (run, run.low, run.high) if run.low <= block < run.high else None
         best, low, high = None, 0, 1 << 60
-        for layer in layers:
+        for layer in self._layers(text):
             place = bisect_right(layer, block, key=LOW)
             if place < len(layer):
                 high = min(high, layer[place].low)
@@ -158,10 +113,42 @@ class RunPool:
                 best = run
         return None if best is None else (best, low, high)
 
+    def chain(self, text: int, at: int, stop: int, found: list[Piece]) -> tuple[int, int]:
+        """Append to ``found`` the oldest copies of blocks ``at`` to ``stop`` (exclusive), up to the
+        first that is not known; returns that one, and how many blocks of them are idle."""
+        layer, idle = self._cached.get(text), 0
+        if layer is None:
+            return at, 0
+        if text not in self._further:
+            run = layer[0]
+            if run.low <= at and stop <= run.high:
+                found.append((run, at, stop))
+                return stop, 0 if run.holders else stop - at
+            place = 0 if run.low <= at < run.high else bisect_right(layer, at, key=LOW) - 1
+            for run in layer[place:] if place > 0 else layer:
+                if not run.low <= at < run.high:
+                    break
+                high = run.high if run.high < stop else stop
+                found.append((run, at, high))
+                if not run.holders:
+                    idle += high - at
+                at = high
+                if at == stop:
+                    break
+            return at, idle
+        while at < stop and (piece := self.find(text, at)) is not None:
+            run, _, high = piece
+            high = min(high, stop)
+            found.append((run, at, high))
+            if not run.holders:
+                idle += high - at
+            at = high
+        return at, idle
+
     def below(self, text: int, block: int) -> int:
         """The last known block of ``text`` before ``block``, which is not known; -1 for none."""
         found = -1
-        for layer in self._cached.get(text, ()):
+        for layer in self._layers(text):
             place = bisect_left(layer, block, key=LOW)
             if place:
                 found = max(found, layer[place - 1].high - 1)
@@ -170,85 +157,68 @@ class RunPool:
     def enter(self, text: int, low: int, high: int) -> Run:
         """The content of taken blocks is known from now on."""
         run = Run(text, low, high, 1)
-        self._ages += 1
-        run.age = self._ages
-        layers = self._cached.setdefault(text, [])
-        for layer in layers:
+        self._ages = run.age = self._ages + 1
+        layer = self._cached.get(text)
+        if layer is None:
+            self._cached[text] = [run]
+            self.texts.add(text)
+            return run
+        if layer[-1].high <= low:
+            layer.append(run)
+            return run
+        for layer in self._layers(text):
             place = bisect_right(layer, low, key=LOW)
             if (not place or layer[place - 1].high <= low) and (
                 place == len(layer) or layer[place].low >= high
             ):
                 layer.insert(place, run)
                 return run
-        layers.append([run])
+        self._further.setdefault(text, []).append([run])
         return run
 
-    def extend(self, run: Run, high: int) -> bool:
-        """The content of the taken blocks behind ``run``, up to ``high``, is known from now on;
-        False where it has to be a run of its own."""
-        layers = self._cached[run.text]
-        if run.holders > 1 or len(layers) > 1 or layers[0][-1] is not run:
-            return False
-        run.high = high
-        return True
-
-    def _drop(self, run: Run) -> None:
-        layers = self._cached[run.text]
-        for layer in layers:
+    def _place(self, run: Run) -> tuple[list[Run], int]:
+        """The layer that ``run`` is in, and its place there."""
+        layer = self._cached[run.text]
+        place = 0 if layer[0] is run else bisect_left(layer, run.low, key=LOW)
+        if place < len(layer) and layer[place] is run:
+            return layer, place
+        for layer in self._further[run.text]:
             place = bisect_left(layer, run.low, key=LOW)
             if place < len(layer) and layer[place] is run:
-                del layer[place]
-                if not layer:
-                    layers.remove(layer)
-                    if not layers:
-                        del self._cached[run.text]
-                return
+                break
+        return layer, place
+
+    def drop(self, run: Run) -> None:
+        """The content of ``run`` is known no longer."""
+        text = run.text
+        if len(layer := self._cached[text]) == 1 and text not in self._further:
+            del self._cached[text]
+            return
+        layer, place = self._place(run)
+        del layer[place]
+        if layer:
+            return
+        further = self._further[text]
+        if layer is self._cached[run.text]:
+            self._cached[run.text] = further.pop(0)
+        else:
+            further.remove(layer)
+        if not further:
+            del self._further[run.text]
 
     def split(self, run: Run, at: int) -> Run:
         """Split off the blocks of ``run`` before ``at``; returns the run of those."""
         front = Run(run.text, run.low, at, run.holders)
         front.age = run.age
         front.above, run.above = run.above, front
-        for layer in self._cached[run.text]:
-            place = bisect_left(layer, run.low, key=LOW)
-            if place < len(layer) and layer[place] is run:
-                layer.insert(place, front)
-                break
+        layer, place = self._place(run)
+        layer.insert(place, front)
         run.low = at
         if not run.holders:
             front.insert(run)  # the last blocks go first
         return front
 
-    def shed(self, run: Run, at: int) -> None:
-        """The only one that holds ``run`` gives back its blocks before ``at``: ``split`` and
-        ``release`` in one."""
-        low = run.low
-        front = Run(run.text, low, at, 0)
-        front.age = run.age
-        run.above = None
-        for layer in self._cached[run.text]:
-            place = len(layer) - 1  # mostly the text goes on with this run
-            if layer[place] is not run:
-                place = bisect_left(layer, low, key=LOW)
-                if place == len(layer) or layer[place] is not run:
-                    continue
-            layer.insert(place, front)
-            break
-        run.low = at
-        front.insert(self._queue.before)
-        self.idle += at - low
-
     # -- who holds it ------------------------------------------------------------------------
-
-    def take(self, blocks: int) -> None:
-        """Take ``blocks`` that are free; what was in them is lost."""
-        self.blank -= blocks
-        lack = -self.blank
-        if lack <= 0:
-            return
-        self.blank = 0
-        self.idle -= lack
-        take_oldest(self._queue, lack, self._drop)
 
     def hold(self, piece: Piece) -> Run:
         """One more request holds ``piece``; returns the run that it now is."""
@@ -268,27 +238,50 @@ class RunPool:
         run.holders += 1
         return run
 
-    def release(self, run: Run) -> int:
-        """One request less holds ``run``; returns its blocks."""
-        blocks = run.high - run.low
-        run.holders -= 1
-        if run.holders:
-            self.shared -= blocks
-            if run.holders == 1:
-                self.several -= blocks
-        else:
-            run.insert(self._queue.before)
-            self.idle += blocks
-        return blocks
+    def release(self, holds: Iterable[tuple[Run, int]]) -> int:
+        """One request less holds these runs, each from a first block on with what was split off it
+        since; they are free in this order, of a run the last blocks first. Returns their blocks."""
+        released, idle, end = 0, self.idle, self._queue
+        for last, low in holds:
+            run: Run | None = last
+            while run is not None:
+                above = run.above if run.low > low else None
+                blocks = run.high - run.low
+                released += blocks
+                run.holders = holders = run.holders - 1
+                if holders:
+                    self.shared -= blocks
+                    if holders == 1:
+                        self.several -= blocks
+                else:
+                    run.insert(end.before)
+                    idle += blocks
+                run = above
+        self.idle = idle
+        return released
+
+    def evict(self, blocks: int) -> None:
+        """Forget ``blocks`` that no request holds, in the order of freeing."""
+        self.idle -= blocks
+        queue = self._queue
+        while blocks:
+            run = queue.after
+            size = run.high - run.low
+            if size > blocks:
+                run.high -= blocks
+                return
+            blocks -= size
+            run.remove()
+            self.drop(run)
 
     def check_integrity(self, held: dict[Run, int]) -> None:
         """Raise AssertionError unless runs are ``held`` that many times, and all others idle."""
-        cached = [run for layers in self._cached.values() for layer in layers for run in layer]
+        layers = [layer for text in self._cached for layer in self._layers(text)]
+        cached = [run for layer in layers for run in layer]
         assert all(run.low < run.high for run in cached), cached
-        for layers in self._cached.values():
-            for layer in layers:
-                assert layer, layers
-                assert all(a.high <= b.low for a, b in pairwise(layer)), layer
+        assert all(layers)
+        assert self._further.keys() <= self._cached.keys()
+        assert all(a.high <= b.low for layer in layers for a, b in pairwise(layer))
         assert {run: run.holders for run in cached if run.holders} == held
         queue, run = [], self._queue.after
         while run is not self._queue:
@@ -300,3 +293,60 @@ class RunPool:
         counts = [(number, run.high - run.low) for run, number in held.items()]
         assert self.shared == sum((number - 1) * blocks for number, blocks in counts)
         assert self.several == sum(blocks for number, blocks in counts if number > 1)
+
+
+class RunPool(CachedRuns):
+    """``blank`` free blocks without content, and the ``idle`` ones.
+
+    >>> pool = RunPool(4)
+    >>> pool.take(3)
+    >>> run = pool.enter(7, 0, 3)
+    >>> pool.release([(run, 0)])
+    3
+    >>> pool.take(2); pool.find(7, 0), pool.find(7, 2)
+    ((Run(7: 0 to 2, held 0 times), 0, 2), None)
+    """
+
+    __slots__ = ("blank",)
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blank = blocks
+
+    @property
+    def free(self) -> int:
+        """Blocks that can be taken."""
+        return self.blank + self.idle
+
+    def take(self, blocks: int) -> None:
+        """Take ``blocks`` that are free; what was in them is lost."""
+        self.blank -= blocks
+        lack = -self.blank
+        if lack <= 0:
+            return
+        self.blank = 0
+        self.evict(lack)
+
+    def extend(self, run: Run, high: int) -> bool:
+        """The content of the taken blocks behind ``run``, up to ``high``, is known from now on;
+        False where it has to be a run of its own."""
+        if run.holders > 1 or run.text in self._further or self._cached[run.text][-1] is not run:
+            return False
+        run.high = high
+        return True
+
+    def shed(self, run: Run, at: int) -> None:
+        """The only one that holds ``run`` gives back its blocks before ``at``: ``split`` and
+        ``release`` in one."""
+        low = run.low
+        front = Run(run.text, low, at, 0)
+        front.age = run.age
+        run.above = None
+        layer = self._cached[run.text]
+        place = len(layer) - 1  # mostly the text goes on with this run
+        if layer[place] is not run:
+            layer, place = self._place(run)
+        layer.insert(place, front)
+        run.low = at
+        front.insert(self._queue.before)
+        self.idle += at - low

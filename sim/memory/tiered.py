@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sim.memory.caching import CachingAllocator
+from sim.memory.caching import CachingAllocator, FoundRuns
 from sim.memory.host import HostLink, HostMemory
-from sim.memory.run_pool import FoundRuns
 from sim.request import Request
 
 
@@ -71,7 +70,7 @@ class TieredAllocator(CachingAllocator):
         """Until a block is evicted, where the one that waits might have found it."""
         if not self._loses:
             return super().until_more(iterations)
-        return self._fed(iterations, max(0, self.free_blocks - self._idle))
+        return self._fed(iterations, max(0, self.free_blocks - self._runs.idle))
 
     def await_load(self, request: Request) -> None:
         """What ``request`` is given next arrives later, and no request finds it until then."""
