@@ -92,10 +92,7 @@ def make_recorder(setup: Setup) -> Recorder:
     stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
     drafts = any(pool.deployment.speculation is not None for pool in setup.pools)
     cached = any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools)
-    cascade = any(pool.cascades for pool in setup.pools)
-    return Recorder(
-        max(windows), ranks=ranks, stages=stages, drafts=drafts, cached=cached, cascade=cascade
-    )
+    return Recorder(max(windows), ranks=ranks, stages=stages, drafts=drafts, cached=cached)
 
 
 def make_admission(env: simpy.Environment, setup: Setup) -> DeadlineAdmission | None:

@@ -106,15 +106,6 @@ class Timer(ABC):
         made for the next iteration; without, the number is that for a batch of its size."""
         return self
 
-    def read_once(self, common: int, requests: int, *, prompts: bool) -> int:
-        """Of the first ``common`` tokens, which all ``requests`` of a pass share and have computed,
-        those that attention reads once for all of them; ``prompts`` are in it, or only decodes."""
-        return 0
-
-    def sharing(self, prefix: int) -> Timer:
-        """The times while attention reads the first ``prefix`` tokens once for all sequences."""
-        return self
-
     def passage(self, batch: Batch) -> Passage:
         """``batch`` on its way through the stages of a pipeline; here, through a single one."""
         if not batch.parts:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
-from sim.cost.cascade import behind, cascade_rule
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
@@ -73,10 +72,6 @@ class IterationTimes(Timer):
         self._attention_lines: dict[int, Indexed] = {}
         # of the whole context, of each window, by sequences and the drafts checked and made
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
-        self._cascade = cascade_rule(deployment)
-        self._prefix = 0  # tokens that are read once for all sequences
-        self._sharing: dict[int, Self] = {}  # by those tokens
-        self._prefix_seconds: dict[int, float] = {}  # of reading them, by queries
 
     def among(self, others: int, requests: int = 0) -> Self:
         """The times of one data rank while the others have that many tokens in the pass together,
@@ -121,34 +116,6 @@ class IterationTimes(Timer):
             found._drafts = (checked, drafted)
             found._lines, found._attention_lines = {}, {}
         return found
-
-    def read_once(self, common: int, requests: int, *, prompts: bool) -> int:
-        """Tokens of a shared prefix that are read once, by the engine's rule."""
-        rule = self._cascade
-        return common if rule is not None and rule.pays(common, requests, prompts=prompts) else 0
-
-    def sharing(self, prefix: int) -> Self:
-        """The times while attention reads the first ``prefix`` tokens once for all sequences."""
-        if prefix == self._prefix:
-            return self
-        found = self._sharing.get(prefix)
-        if found is None:
-            if len(self._sharing) >= MOST_AMONG:
-                self._sharing.clear()
-            found = self._sharing[prefix] = copy(self)  # with the same tables
-            found._prefix = prefix
-            found._lines, found._prefix_seconds = {}, {}
-        return found
-
-    def _of_prefix(self, queries: int) -> float:
-        """Seconds of the attention of that many ``queries`` to the tokens that are read once."""
-        seconds = self._prefix_seconds.get(queries)
-        if seconds is None:
-            prompt = Part(queries, self._prefix)
-            seconds, pairs = self.attention.prefill_seconds([prompt], 0)
-            seconds *= queries * self._prefix / pairs  # without those among the queries
-            self._prefix_seconds[queries] = seconds
-        return seconds
 
     def _drafts_of(self, requests: int) -> tuple[int, int]:
         """Drafts that are checked of each sequence, and made, in a pass over that many requests."""
@@ -242,9 +209,6 @@ class IterationTimes(Timer):
         in prefill attention, query-key pairs of that)."""
         if self._drafting is not None:
             return self._drafted(self._drafting, sequences, context, parts, admitted, seen)
-        prefix = self._prefix
-        if prefix:
-            parts, context = behind(parts, prefix), context - sequences * prefix
         prefill = pairs = 0.0
         if parts:
             prefill, pairs = self.attention.prefill_seconds(parts, sequences)
@@ -257,8 +221,6 @@ class IterationTimes(Timer):
             gpu = self._own_kernels(tokens, outputs) + prefill
         if self._ranks > 1:
             gpu += self._kernels_of_all(tokens)
-        if prefix:
-            gpu += self._of_prefix(tokens)
         if sequences:
             try:
                 limits, lines = self._attention_lines[sequences]
@@ -334,9 +296,6 @@ class IterationTimes(Timer):
     def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
         """Decode attention of the target, over all tokens of the pass, and of a drafter."""
         lines = self.attention.verify_lines(sequences, checked, self._match)
-        if self._prefix:
-            once, shared = self._of_prefix(sequences), sequences * self._prefix
-            lines = [(limit + shared, a - b * shared + once, b) for limit, a, b in lines]
         if self._drafting is None:
             return lines
         return added([lines, self._drafting.attention_lines(sequences, checked, drafted)])

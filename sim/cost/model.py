@@ -8,13 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from sim.cost.batches import Batches, By, Counts, Ran, Sizes
-from sim.cost.cascade import behind
 from sim.cost.operators import Amount, Operator, Prefills, mixed
 from sim.cost.pipelined import PipelinedTimes
 from sim.iteration import Batch
-
-SHARED_PREFIX = "decode attention, shared prefix"
-"""The operator that reads once what all sequences share."""
 
 
 class CostModel(PipelinedTimes):
@@ -33,10 +29,6 @@ class CostModel(PipelinedTimes):
             operators = mixed(operators, self._sized_once(tokens + more, outputs + more), share)
         if computed > sequences:  # dummies take time, and do nothing that the model needs
             operators = [o._replace(flops=o.flops * sequences / computed) for o in operators]
-        if self._prefix:
-            parts, context = behind(parts, self._prefix), context - sequences * self._prefix
-            alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
-            operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
         if sequences:
             operators.append(
                 self.attention.verify(sequences, context, float(checked), self._match, seen)
@@ -72,8 +64,6 @@ class CostModel(PipelinedTimes):
             of_all = size.of_all_ranks(everyone.different)
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         sequences, context = batches.sequences.astype(np.float64), batches.context
-        if batches.read_once is not None:
-            context = context - sequences * batches.read_once
         drafts = checked.astype(np.float64)
         sized = [
             *self._sized("tokens", computed, checked, per_token),
@@ -89,7 +79,6 @@ class CostModel(PipelinedTimes):
             *sized,
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
-            *self._of_prefixes(batches),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
@@ -128,27 +117,6 @@ class CostModel(PipelinedTimes):
         sizes = Sizes(at, np.arange(len(times), dtype=np.float64), times)
         found = mixed(of(fewer), of(fewer + drafts), share)
         return [Ran(by, operator, times, sizes) for operator in found]
-
-    def _of_prefixes(self, batches: Batches) -> list[Ran]:
-        """The attention to what was read once."""
-        if batches.read_once is None or not batches.read_once.any():
-            return []
-        once = batches.read_once > 0
-        both = np.stack([batches.read_once, batches.tokens], axis=1)[once]
-        different, at = _different(both)
-        took = [
-            self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.T.tolist()
-        ]
-        seconds, pairs = np.zeros(len(once)), np.zeros(len(once))
-        seconds[once] = np.array(took)[at]
-        pairs[once] = both.prod(axis=1)
-        tokens = np.where(once, batches.tokens, 0).astype(np.float64)
-        keys = batches.read_once.astype(np.float64)
-        passes, fresh = once.astype(np.float64), np.zeros(len(once))
-        operator = self.attention.prefill_operator(
-            Prefills(seconds, pairs, tokens, keys, passes, fresh)
-        )
-        return [Ran("decodes", operator._replace(name=SHARED_PREFIX), batches.times)]
 
     def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
         """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import CHECKED, DRAFTED, READ_ONCE, seen_before
+from sim.growth.leaps import CHECKED, DRAFTED, seen_before
 from sim.iteration import Batch, Part, Timer
 
 Prompts = Iterable[tuple[int, int]]
@@ -69,11 +69,8 @@ def seconds_of(
 
 
 def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]:
-    """What times each of the ``rows``: with the drafts that it checked and made, or with the tokens
-    that it read once."""
+    """What times each of the ``rows``, with the drafts that it checked and made."""
     names = plans.dtype.names or ()
-    if READ_ONCE in names:
-        return [timer.sharing(prefix) for prefix in plans[READ_ONCE][rows].tolist()]
     if CHECKED not in names:
         return [timer] * len(rows)
     drafts = plans[[CHECKED, DRAFTED]][rows].tolist()

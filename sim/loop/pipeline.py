@@ -24,7 +24,6 @@ from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.recorder import (
     Recorder,
     pack_cached,
-    pack_cascade,
     pack_chunk,
     pack_plan,
     pack_stages,
@@ -268,8 +267,6 @@ class Pipeline:
         rows += batch.seen
         rows += pack_stages(batch.waited, batch.computing)
         rows += kept
-        if recorder.cascade:
-            rows += pack_cascade(0)
         self._free.append(batch.number)
         self._free.sort()
         if finished:

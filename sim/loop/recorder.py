@@ -21,7 +21,6 @@ from sim.growth.leaps import (
     IDLE,
     OTHERS,
     OTHERS_REQUESTS,
-    READ_ONCE,
     SEEN,
     SEEN_GROWING,
     SHARED,
@@ -149,16 +148,15 @@ def plan_rows_of(
     stages: bool = False,
     drafts: bool = False,
     cached: bool = False,
-    cascade: bool = False,
 ) -> np.dtype[np.void]:
     """Rows of plans of a model with that many windows (``sim.specs.window``), on data ``ranks``, in
-    the ``stages`` of a pipeline, where tokens are drafted (``drafts``), where some pool has a
-    prefix cache (``cached``), or attention that reads a shared prefix once (``cascade``).
+    the ``stages`` of a pipeline, where tokens are drafted (``drafts``), or where some pool has a
+    prefix cache (``cached``).
 
     >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape, plan_rows_of(0, ranks=True)[OTHERS]
     (True, (2,), dtype('int32'))
     """
-    if not (windows or ranks or stages or drafts or cached or cascade):
+    if not (windows or ranks or stages or drafts or cached):
         return PLAN
     seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
     others, staged = [(OTHERS, "i4")], [(WAITED, "f8"), (COMPUTING, "f8")]
@@ -167,7 +165,6 @@ def plan_rows_of(
     more = [*(seen if windows else []), *(others if ranks else []), *(staged if stages else [])]
     more += [*(drafted if drafts else []), *(met if drafts and ranks else [])]
     more += kept if cached else []
-    more += [(READ_ONCE, "i8")] if cascade else []
     return np.dtype([*PLAN.descr, *more])
 
 
@@ -187,7 +184,6 @@ pack_others = struct.Struct("=i").pack
 pack_stages = struct.Struct("=dd").pack
 pack_drafts = struct.Struct("=qqii").pack
 pack_cached = struct.Struct("=qq").pack
-pack_cascade = struct.Struct("=q").pack
 pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
 _pack_absence = packer(ABSENCE)
@@ -209,8 +205,7 @@ class Recorder:
     ``pack_drafts``: the tokens that decoding sequences got, the drafts that were accepted, and
     those checked and made of each sequence, with ``ranks`` besides ``pack_others`` once more: the
     requests for which the other ranks draft; with a prefix cache (``cached``), ``pack_cached``:
-    tokens that several requests hold, and that no request holds; with ``cascade``,
-    ``pack_cascade``: the tokens that attention read once for all.
+    tokens that several requests hold, and that no request holds.
     """
 
     def __init__(
@@ -221,11 +216,10 @@ class Recorder:
         stages: bool = False,
         drafts: bool = False,
         cached: bool = False,
-        cascade: bool = False,
     ) -> None:
-        self.ranks, self.drafts, self.cached, self.cascade = ranks, drafts, cached, cascade
+        self.ranks, self.drafts, self.cached = ranks, drafts, cached
         self.plan_row = plan_rows_of(
-            windows, ranks=ranks, stages=stages, drafts=drafts, cached=cached, cascade=cascade
+            windows, ranks=ranks, stages=stages, drafts=drafts, cached=cached
         )
         self.pack_seen = struct.Struct(f"={2 * windows + 1}q").pack
         self.reasons: list[str] = []

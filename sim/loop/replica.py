@@ -18,14 +18,12 @@ import simpy
 from sim.growth.sampled import Sampled
 from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
-from sim.loop.cascade import CascadeTimer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.drafts import DraftsTimer
 from sim.loop.recorder import (
     PLAN,
     Recorder,
     pack_cached,
-    pack_cascade,
     pack_chunk,
     pack_drafts,
     pack_others,
@@ -68,10 +66,6 @@ class Replica:
         if isinstance(scheduler, DraftsByBatch):
             timer = DraftsTimer(timer, scheduler.decoding)
         self._timer = WindowedTimer(timer, scheduler.decoding) if self._windows else timer
-        self._cascade: CascadeTimer | None = None
-        kv, drafts = scheduler.kv, isinstance(scheduler, DraftsByBatch)
-        if recorder.cascade and not drafts and isinstance(kv, CachingAllocator):
-            self._timer = self._cascade = CascadeTimer(timer, kv)
         self._recorder = recorder
         self._row_bytes = recorder.plan_row.itemsize
         self._row_is_longer = recorder.plan_row is not PLAN
@@ -288,7 +282,7 @@ class Replica:
         if self._windows:
             held, columns = behind_windows(kv, plan, scheduler.decoding)
             seen = self._recorder.pack_seen(*columns)
-        kept = self._kept() if self._cached else b""
+        kept = pack_cached(kv.several_tokens, kv.idle_tokens) if self._cached else b""
         finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
             reserved_end = scheduler.reserved_end
@@ -328,15 +322,6 @@ class Replica:
         self._iterations = 0
         if finished:
             self._deliver(finished, end)
-
-    def _kept(self) -> bytes:
-        """What the prefix cache holds, and what attention reads of it once, as the recorder has
-        it."""
-        kv = self.scheduler.kv
-        kept = pack_cached(kv.several_tokens, kv.idle_tokens)
-        if not self._recorder.cascade:
-            return kept
-        return kept + pack_cascade(0 if self._cascade is None else self._cascade.prefix)
 
     def _deliver(self, finished: list[Request], end: float) -> None:
         """Those of ``finished`` have their last token."""

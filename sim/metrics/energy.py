@@ -174,10 +174,7 @@ def _reading(
     seen = ()
     if SEEN in (plans.dtype.names or ()):
         seen = tuple(np.array(batches.seen) + plans[SEEN_GROWING].T)
-    context = batches.context + decodes
-    if batches.read_once is not None:
-        context = context - decodes * batches.read_once
-    work = cost.attention.decode_work(decodes, context, seen)
+    work = cost.attention.decode_work(decodes, batches.context + decodes, seen)
     growth = np.where(times > 1, power.reading(*work) * some - found, 0.0)
     return _Even(found - growth * ((times - 1) / 2), growth)
 

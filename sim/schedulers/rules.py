@@ -14,7 +14,6 @@ from sim.schedulers.abilities import (
     DRAFTS,
     IN_FLIGHT,
     PREFILLS,
-    READS_ONCE,
     WITHDRAWS,
     Ability,
 )
@@ -84,7 +83,7 @@ class VllmRule(EngineRule):
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
     prefix_cache = "blocks"
-    abilities = frozenset({WITHDRAWS, DRAFTS, IN_FLIGHT, PREFILLS, DECODES, READS_ONCE})
+    abilities = frozenset({WITHDRAWS, DRAFTS, IN_FLIGHT, PREFILLS, DECODES})
     knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
