@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.growth.leaps import ACCEPTED, CHECKED, DELIVERED, DRAFTED
 from sim.growth.sampled import Sampled
 from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
 from sim.iteration import Ints, Part, Timer
+from sim.loop.recorder import Columns, InFlight
+from sim.schedulers import Scheduler
+
+
+def drafted(flight: InFlight, scheduler: Scheduler) -> tuple[int, int, int, int]:
+    """What decoding sequences got from the plan that is done: tokens, accepted drafts, and the
+    drafts of each sequence that were checked and made."""
+    batch = scheduler.decoding
+    if not isinstance(batch, Sampled):
+        return 0, 0, 0, 0
+    if not flight.plan.decode:
+        return 0, 0, 0, batch.drafted
+    return batch.delivered, batch.accepted, batch.courses.drafts, batch.drafted
+
+
+DRAFTS = Columns([(DELIVERED, "i8"), (ACCEPTED, "i8"), (CHECKED, "i4"), (DRAFTED, "i4")], drafted)
+"""Columns of a run whose tokens are drafted."""
 
 
 class DraftsTimer(Timer):

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.growth.leaps import FILLING, SEEN, SEEN_GROWING
 from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
 from sim.iteration import Ints, Part, Timer
+from sim.loop.recorder import Columns, Field
 from sim.memory import Allocator
 from sim.memory.windowed import WindowedAllocator
 from sim.schedulers import Plan
+
+
+def windowed_columns(windows: int) -> Columns:
+    """What decoding sequences see through each of so many windows, how many of them see one more
+    token with each iteration, and by how many tokens the filled memory grows."""
+    several = (windows,)
+    fields: list[Field] = [(SEEN, "i8", several), (SEEN_GROWING, "i8", several), (FILLING, "i8")]
+    return Columns(fields, lambda flight, _: flight.seen)
 
 
 class WindowedTimer(Timer):
