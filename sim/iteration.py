@@ -50,6 +50,19 @@ class Batch(NamedTuple):
     seen: tuple[int, ...] = ()
 
 
+class Conditions(NamedTuple):
+    """What an iteration depends on besides its batch; the defaults are what is usual.
+
+    The other data ranks have ``others`` tokens in the pass (None: each as many as this one), and a
+    drafter goes over ``others_requests`` of theirs. ``drafts`` of each decoding sequence are
+    checked, and made for the next iteration (None: as many as for a batch of its size).
+    """
+
+    others: int | None = None
+    others_requests: int = 0
+    drafts: tuple[int, int] | None = None
+
+
 class Passage(NamedTuple):
     """How one batch goes through the stages of a pipeline. Seconds.
 
@@ -91,20 +104,14 @@ class Timer(ABC):
         it plans the next one: who comes by then is in that plan. Here, for no time."""
         return 0.0
 
-    def among(self, others: int, requests: int = 0) -> Timer:
-        """The times on a data rank while the other ranks have that many tokens in the pass in sum,
-        and where tokens are drafted, that many ``requests`` that a drafter goes over."""
+    def under(self, conditions: Conditions) -> Timer:
+        """The times of iterations under other ``conditions`` than the usual ones."""
         return self
 
     def graph(self, sequences: int) -> int:
         """To how many an iteration without prompts is padded, where graphs were captured for some
         numbers of sequences only; else 0."""
         return 0
-
-    def drafting(self, checked: int, drafted: int) -> Timer:
-        """The times while that many drafts of each decoding sequence are checked, and that many are
-        made for the next iteration; without, the number is that for a batch of its size."""
-        return self
 
     def passage(self, batch: Batch) -> Passage:
         """``batch`` on its way through the stages of a pipeline; here, through a single one."""

@@ -18,15 +18,15 @@ from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
 from sim.growth.seen import Seen, seen_by_equals
-from sim.iteration import Ints, Part, Timer
+from sim.iteration import Conditions, Ints, Part, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
-MOST_AMONG = 4096
-"""Loads of other data ranks whose decode lines are kept."""
+MOST_CONDITIONS = 4096
+"""Conditions under which decode lines are kept."""
 
 
 class IterationTimes(Timer):
@@ -52,7 +52,6 @@ class IterationTimes(Timer):
         self._match = 1.0 if speculation is None else speculation.match
         self._drafting: Drafting | None = None
         self._drafts: tuple[int, int] | None = (0, 0)  # checked and made; None: by the batch
-        self._with_drafts: dict[tuple[int, int], Self] = {}
         # of the front end for each sequence, by the drafts that are checked
         self._streams = [self._streamed]
         if speculation is not None:
@@ -61,32 +60,31 @@ class IterationTimes(Timer):
             self._drafts = None if speculation.by_batch else (most, most)
             lengths = [speculation.length_of(drafts) for drafts in range(most + 1)]
             self._streams = [self._streamed * length for length in lengths]
+        self._usual_drafts = self._drafts
+        self._under: dict[Conditions, Self] = {}  # with the same tables
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
         self._all_seconds: list[float] = []  # by tokens of all data ranks
         self._others_requests = 0  # of those, where tokens are drafted
-        self._among: dict[tuple[int, int], Self] = {}  # by tokens of other ranks, and requests
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
-        self._attention_lines: dict[int, Indexed] = {}
+        # by the drafts checked and made, and by decoding sequences
+        self._attention_lines: dict[tuple[int, int], dict[int, Indexed]] = {}
+        self._own_attention = self._attention_lines.setdefault((0, 0), {})  # where none is drafted
         # of the whole context, of each window, by sequences and the drafts checked and made
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
 
-    def among(self, others: int, requests: int = 0) -> Self:
-        """The times of one data rank while the others have that many tokens in the pass together,
-        and that many ``requests`` that a drafter goes over.
-
-        Without, each is taken to have as many as the one asked for."""
-        key = (others, requests if self._drafting is not None else 0)
-        found = self._among.get(key)
+    def under(self, conditions: Conditions) -> Self:
+        """The times under ``conditions``; under the usual ones, those of a new timer."""
+        found = self._under.get(conditions)
         if found is None:
-            if len(self._among) >= MOST_AMONG:
-                self._among.clear()
-            found = self._among[key] = copy(self)  # with the same tables
-            found._others, found._others_requests = key
-            found._lines, found._among = {}, {}
-            found._with_drafts = {}
+            if len(self._under) >= MOST_CONDITIONS:
+                self._under.clear()
+            found = self._under[conditions] = copy(self)
+            found._others, found._others_requests, drafts = conditions
+            found._drafts = drafts or self._usual_drafts
+            found._lines = {}
         return found
 
     def graph(self, sequences: int) -> int:
@@ -105,17 +103,6 @@ class IterationTimes(Timer):
         if self._others is None or self._ranks == 1:
             return sequences
         return max(sequences, self._others // (self._ranks - 1) // (1 + checked))
-
-    def drafting(self, checked: int, drafted: int) -> Self:
-        """The times while that many drafts of each sequence are checked, and that many are made.
-
-        Without, the number is that for a batch of its size."""
-        found = self._with_drafts.get((checked, drafted))
-        if found is None:
-            found = self._with_drafts[checked, drafted] = copy(self)  # with the same tables
-            found._drafts = (checked, drafted)
-            found._lines, found._attention_lines = {}, {}
-        return found
 
     def _drafts_of(self, requests: int) -> tuple[int, int]:
         """Drafts that are checked of each sequence, and made, in a pass over that many requests."""
@@ -149,7 +136,8 @@ class IterationTimes(Timer):
     @property
     def alone(self) -> Self:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
-        return self if self._ranks == 1 else self.among(self._ranks - 1, self._ranks - 1)
+        others = self._ranks - 1
+        return self.under(Conditions(others, others)) if others else self
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
@@ -223,10 +211,10 @@ class IterationTimes(Timer):
             gpu += self._kernels_of_all(tokens)
         if sequences:
             try:
-                limits, lines = self._attention_lines[sequences]
+                limits, lines = self._own_attention[sequences]
             except KeyError:
                 limits, lines = _indexed(self.attention.decode_lines(sequences))
-                self._attention_lines[sequences] = limits, lines
+                self._own_attention[sequences] = limits, lines
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
             if self._windows:
@@ -270,13 +258,11 @@ class IterationTimes(Timer):
         checked, drafted = self._drafts or self._drafts_of(outputs)
         coming = sum(part.tokens for part in parts)
         gpu = self._decoded(sequences, checked, coming, len(parts)) + prefill
-        others = None if self._others is None else (self._others, self._others_requests)
-        gpu += drafting.seconds(sequences * (1 + checked) + coming, outputs, drafted, others)
+        rows = sequences * (1 + checked) + coming
+        gpu += drafting.seconds(rows, outputs, drafted, self._of_others())
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
-            kept = self._attention_lines
-            if self._drafts is None:
-                kept = self.drafting(checked, drafted)._attention_lines
+            kept = self._attention_lines.setdefault((checked, drafted), {})
             try:
                 limits, lines = kept[sequences]
             except KeyError:

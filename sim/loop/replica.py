@@ -16,11 +16,11 @@ from functools import partial
 import simpy
 
 from sim.iteration import Timer
+from sim.loop.batch_timer import BatchTimer
 from sim.loop.clock import SCHEDULING, Process, due_now
-from sim.loop.drafts import DraftsTimer
 from sim.loop.engine import SingleEngine
 from sim.loop.recorder import InFlight, Recorder
-from sim.loop.windowed import WindowedTimer, behind_windows
+from sim.loop.windowed import behind_windows
 from sim.request import Request
 from sim.schedulers import DraftsByBatch, OffloadedPrefill, Scheduler
 
@@ -43,9 +43,9 @@ class Replica(SingleEngine):
         self.flight = InFlight(index)
         """The plan in flight, or the last one."""
         self._launched = timer.launched
-        if isinstance(scheduler, DraftsByBatch):
-            timer = DraftsTimer(timer, scheduler.decoding)
-        self._timer = WindowedTimer(timer, scheduler.decoding) if self._windows else timer
+        self._timer = timer
+        if self._windows or isinstance(scheduler, DraftsByBatch):
+            self._timer = BatchTimer(timer, scheduler.decoding)
         self._leap = leap
         self._timed = (0.0, 0.0, 0.0)  # the plan in flight, if it has prefills: ``Timer.iteration``
         self._repeats = scheduler.repeats

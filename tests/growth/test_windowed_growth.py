@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.growth.seen import Seen, seen_by_equals
 from sim.growth.windowed import Windowed
-from sim.loop.windowed import WindowedTimer
+from sim.loop.batch_timer import BatchTimer
 from sim.request import Request
 from sim.specs.window import NEVER, Window
 from tests.harness import LineTimer
@@ -101,7 +101,7 @@ def test_padded_slots_see_equally_much() -> None:
 def test_a_run_ends_at_a_bend_and_where_a_member_changes() -> None:
     batch = Windowed((Window(6),))
     one, _ = joined(batch, 2, 3)
-    line = WindowedTimer(LineTimer(1.0, 0.0, 0.0, 0.0), batch).line(2, 5)
+    line = BatchTimer(LineTimer(1.0, 0.0, 0.0, 0.0), batch).line(2, 5)
     assert line[0] == 5 + 2 * 2  # the second fills its window in two iterations
     run = batch.run(0.0, 2, 5, line)
     assert run.left() == 2
