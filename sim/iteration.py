@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     seen: tuple[int, ...] = ()
 
 
-class Conditions(NamedTuple):
+class PassConditions(NamedTuple):
     """What an iteration depends on besides its batch; the defaults are what is usual.
 
     The other data ranks have ``others`` tokens in the pass (None: each as many as this one), and a
@@ -104,7 +104,7 @@ class Timer(ABC):
         it plans the next one: who comes by then is in that plan. Here, for no time."""
         return 0.0
 
-    def under(self, conditions: Conditions) -> Timer:
+    def under(self, conditions: PassConditions) -> Timer:
         """The times of iterations under other ``conditions`` than the usual ones."""
         return self
 

@@ -18,7 +18,7 @@ from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
 from sim.growth.seen import Seen, seen_by_equals
-from sim.iteration import Conditions, Ints, Part, Timer
+from sim.iteration import Ints, Part, PassConditions, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
@@ -26,7 +26,7 @@ Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
 MOST_CONDITIONS = 4096
-"""Conditions under which decode lines are kept."""
+"""PassConditions under which decode lines are kept."""
 
 
 class IterationTimes(Timer):
@@ -61,7 +61,7 @@ class IterationTimes(Timer):
             lengths = [speculation.length_of(drafts) for drafts in range(most + 1)]
             self._streams = [self._streamed * length for length in lengths]
         self._usual_drafts = self._drafts
-        self._under: dict[Conditions, Self] = {}  # with the same tables
+        self._under: dict[PassConditions, Self] = {}  # with the same tables
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
@@ -75,7 +75,7 @@ class IterationTimes(Timer):
         # of the whole context, of each window, by sequences and the drafts checked and made
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
 
-    def under(self, conditions: Conditions) -> Self:
+    def under(self, conditions: PassConditions) -> Self:
         """The times under ``conditions``; under the usual ones, those of a new timer."""
         found = self._under.get(conditions)
         if found is None:
@@ -137,7 +137,7 @@ class IterationTimes(Timer):
     def alone(self) -> Self:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
         others = self._ranks - 1
-        return self.under(Conditions(others, others)) if others else self
+        return self.under(PassConditions(others, others)) if others else self
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at

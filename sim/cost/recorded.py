@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.growth.leaps import CHECKED, DRAFTED, seen_before
-from sim.iteration import Batch, Conditions, Part, Timer
+from sim.iteration import Batch, Part, PassConditions, Timer
 
 Prompts = Iterable[tuple[int, int]]
 """The prompts of one pass: tokens computed before it, and tokens computed in it."""
@@ -74,4 +74,4 @@ def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]
     if CHECKED not in names:
         return [timer] * len(rows)
     drafts = plans[[CHECKED, DRAFTED]][rows].tolist()
-    return [timer.under(Conditions(drafts=each)) for each in drafts]
+    return [timer.under(PassConditions(drafts=each)) for each in drafts]

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from sim.growth.sampled import Sampled
 from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
-from sim.iteration import Conditions, Ints, Part, Timer
+from sim.iteration import Ints, Part, PassConditions, Timer
 
 
 class BatchTimer(Timer):
     """Asks ``timer`` on behalf of ``batch``: what its sequences see through windows, and under
     which ``conditions``, with its drafts where their number follows the size of the batch."""
 
-    def __init__(self, timer: Timer, batch: Steady, conditions: Conditions | None = None) -> None:
+    def __init__(
+        self, timer: Timer, batch: Steady, conditions: PassConditions | None = None
+    ) -> None:
         self._batch, self._given = batch, timer
-        self._conditions = conditions or Conditions()
+        self._conditions = conditions or PassConditions()
         self._timer = timer.under(self._conditions)
         self._drafts = batch if isinstance(batch, Sampled) and batch.drafts_by_batch else None
 
-    def under(self, conditions: Conditions) -> BatchTimer:
+    def under(self, conditions: PassConditions) -> BatchTimer:
         """The times of the same batch under other conditions."""
         return BatchTimer(self._given, self._batch, conditions)
 
@@ -35,7 +37,7 @@ class BatchTimer(Timer):
             return self._timer
         others, requests, _ = self._conditions
         drafts = batch.courses.drafts, batch.drafted
-        return self._given.under(Conditions(others, requests, drafts))
+        return self._given.under(PassConditions(others, requests, drafts))
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration, as long as what is seen grows evenly."""

@@ -23,7 +23,7 @@ import simpy
 from sim.growth.leaps import OTHERS, OTHERS_REQUESTS
 from sim.growth.sampled import Sampled
 from sim.growth.steady import SteadyRun
-from sim.iteration import Conditions, Timer
+from sim.iteration import PassConditions, Timer
 from sim.loop.clock import SCHEDULING, Process, due_now
 from sim.loop.engine import Engine
 from sim.loop.prefill_gate import PrefillGate
@@ -115,7 +115,7 @@ class Rank(Replica):
         """What times its iterations while the other ranks have so much to do."""
         self.flight.others, self.flight.others_requests = tokens, requests = others
         drafts = isinstance(self.scheduler.decoding, Sampled)
-        return self._timer.under(Conditions(tokens, requests if drafts else 0))
+        return self._timer.under(PassConditions(tokens, requests if drafts else 0))
 
     def graph(self, sequences: int) -> int:
         """Sequences of the graph that is replayed where the rank with most has so many; else 0."""

@@ -9,7 +9,7 @@ import pytest
 
 import sim
 from sim.errors import UsageError
-from sim.iteration import Conditions
+from sim.iteration import PassConditions
 from sim.loop.lockstep import longest
 from sim.memory import PagedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
@@ -26,7 +26,7 @@ class Meeting(LineTimer):
 
     others = 0
 
-    def under(self, conditions: Conditions) -> Meeting:
+    def under(self, conditions: PassConditions) -> Meeting:
         found = Meeting(self.fixed, self.sequence, self.context, self.token, self.bend)
         found.others = conditions.others or 0
         return found
@@ -151,7 +151,7 @@ def check_lengths(steps: Played, timer: Meeting) -> None:
         alone = []
         for row in together:
             sequences, context = int(row["computed"]), int(row["context"])
-            _, intercept, slope = timer.under(Conditions(int(row["others"]))).line(
+            _, intercept, slope = timer.under(PassConditions(int(row["others"]))).line(
                 sequences, context
             )
             alone.append(intercept + slope * context)
