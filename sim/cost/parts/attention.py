@@ -20,7 +20,7 @@ from sim.specs.deployment import Deployment
 from sim.specs.window import Window
 
 
-class Attention(ABC):
+class AttentionBase(ABC):
     """The attention of so many ``layers`` on one GPU of a deployment."""
 
     all_reduces = 1

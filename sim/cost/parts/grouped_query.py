@@ -19,19 +19,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.cost.decode_table import DecodeTable, Line
+from sim.cost.kernels.lookup import WINDOW
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.kernels.serial_windows import SerialWindowPrompts
-from sim.cost.measured import PromptTrust, decode_of, prompts_of, triton_decode_of
-from sim.cost.measured_windows import window_decode_of, window_prompts_of
+from sim.cost.measured import PromptTrust, decode_of, prompts_of
+from sim.cost.measured_windows import window_prompts_of
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.cost.parts.attention import Attention
+from sim.cost.parts.attention import AttentionBase
 from sim.cost.rooflines import Rooflines
 from sim.cost.trust import ATTENTION_ERROR
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
 from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.profile import OLDER, TRITON
 from sim.specs.window import NEVER
 
 PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
@@ -41,7 +43,7 @@ tokens (H200, vLLM kernels, aiconfigurator-core tables)."""
 FIRST_SHARE_LOG2 = 6
 
 
-class GroupedQueryPart(Attention):
+class GroupedQueryPart(AttentionBase):
     """Grouped-query attention: from the profile of the GPU where it has it, else as above."""
 
     def __init__(
@@ -70,7 +72,8 @@ class GroupedQueryPart(Attention):
         group = one.num_heads // one.num_kv_heads
         rereads = d.engine.rereads(group)
         self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
-        self._older, self._triton = d.engine.older_kernels, d.engine.triton_attention
+        self._older = OLDER if d.engine.older_kernels else ""
+        self._triton = d.engine.triton_attention
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
         # whether decoding was timed as it is here, and not over a whole context for a window
         self._timed = True
@@ -85,10 +88,10 @@ class GroupedQueryPart(Attention):
         """Take what the profile has: kernels through a window where there is one, else those over a
         whole context at what a sequence sees, which are not trusted as much."""
         plain = self.window is None
-        decode = decode_of(gpu, kernel, heads, rereads, older=self._older)
+        decode = decode_of(gpu, kernel, heads, rereads, variant=self._older)
         prompts = prompts_of(gpu, kernel, heads)
         if self._reach < NEVER:
-            through = window_decode_of(gpu, kernel, heads, self._reach, rereads)
+            through = decode_of(gpu, kernel, heads, rereads, variant=WINDOW, window=self._reach)
             decode = through or decode
             seen = window_prompts_of(gpu, kernel, heads, self._reach)
         else:
@@ -110,8 +113,8 @@ class GroupedQueryPart(Attention):
     def _use_triton(self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int]) -> None:
         """Take Triton's instead, a window as what a sequence sees of it; a deployment without any
         is refused."""
-        decode = triton_decode_of(gpu, kernel, heads)
-        prompts = prompts_of(gpu, kernel, heads, triton=True)
+        decode = decode_of(gpu, kernel, heads, variant=TRITON)
+        prompts = prompts_of(gpu, kernel, heads, TRITON)
         assert decode is not None
         assert prompts is not None
         self._table = DecodeTable(decode, self._layers)

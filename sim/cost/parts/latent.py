@@ -22,7 +22,7 @@ from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.latent_kernels import LatentDecode, latent_decode, latent_prompts
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.cost.parts.attention import Attention
+from sim.cost.parts.attention import AttentionBase
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
@@ -32,7 +32,7 @@ STEP = 64
 """Rows between two tabulated products."""
 
 
-class LatentPart(Attention):
+class LatentPart(AttentionBase):
     """Latent attention: from the profile of the GPU where it has it, else by stated defaults."""
 
     def __init__(self, attention: Latent, layers: int, d: Deployment, kernels: Rooflines) -> None:
@@ -144,7 +144,7 @@ class LatentPart(Attention):
         return seconds
 
     def _prefill_work(self, prefills: Prefills) -> tuple[Amount, Amount]:
-        """FLOP and bytes of one layer for prompts, but for what is projected up again."""
+        """FLOP and bytes of one layer for prompts, without what is projected up again."""
         one = self._one
         width = one.num_heads * (one.key_size + one.v_head_dim) * self._kernels.moved
         return self._pair_flops * prefills.pairs, (prefills.keys + prefills.tokens) * width

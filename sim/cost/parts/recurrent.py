@@ -27,7 +27,7 @@ import numpy as np
 
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.cost.parts.attention import Attention
+from sim.cost.parts.attention import AttentionBase
 from sim.cost.rooflines import Rooflines
 from sim.cost.trust import RECURRENT_ERROR
 from sim.iteration import Part
@@ -43,7 +43,7 @@ SERIAL_START = 8.7e-6
 """Seconds that an SM takes with a head before its first chunk and after its last (the same)."""
 
 
-class RecurrentPart(Attention):
+class RecurrentPart(AttentionBase):
     """Linear attention and state-space layers, by the data sheet."""
 
     pair_flops = 0.0
