@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.growth.seen import Seen
+from sim.growth.window_reads import WindowReads
 
 Ints = tuple[int, ...]
 
@@ -125,7 +125,9 @@ class Timer(ABC):
         like ``batch``; else its duration."""
         return self.seconds(batch)
 
-    def windowed_line(self, sequences: int, context: int, seen: Seen) -> tuple[float, float, float]:
+    def windowed_line(
+        self, sequences: int, context: int, seen: WindowReads
+    ) -> tuple[float, float, float]:
         """``line`` of sequences that see so much through the windows of their model; it holds no
         longer than ``seen.left`` iterations."""
         return self.line(sequences, context)
@@ -138,7 +140,7 @@ class Timer(ABC):
         if not sequences:
             return 0.0
         if seen:
-            still = Seen(seen, (0,) * len(seen), 1)
+            still = WindowReads(seen, (0,) * len(seen), 1)
             _, intercept, slope = self.windowed_line(sequences, context, still)
         else:
             _, intercept, slope = self.line(sequences, context)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sim.catalog.published import wider_than_published
 from sim.cost import CostModel, Deployment
-from sim.cost.known import cost_of
+from sim.cost.cost_cache import cost_of
 from sim.deployments import deployment_of
 from sim.errors import InfeasibleError, UsageError
 from sim.growth.courses import DraftCourses

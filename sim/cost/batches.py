@@ -166,7 +166,7 @@ def _seen_in(batches: Sequence[Batch]) -> tuple[Floats, ...]:
     return tuple(np.array(rows, dtype=np.float64).reshape(-1, windows).T)
 
 
-class Ran(NamedTuple):
+class TimedPasses(NamedTuple):
     """One ``operator`` in many batches: its amounts are of one pass, of each pass that differs, and
     each of those ran that many ``times``."""
 

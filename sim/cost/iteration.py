@@ -17,7 +17,7 @@ from typing import Self
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
-from sim.growth.seen import Seen, seen_by_equals
+from sim.growth.window_reads import WindowReads, seen_by_equals
 from sim.iteration import Ints, Part, PassConditions, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
@@ -151,7 +151,7 @@ class IterationTimes(Timer):
             limits, lines = self._lines[sequences] = _indexed(self._decode_lines(sequences))
         return lines[bisect_right(limits, context)]
 
-    def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
+    def windowed_line(self, sequences: int, context: int, seen: WindowReads) -> Line:
         """The same of sequences that see so much through the windows of the model."""
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)

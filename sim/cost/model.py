@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.cost.batches import Batches, By, Counts, Ran, Sizes
+from sim.cost.batches import Batches, By, Counts, Sizes, TimedPasses
 from sim.cost.operators import Amount, Operator, Prefills, mixed
 from sim.cost.pipelined import PipelinedTimes
 from sim.iteration import Batch
@@ -47,7 +47,7 @@ class CostModel(PipelinedTimes):
         """What depends on the tokens in a pass, and on the positions that sample one."""
         return [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
 
-    def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
+    def operators(self, batches: Batches, *, each: bool = False) -> list[TimedPasses]:
         """Every operator of many passes, host excluded.
 
         Prefill attention is one operator, of all ``batches`` together, or with ``each`` one of each
@@ -62,7 +62,7 @@ class CostModel(PipelinedTimes):
             beyond = computed.sequences * checked
             everyone = computed.sizes(computed.everyone(self._ranks, beyond))
             of_all = size.of_all_ranks(everyone.different)
-            met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
+            met = [TimedPasses("tokens", operator, everyone.times, everyone) for operator in of_all]
         sequences, context = batches.sequences.astype(np.float64), batches.context
         drafts = checked.astype(np.float64)
         sized = [
@@ -77,9 +77,9 @@ class CostModel(PipelinedTimes):
         prefill = self.attention.prefill_operator(prefills)
         return [
             *sized,
-            Ran("decodes", decode, batches.times),
-            *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
-            Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
+            TimedPasses("decodes", decode, batches.times),
+            *(TimedPasses("decodes", o, batches.times) for o in self.attention.updates(sequences)),
+            TimedPasses("prompts", prefill, np.ones(len(batches.times) if each else 1)),
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
 
@@ -101,13 +101,15 @@ class CostModel(PipelinedTimes):
 
     def _sized(
         self, by: By, batches: Batches, checked: Counts, of: Callable[[Amount], list[Operator]]
-    ) -> list[Ran]:
+    ) -> list[TimedPasses]:
         """What depends on the tokens in a pass, or on the positions that sample one, with drafts in
         both; where not every sequence has any, the mean of passes with one more and one less."""
         count = batches.tokens if by == "tokens" else batches.outputs
         if self._match == 1.0:
             sizes = batches.sizes(count + batches.sequences * checked)
-            return [Ran(by, operator, sizes.times, sizes) for operator in of(sizes.different)]
+            return [
+                TimedPasses(by, operator, sizes.times, sizes) for operator in of(sizes.different)
+            ]
         (rows, sequences, drafts), at = _different(
             np.stack([count, batches.sequences, checked], axis=1)
         )
@@ -116,7 +118,7 @@ class CostModel(PipelinedTimes):
         times = np.bincount(at, weights=batches.times).astype(np.float64)
         sizes = Sizes(at, np.arange(len(times), dtype=np.float64), times)
         found = mixed(of(fewer), of(fewer + drafts), share)
-        return [Ran(by, operator, times, sizes) for operator in found]
+        return [TimedPasses(by, operator, times, sizes) for operator in found]
 
     def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
         """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where
@@ -133,14 +135,14 @@ class CostModel(PipelinedTimes):
 
     def _of_drafts(
         self, batches: Batches, prefills: Prefills, checked: Counts, drafted: Counts
-    ) -> list[Ran]:
+    ) -> list[TimedPasses]:
         """The operators of a drafter."""
         if self._drafting is None:
             return []
         ones = np.ones(np.shape(prefills.seconds) or 1)
         times = {"decodes": batches.times, "prompts": ones}
         made = self._drafting.operators(batches, prefills, checked, drafted)
-        return [Ran(by, operator, times[by]) for by, operator in made]
+        return [TimedPasses(by, operator, times[by]) for by, operator in made]
 
     def columns(self, batches: Sequence[Batch]) -> Batches:
         """``batches``, an iteration each, as columns."""
@@ -168,7 +170,9 @@ def _alone(operator: Operator) -> Operator:
     )
 
 
-def _without_dummies(sized: Sequence[Ran], batches: Batches, computed: Batches) -> list[Ran]:
+def _without_dummies(
+    sized: Sequence[TimedPasses], batches: Batches, computed: Batches
+) -> list[TimedPasses]:
     """The same with the FLOP of ``batches`` alone, of what was ``computed`` with dummies."""
     share = np.divide(
         batches.outputs,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
-from sim.growth.seen import ALL, Seen
+from sim.growth.window_reads import ALL, WindowReads
 from sim.request import Request
 from sim.specs.window import Window
 
@@ -139,7 +139,7 @@ class Steady:
         """Those through which layers of the model see the members (``sim.growth.windowed``)."""
         return ()
 
-    def seen(self, sequences: int, context: int) -> Seen:
+    def seen(self, sequences: int, context: int) -> WindowReads:
         """What ``sequences`` that hold ``context`` see through the windows before the next
         iteration."""
         return ALL

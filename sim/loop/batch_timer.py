@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.growth.sampled import Sampled
-from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
+from sim.growth.window_reads import WindowReads
 from sim.iteration import Ints, Part, PassConditions, Timer
 
 
@@ -48,7 +48,7 @@ class BatchTimer(Timer):
         limit, intercept, slope = timer.windowed_line(sequences, context, seen)
         return min(limit, float(context + seen.left * sequences)), intercept, slope
 
-    def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
+    def windowed_line(self, sequences: int, context: int, seen: WindowReads) -> Line:
         """Time of a decode-only iteration of sequences that see so much."""
         return self._now().windowed_line(sequences, context, seen)
 

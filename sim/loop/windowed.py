@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sim.growth.leaps import FILLING, SEEN, SEEN_GROWING
-from sim.growth.seen import Seen
 from sim.growth.steady import Steady
+from sim.growth.window_reads import WindowReads
 from sim.loop.recorder import Columns, Field
 from sim.memory import Allocator
 from sim.memory.windowed import WindowedAllocator
@@ -19,7 +19,7 @@ def windowed_columns(windows: int) -> Columns:
     return Columns(fields, lambda flight, _: flight.seen)
 
 
-def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tuple[int, int]:
+def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: WindowReads) -> tuple[int, int]:
     """Tokens that are filled in all groups of layers once ``plan`` has run, and by how many that
     grows with each iteration like it, by one token of each sequence where it gets several.
 
