@@ -19,15 +19,17 @@ from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.client_rules import PATIENT
 from sim.loop.clients import Clients
-from sim.loop.engines import Engine
+from sim.loop.drafts import DRAFTS
+from sim.loop.engine import CACHED, Engine
 from sim.loop.fleet import Endpoint, Fleet
 from sim.loop.front_end import Threads
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
-from sim.loop.lockstep import LockStep, Rank
-from sim.loop.pipeline import Pipeline
+from sim.loop.lockstep import DRAFTING_RANKS, RANKS, LockStep, Rank
+from sim.loop.pipeline import STAGES, Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.loop.steering import Command, SteeredReplica, Steerer
+from sim.loop.windowed import windowed_columns
 from sim.outages import rules_of
 from sim.pools import PreparedPool, cold_start_of, handling_of, make_replica_scheduler
 from sim.request import Request
@@ -85,15 +87,19 @@ def make_threads(setup: Setup) -> Threads | None:
 
 def make_recorder(setup: Setup) -> Recorder:
     """What records a run on the pools of ``setup``."""
-    windows = {len(pool.deployment.model.windows) for pool in setup.pools}
-    ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
-    stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
-    drafts = any(pool.deployment.speculation is not None for pool in setup.pools)
-    cached = any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools)
-    cascade = any(pool.cascades for pool in setup.pools)
-    return Recorder(
-        max(windows), ranks=ranks, stages=stages, drafts=drafts, cached=cached, cascade=cascade
-    )
+    deployments = [pool.deployment for pool in setup.pools]
+    windows = max(len(d.model.windows) for d in deployments)
+    ranks = any(d.layout.data > 1 for d in deployments)
+    drafts = any(d.speculation is not None for d in deployments)
+    features = [
+        (windows > 0, windowed_columns(windows)),
+        (ranks, RANKS),
+        (any(d.layout.pipeline > 1 for d in deployments), STAGES),
+        (drafts, DRAFTS),
+        (ranks and drafts, DRAFTING_RANKS),
+        (any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools), CACHED),
+    ]
+    return Recorder([columns for there, columns in features if there])
 
 
 def make_admission(env: simpy.Environment, setup: Setup) -> DeadlineAdmission | None:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.growth.seen import Seen
+from sim.growth.window_reads import WindowReads
 
 Ints = tuple[int, ...]
 
@@ -48,6 +48,19 @@ class Batch(NamedTuple):
     parts: Sequence[Part] = ()
     admitted: int = 0
     seen: tuple[int, ...] = ()
+
+
+class PassConditions(NamedTuple):
+    """What an iteration depends on besides its batch; the defaults are what is usual.
+
+    The other data ranks have ``others`` tokens in the pass (None: each as many as this one), and a
+    drafter goes over ``others_requests`` of theirs. ``drafts`` of each decoding sequence are
+    checked, and made for the next iteration (None: as many as for a batch of its size).
+    """
+
+    others: int | None = None
+    others_requests: int = 0
+    drafts: tuple[int, int] | None = None
 
 
 class Passage(NamedTuple):
@@ -91,29 +104,14 @@ class Timer(ABC):
         it plans the next one: who comes by then is in that plan. Here, for no time."""
         return 0.0
 
-    def among(self, others: int, requests: int = 0) -> Timer:
-        """The times on a data rank while the other ranks have that many tokens in the pass in sum,
-        and where tokens are drafted, that many ``requests`` that a drafter goes over."""
+    def under(self, conditions: PassConditions) -> Timer:
+        """The times of iterations under other ``conditions`` than the usual ones."""
         return self
 
     def graph(self, sequences: int) -> int:
         """To how many an iteration without prompts is padded, where graphs were captured for some
         numbers of sequences only; else 0."""
         return 0
-
-    def drafting(self, checked: int, drafted: int) -> Timer:
-        """The times while that many drafts of each decoding sequence are checked, and that many are
-        made for the next iteration; without, the number is that for a batch of its size."""
-        return self
-
-    def read_once(self, common: int, requests: int, *, prompts: bool) -> int:
-        """Of the first ``common`` tokens, which all ``requests`` of a pass share and have computed,
-        those that attention reads once for all of them; ``prompts`` are in it, or only decodes."""
-        return 0
-
-    def sharing(self, prefix: int) -> Timer:
-        """The times while attention reads the first ``prefix`` tokens once for all sequences."""
-        return self
 
     def passage(self, batch: Batch) -> Passage:
         """``batch`` on its way through the stages of a pipeline; here, through a single one."""
@@ -127,7 +125,9 @@ class Timer(ABC):
         like ``batch``; else its duration."""
         return self.seconds(batch)
 
-    def windowed_line(self, sequences: int, context: int, seen: Seen) -> tuple[float, float, float]:
+    def windowed_line(
+        self, sequences: int, context: int, seen: WindowReads
+    ) -> tuple[float, float, float]:
         """``line`` of sequences that see so much through the windows of their model; it holds no
         longer than ``seen.left`` iterations."""
         return self.line(sequences, context)
@@ -140,7 +140,7 @@ class Timer(ABC):
         if not sequences:
             return 0.0
         if seen:
-            still = Seen(seen, (0,) * len(seen), 1)
+            still = WindowReads(seen, (0,) * len(seen), 1)
             _, intercept, slope = self.windowed_line(sequences, context, still)
         else:
             _, intercept, slope = self.line(sequences, context)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from sim.catalog.published import wider_than_published
 from sim.cost import CostModel, Deployment
-from sim.cost.cascade import cascade_rule
-from sim.cost.known import cost_of
+from sim.cost.cost_cache import cost_of
 from sim.deployments import deployment_of
 from sim.errors import InfeasibleError, UsageError
 from sim.growth.courses import DraftCourses
@@ -48,7 +47,6 @@ from sim.schedulers import (
     follows_rule,
     make_scheduler,
 )
-from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.tensorrt import RANKS
@@ -74,12 +72,6 @@ class PreparedPool:
     def deployment(self) -> Deployment:
         """What one replica is, as its cost model times it."""
         return self.cost.deployment
-
-    @property
-    def cascades(self) -> bool:
-        """Whether its attention may read once what all requests of a batch share."""
-        caching = self.settings.kv_cache.enable_prefix_caching
-        return caching and cascade_rule(self.deployment) is not None
 
     @property
     def policy(self) -> type[Scheduler]:
@@ -183,8 +175,6 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     _check_pages(pool, deployment, memory)
     if kv.enable_prefix_caching:
         _check_caching(pool, scenario.folders, deployment, memory)
-        if cascade_rule(deployment) is not None:
-            _check_cascade(pool, deployment)
     if memory.windowed and deployment.speculation is not None and pool.scheduler.plans_ahead:
         raise UsageError(
             f"async_scheduling: drafts of models with windows, such as {deployment.model.name}, "
@@ -282,25 +272,6 @@ def _check_caching(
         )
     if memory.windowed:
         _check_windows(pool, folders, where)
-
-
-def _check_cascade(pool: PoolSettings, d: Deployment) -> None:
-    """UsageError where no attention that reads a shared prefix once is modelled."""
-    found = {
-        f"`policy: {pool.scheduler.rule}`": READS_ONCE not in RULES[pool.scheduler.rule].abilities,
-        "a pipeline": d.layout.pipeline > 1,
-        "data ranks": d.layout.data > 1,
-        "drafts": d.speculation is not None,
-        "memory in the host": pool.kv_cache.host_memory is not None,
-        "pools of one phase": pool.role in ROLES,
-    }
-    refused = [what for what, there in found.items() if there]
-    if refused:
-        raise UsageError(
-            f"engine: {d.engine.name} reads a prefix that all requests share once, which is not "
-            f"modelled with {' and '.join(refused)}; leave out kv_cache.enable_prefix_caching, or "
-            "take another engine"
-        )
 
 
 def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> None:

@@ -32,7 +32,7 @@ from sim.errors import InfersimError
 from sim.loop.attempt_rows import AttemptRows
 from sim.loop.client_replicas import withdrawable
 from sim.loop.clock import Stop, run
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.fleet import Fleet, Progress
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder

@@ -42,8 +42,7 @@ REFUSED_TOGETHER: Mapping[Names, str] = {
     **{
         (name, "windows", cached): why
         for name, why in NO_CACHED_WINDOWS.items()
-        for cached in ("shared-prefix", "cascade", "sessions", "cached-trace")
-        if cached != "cascade" or why == VLLM  # the others have no cascade at all
+        for cached in ("shared-prefix", "sessions", "cached-trace")
     },
 }
 """Three of which every two can be had together, and words of the refusal."""

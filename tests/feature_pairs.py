@@ -135,13 +135,6 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "kv_cache.enable_prefix_caching": True,
         "workload.shared_prefix": {"tokens": 40, "groups": 2},
     },
-    "cascade": {
-        "engine": "vllm-cascade",
-        "max_model_len": 512,
-        "scheduler.max_num_seqs": 14,
-        "kv_cache.enable_prefix_caching": True,
-        "workload.shared_prefix": {"tokens": 300, "groups": 1},
-    },
     "host-tier": {
         "kv_cache.enable_prefix_caching": True,
         "kv_cache.num_gpu_blocks": 18,
@@ -482,19 +475,6 @@ UNDRAFTED_OTHERWISE = {
 }
 """Of those what is refused for another reason, or is not refused."""
 
-UNCASCADED = {
-    **UNCACHED,
-    **dict.fromkeys(("sglang", "sglang-retracting"), "is not modelled with `policy: sglang`"),
-    "prefill-first": "is not modelled with `policy: vllm-v0`",
-    **dict.fromkeys(("swap", "auto-swap"), "is not modelled with memory in the host"),
-    **dict.fromkeys(DRAFTS, "is not modelled with drafts"),
-    "pipeline": "is not modelled with a pipeline",
-    **dict.fromkeys(("data-parallel", "deepep", "cadence"), "is not modelled with data ranks"),
-    **dict.fromkeys(TRACES, "a trace replaces shared_prefix"),
-    **dict.fromkeys(("roles", "pushed"), "enable it in the prefill pools alone"),
-}
-"""What goes without attention that reads a shared prefix once, and why."""
-
 NOT_PUBLISHED = ("linear", "mamba")
 """Models other than the one that has a layer which drafts."""
 
@@ -638,12 +618,6 @@ REFUSED: Mapping[Names, str] = {
     ("async", "edf"): AHEAD,
     ("cached-trace", "joint-lengths"): LENGTHS_TWICE,
     **dict.fromkeys(product(("shared-prefix", "lpm"), TRACES), "a trace replaces shared_prefix"),
-    **{
-        pair: why
-        for name, why in UNCASCADED.items()
-        for pair in both("cascade", name)
-        if name != "cached-trace"  # which wants another max_model_len
-    },
     **{("lpm", name): UNCACHED[name] for name in ("linear", "mamba")},
     **dict.fromkeys(product(("lpm",), ("windows", "chunks")), "SGLang's is not modelled for"),
     **dict.fromkeys(product(("ramp", "diurnal"), TALKS), "arrivals with sessions are not"),

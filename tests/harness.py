@@ -13,12 +13,14 @@ import simpy
 from sim.growth.sampled import Sampled
 from sim.iteration import Ints, Part, Timer
 from sim.loop.clock import Stop, run
-from sim.loop.engines import Engine
-from sim.loop.lockstep import LockStep, Rank
-from sim.loop.pipeline import InFlight, Pipeline
+from sim.loop.drafts import DRAFTS
+from sim.loop.engine import Engine
+from sim.loop.lockstep import DRAFTING_RANKS, RANKS, LockStep, Rank
+from sim.loop.pipeline import STAGES, Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.loop.sessions import make_any_fleet
+from sim.loop.windowed import windowed_columns
 from sim.request import Request, TrafficClass
 from sim.routers import make_router
 from sim.schedulers import PipelinedPrefill, Scheduler
@@ -80,21 +82,21 @@ class LoggedPipeline(Pipeline):
         super()._fill(now, returned)
         self.scheduler.check_integrity()
 
-    def _account(self, batch: InFlight) -> int:
-        scheduler, played, plan = self.scheduler, self.played, batch.plan
-        flight = scheduler.flights[batch.number]
+    def account(self, end: float) -> None:
+        scheduler, played, batch = self.scheduler, self.played, self._flying[0]
+        plan = batch.plan
+        flight = scheduler.flights[batch.place]
         assert flight is not None
         assert flight.plan is plan
-        decoded = [r for r in scheduler.members() if scheduler.place(r) == batch.number]
+        decoded = [r for r in scheduler.members() if scheduler.place(r) == batch.place]
         for request in (*decoded, *flight.preempted) if plan.decode else ():
-            played.tokens[request.id].append(batch.end)
+            played.tokens[request.id].append(end)
         before = {chunk.request: chunk.request.generated for chunk in plan.chunks}
-        found = super()._account(batch)
+        super().account(end)
         for request, generated in before.items():
             if request.generated > generated:
-                played.tokens[request.id].append(batch.end)
+                played.tokens[request.id].append(end)
         played.events += 1
-        return found
 
 
 def delivered(scheduler: Scheduler, request: Request, times: list[float]) -> list[float]:
@@ -125,12 +127,20 @@ def play(
     several batches at once."""
     windows, piped = len(scheduler().decoding.windows), isinstance(scheduler(), PipelinedPrefill)
     drafts = isinstance(scheduler().decoding, Sampled)
-    played = Played(recorder=Recorder(windows, ranks=ranks > 1, stages=piped, drafts=drafts))
+    features = [
+        (windows > 0, windowed_columns(windows)),
+        (ranks > 1, RANKS),
+        (piped, STAGES),
+        (drafts, DRAFTS),
+        (ranks > 1 and drafts, DRAFTING_RANKS),
+    ]
+    columns = [each for there, each in features if there]
+    played = Played(recorder=Recorder(columns))
     env = simpy.Environment()
 
     class Logged(Replica):
-        def _account(self, end: float) -> None:
-            plan, run = self._plan, self._run
+        def account(self, end: float) -> None:
+            plan, run = self.flight.plan, self._run
             assert plan is not None
             if run is not None:
                 times = [run.boundary(run.done + i + 1) for i in range(self._iterations)]
@@ -141,7 +151,7 @@ def play(
                 if request.joined >= 0 and plan.decode:
                     played.tokens[request.id].extend(delivered(self.scheduler, request, times))
             before = {c.request: c.request.generated for c in plan.chunks}
-            super()._account(end)
+            super().account(end)
             for request, generated in before.items():
                 if request.generated > generated:
                     played.tokens[request.id].append(end)

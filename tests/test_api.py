@@ -228,7 +228,7 @@ def simulate_interrupted(
     [
         (Replica, "submit"),
         (LeastOutstanding, "choose"),
-        (Replica, "_account"),
+        (Replica, "account"),
         (Recorder, "close"),
         (Recorder, "reject"),
     ],

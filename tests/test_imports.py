@@ -78,6 +78,7 @@ def loaded_after(code: str) -> set[str]:
             "sim.loop.clock",
             "sim.loop.lockstep",
             "sim.loop.pipeline",
+            "sim.loop.engine",
             "sim.loop.replica",
             "sim.loop.fleet",
             "sim.loop.handover",

@@ -39,7 +39,7 @@ def test_the_schema_is_built_when_a_scenario_is_read_and_only_once() -> None:
 def test_a_run_begins_without_what_only_results_need() -> None:
     code = (
         "import sys, sim\n"
-        "from sim.simulation import prepare\n"
+        "from sim.setup import prepare\n"
         "prepare(sim.load_scenario('scenarios/chat.yaml'))\n"
         "print(*sys.modules)"
     )

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from calibrate.engine.executor import Pass
 from calibrate.engine.verified import VerifiedBatch
 from sim.iteration import Part
-from sim.loop.recorder import PlanRow, Recorder, pack_chunk, pack_drafts, pack_plan
-from sim.loop.windowed import behind_windows
+from sim.loop.drafts import DRAFTS
+from sim.loop.recorder import PlanRow, Recorder
+from sim.loop.windowed import behind_windows, windowed_columns
 from sim.schedulers import Plan, Scheduler
 
 
@@ -69,7 +70,7 @@ class _Row(NamedTuple):
     reserved: int
     held: int
     windows: tuple[int, ...]  # what is recorded of them
-    drafted: tuple[int, int, int, int] | None  # as ``pack_drafts`` takes them
+    drafted: tuple[int, int, int, int] | None  # what ``DRAFTS`` has of them
 
 
 class Log:
@@ -77,7 +78,8 @@ class Log:
     ``windows``; with ``drafts`` tokens are drafted."""
 
     def __init__(self, windows: int = 0, *, drafts: bool = False) -> None:
-        self.recorder = Recorder(windows, drafts=drafts)
+        columns = [windowed_columns(windows)] if windows else []
+        self.recorder = Recorder([*columns, DRAFTS] if drafts else columns)
         self.iterations: list[Iteration] = []
         self._windows = windows
 
@@ -163,9 +165,8 @@ class Log:
     ) -> None:
         """The row of a plan that ran once, and those of its ``prompts``, each with the number of
         its request; the others are columns of the plan."""
-        number = len(self.recorder.plans) // self.recorder.plan_row.itemsize
         for request, part in prompts:
-            self.recorder.chunks += pack_chunk(number, request, part.tokens, part.context)
+            self.recorder.part(request, part)
         parts = [part for _, part in prompts]
         row = PlanRow(
             start=start,
@@ -191,11 +192,7 @@ class Log:
             finished=finished,
             replica=0,
         )
-        self.recorder.plans += pack_plan(*row)
-        if windows:
-            self.recorder.plans += self.recorder.pack_seen(*windows)
-        if drafted is not None:
-            self.recorder.plans += pack_drafts(*drafted)
+        self.recorder.row(row, (*windows, *(drafted or ())))
 
     def iteration(self, done: Pass, row: _Row, phases: Phases, preempted: tuple[int, ...]) -> None:
         """What the engine did from the start to the end of ``row``."""

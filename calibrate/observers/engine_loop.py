@@ -33,7 +33,7 @@ class ObservedStep(NamedTuple):
     sampled: float
 
 
-class Engine(Protocol):
+class ObservedEngine(Protocol):
     """An engine that takes requests and runs one step when called; ``name`` is its own."""
 
     name: str
@@ -56,7 +56,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ObservedEngine,
         source: ArrivalSource,
         clock: Clock,
         *,

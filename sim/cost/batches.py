@@ -20,7 +20,6 @@ from sim.growth.leaps import (
     DRAFTED,
     OTHERS,
     OTHERS_REQUESTS,
-    READ_ONCE,
     SEEN,
     SEEN_GROWING,
     Leaps,
@@ -53,7 +52,7 @@ class Batches:
     it is known; ``others`` the tokens that other data ranks have in each pass, where it is.
     ``checked`` and ``drafted`` are the drafts of a sequence that a pass checks, and that are made
     after it, where they are known; ``others_requests`` those of other data ranks for which drafts
-    are made; ``read_once`` the first tokens that attention reads once for all sequences."""
+    are made."""
 
     sequences: Counts
     context: Floats
@@ -67,7 +66,6 @@ class Batches:
     checked: Counts | None = None
     drafted: Counts | None = None
     others_requests: Counts | None = None
-    read_once: Counts | None = None
 
     @classmethod
     def of(cls, plans: NDArray[np.void]) -> Batches:
@@ -88,7 +86,6 @@ class Batches:
             checked=plans[CHECKED] if CHECKED in names else None,
             drafted=plans[DRAFTED] if CHECKED in names else None,
             others_requests=plans[OTHERS_REQUESTS] if OTHERS_REQUESTS in names else None,
-            read_once=plans[READ_ONCE] if READ_ONCE in names else None,
         )
 
     @classmethod
@@ -169,7 +166,7 @@ def _seen_in(batches: Sequence[Batch]) -> tuple[Floats, ...]:
     return tuple(np.array(rows, dtype=np.float64).reshape(-1, windows).T)
 
 
-class Ran(NamedTuple):
+class TimedPasses(NamedTuple):
     """One ``operator`` in many batches: its amounts are of one pass, of each pass that differs, and
     each of those ran that many ``times``."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.cost.model import CostModel
-from sim.iteration import Batch
+from sim.iteration import Batch, PassConditions
 from sim.specs.deployment import Deployment
 
 CONTEXT = 8192
@@ -26,7 +26,8 @@ def best_by_batch(d: Deployment, most: int, longest: int) -> tuple[int, ...]:
     def best(running: int) -> int:
         batch = Batch(running, running * context)
         rates = [
-            given.length_of(drafts) / cost.drafting(drafts, drafts).seconds(batch)
+            given.length_of(drafts)
+            / cost.under(PassConditions(drafts=(drafts, drafts))).seconds(batch)
             for drafts in range(given.num_tokens + 1)
         ]
         return rates.index(max(rates))

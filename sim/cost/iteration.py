@@ -14,20 +14,19 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
-from sim.cost.cascade import behind, cascade_rule
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
-from sim.growth.seen import Seen, seen_by_equals
-from sim.iteration import Ints, Part, Timer
+from sim.growth.window_reads import WindowReads, seen_by_equals
+from sim.iteration import Ints, Part, PassConditions, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
-MOST_AMONG = 4096
-"""Loads of other data ranks whose decode lines are kept."""
+MOST_CONDITIONS = 4096
+"""PassConditions under which decode lines are kept."""
 
 
 class IterationTimes(Timer):
@@ -53,7 +52,6 @@ class IterationTimes(Timer):
         self._match = 1.0 if speculation is None else speculation.match
         self._drafting: Drafting | None = None
         self._drafts: tuple[int, int] | None = (0, 0)  # checked and made; None: by the batch
-        self._with_drafts: dict[tuple[int, int], Self] = {}
         # of the front end for each sequence, by the drafts that are checked
         self._streams = [self._streamed]
         if speculation is not None:
@@ -62,36 +60,31 @@ class IterationTimes(Timer):
             self._drafts = None if speculation.by_batch else (most, most)
             lengths = [speculation.length_of(drafts) for drafts in range(most + 1)]
             self._streams = [self._streamed * length for length in lengths]
+        self._usual_drafts = self._drafts
+        self._under: dict[PassConditions, Self] = {}  # with the same tables
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
         self._all_seconds: list[float] = []  # by tokens of all data ranks
         self._others_requests = 0  # of those, where tokens are drafted
-        self._among: dict[tuple[int, int], Self] = {}  # by tokens of other ranks, and requests
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
-        self._attention_lines: dict[int, Indexed] = {}
+        # by the drafts checked and made, and by decoding sequences
+        self._attention_lines: dict[tuple[int, int], dict[int, Indexed]] = {}
+        self._own_attention = self._attention_lines.setdefault((0, 0), {})  # where none is drafted
         # of the whole context, of each window, by sequences and the drafts checked and made
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
-        self._cascade = cascade_rule(deployment)
-        self._prefix = 0  # tokens that are read once for all sequences
-        self._sharing: dict[int, Self] = {}  # by those tokens
-        self._prefix_seconds: dict[int, float] = {}  # of reading them, by queries
 
-    def among(self, others: int, requests: int = 0) -> Self:
-        """The times of one data rank while the others have that many tokens in the pass together,
-        and that many ``requests`` that a drafter goes over.
-
-        Without, each is taken to have as many as the one asked for."""
-        key = (others, requests if self._drafting is not None else 0)
-        found = self._among.get(key)
+    def under(self, conditions: PassConditions) -> Self:
+        """The times under ``conditions``; under the usual ones, those of a new timer."""
+        found = self._under.get(conditions)
         if found is None:
-            if len(self._among) >= MOST_AMONG:
-                self._among.clear()
-            found = self._among[key] = copy(self)  # with the same tables
-            found._others, found._others_requests = key
-            found._lines, found._among = {}, {}
-            found._with_drafts = {}
+            if len(self._under) >= MOST_CONDITIONS:
+                self._under.clear()
+            found = self._under[conditions] = copy(self)
+            found._others, found._others_requests, drafts = conditions
+            found._drafts = drafts or self._usual_drafts
+            found._lines = {}
         return found
 
     def graph(self, sequences: int) -> int:
@@ -110,45 +103,6 @@ class IterationTimes(Timer):
         if self._others is None or self._ranks == 1:
             return sequences
         return max(sequences, self._others // (self._ranks - 1) // (1 + checked))
-
-    def drafting(self, checked: int, drafted: int) -> Self:
-        """The times while that many drafts of each sequence are checked, and that many are made.
-
-        Without, the number is that for a batch of its size."""
-        found = self._with_drafts.get((checked, drafted))
-        if found is None:
-            found = self._with_drafts[checked, drafted] = copy(self)  # with the same tables
-            found._drafts = (checked, drafted)
-            found._lines, found._attention_lines = {}, {}
-        return found
-
-    def read_once(self, common: int, requests: int, *, prompts: bool) -> int:
-        """Tokens of a shared prefix that are read once, by the engine's rule."""
-        rule = self._cascade
-        return common if rule is not None and rule.pays(common, requests, prompts=prompts) else 0
-
-    def sharing(self, prefix: int) -> Self:
-        """The times while attention reads the first ``prefix`` tokens once for all sequences."""
-        if prefix == self._prefix:
-            return self
-        found = self._sharing.get(prefix)
-        if found is None:
-            if len(self._sharing) >= MOST_AMONG:
-                self._sharing.clear()
-            found = self._sharing[prefix] = copy(self)  # with the same tables
-            found._prefix = prefix
-            found._lines, found._prefix_seconds = {}, {}
-        return found
-
-    def _of_prefix(self, queries: int) -> float:
-        """Seconds of the attention of that many ``queries`` to the tokens that are read once."""
-        seconds = self._prefix_seconds.get(queries)
-        if seconds is None:
-            prompt = Part(queries, self._prefix)
-            seconds, pairs = self.attention.prefill_seconds([prompt], 0)
-            seconds *= queries * self._prefix / pairs  # without those among the queries
-            self._prefix_seconds[queries] = seconds
-        return seconds
 
     def _drafts_of(self, requests: int) -> tuple[int, int]:
         """Drafts that are checked of each sequence, and made, in a pass over that many requests."""
@@ -182,7 +136,8 @@ class IterationTimes(Timer):
     @property
     def alone(self) -> Self:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
-        return self if self._ranks == 1 else self.among(self._ranks - 1, self._ranks - 1)
+        others = self._ranks - 1
+        return self.under(PassConditions(others, others)) if others else self
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
@@ -196,7 +151,7 @@ class IterationTimes(Timer):
             limits, lines = self._lines[sequences] = _indexed(self._decode_lines(sequences))
         return lines[bisect_right(limits, context)]
 
-    def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
+    def windowed_line(self, sequences: int, context: int, seen: WindowReads) -> Line:
         """The same of sequences that see so much through the windows of the model."""
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
@@ -242,9 +197,6 @@ class IterationTimes(Timer):
         in prefill attention, query-key pairs of that)."""
         if self._drafting is not None:
             return self._drafted(self._drafting, sequences, context, parts, admitted, seen)
-        prefix = self._prefix
-        if prefix:
-            parts, context = behind(parts, prefix), context - sequences * prefix
         prefill = pairs = 0.0
         if parts:
             prefill, pairs = self.attention.prefill_seconds(parts, sequences)
@@ -257,14 +209,12 @@ class IterationTimes(Timer):
             gpu = self._own_kernels(tokens, outputs) + prefill
         if self._ranks > 1:
             gpu += self._kernels_of_all(tokens)
-        if prefix:
-            gpu += self._of_prefix(tokens)
         if sequences:
             try:
-                limits, lines = self._attention_lines[sequences]
+                limits, lines = self._own_attention[sequences]
             except KeyError:
                 limits, lines = _indexed(self.attention.decode_lines(sequences))
-                self._attention_lines[sequences] = limits, lines
+                self._own_attention[sequences] = limits, lines
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
             if self._windows:
@@ -308,13 +258,11 @@ class IterationTimes(Timer):
         checked, drafted = self._drafts or self._drafts_of(outputs)
         coming = sum(part.tokens for part in parts)
         gpu = self._decoded(sequences, checked, coming, len(parts)) + prefill
-        others = None if self._others is None else (self._others, self._others_requests)
-        gpu += drafting.seconds(sequences * (1 + checked) + coming, outputs, drafted, others)
+        rows = sequences * (1 + checked) + coming
+        gpu += drafting.seconds(rows, outputs, drafted, self._of_others())
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
-            kept = self._attention_lines
-            if self._drafts is None:
-                kept = self.drafting(checked, drafted)._attention_lines
+            kept = self._attention_lines.setdefault((checked, drafted), {})
             try:
                 limits, lines = kept[sequences]
             except KeyError:
@@ -334,9 +282,6 @@ class IterationTimes(Timer):
     def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
         """Decode attention of the target, over all tokens of the pass, and of a drafter."""
         lines = self.attention.verify_lines(sequences, checked, self._match)
-        if self._prefix:
-            once, shared = self._of_prefix(sequences), sequences * self._prefix
-            lines = [(limit + shared, a - b * shared + once, b) for limit, a, b in lines]
         if self._drafting is None:
             return lines
         return added([lines, self._drafting.attention_lines(sequences, checked, drafted)])

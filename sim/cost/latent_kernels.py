@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from sim.cost.kernels import latent_attention, serial, sparse_attention
 from sim.cost.kernels.choice import ATTENTION_WORK, FORMS
-from sim.cost.kernels.form import Ceilings, Parameters, inside
+from sim.cost.kernels.form import Ceilings, Parameters
+from sim.cost.kernels.lookup import kernel_of
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
-from sim.cost.measured import Amount, PromptTrust, Timing, fitted, shaped, trusted
+from sim.cost.measured import Amount, PromptTrust, Timing, prompt_trust, shaped, trusted
 from sim.cost.trust import LATENT_ERROR
 from sim.specs.gpu import GpuSpec
 from sim.specs.latent import Latent
@@ -156,9 +157,9 @@ def _decode(
 def _found(operator: str, gpu: GpuSpec, precision: str, unit: str) -> tuple[KernelFit, Ceilings]:
     """The profile's fit, or the default as one, and its ceilings."""
     wider = unit == "fp32" and precision != "fp32"  # queries than the cache, as no profile has it
-    known = None if wider else fitted(operator, precision, gpu)
+    known = None if wider else kernel_of(gpu, operator, precision)
     if known is not None:
-        return known
+        return known.fit, known.ceilings
     parameters = DEFAULTS[operator]
     if precision_bytes(precision) < 2:
         parameters = parameters | EIGHT_BITS.get(operator, {})
@@ -167,9 +168,7 @@ def _found(operator: str, gpu: GpuSpec, precision: str, unit: str) -> tuple[Kern
 
 
 def _trust(fit: KernelFit, one: Latent) -> PromptTrust:
-    known = bool(inside(fit, shaped(q_heads=float(one.num_heads), batch=1.0)))
-    top = "context" in fit.ranges and fit.ranges["context"][1] > 0
-    return PromptTrust(float(known), top, fit.error)
+    return prompt_trust(fit, q_heads=float(one.num_heads), batch=1.0)
 
 
 def _widths(one: Latent) -> dict[str, float]:

@@ -17,15 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.kernels import all_to_all, decode_attention, gemm, serial
-from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Ceilings, Shape, inside, interpolate
+from sim.cost.kernels.lookup import FittedKernel, chosen, kernel_of
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
-from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
 from sim.specs.precision import INT4, precision_bytes
-from sim.specs.profile import OLDER, TRITON, KernelFit, Profile
+from sim.specs.profile import KernelFit
 
 Amount = float | NDArray[np.float64]
 
@@ -85,7 +84,7 @@ class MeasuredGemm:
             now = {"convert": 0.0, "row": 0.0, "latency": min(given["latency"], floor)}
             fit = replace(fit, parameters={**given, **now})
         self._fit, self._precision = fit, precision
-        self._form, self._ceilings = _chosen("gemm", precision, gpu, fit)
+        self._form, self._ceilings = chosen("gemm", precision, gpu, fit)
         self._unmeasured = projection_error(arithmetic_of(precision))
         self._tables: dict[tuple[float, float], _Table] = {}
         self.converts = any(fit.parameters.get(name) for name in ("convert", "row"))
@@ -134,25 +133,18 @@ class MeasuredDecode:
 
     ``rereads`` of the KV reads that a kernel for groups saves are not saved: 0 is such a kernel, 1
     one that takes as long as if each query head had keys and values of its own. With a ``window``
-    the fit is that of kernels that look back no further, and contexts are what a sequence sees.
-    ``triton``: it is that of SGLang's Triton kernel.
+    the kernel looks back no further, and contexts are what a sequence sees.
     """
 
     def __init__(
         self,
-        fit: KernelFit,
-        precision: str,
-        gpu: GpuSpec,
+        kernel: FittedKernel,
         heads: tuple[int, int, int],
         rereads: float = 0.0,
         window: int | None = None,
-        *,
-        triton: bool = False,
     ) -> None:
-        self._fit, self._precision, self._rereads = fit, precision, rereads
-        operator = "decode_attention" if window is None else "window_decode"
-        operator += TRITON if triton else ""
-        self._form, self._ceilings = _chosen(operator, precision, gpu, fit)
+        _, self._precision, self._fit, self._form, self._ceilings = kernel
+        self._rereads = rereads
         self._heads = dict(zip(HEADS, heads, strict=True))
         self._more = {"skew": 1.0} if window is None else {"window": float(window)}
 
@@ -184,9 +176,8 @@ class MeasuredDecode:
 class MeasuredMover:
     """An operator that only moves data, in one precision."""
 
-    def __init__(self, fit: KernelFit, operator: str, precision: str, gpu: GpuSpec) -> None:
-        self._fit = fit
-        self._form, self._ceilings = _chosen(operator, precision, gpu, fit)
+    def __init__(self, kernel: FittedKernel) -> None:
+        _, _, self._fit, self._form, self._ceilings = kernel
 
     def timing(self, moved: Amount) -> Timing:
         """``moved`` bytes read and written in all; none count as one."""
@@ -202,9 +193,9 @@ class MeasuredCollective:
     """A collective over the GPUs of a node, of ``choice.OVER_GPUS``. ``most`` is the number of GPUs
     up to which its fit is to be used."""
 
-    def __init__(self, fit: KernelFit, operator: str, gpu: GpuSpec) -> None:
-        self._fit, self.most = fit, fit.parameters.get("most", math.inf)
-        self._form, self._ceilings = _chosen(operator, "bf16", gpu, fit)
+    def __init__(self, kernel: FittedKernel) -> None:
+        _, _, self._fit, self._form, self._ceilings = kernel
+        self.most = self._fit.parameters.get("most", math.inf)
 
     def timing(self, size: Amount, gpus: int) -> Timing:
         """A tensor of ``size`` bytes, whole, over that many ``gpus``."""
@@ -219,7 +210,7 @@ class Exchange:
 
     def __init__(self, operator: str, gpu: GpuSpec) -> None:
         self._form = all_to_all.form(operator)
-        self._fit = _fit(gpu.profile, operator, "bf16")
+        self._fit = None if gpu.profile is None else gpu.profile.find(operator, "bf16")
         self._parameters = all_to_all.USUAL[operator]
         self._ceilings = Ceilings(1.0, gpu.link.bandwidth, 1)
 
@@ -255,10 +246,10 @@ def gemm_of(
     if weights in ALIKE and arithmetic == ALIKE[weights]:
         precision = weights
     for name in (precision, ALIKE.get(precision)):
-        fit = None if name is None else _fit(gpu.profile, "gemm", name)
-        if fit is not None and name is not None:
-            floor = _floor(gpu, fit) if static else None
-            return _products(Itself(fit), name, Itself(gpu), floor)
+        kernel = None if name is None else kernel_of(gpu, "gemm", name)
+        if kernel is not None:
+            floor = _floor(gpu, kernel.fit) if static else None
+            return _products(Itself(kernel.fit), kernel.precision, Itself(gpu), floor)
     return None
 
 
@@ -291,10 +282,10 @@ def _products(
 def _floor(gpu: GpuSpec, fit: KernelFit) -> float | None:
     """The time in which products at 16 bits begin; None if ``fit`` converts nothing or the profile
     does not say."""
-    wide = _fit(gpu.profile, "gemm", "bf16")
-    if wide is None or "convert" not in fit.parameters or "latency" not in wide.parameters:
+    wide = kernel_of(gpu, "gemm", "bf16")
+    if wide is None or "convert" not in fit.parameters:
         return None
-    return wide.parameters["latency"]
+    return wide.fit.parameters.get("latency")
 
 
 def decode_of(
@@ -303,44 +294,32 @@ def decode_of(
     heads: tuple[int, int, int],
     rereads: float = 0.0,
     *,
-    older: bool = False,
+    variant: str = "",
+    window: int | None = None,
 ) -> MeasuredDecode | None:
     """Decode attention over a cache in ``precision``, if the profile has it; ``heads`` are query
-    heads, KV heads and head size on one GPU, ``rereads`` as of ``MeasuredDecode``. ``older``: of an
-    older release, if it has that for such heads; none is known of grouped ones."""
-    fit = _fit(gpu.profile, "decode_attention" + OLDER, precision) if older else None
-    alone = heads[0] == heads[1]
-    if fit and not (alone and inside(fit, shaped(**dict(zip(HEADS, heads, strict=True))))):
-        fit = None
-    fit = fit or _fit(gpu.profile, "decode_attention", precision)
-    return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, rereads)
+    heads, KV heads and head size on one GPU, ``rereads`` and ``window`` as of ``MeasuredDecode``.
+    An older release was never timed with grouped heads, nor beyond its ranges: there, the usual
+    kernel stands in."""
 
+    def suits(fit: KernelFit) -> bool:
+        alone = heads[0] == heads[1]
+        return alone and bool(inside(fit, shaped(**dict(zip(HEADS, heads, strict=True)))))
 
-def triton_decode_of(
-    gpu: GpuSpec, precision: str, heads: tuple[int, int, int]
-) -> MeasuredDecode | None:
-    """The same by SGLang's Triton kernel, if the profile has it."""
-    fit = _fit(gpu.profile, "decode_attention" + TRITON, precision)
-    return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, triton=True)
+    kernel = kernel_of(gpu, "decode_attention", precision, variant, suits)
+    return None if kernel is None else MeasuredDecode(kernel, heads, rereads, window)
 
 
 def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | None:
     """An operator that only moves data, if the profile has it."""
-    fit = _fit(gpu.profile, operator, precision)
-    return None if fit is None else MeasuredMover(fit, operator, precision, gpu)
+    kernel = kernel_of(gpu, operator, precision)
+    return None if kernel is None else MeasuredMover(kernel)
 
 
-def all_reduce_of(gpu: GpuSpec, *, older: bool = False) -> MeasuredCollective | None:
-    """Sums over GPUs, if the profile has them; ``older``: of an older release, if it has those."""
-    fit = _fit(gpu.profile, "all_reduce" + OLDER, "bf16") if older else None
-    fit = fit or _fit(gpu.profile, "all_reduce", "bf16")
-    return None if fit is None else MeasuredCollective(fit, "all_reduce", gpu)
-
-
-def gather_of(gpu: GpuSpec, operator: str) -> MeasuredCollective | None:
-    """One of ``GATHERS``, if the profile has it."""
-    fit = _fit(gpu.profile, operator, "bf16")
-    return None if fit is None else MeasuredCollective(fit, operator, gpu)
+def collective_of(gpu: GpuSpec, operator: str, variant: str = "") -> MeasuredCollective | None:
+    """One of ``COLLECTIVES``, if the profile has it."""
+    kernel = kernel_of(gpu, operator, "bf16", variant)
+    return None if kernel is None else MeasuredCollective(kernel)
 
 
 def shaped(**values: Amount) -> dict[str, NDArray[np.float64]]:
@@ -364,45 +343,26 @@ class PromptTrust(NamedTuple):
 
 
 def prompts_of(
-    gpu: GpuSpec, precision: str, heads: tuple[int, int, int], *, triton: bool = False
+    gpu: GpuSpec, precision: str, heads: tuple[int, int, int], variant: str = ""
 ) -> tuple[Prompts | SerialPrompts, PromptTrust] | None:
-    """Prefill attention with a cache in ``precision``, if the profile has it; by ``triton``, if it
-    has that besides."""
-    operator = "prefill_attention" + (TRITON if triton else "")
-    fit = _fit(gpu.profile, operator, precision)
-    if fit is None:
+    """Prefill attention with a cache in ``precision``, if the profile has it."""
+    kernel = kernel_of(gpu, "prefill_attention", precision, variant)
+    if kernel is None:
         return None
-    _, ceilings = _chosen(operator, precision, gpu, fit)
-    kind = SerialPrompts if fit.form == serial.NAME else Prompts
-    shape = shaped(**dict(zip(HEADS, heads, strict=True)))
+    kind = SerialPrompts if kernel.fit.form == serial.NAME else Prompts
+    trust = prompt_trust(kernel.fit, **dict(zip(HEADS, heads, strict=True)))
+    return kind(kernel.fit, kernel.ceilings, precision, *heads), trust
+
+
+def prompt_trust(fit: KernelFit, **shape: Amount) -> PromptTrust:
+    """How far prompts of that ``shape`` were measured."""
     top = "context" in fit.ranges and fit.ranges["context"][1] > 0
-    trust = PromptTrust(float(inside(fit, shape)), top, fit.error)
-    return kind(fit, ceilings, precision, *heads), trust
+    return PromptTrust(float(inside(fit, shaped(**shape))), top, fit.error)
 
 
 def arithmetic_of(precision: str) -> str:
     """In which precision a product is multiplied: weight-only formats are widened first."""
     return "bf16" if precision.endswith("-weights") else precision
-
-
-def _chosen(operator: str, precision: str, gpu: GpuSpec, fit: KernelFit) -> Choice:
-    found = choose(operator, precision, gpu, fit.form)
-    if found is None or not found.suits(fit):
-        raise UsageError(
-            f"{gpu.name}: the profile's {operator} in {precision} does not have the parameters of "
-            f"its form ({fit.form or 'the usual one'}); make the profile anew"
-        )
-    return found
-
-
-def fitted(operator: str, precision: str, gpu: GpuSpec) -> tuple[KernelFit, Ceilings] | None:
-    """The profile's fit of ``operator`` and the ceilings of its form, if it has one."""
-    fit = _fit(gpu.profile, operator, precision)
-    return None if fit is None else (fit, _chosen(operator, precision, gpu, fit).ceilings)
-
-
-def _fit(profile: Profile | None, operator: str, precision: str) -> KernelFit | None:
-    return None if profile is None else profile.find(operator, precision)
 
 
 def trusted(fit: KernelFit, shape: Shape, unmeasured: float) -> tuple[Amount, Amount]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sim.cost.kernels import aligned_experts, expert_tiles, moe, serial, serial_experts
 from sim.cost.kernels.choice import choose
 from sim.cost.kernels.form import Shape, inside, interpolate
+from sim.cost.kernels.lookup import RANKS, names_of
 from sim.cost.measured import Amount, Timing
 from sim.cost.trust import EXPERTS_ERROR
 from sim.errors import UsageError
@@ -26,7 +27,7 @@ from sim.specs.gpu import GpuSpec
 from sim.specs.layout import DEFAULT_BACKEND, ONE_GPU, Layout
 from sim.specs.popularity import Chances, chances
 from sim.specs.precision import INT4
-from sim.specs.profile import KernelFit
+from sim.specs.profile import OLDER, KernelFit
 
 EVERY = 512
 STEP = 64
@@ -82,9 +83,9 @@ def fit_of(
     names = [precision]
     if precision in MARLINS:
         names.insert(0 if marlin else 1, moe.MARLIN)
+    variant = OLDER * older + RANKS * (ranks > 1)
     for name in names:
-        operators = ("moe_ranks", "moe") if ranks > 1 else ("moe",)
-        for operator in ("moe_older", *operators) if older else operators:
+        for operator in names_of("moe", variant):
             found = gpu.profile.find(operator, name)
             if found is not None:
                 padded = MARLINS[precision] if name == moe.MARLIN else (1, 1)

@@ -1,24 +1,14 @@
-"""Predicts attention through a window from the kernels of a profile, where it has them. Seconds."""
+"""Predicts prompts that see a window from the kernels of a profile, where it has them. Seconds."""
 
 from __future__ import annotations
 
 from sim.cost.kernels import serial
-from sim.cost.kernels.form import inside
+from sim.cost.kernels.lookup import WINDOW, kernel_of
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.kernels.serial_windows import SerialWindowPrompts
-from sim.cost.measured import HEADS, MeasuredDecode, PromptTrust, fitted, prompts_of, shaped
+from sim.cost.measured import HEADS, PromptTrust, prompt_trust, prompts_of
 from sim.specs.gpu import GpuSpec
-
-
-def window_decode_of(
-    gpu: GpuSpec, precision: str, heads: tuple[int, int, int], window: int, rereads: float = 0.0
-) -> MeasuredDecode | None:
-    """Decode attention that looks back ``window`` tokens, if the profile has it."""
-    known = fitted("window_decode", precision, gpu)
-    return (
-        None if known is None else MeasuredDecode(known[0], precision, gpu, heads, rereads, window)
-    )
 
 
 def window_prompts_of(
@@ -27,13 +17,11 @@ def window_prompts_of(
     """Prefill attention that looks back ``window`` tokens, if the profile has it. Of kernels
     sequence by sequence it must have attention to the whole context as well, since prompts that the
     window does not cut are timed by that."""
-    known = fitted("window_prefill", precision, gpu)
-    if known is None:
+    kernel = kernel_of(gpu, "prefill_attention", precision, WINDOW)
+    if kernel is None:
         return None
-    fit, ceilings = known
-    within = inside(fit, shaped(window=window, **dict(zip(HEADS, heads, strict=True))))
-    top = "context" in fit.ranges and fit.ranges["context"][1] > 0
-    trust = PromptTrust(float(within), top, fit.error)
+    fit, ceilings = kernel.fit, kernel.ceilings
+    trust = prompt_trust(fit, window=window, **dict(zip(HEADS, heads, strict=True)))
     if fit.form != serial.NAME:
         return Prompts(fit, ceilings, precision, *heads), trust
     whole = prompts_of(gpu, precision, heads)

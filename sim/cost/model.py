@@ -7,14 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.cost.batches import Batches, By, Counts, Ran, Sizes
-from sim.cost.cascade import behind
+from sim.cost.batches import Batches, By, Counts, Sizes, TimedPasses
 from sim.cost.operators import Amount, Operator, Prefills, mixed
 from sim.cost.pipelined import PipelinedTimes
 from sim.iteration import Batch
-
-SHARED_PREFIX = "decode attention, shared prefix"
-"""The operator that reads once what all sequences share."""
 
 
 class CostModel(PipelinedTimes):
@@ -33,10 +29,6 @@ class CostModel(PipelinedTimes):
             operators = mixed(operators, self._sized_once(tokens + more, outputs + more), share)
         if computed > sequences:  # dummies take time, and do nothing that the model needs
             operators = [o._replace(flops=o.flops * sequences / computed) for o in operators]
-        if self._prefix:
-            parts, context = behind(parts, self._prefix), context - sequences * self._prefix
-            alone = replace(self.columns([batch]), read_once=np.array([self._prefix]))
-            operators += [_alone(ran.operator) for ran in self._of_prefixes(alone)]
         if sequences:
             operators.append(
                 self.attention.verify(sequences, context, float(checked), self._match, seen)
@@ -55,7 +47,7 @@ class CostModel(PipelinedTimes):
         """What depends on the tokens in a pass, and on the positions that sample one."""
         return [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
 
-    def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
+    def operators(self, batches: Batches, *, each: bool = False) -> list[TimedPasses]:
         """Every operator of many passes, host excluded.
 
         Prefill attention is one operator, of all ``batches`` together, or with ``each`` one of each
@@ -70,10 +62,8 @@ class CostModel(PipelinedTimes):
             beyond = computed.sequences * checked
             everyone = computed.sizes(computed.everyone(self._ranks, beyond))
             of_all = size.of_all_ranks(everyone.different)
-            met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
+            met = [TimedPasses("tokens", operator, everyone.times, everyone) for operator in of_all]
         sequences, context = batches.sequences.astype(np.float64), batches.context
-        if batches.read_once is not None:
-            context = context - sequences * batches.read_once
         drafts = checked.astype(np.float64)
         sized = [
             *self._sized("tokens", computed, checked, per_token),
@@ -87,10 +77,9 @@ class CostModel(PipelinedTimes):
         prefill = self.attention.prefill_operator(prefills)
         return [
             *sized,
-            Ran("decodes", decode, batches.times),
-            *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
-            *self._of_prefixes(batches),
-            Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
+            TimedPasses("decodes", decode, batches.times),
+            *(TimedPasses("decodes", o, batches.times) for o in self.attention.updates(sequences)),
+            TimedPasses("prompts", prefill, np.ones(len(batches.times) if each else 1)),
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
 
@@ -112,13 +101,15 @@ class CostModel(PipelinedTimes):
 
     def _sized(
         self, by: By, batches: Batches, checked: Counts, of: Callable[[Amount], list[Operator]]
-    ) -> list[Ran]:
+    ) -> list[TimedPasses]:
         """What depends on the tokens in a pass, or on the positions that sample one, with drafts in
         both; where not every sequence has any, the mean of passes with one more and one less."""
         count = batches.tokens if by == "tokens" else batches.outputs
         if self._match == 1.0:
             sizes = batches.sizes(count + batches.sequences * checked)
-            return [Ran(by, operator, sizes.times, sizes) for operator in of(sizes.different)]
+            return [
+                TimedPasses(by, operator, sizes.times, sizes) for operator in of(sizes.different)
+            ]
         (rows, sequences, drafts), at = _different(
             np.stack([count, batches.sequences, checked], axis=1)
         )
@@ -127,28 +118,7 @@ class CostModel(PipelinedTimes):
         times = np.bincount(at, weights=batches.times).astype(np.float64)
         sizes = Sizes(at, np.arange(len(times), dtype=np.float64), times)
         found = mixed(of(fewer), of(fewer + drafts), share)
-        return [Ran(by, operator, times, sizes) for operator in found]
-
-    def _of_prefixes(self, batches: Batches) -> list[Ran]:
-        """The attention to what was read once."""
-        if batches.read_once is None or not batches.read_once.any():
-            return []
-        once = batches.read_once > 0
-        both = np.stack([batches.read_once, batches.tokens], axis=1)[once]
-        different, at = _different(both)
-        took = [
-            self.sharing(prefix)._of_prefix(queries) for prefix, queries in different.T.tolist()
-        ]
-        seconds, pairs = np.zeros(len(once)), np.zeros(len(once))
-        seconds[once] = np.array(took)[at]
-        pairs[once] = both.prod(axis=1)
-        tokens = np.where(once, batches.tokens, 0).astype(np.float64)
-        keys = batches.read_once.astype(np.float64)
-        passes, fresh = once.astype(np.float64), np.zeros(len(once))
-        operator = self.attention.prefill_operator(
-            Prefills(seconds, pairs, tokens, keys, passes, fresh)
-        )
-        return [Ran("decodes", operator._replace(name=SHARED_PREFIX), batches.times)]
+        return [TimedPasses(by, operator, times, sizes) for operator in found]
 
     def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
         """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where
@@ -165,14 +135,14 @@ class CostModel(PipelinedTimes):
 
     def _of_drafts(
         self, batches: Batches, prefills: Prefills, checked: Counts, drafted: Counts
-    ) -> list[Ran]:
+    ) -> list[TimedPasses]:
         """The operators of a drafter."""
         if self._drafting is None:
             return []
         ones = np.ones(np.shape(prefills.seconds) or 1)
         times = {"decodes": batches.times, "prompts": ones}
         made = self._drafting.operators(batches, prefills, checked, drafted)
-        return [Ran(by, operator, times[by]) for by, operator in made]
+        return [TimedPasses(by, operator, times[by]) for by, operator in made]
 
     def columns(self, batches: Sequence[Batch]) -> Batches:
         """``batches``, an iteration each, as columns."""
@@ -200,7 +170,9 @@ def _alone(operator: Operator) -> Operator:
     )
 
 
-def _without_dummies(sized: Sequence[Ran], batches: Batches, computed: Batches) -> list[Ran]:
+def _without_dummies(
+    sized: Sequence[TimedPasses], batches: Batches, computed: Batches
+) -> list[TimedPasses]:
     """The same with the FLOP of ``batches`` alone, of what was ``computed`` with dummies."""
     share = np.divide(
         batches.outputs,

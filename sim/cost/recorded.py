@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import CHECKED, DRAFTED, READ_ONCE, seen_before
-from sim.iteration import Batch, Part, Timer
+from sim.growth.leaps import CHECKED, DRAFTED, seen_before
+from sim.iteration import Batch, Part, PassConditions, Timer
 
 Prompts = Iterable[tuple[int, int]]
 """The prompts of one pass: tokens computed before it, and tokens computed in it."""
@@ -69,12 +69,9 @@ def seconds_of(
 
 
 def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]:
-    """What times each of the ``rows``: with the drafts that it checked and made, or with the tokens
-    that it read once."""
+    """What times each of the ``rows``, with the drafts that it checked and made."""
     names = plans.dtype.names or ()
-    if READ_ONCE in names:
-        return [timer.sharing(prefix) for prefix in plans[READ_ONCE][rows].tolist()]
     if CHECKED not in names:
         return [timer] * len(rows)
     drafts = plans[[CHECKED, DRAFTED]][rows].tolist()
-    return [timer.drafting(checked, drafted) for checked, drafted in drafts]
+    return [timer.under(PassConditions(drafts=each)) for each in drafts]

@@ -25,9 +25,8 @@ from sim.cost.measured import (
     Exchange,
     MeasuredGemm,
     Timing,
-    all_reduce_of,
     both,
-    gather_of,
+    collective_of,
     gemm_of,
     mover_of,
 )
@@ -36,7 +35,7 @@ from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
 from sim.specs.precision import INT4, precision_bytes
-from sim.specs.profile import GATHERS
+from sim.specs.profile import GATHERS, OLDER
 
 WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, **dict.fromkeys(INT4, 0.50)}
 """Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
@@ -73,8 +72,9 @@ class Rooflines:
         self._products = {role: self._products_of(role) for role in get_args(Role)}
         layers = self._products["projections"]
         self.quantised = precision_bytes(layers.arithmetic) < 2
-        self._all_reduce = all_reduce_of(gpu, older=deployment.engine.older_kernels)
-        self._gathers = {name: gather_of(gpu, name) for name in GATHERS}
+        older = OLDER if deployment.engine.older_kernels else ""
+        self._all_reduce = collective_of(gpu, "all_reduce", older)
+        self._gathers = {name: collective_of(gpu, name) for name in GATHERS}
         self._movers = {
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
             for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")

@@ -25,10 +25,6 @@ SHARED, IDLE = "shared", "idle"
 """Columns of recorded plans where there is a prefix cache: tokens of blocks that several requests
 hold, and of cached blocks that no request holds, in the first iteration."""
 
-READ_ONCE = "read_once"
-"""Column of recorded plans where an engine has cascade attention: the first tokens of all sequences
-that attention read once for all of them."""
-
 WAITED, COMPUTING = "waited", "computing"
 """Columns of recorded plans of pipelines: seconds that a batch waited for others, and that the
 stages computed it."""

@@ -82,6 +82,11 @@ class Sampled(Steady):
         """Tokens of an iteration's budget that each member takes."""
         return self.courses.speculation.slots_of(self.courses.drafts)
 
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Tokens of a pass that each member has: its last one, and the drafts that are checked."""
+        return 1 + self.courses.drafts
+
     def asked(self, members: int) -> int:
         """What that many members take together."""
         return self.courses.speculation.asked(members, self.courses.drafts)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
-from sim.growth.seen import ALL, Seen
+from sim.growth.window_reads import ALL, WindowReads
 from sim.request import Request
 from sim.specs.window import Window
 
@@ -56,13 +56,10 @@ class SteadyRun:
             return 1 << 40
         return ceil((self.limit - self.context) / self.sequences) - self.done
 
-    def advance(self, iterations: int, end: float) -> tuple[float, float]:
-        """The next ``iterations`` have run, the last of them until ``end``; returns how long the
-        first of them took, and by how much each further one took longer."""
-        length = self.first + self.step * self.done
+    def advance(self, iterations: int, end: float) -> None:
+        """The next ``iterations`` have run, the last of them until ``end``."""
         self.done += iterations
         self.end = end
-        return length, self.step
 
     def boundary(self, j: int) -> float:
         """End of iteration number ``j`` (counted from 1), in seconds of simulated time."""
@@ -113,6 +110,9 @@ class Steady:
     asks: int = 1
     """Tokens of an iteration's budget that each member takes."""
 
+    width: int = 1
+    """Tokens of a pass that each member has: its last one, and the drafts that are checked."""
+
     drafts_by_batch: bool = False
     """Whether the number of drafts that are checked follows the size of the batch."""
 
@@ -139,7 +139,7 @@ class Steady:
         """Those through which layers of the model see the members (``sim.growth.windowed``)."""
         return ()
 
-    def seen(self, sequences: int, context: int) -> Seen:
+    def seen(self, sequences: int, context: int) -> WindowReads:
         """What ``sequences`` that hold ``context`` see through the windows before the next
         iteration."""
         return ALL

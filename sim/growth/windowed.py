@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from sim.growth.seen import Seen, seen_by_equals
 from sim.growth.steady import Line, Steady, SteadyRun
+from sim.growth.window_reads import WindowReads, seen_by_equals
 from sim.request import Request
 from sim.specs.window import NEVER, Window
 
@@ -67,7 +67,7 @@ class Windowed(Steady):
         """Through which layers of the model see the members."""
         return self._windows
 
-    def seen(self, sequences: int, context: int) -> Seen:
+    def seen(self, sequences: int, context: int) -> WindowReads:
         """What the members see before the next iteration.
 
         ``sequences`` that hold ``context`` but are not the members are padded: all hold equally
@@ -79,7 +79,7 @@ class Windowed(Steady):
         while bends and self._gone(bends[0]):
             heappop(bends)
         left = bends[0][0] - self.iteration if bends else NEVER
-        return Seen(tuple(self._tokens), tuple(self._growing), left)
+        return WindowReads(tuple(self._tokens), tuple(self._growing), left)
 
     def join(self, request: Request, now: float) -> None:
         """``request`` got its first token (again, after a preemption) and has more to come."""

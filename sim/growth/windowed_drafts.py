@@ -13,8 +13,8 @@ import numpy as np
 
 from sim.growth.courses import Counts, DraftCourses, Upcoming
 from sim.growth.sampled import Sampled, SampledRun
-from sim.growth.seen import Seen, seen_by_equals
 from sim.growth.steady import Line
+from sim.growth.window_reads import WindowReads, seen_by_equals
 from sim.request import Request
 from sim.specs.window import NEVER, Window
 
@@ -52,13 +52,13 @@ class WindowedSampled(Sampled):
         """Through which layers of the model see the members."""
         return self._windows
 
-    def seen(self, sequences: int, context: int) -> Seen:
+    def seen(self, sequences: int, context: int) -> WindowReads:
         """What the members see before the next iteration; ``sequences`` that hold ``context`` but
         are not the members hold equally much."""
         if sequences != self.size or context != self.context:
             return seen_by_equals(self._windows, sequences, context)
         now = self.iteration
-        return Seen(
+        return WindowReads(
             tuple(sums.at(now) for sums in self._seen),
             tuple(sums.at(now) for sums in self._growing),
             NEVER,

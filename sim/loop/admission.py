@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import simpy
 
-from sim.loop.replica import Replica
+from sim.loop.engine import Engine
 from sim.request import PLAIN, Refusal, Request
 
 
@@ -31,7 +31,7 @@ class DeadlineAdmission:
         self._env, self._deadline, self._share = env, deadline, share
         self._per_token = per_token
 
-    def refusal(self, request: Request, replica: Replica) -> str | None:
+    def refusal(self, request: Request, replica: Engine) -> str | None:
         """Why ``request`` is not sent to ``replica``; None if it is."""
         own = request.traffic_class
         deadline = self._deadline if own is PLAIN else own.deadline
@@ -40,7 +40,7 @@ class DeadlineAdmission:
             return Refusal.LATE
         return None
 
-    def expected(self, request: Request, replica: Replica) -> float:
+    def expected(self, request: Request, replica: Engine) -> float:
         """Seconds from now to the first token of ``request`` on ``replica``."""
         per_token = self._per_token[replica.index]
         waiting = replica.queued_prompt_tokens * per_token

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import simpy
 
 from sim.loop.clock import HANDOVER, Alarm, Process
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.fleet import Fleet
 from sim.loop.recorder import Recorder
 from sim.scaling import Activation, Reading, Rule

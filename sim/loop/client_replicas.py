@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sim.loop.clients import Clients
-from sim.loop.engines import Engine
-from sim.loop.lockstep import LockStep, Rank
+from sim.loop.engine import Engine
+from sim.loop.lockstep import Rank
 from sim.loop.pipeline import Pipeline
 from sim.loop.withdrawing import Withdrawing
 from sim.request import Request
@@ -17,7 +17,7 @@ class ClientReplica(Withdrawing):
 
     clients: Clients
 
-    def _deliver(self, finished: list[Request], end: float) -> None:
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
         """Answers that no client waits for are none."""
         for request in [each for each in finished if self.clients.dropped(each)]:
             finished.remove(request)
@@ -25,7 +25,7 @@ class ClientReplica(Withdrawing):
                 self._unwanted.remove(request)
             self.outstanding -= 1
             self._gone(request, request.generated)
-        super()._deliver(finished, end)
+        super()._deliver(finished, number, end)
 
     def _gone(self, request: Request, generated: int) -> None:
         self.clients.left(request, self.index, generated)
@@ -51,7 +51,7 @@ class ClientPipeline(Pipeline):
 
 def withdrawable(engine: Engine, clients: Clients) -> Engine:
     """``engine``, whose requests ``clients`` may take back."""
-    parts: Any = engine.ranks if isinstance(engine, LockStep) else (engine,)
+    parts: Any = engine.ranks
     for part in parts:
         part.clients = clients
     return engine

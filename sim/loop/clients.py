@@ -32,11 +32,9 @@ from sim.loop.attempt_rows import (
 )
 from sim.loop.client_rules import Outage, Rules
 from sim.loop.clock import FAILURE, RETRY, TIMEOUT, Alarm, Process
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.handover import HandOvers
-from sim.loop.lockstep import LockStep
 from sim.loop.recorder import GAVE_UP, Recorder
-from sim.loop.replica import Replica
 from sim.loop.withdrawing import withdraw
 from sim.request import NEVER, Request
 from sim.schedulers.roles import HandedOver
@@ -309,7 +307,6 @@ class Clients:
     def renew(self, place: int) -> None:
         """Restart the idle replica at that ``place``."""
         engine = self._fleet.replicas[place]
-        assert isinstance(engine, Replica | LockStep)
         assert not engine.outstanding
         engine.fail(self._env._now)
         self._fleet.replicas[place] = self._make(place)
@@ -388,7 +385,6 @@ class Clients:
         requests that are lost, when, and for how long (s) an iteration that did not end had run."""
         now, fleet = self._env._now, self._fleet
         engine = fleet.replicas[place]
-        assert isinstance(engine, Replica | LockStep)
         unfinished, computing = engine.fail(now)
         fleet.replicas[place] = self._make(place)
         lost = 0

@@ -17,11 +17,10 @@ import simpy
 
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.clock import ARRIVAL, Alarm, Process
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.front_end import Threads
 from sim.loop.handover import HandOvers
 from sim.loop.recorder import Recorder
-from sim.loop.replica import Replica
 from sim.loop.session_rows import SessionRows, rows_of_trace
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
@@ -125,7 +124,6 @@ class Fleet:
         replica = replicas[index]
         reason = replica.scheduler.refusal(request)
         if reason is None and self.admission is not None:
-            assert isinstance(replica, Replica)
             reason = self.admission.refusal(request, replica)
         if reason is not None:
             self._recorder.reject(request, reason)

@@ -23,16 +23,13 @@ from typing import NamedTuple
 import simpy
 
 from sim.loop.clock import HANDOVER, Alarm, Process
-from sim.loop.lockstep import LockStep, Rank
+from sim.loop.engine import Engine, SingleEngine, Unfinished
+from sim.loop.lockstep import Rank
 from sim.loop.recorder import Recorder
-from sim.loop.replica import Replica
 from sim.loop.withdrawing import Withdrawing, withdraw
 from sim.request import Request
 from sim.routers import Router
 from sim.schedulers.roles import DecodeRole, HandedOver, PrefillRole, Prompt
-
-Side = Replica | LockStep
-"""One end of a hand-over, as routers see it."""
 
 
 class HandoverCosts(NamedTuple):
@@ -68,8 +65,8 @@ class HandOvers:
         costs: Mapping[int, HandoverCosts],
         routers: tuple[Router, Router],
     ) -> None:
-        self.prefill: list[Side] = []
-        self.decode: list[Side] = []
+        self.prefill: list[Engine] = []
+        self.decode: list[Engine] = []
         self.left: Callable[[Request, int, int], None]
         """Called with a request whose client has gone when it has left: number of the replica,
         tokens that it had."""
@@ -83,14 +80,16 @@ class HandOvers:
         self._free: dict[int, float] = {}  # when the link of each replica is
         self._prompts: dict[HandedOver, Prompt] = {}  # from arrival until the KV was taken
         self._unwanted: set[HandedOver] = set()  # that leave when their KV has arrived
-        self._sides: dict[int, tuple[Side, Replica]] = {}  # by the number of a replica or rank
+        self._sides: dict[
+            int, tuple[Engine, SingleEngine]
+        ] = {}  # by the number of a replica or rank
         self._wake_at = math.inf
         self._alarm = Alarm(env)
         self._alarm.start(self._process())
 
-    def add(self, side: Side) -> None:
+    def add(self, side: Engine) -> None:
         """A replica of the fleet, by the role of its scheduler."""
-        for one in side.ranks if isinstance(side, LockStep) else [side]:
+        for one in side.ranks:
             self._sides[one.index] = (side, one)
             scheduler = one.scheduler
             if isinstance(scheduler, DecodeRole):
@@ -183,7 +182,7 @@ class HandOvers:
                 yield max(handed.source, 0), handed, 0
 
     @staticmethod
-    def _choose(router: Router, request: Request, sides: list[Side]) -> int:
+    def _choose(router: Router, request: Request, sides: list[Engine]) -> int:
         return router.choose(request, sides) if len(sides) > 1 else 0
 
     def _offer(self, handed: HandedOver) -> None:
@@ -196,7 +195,7 @@ class HandOvers:
         handed.target = side.index
         side.submit(handed)
 
-    def _taker(self, side: Side, one: Replica) -> Callable[[HandedOver], None]:
+    def _taker(self, side: Engine, one: SingleEngine) -> Callable[[HandedOver], None]:
         def taken(handed: HandedOver) -> None:
             handed.taken, handed.target = self._env._now, one.index
             if handed.prefilled == handed.prefilled:
@@ -227,7 +226,7 @@ class HandOvers:
         self._release(handed)
         target, at_decode = self._sides[handed.target]
         assert isinstance(at_decode.scheduler, DecodeRole)
-        target.stir(at_decode, at_decode.scheduler.receive(handed))
+        target.wake(at_decode, at_decode.scheduler.receive(handed))
         if handed in self._unwanted:
             self._unwanted.remove(handed)
             withdraw(target, handed)
@@ -238,7 +237,7 @@ class HandOvers:
         source, at_prefill = self._sides[handed.source]
         assert isinstance(at_prefill.scheduler, PrefillRole)
         at_prefill.scheduler.release(prompt)
-        source.stir(at_prefill, True)
+        source.wake(at_prefill, True)
 
     def _at(self, time: float, act: Callable[[], None]) -> None:
         heappush(self._due, (time, next(self._numbers), act))
@@ -256,7 +255,7 @@ class HandOvers:
                 heappop(due)[2]()
 
 
-def _decodes(side: Side) -> bool:
+def _decodes(side: Engine) -> bool:
     """Whether a replica is of a decode pool."""
     return isinstance(side.scheduler, DecodeRole)
 
@@ -267,7 +266,7 @@ class _Prefills(Withdrawing):
     hand_over: Callable[[Prompt, int], None]
     give_up: Callable[[Prompt, int], None]
 
-    def _deliver(self, finished: list[Request], end: float) -> None:
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
         """The prompts of ``finished`` are computed."""
         self.outstanding -= len(finished)
         for prompt in finished:
@@ -278,13 +277,13 @@ class _Prefills(Withdrawing):
                 self.scheduler.release(prompt)
                 self.give_up(prompt, self.index)
             else:
-                self.hand_over(prompt, self.index)
+                self.hand_over(prompt, number)
 
     def _gone(self, request: Request, generated: int) -> None:
         assert isinstance(request, Prompt)
         self.give_up(request, self.index)
 
-    def unfinished(self) -> list[tuple[int, Request, int]]:
+    def unfinished(self) -> Unfinished:
         """None: ``HandOvers.unfinished`` has them."""
         return []
 

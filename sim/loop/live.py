@@ -21,12 +21,11 @@ from sim.growth.sampled import Sampled
 from sim.loop.attempt_rows import UNAVAILABLE
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.clock import ARRIVAL, Alarm, Process, Stop, run
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.fleet import Fleet
 from sim.loop.handover import PrefillRank, PrefillReplica
-from sim.loop.lockstep import LockStep
 from sim.loop.recorder import Recorder
-from sim.loop.replica import CACHES, Replica
+from sim.loop.replica import Replica
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 from sim.schedulers import Scheduler
@@ -64,31 +63,33 @@ class Telling(Replica):
         self._moved = False  # a plan has ended since tokens were last delivered
         self._lost: list[Request] = []  # preempted since then
         super().__init__(*given, **named)
-        self._looks = isinstance(self.scheduler.kv, CACHES)
 
-    def _account(self, end: float) -> None:
-        plan, iterations, prompts = self._plan, self._iterations, 0
+    def account(self, end: float) -> None:
+        """Record what ran until ``end``, and count it."""
+        plan, iterations, prompts = self.flight.plan, self._iterations, 0
+        batch = self.scheduler.decoding
         for chunk in plan.chunks:
             prompts += chunk.tokens
             request = chunk.request
             first = request.scheduled == self._started and not request.preemptions
-            if first and self._looks:
+            if first and self._caches:
                 self.queries += request.prompt_tokens
                 self.hits += chunk.context
         for number in range(self._told, iterations):
             self.sizes[prompts + self._decoded(number)] += 1
-        if self._drafts is not None and plan.decode:
+        if isinstance(batch, Sampled) and plan.decode:
             self.checks += plan.decode * iterations
-            self.drafted += plan.decode * iterations * self._drafts.courses.drafts
-            self._count_accepted(self._drafts, iterations)
-        super()._account(end)
+            self.drafted += plan.decode * iterations * batch.courses.drafts
+            self._count_accepted(batch, iterations)
+        super().account(end)
         self._told, self._moved = 0, True
 
     def _decoded(self, number: int) -> int:
         """Tokens that decoding sequences get from iteration ``number`` of the plan in flight."""
-        if self._drafts is None or not self._plan.decode:
-            return self._plan.decode
-        return self._drafts.tokens_of(number)
+        plan, batch = self.flight.plan, self.scheduler.decoding
+        return (
+            batch.tokens_of(number) if isinstance(batch, Sampled) and plan.decode else plan.decode
+        )
 
     def _count_accepted(self, batch: Sampled, iterations: int) -> None:
         """Count the drafts that the next that many ``iterations`` accept."""
@@ -98,8 +99,8 @@ class Telling(Replica):
                     for place in range(right):
                         self.accepted[place] += 1
 
-    def _deliver(self, finished: list[Request], end: float) -> None:
-        super()._deliver(finished, end)  # which drops those whose client has gone
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
+        super()._deliver(finished, number, end)  # which drops those whose client has gone
         for request in finished:
             self.tell(request, request.output_tokens, end, self.index)
 
@@ -112,7 +113,7 @@ class Telling(Replica):
     def places(self) -> int:
         """Requests that could join the next batch: none where memory, or a budget, has left some
         in the queue."""
-        if self._iterations and self._waiting:
+        if self._iterations and self.flight.waiting:
             return 0
         return _free(self.scheduler)
 
@@ -229,7 +230,7 @@ class LiveFleet(Fleet):
                 each.tell = self._told
                 self._pipelines.append(each)
                 continue
-            for part in each.ranks if isinstance(each, LockStep) else (each,):
+            for part in each.ranks:
                 assert isinstance(part, Telling)
                 part.tell = self._told
                 self.parts.append(part)
@@ -321,7 +322,7 @@ class LiveFleet(Fleet):
             takes = self.handovers.prefill
         waiting, places = 0, 0
         for engine in self.replicas:
-            for each in engine.ranks if isinstance(engine, LockStep) else (engine,):
+            for each in engine.ranks:
                 assert isinstance(each, Telling | LivePipeline)
                 spare = each.places - each.queued
                 waiting += max(0, -spare)

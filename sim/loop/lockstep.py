@@ -10,7 +10,7 @@ iterations ends where it does, and where the line of any rank ends, with leaps a
 
 A rank with a prompt makes all others wait for it. With a ``prefill_schedule_interval`` prompts meet
 in every so many iterations, counted from the last time that all ranks were idle (vLLM 0.32); with
-an ``attention_dp_timeout_iters`` they wait for each other (``sim.loop.company``).
+an ``attention_dp_timeout_iters`` they wait for each other (``sim.loop.prefill_gate``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from collections.abc import Sequence
 
 import simpy
 
+from sim.growth.leaps import OTHERS, OTHERS_REQUESTS
+from sim.growth.sampled import Sampled
 from sim.growth.steady import SteadyRun
-from sim.iteration import Timer
-from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.company import Company
+from sim.iteration import PassConditions, Timer
+from sim.loop.clock import SCHEDULING, Process, due_now
+from sim.loop.engine import Engine
+from sim.loop.prefill_gate import PrefillGate
+from sim.loop.recorder import Columns
 from sim.loop.replica import Replica
 from sim.request import Request
 from sim.routers.data_parallel import score
-from sim.schedulers import Plan, Scheduler
+from sim.schedulers import Plan
 
 DUMMY_TOKENS = 1
 """Tokens of the batch of a rank that has nothing to do (vLLM's ``execute_dummy_batch``)."""
@@ -35,12 +39,17 @@ DUMMY_TOKENS = 1
 Others = tuple[int, int]
 """Tokens that the other ranks have in the pass, and the requests for which they draft."""
 
+RANKS = Columns([(OTHERS, "i4")], lambda flight, _: (flight.others,))
+"""Tokens of the other data ranks in the pass."""
+
+DRAFTING_RANKS = Columns([(OTHERS_REQUESTS, "i4")], lambda flight, _: (flight.others_requests,))
+"""Requests for which the other data ranks draft."""
+
 
 class SharedRun(SteadyRun):
     """A run of decode iterations of several ranks, as long as the rank that takes longest.
 
-    ``runs`` has what each rank that works would run alone, by its number. ``advance`` tells each
-    rank the pace; ``move`` goes on, once for all of them.
+    ``runs`` has what each rank that works would run alone, by its number.
     """
 
     __slots__ = ("runs",)
@@ -57,12 +66,8 @@ class SharedRun(SteadyRun):
             return False
         return all(rank.index in runs and rank.goes_on(runs[rank.index], start) for rank in ranks)
 
-    def advance(self, iterations: int, end: float) -> tuple[float, float]:
-        """How long the first of the next ``iterations`` takes, and each further one longer."""
-        return self.first + self.step * self.done, self.step
-
-    def move(self, iterations: int, end: float) -> None:
-        """Those have run, until ``end``."""
+    def advance(self, iterations: int, end: float) -> None:
+        """The next ``iterations`` have run on all ranks, the last of them until ``end``."""
         super().advance(iterations, end)
         for run in self.runs.values():
             run.advance(iterations, end)
@@ -77,16 +82,14 @@ class Rank(Replica):
     @property
     def tokens(self) -> int:
         """Tokens of the plan in flight."""
-        plan, batch = self._plan, self._drafts
-        decoded = plan.sequences
-        if batch is not None:
-            decoded *= 1 + batch.courses.drafts
+        plan, batch = self.flight.plan, self.scheduler.decoding
+        decoded = plan.sequences * batch.width
         return decoded + sum(chunk.tokens for chunk in plan.chunks)
 
     @property
     def requests(self) -> int:
-        """Requests of the same."""
-        return self._plan.sequences + len(self._plan.chunks)
+        """Requests of the plan in flight."""
+        return self.flight.plan.sequences + len(self.flight.plan.chunks)
 
     def plan(self, now: float) -> Plan | None:
         """Plan the next iteration; None if there is nothing to do."""
@@ -94,13 +97,13 @@ class Rank(Replica):
         if self.scheduler.preempted:
             self._note_preempted(now)
         if plan is not None:
-            self._plan, self._started = plan, now
-            self._waiting = len(self.scheduler.waiting)
+            self.flight.plan, self._started = plan, now
+            self.flight.waiting = len(self.scheduler.waiting)
         return plan
 
     def alone(self, others: Others) -> float:
         """Seconds of the planned iteration, if no rank took longer."""
-        plan, timer = self._plan, self._among(others)
+        plan, timer = self.flight.plan, self._among(others)
         if plan.chunks or timer.graph(1):  # without a graph, since others have prompts
             self._timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
             return self._timed[0]
@@ -110,8 +113,9 @@ class Rank(Replica):
 
     def _among(self, others: Others) -> Timer:
         """What times its iterations while the other ranks have so much to do."""
-        self._others, self._others_requests = others
-        return self._timer.among(*others)
+        self.flight.others, self.flight.others_requests = tokens, requests = others
+        drafts = isinstance(self.scheduler.decoding, Sampled)
+        return self._timer.under(PassConditions(tokens, requests if drafts else 0))
 
     def graph(self, sequences: int) -> int:
         """Sequences of the graph that is replayed where the rank with most has so many; else 0."""
@@ -119,13 +123,13 @@ class Rank(Replica):
 
     def begin(self, now: float, others: Others) -> SteadyRun:
         """The run of decode iterations that is planned, as it would be alone."""
-        plan, timer = self._plan, self._among(others)
+        plan, timer = self.flight.plan, self._among(others)
         line = timer.line(plan.sequences, plan.context)
         return self.scheduler.decoding.run(now, plan.sequences, plan.context, line)
 
     def goes_on(self, run: SteadyRun, now: float) -> bool:
         """Whether what is planned is the next iteration of ``run``."""
-        return run.continues(now, self._plan.sequences, self._plan.context)
+        return run.continues(now, self.flight.plan.sequences, self.flight.plan.context)
 
     def launch(self, run: SharedRun | None, iterations: int, seconds: float) -> None:
         """So many iterations begin, of ``run``, or else one that takes ``seconds``."""
@@ -137,43 +141,29 @@ class Rank(Replica):
         """Fewer iterations are to run."""
         self._iterations = iterations
 
-    def account(self, end: float) -> None:
-        """The iterations in flight have run until ``end``."""
-        self._account(end)
 
-
-class LockStep:
+class LockStep(Engine):
     """One engine of several data ranks; routers see it as they see a replica."""
 
-    weight: float = 1.0
-    """Its share of the traffic, relative to other replicas."""
+    ranks: Sequence[Rank]
 
     def __init__(self, env: simpy.Environment, ranks: Sequence[Rank], *, leap: bool) -> None:
-        self.index = ranks[0].index
-        self.ranks = ranks
-        self._env, self._leap = env, leap
-        self._alarm = Alarm(env)
-        self._idle = False
+        super().__init__(env, ranks[0].index)
+        self.ranks, self.scheduler = ranks, ranks[0].scheduler
+        self._leap = leap
         self._working: list[Rank] = []  # those with a plan in flight
-        self._iterations = 0  # in flight
         self._schedulers = [rank.scheduler for rank in ranks]
         self._interval = ranks[0].scheduler.limits.prefill_schedule_interval
         self._steps = 0  # iterations since all ranks were idle
         limits = ranks[0].scheduler.limits
-        self._company: Company | None = None
+        self._gate: PrefillGate | None = None
         if timeout := limits.attention_dp_timeout_iters:
-            self._company = Company(timeout, limits.attention_dp_batching_wait_iters)
-        self._run: SharedRun | None = None
+            self._gate = PrefillGate(timeout, limits.attention_dp_batching_wait_iters)
         self._next = 0  # the rank that comes first where several are alike
         self._alarm.start(self._process())
 
     @property
-    def scheduler(self) -> Scheduler:
-        """One of its schedulers: all have the same limits."""
-        return self.ranks[0].scheduler
-
-    @property
-    def outstanding(self) -> int:
+    def outstanding(self) -> int:  # type: ignore[override]
         """Requests sent there and not finished."""
         return sum(rank.outstanding for rank in self.ranks)
 
@@ -196,54 +186,7 @@ class LockStep:
         """Take in a request that arrives now: on the rank that has least to do."""
         rank = self._choose()
         rank.outstanding += 1
-        working = rank in self._working
-        matters = rank.scheduler.submit(request)
-        if self._idle:
-            self._wake()
-        elif (matters or not working) and self._iterations > 1:
-            self._cut()
-
-    def stir(self, member: Replica, matters: bool) -> None:
-        """Something has changed for the scheduler of the rank ``member``, as for a replica."""
-        if self._idle:
-            self._wake()
-        elif (matters or member not in self._working) and self._iterations > 1:
-            self._cut()
-
-    def flush(self) -> None:
-        """Nothing more arrives before something finishes: launch incomplete batches."""
-        for rank in self.ranks:
-            rank.scheduler.flush()
-        if self._idle:
-            self._wake()
-        elif self._iterations > 1 and any(r.queued for r in self.ranks if r not in self._working):
-            self._cut()
-
-    def stop(self, now: float) -> list[tuple[int, Request, int]]:
-        """The run ends here, as for a replica."""
-        run = self._run
-        if self._iterations and run is not None:
-            reached = run.first_boundary_from(now, run.done, run.done + self._iterations)
-            if run.boundary(reached) > now:
-                reached -= 1
-            if reached > run.done:
-                self._shorten(reached - run.done)
-                self._account(run.boundary(reached))
-        return [each for rank in self.ranks for each in rank.unfinished()]
-
-    def fail(self, now: float) -> tuple[list[tuple[int, Request, int]], float]:
-        """It is gone, as for a replica."""
-        working = self._working
-        unfinished, run, since = self.stop(now), self._run, now
-        if working:
-            since = working[0]._started if run is None else run.boundary(run.done)
-        self._alarm.cancel()
-        return unfinished, now - since
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError if a rank's batch and memory disagree."""
-        for rank in self.ranks:
-            rank.check_integrity()
+        self.wake(rank, rank.scheduler.submit(request))
 
     def _choose(self) -> Rank:
         """The rank with the lowest score: its requests, and more for those that wait where the KV
@@ -261,16 +204,12 @@ class LockStep:
         self._next = (best + 1) % count
         return self.ranks[best]
 
-    def _wake(self) -> None:
-        self._idle = False
-        self._alarm.move(self._env._now, SCHEDULING + self.index)
-
     def _process(self) -> Process:
         env, alarm = self._env, self._alarm
         completion, scheduling = self.index, SCHEDULING + self.index
         while True:
             now = env._now
-            if self._interval > 1 or self._company is not None:
+            if self._interval > 1 or self._gate is not None:
                 throttled = self._keeps_prompts()
                 for scheduler in self._schedulers:
                     scheduler.throttled = throttled
@@ -282,20 +221,20 @@ class LockStep:
                 self._idle = False
                 continue
             yield alarm.at(self._launch(now), completion)
-            self._account(env._now)
+            self._end(env._now)
             if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
 
     def _keeps_prompts(self) -> bool:
         """Whether the iteration that is planned now leaves prompts to a later one."""
-        if self._company is not None:
-            return self._company.wait(self._schedulers)
+        if self._gate is not None:
+            return self._gate.wait(self._schedulers)
         return self._steps % self._interval != 0
 
     def _until_prompts(self) -> float:
         """Iterations, with the one that was just planned, before prompts that it left out run."""
-        if self._company is not None:
-            return self._company.most(self._schedulers)
+        if self._gate is not None:
+            return self._gate.most(self._schedulers)
         if any(rank.scheduler.deferred for rank in self._working):
             return self._interval - self._steps % self._interval
         return math.inf
@@ -303,7 +242,8 @@ class LockStep:
     def _launch(self, now: float) -> float:
         """Time the plans, and begin; when they end."""
         working = self._working
-        plans, tokens = [rank._plan for rank in working], [rank.tokens for rank in working]
+        self._started = now
+        plans, tokens = [rank.flight.plan for rank in working], [rank.tokens for rank in working]
         requests, idle = [rank.requests for rank in working], len(self.ranks) - len(working)
         total, drafting = sum(tokens) + DUMMY_TOKENS * idle, sum(requests) + idle
         others = [(total - own, drafting - n) for own, n in zip(tokens, requests, strict=True)]
@@ -318,7 +258,7 @@ class LockStep:
             padded = max(tokens) // most * graph * (len(self.ranks) - 1)
             others = [(padded, drafted) for _, drafted in others]
         run = self._run
-        if run is None or not run.continued_by(now, working):
+        if not isinstance(run, SharedRun) or not run.continued_by(now, working):
             runs = {
                 rank.index: rank.begin(now, rest)
                 for rank, rest in zip(working, others, strict=True)
@@ -343,32 +283,20 @@ class LockStep:
             return times
         return run.first_boundary_from(wakeup, run.done + 1, run.done + times) - run.done
 
-    def _cut(self) -> None:
-        """End the leap in flight at the first iteration boundary from now on."""
-        run = self._run
-        assert run is not None
-        planned = run.done + self._iterations
-        reached = run.first_boundary_from(self._env._now, run.done + 1, planned)
-        if reached < planned:
-            self._shorten(reached - run.done)
-            self._alarm.move(run.boundary(reached), self.index)
-
     def _shorten(self, iterations: int) -> None:
         self._iterations = iterations
         for rank in self._working:
             rank.shorten(iterations)
 
-    def _account(self, end: float) -> None:
-        """What is in flight has run until ``end``, on all ranks."""
+    def account(self, end: float) -> None:
+        """Record what is in flight on all ranks, which ran until ``end``."""
         iterations, self._iterations = self._iterations, 0
         self._steps += iterations
-        if self._company is not None:
-            self._company.go_on(iterations - 1)
+        if self._gate is not None:
+            self._gate.go_on(iterations - 1)
         for rank in self._working:
             rank.account(end)
         self._working = []
-        if self._run is not None:
-            self._run.move(iterations, end)
 
 
 def longest(lines: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

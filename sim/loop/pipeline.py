@@ -19,48 +19,37 @@ from collections.abc import Callable
 
 import simpy
 
+from sim.growth.leaps import COMPUTING, WAITED
 from sim.iteration import Batch, Passage, Timer
-from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.recorder import (
-    Recorder,
-    pack_cached,
-    pack_cascade,
-    pack_chunk,
-    pack_plan,
-    pack_stages,
-)
-from sim.memory.caching import CachingAllocator
+from sim.loop.clock import SCHEDULING, Process, due_now
+from sim.loop.engine import SingleEngine
+from sim.loop.recorder import Columns, InFlight, Recorder
 from sim.request import Request
 from sim.schedulers import Plan
 from sim.schedulers.pipelined import PipelinedPrefill
 
+STAGES = Columns(
+    [(WAITED, "f8"), (COMPUTING, "f8")], lambda flight, _: (flight.waited, flight.computing)
+)
+"""Seconds that a batch waited for others, and that the stages computed it."""
 
-class InFlight:
-    """A batch on its way from ``start`` to ``end``: its ``plan``, what it spends its time on, and
-    what was so when it was scheduled."""
 
-    __slots__ = (
-        "computing",
-        "end",
-        "number",
-        "passage",
-        "plan",
-        "reserved",
-        "seen",
-        "stalled",
-        "start",
-        "waited",
-        "waiting",
-    )
+class Passing(InFlight):
+    """A batch on its way through the stages, from the ``place`` in flight that it has.
 
-    def __init__(self, number: int, plan: Plan, start: float, passage: Passage) -> None:
-        self.number, self.plan, self.start, self.passage = number, plan, start, passage
+    ``late`` are those of its sequences whose last token is older than its start: when they got it,
+    and how many did.
+    """
+
+    __slots__ = ("late", "passage", "place")
+
+    def __init__(self, number: int, place: int, plan: Plan, start: float, passage: Passage) -> None:
+        super().__init__(number)
+        self.place, self.plan, self.start, self.passage = place, plan, start, passage
         self.computing = sum(passage.stages)  # s, in all stages
-        self.end = start
-        self.waited = 0.0  # s, for other batches
-        self.stalled: list[tuple[float, int]] = []
-        self.seen = b""
-        self.reserved = self.waiting = 0
+        self.attention, self.pairs = passage.attention, passage.pairs
+        self.iterations = 1
+        self.late: list[tuple[float, int]] = []
 
 
 class Stages:
@@ -71,7 +60,7 @@ class Stages:
         self._paced = 0.0  # no batch begins before
         self._free: list[float] = []  # of each stage, from when on
 
-    def send(self, batch: InFlight) -> None:
+    def send(self, batch: Passing) -> None:
         """Let ``batch`` through, behind those that were sent before."""
         passage, start = batch.passage, batch.start
         if not self._free:
@@ -91,12 +80,11 @@ class Stages:
         batch.end, batch.waited = max(time, begun + passage.pace), waited
 
 
-class Pipeline:
-    """One engine of several stages; routers see it as they see a replica. ``numbers`` are those of
-    its places in flight, ``outstanding`` counts its requests."""
+class Pipeline(SingleEngine):
+    """One engine of several stages; routers see it as they see a replica. Its places in flight are
+    numbered from ``index`` on."""
 
-    weight: float = 1.0
-    """Its share of the traffic, relative to other replicas."""
+    scheduler: PipelinedPrefill
 
     def __init__(
         self,
@@ -108,68 +96,12 @@ class Pipeline:
         *,
         on_finish: Callable[[Request], None] | None = None,
     ) -> None:
-        self.index = index
-        self.scheduler = scheduler
-        self.outstanding = 0
-        self._env = env
+        super().__init__(env, index, scheduler, recorder, on_finish)
         self._timer = timer
-        self._recorder = recorder
-        if isinstance(scheduler.kv, CachingAllocator):
-            scheduler.kv.note = recorder.looked_up
-        self._row_bytes = recorder.plan_row.itemsize
-        self._on_finish = on_finish
-        self._idle = False
-        self._flying: deque[InFlight] = deque()
+        self._flying: deque[Passing] = deque()
         self._free = list(range(len(scheduler.batches)))  # places without a batch, ascending
         self._stages = Stages()
-        self._windows = scheduler.decoding.windows
-        self._alarm = Alarm(env)
         self._alarm.start(self._process())
-
-    @property
-    def queued(self) -> int:
-        """Requests that wait for their first iteration, or to go on after a preemption."""
-        return len(self.scheduler.waiting)
-
-    @property
-    def queued_prompt_tokens(self) -> int:
-        """Tokens of the prompts of those; counted when asked for."""
-        return sum(request.prompt_tokens for request in self.scheduler.waiting)
-
-    @property
-    def kv_used(self) -> float:
-        """Share of the KV cache that is taken now."""
-        kv = self.scheduler.kv
-        return kv.reserved / kv.capacity
-
-    def submit(self, request: Request) -> None:
-        """Take in a request that arrives now. While batches are in flight, it is seen when the
-        oldest of them is back."""
-        self.outstanding += 1
-        self.scheduler.submit(request)
-        if self._idle:
-            self._wake()
-
-    def flush(self) -> None:
-        """Nothing more arrives before something finishes."""
-        self.scheduler.flush()
-        if self._idle:
-            self._wake()
-
-    def stop(self, now: float) -> list[tuple[int, Request, int]]:
-        """The run ends here: each unfinished request with the number of the replica and that of the
-        tokens it has received."""
-        scheduler = self.scheduler
-        unfinished = [*scheduler.waiting, *scheduler.members()]
-        return [(self.index, r, r.generated + scheduler.steps(r)) for r in unfinished]
-
-    def check_integrity(self) -> None:
-        """Raise AssertionError if batches and memory disagree."""
-        self.scheduler.check_integrity()
-
-    def _wake(self) -> None:
-        self._idle = False
-        self._alarm.move(self._env._now, SCHEDULING + self.index)
 
     def _process(self) -> Process:
         env, alarm, scheduler = self._env, self._alarm, self.scheduler
@@ -183,7 +115,9 @@ class Pipeline:
                 self._idle = False
                 continue
             yield alarm.at(self._flying[0].end, completion)
-            returned = self._account(self._flying.popleft())
+            oldest = self._flying[0]
+            self.account(oldest.end)
+            returned = oldest.place
             if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
 
@@ -209,83 +143,33 @@ class Pipeline:
         seen = decoding.seen(plan.sequences, plan.context) if self._windows else None
         tokens = seen.tokens if seen is not None else ()
         batch = Batch(plan.sequences, plan.context, plan.chunks, plan.admitted, tokens)
-        sent = InFlight(place, plan, now, self._timer.passage(batch))
+        sent = Passing(self.index + place, place, plan, now, self._timer.passage(batch))
         if seen is not None:
-            sent.seen = self._recorder.pack_seen(*seen.tokens, *seen.growing, plan.decode)
+            sent.seen = (*seen.tokens, *seen.growing, plan.decode)
         if plan.decode and decoding.last_end != now:
-            sent.stalled = decoding.stalled(now)
-        sent.reserved, sent.waiting = scheduler.kv.reserved, len(scheduler.waiting)
+            sent.late = decoding.stalled(now)
+        sent.held, sent.waiting = plan.held, len(scheduler.waiting)
+        sent.reserved = sent.reserved_end = scheduler.kv.reserved
         self._stages.send(sent)
         self._flying.append(sent)
         return True
 
-    def _account(self, batch: InFlight) -> int:
-        """``batch`` is back: record it, collect what finished. Returns its place."""
-        plan, scheduler, recorder, end = batch.plan, self.scheduler, self._recorder, batch.end
-        rows, tokens, stalled = recorder.plans, 0, 0
-        for since, members in batch.stalled:
-            recorder.long_gap(end - since, members)
-            stalled += members
-        if plan.chunks:
-            number = len(rows) // self._row_bytes
-            for chunk in plan.chunks:
-                request, size = chunk.request, chunk.tokens
-                tokens += size
-                recorder.chunks += pack_chunk(number, request.id, size, chunk.context)
-                whole = chunk.context + size >= request.tokens_to_prefill()
-                if request.generated and whole:
-                    recorder.long_gap(end - request.last_token, 1)
-                    recorder.caught_up(request, end)
-        kv = scheduler.kv
-        kept = pack_cached(kv.several_tokens, kv.idle_tokens) if recorder.cached else b""
-        finished = scheduler.complete_batch(batch.number, end)
+    def account(self, end: float) -> None:
+        """Record the oldest batch in flight, which is back, and collect what finished."""
+        batch, scheduler, kv = self._flying.popleft(), self.scheduler, self.scheduler.kv
+        batch.end, batch.gap = end, end - batch.start
+        for since, members in batch.late:
+            self._recorder.long_gap(end - since, members)
+            batch.stalled += members
+        batch.tokens = self._recorder.chunks(batch.plan.chunks, end)
+        if self._caches:
+            batch.cached = (kv.several_tokens, kv.idle_tokens)
+        finished = scheduler.complete_batch(batch.place, end)
         if scheduler.preempted:
             self._note_preempted(end)
-        rows += pack_plan(
-            batch.start,
-            end,
-            end - batch.start,
-            0.0,
-            batch.passage.attention,
-            batch.passage.pairs,
-            plan.context,
-            plan.held,
-            batch.reserved,
-            batch.reserved,
-            1,
-            plan.decode,
-            plan.sequences,
-            stalled,
-            len(plan.chunks),
-            tokens,
-            plan.admitted,
-            plan.preempted,
-            plan.running,
-            batch.waiting,
-            len(finished),
-            self.index + batch.number,
-        )
-        rows += batch.seen
-        rows += pack_stages(batch.waited, batch.computing)
-        rows += kept
-        if recorder.cascade:
-            rows += pack_cascade(0)
-        self._free.append(batch.number)
+        self._free.append(batch.place)
         self._free.sort()
+        batch.finished = len(finished)
+        self._recorder.plan(batch, scheduler)
         if finished:
-            self._deliver(finished, self.index + batch.number, end)
-        return batch.number
-
-    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
-        """Those of ``finished``, a batch in the place of that ``number``, have their last token."""
-        self.outstanding -= len(finished)
-        for request in finished:
-            self._recorder.close(request, number, request.generated, end)
-            if self._on_finish is not None:
-                self._on_finish(request)
-
-    def _note_preempted(self, now: float) -> None:
-        preempted = self.scheduler.preempted
-        for request in preempted:
-            self._recorder.preempted(request, now)
-        preempted.clear()
+            self._deliver(finished, batch.number, end)

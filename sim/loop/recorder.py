@@ -5,30 +5,16 @@ megabytes and no garbage collection. numpy reads them afterwards without a copy.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import (
-    ACCEPTED,
-    CHECKED,
-    COMPUTING,
-    DELIVERED,
-    DRAFTED,
-    FILLING,
-    IDLE,
-    OTHERS,
-    OTHERS_REQUESTS,
-    READ_ONCE,
-    SEEN,
-    SEEN_GROWING,
-    SHARED,
-    WAITED,
-)
+from sim.iteration import Part
 from sim.memory.host import KINDS, Move
 from sim.request import NEVER, Request
+from sim.schedulers import Chunk, Plan, Scheduler
 from sim.schedulers.roles import HandedOver
 
 COMPLETED, REJECTED, UNFINISHED, GAVE_UP = range(4)
@@ -142,53 +128,84 @@ MOVE = np.dtype(
 )
 
 
-def plan_rows_of(
-    windows: int,
-    *,
-    ranks: bool = False,
-    stages: bool = False,
-    drafts: bool = False,
-    cached: bool = False,
-    cascade: bool = False,
-) -> np.dtype[np.void]:
-    """Rows of plans of a model with that many windows (``sim.specs.window``), on data ``ranks``, in
-    the ``stages`` of a pipeline, where tokens are drafted (``drafts``), where some pool has a
-    prefix cache (``cached``), or attention that reads a shared prefix once (``cascade``).
+NO_COLUMNS: Sequence[float] = ()
 
-    >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape, plan_rows_of(0, ranks=True)[OTHERS]
-    (True, (2,), dtype('int32'))
+
+class InFlight:
+    """A plan that runs, and what its row says (``PlanRow``) beyond what the plan does.
+
+    Columns of single features are there, too: ``seen`` through windows, ``cached`` tokens (of
+    several requests, and of none), the tokens of ``others`` in the pass and the ``others_requests``
+    for which they draft, for how long (s) the batch ``waited`` and stages were ``computing`` it.
     """
-    if not (windows or ranks or stages or drafts or cached or cascade):
-        return PLAN
-    seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
-    others, staged = [(OTHERS, "i4")], [(WAITED, "f8"), (COMPUTING, "f8")]
-    drafted = [(DELIVERED, "i8"), (ACCEPTED, "i8"), (CHECKED, "i4"), (DRAFTED, "i4")]
-    met, kept = [(OTHERS_REQUESTS, "i4")], [(SHARED, "i8"), (IDLE, "i8")]
-    more = [*(seen if windows else []), *(others if ranks else []), *(staged if stages else [])]
-    more += [*(drafted if drafts else []), *(met if drafts and ranks else [])]
-    more += kept if cached else []
-    more += [(READ_ONCE, "i8")] if cascade else []
-    return np.dtype([*PLAN.descr, *more])
+
+    __slots__ = (
+        "attention",
+        "cached",
+        "computing",
+        "end",
+        "finished",
+        "gap",
+        "held",
+        "iterations",
+        "number",
+        "others",
+        "others_requests",
+        "pairs",
+        "plan",
+        "reserved",
+        "reserved_end",
+        "seen",
+        "slope",
+        "stalled",
+        "start",
+        "tokens",
+        "waited",
+        "waiting",
+    )
+
+    plan: Plan
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # of its replica, data rank or place in flight
+        self.start = self.end = self.gap = self.slope = self.attention = self.pairs = 0.0
+        self.held = self.reserved = self.reserved_end = self.iterations = 0
+        self.stalled = self.tokens = self.waiting = self.finished = 0
+        self.seen: tuple[int, ...] = ()
+        self.cached = (0, 0)
+        self.others = self.others_requests = 0
+        self.waited = self.computing = 0.0
+
+
+Field = tuple[str, str] | tuple[str, str, tuple[int]]
+"""Name, type, and where a value is several numbers, how many, of a NumPy column."""
+
+
+class Columns(NamedTuple):
+    """Columns that a feature adds to the rows of plans: their ``fields``, as NumPy describes them,
+    and what ``read``s their values, in order, off a plan that ends and its scheduler."""
+
+    fields: Sequence[Field]
+    read: Callable[[InFlight, Scheduler], Sequence[float]]
 
 
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
-    """What packs one value a column into the bytes of such a ``row``.
+    """Returns what packs the values of all columns into the bytes of such a ``row``.
 
     >>> np.frombuffer(packer(GAP)(0.5, 3), GAP).tolist()
     [(0.5, 3)]
+    >>> len(packer(np.dtype([("each", "i8", (2,)), ("all", "i4")]))(1, 2, 3))
+    20
     """
     kinds: Any = row.fields
-    codes = [CODES[kinds[name][0].str[1:]] for name in row.names or ()]
-    return struct.Struct("=" + "".join(codes)).pack
+    codes = ""
+    for name in row.names or ():
+        kind = kinds[name][0]
+        codes += CODES[kind.base.str[1:]] * (kind.itemsize // kind.base.itemsize)
+    return struct.Struct("=" + codes).pack
 
 
-pack_plan = packer(PLAN)
-pack_others = struct.Struct("=i").pack
-pack_stages = struct.Struct("=dd").pack
-pack_drafts = struct.Struct("=qqii").pack
-pack_cached = struct.Struct("=qq").pack
-pack_cascade = struct.Struct("=q").pack
-pack_chunk = packer(CHUNK)
+_pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
 _pack_absence = packer(ABSENCE)
 _pack_gap = packer(GAP)
@@ -201,41 +218,26 @@ _pack_held = packer(HELD)
 class Recorder:
     """Collects the rows of one run, of all its replicas.
 
-    ``plans`` takes rows made by ``pack_plan``, ``chunks`` by ``pack_chunk``; the replica appends
-    positions to them directly, slower writers a ``PlanRow``. Where the model has ``windows``, what
-    ``pack_seen`` makes follows each row of a plan; with data ``ranks``, so does ``pack_others``:
-    the tokens of the other ranks in the pass; with ``stages`` of a pipeline, ``pack_stages``: what
-    the batch waited for others, and what the stages computed it (s); with ``drafts``,
-    ``pack_drafts``: the tokens that decoding sequences got, the drafts that were accepted, and
-    those checked and made of each sequence, with ``ranks`` besides ``pack_others`` once more: the
-    requests for which the other ranks draft; with a prefix cache (``cached``), ``pack_cached``:
-    tokens that several requests hold, and that no request holds; with ``cascade``,
-    ``pack_cascade``: the tokens that attention read once for all.
+    The row of a plan has the columns of ``PlanRow``, and behind them those that features add, in
+    that order.
     """
 
-    def __init__(
-        self,
-        windows: int = 0,
-        *,
-        ranks: bool = False,
-        stages: bool = False,
-        drafts: bool = False,
-        cached: bool = False,
-        cascade: bool = False,
-    ) -> None:
-        self.ranks, self.drafts, self.cached, self.cascade = ranks, drafts, cached, cascade
-        self.plan_row = plan_rows_of(
-            windows, ranks=ranks, stages=stages, drafts=drafts, cached=cached, cascade=cascade
-        )
-        self.pack_seen = struct.Struct(f"={2 * windows + 1}q").pack
+    def __init__(self, columns: Sequence[Columns] = ()) -> None:
+        self.plan_row = PLAN
+        if columns:
+            fields: Any = [field for each in columns for field in each.fields]
+            self.plan_row = np.dtype([*PLAN.descr, *fields])
+        self._read = [each.read for each in columns]
+        self._pack_plan = packer(self.plan_row)
+        self._row_bytes = self.plan_row.itemsize
         self.reasons: list[str] = []
         self.forget()
 
     def forget(self) -> None:
         """Let go of all rows; those who have asked for them keep theirs. What took part in a run
         knows its recorder, and is only found to be garbage some runs later."""
-        self.plans = bytearray()
-        self.chunks = bytearray()
+        self._plans = bytearray()
+        self._chunks = bytearray()
         self._requests = bytearray()
         self._gaps = bytearray()
         self._absences = bytearray()
@@ -243,6 +245,61 @@ class Recorder:
         self._lookups = bytearray()
         self._handed = bytearray()
         self._held = bytearray()
+
+    def plan(self, flight: InFlight, scheduler: Scheduler) -> None:
+        """Take down a plan of ``scheduler`` that has ended."""
+        plan, more = flight.plan, NO_COLUMNS
+        if self._read:
+            more = [value for read in self._read for value in read(flight, scheduler)]
+        self._plans += self._pack_plan(
+            flight.start,
+            flight.end,
+            flight.gap,
+            flight.slope,
+            flight.attention,
+            flight.pairs,
+            plan.context,
+            flight.held,
+            flight.reserved,
+            flight.reserved_end,
+            flight.iterations,
+            plan.decode,
+            plan.sequences,
+            flight.stalled,
+            len(plan.chunks),
+            flight.tokens,
+            plan.admitted,
+            plan.preempted,
+            plan.running,
+            flight.waiting,
+            flight.finished,
+            flight.number,
+            *more,
+        )
+
+    def row(self, row: PlanRow, more: Sequence[float]) -> None:
+        """Take down a plan whose row was made by name, with ``more`` columns of features."""
+        self._plans += self._pack_plan(*row, *more)
+
+    def chunks(self, chunks: Sequence[Chunk], end: float) -> int:
+        """Take down the parts of prompts in the plan that is taken down next, which ran until
+        ``end``; returns their tokens."""
+        number, tokens = len(self._plans) // self._row_bytes, 0
+        for chunk in chunks:
+            request, size, context = chunk.request, chunk.tokens, chunk.context
+            tokens += size
+            self._chunks += _pack_chunk(number, request.id, size, context)
+            # a preempted request whose prefill is complete again has waited long for its token
+            if request.generated and context + size >= request.tokens_to_prefill():
+                self.long_gap(end - request.last_token, 1)
+                self.caught_up(request, end)
+        return tokens
+
+    def part(self, request: int, part: Part) -> None:
+        """Take down a part of the prompt of the ``request`` with that id, computed in the plan that
+        is taken down next."""
+        number = len(self._plans) // self._row_bytes
+        self._chunks += _pack_chunk(number, request, part.tokens, part.context)
 
     def reject(self, request: Request, reason: str) -> None:
         """``request`` can never be served."""
@@ -326,8 +383,8 @@ class Recorder:
         return np.frombuffer(self._handed, dtype=HANDED)
 
     def plan_rows(self) -> NDArray[np.void]:
-        """One structured row (``plan_rows_of``) per plan, in the order in which they ended."""
-        return np.frombuffer(self.plans, dtype=self.plan_row)
+        """One structured row per plan, in the order in which they ended."""
+        return np.frombuffer(self._plans, dtype=self.plan_row)
 
     def request_rows(self) -> NDArray[np.void]:
         """One structured row (``REQUEST``) per request, in order of arrival: sorted where they
@@ -346,7 +403,7 @@ class Recorder:
         """Structured rows (``CHUNK``, ``ABSENCE``): what was prefilled in which plan, and which
         request was out of the batch, both in order of time.
         """
-        return np.frombuffer(self.chunks, dtype=CHUNK), np.frombuffer(self._absences, ABSENCE)
+        return np.frombuffer(self._chunks, dtype=CHUNK), np.frombuffer(self._absences, ABSENCE)
 
     def lookup_rows(self) -> NDArray[np.void]:
         """Structured rows (``LOOKUP``) of the requests that prefix caches admitted."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import simpy
 
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.fleet import AnsweredFleet, Fleet, Progress, make_fleet
 from sim.loop.recorder import Recorder
 from sim.loop.session_rows import ENDINGS, REFUSED, SessionRecorder, SessionRows

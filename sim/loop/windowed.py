@@ -1,49 +1,25 @@
-"""Times iterations of a model with windows, and counts the tokens that they leave in memory."""
+"""Counts the tokens that iterations of a model with windows leave in memory, and records them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sim.growth.seen import Seen
-from sim.growth.steady import Line, Steady
-from sim.iteration import Ints, Part, Timer
+from sim.growth.leaps import FILLING, SEEN, SEEN_GROWING
+from sim.growth.steady import Steady
+from sim.growth.window_reads import WindowReads
+from sim.loop.recorder import Columns, Field
 from sim.memory import Allocator
 from sim.memory.windowed import WindowedAllocator
 from sim.schedulers import Plan
 
 
-class WindowedTimer(Timer):
-    """Asks ``timer`` on behalf of ``batch``, and says what its sequences see through the windows.
-
-    Lines end where what they see bends.
-    """
-
-    def __init__(self, timer: Timer, batch: Steady) -> None:
-        self._timer, self._batch = timer, batch
-
-    def among(self, others: int, requests: int = 0) -> WindowedTimer:
-        """The same with that many tokens on other ranks."""
-        return WindowedTimer(self._timer.among(others, requests), self._batch)
-
-    def graph(self, sequences: int) -> int:
-        """As it is."""
-        return self._timer.graph(sequences)
-
-    def line(self, sequences: int, context: int) -> Line:
-        """As long as what is seen grows evenly."""
-        seen = self._batch.seen(sequences, context)
-        limit, intercept, slope = self._timer.windowed_line(sequences, context, seen)
-        return min(limit, float(context + seen.left * sequences)), intercept, slope
-
-    def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int, seen: Ints = ()
-    ) -> tuple[float, float, float]:
-        """With what the sequences see now."""
-        seen = self._batch.seen(sequences, context).tokens
-        return self._timer.iteration(sequences, context, parts, admitted, seen)
+def windowed_columns(windows: int) -> Columns:
+    """What decoding sequences see through each of so many windows, how many of them see one more
+    token with each iteration, and by how many tokens the filled memory grows."""
+    several = (windows,)
+    fields: list[Field] = [(SEEN, "i8", several), (SEEN_GROWING, "i8", several), (FILLING, "i8")]
+    return Columns(fields, lambda flight, _: flight.seen)
 
 
-def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tuple[int, int]:
+def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: WindowReads) -> tuple[int, int]:
     """Tokens that are filled in all groups of layers once ``plan`` has run, and by how many that
     grows with each iteration like it, by one token of each sequence where it gets several.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.loop.lockstep import LockStep
+from sim.loop.engine import Engine
 from sim.loop.pipeline import Pipeline
 from sim.loop.replica import Replica
 from sim.request import Request
@@ -36,17 +36,18 @@ class Withdrawing(Replica):
         else:
             self._let_go(request)
 
-    def _account(self, end: float) -> None:
-        super()._account(end)
+    def account(self, end: float) -> None:
+        """Record what ran until ``end``; requests that no client waits for leave after it."""
+        super().account(end)
         if self._unwanted:
             for request in self._unwanted:
                 self._let_go(request)
             self._unwanted = []
 
-    def _deliver(self, finished: list[Request], end: float) -> None:
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
         if self._unwanted:  # who finishes all the same has left by itself
             self._unwanted = [request for request in self._unwanted if request not in finished]
-        super()._deliver(finished, end)
+        super()._deliver(finished, number, end)
 
     def _let_go(self, request: Request) -> None:
         generated = request.generated + self.scheduler.steps(request)
@@ -59,16 +60,15 @@ class Withdrawing(Replica):
         raise NotImplementedError
 
 
-def withdraw(engine: Replica | LockStep | Pipeline, request: Request) -> bool:
+def withdraw(engine: Engine, request: Request) -> bool:
     """No client waits for ``request`` any more: it leaves ``engine`` if it is there, and may.
     Returns whether it is there, and always True of a pipeline."""
     if isinstance(engine, Pipeline):
         return True
-    for part in engine.ranks if isinstance(engine, LockStep) else (engine,):
+    for part in engine.ranks:
         assert isinstance(part, Withdrawing)
         if part.has(request):
             part.withdraw(request)
-            if engine._iterations > 1:
-                engine._cut()
+            engine.cut()
             return True
     return False

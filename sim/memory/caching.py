@@ -183,16 +183,6 @@ class CachingAllocator(PagedAllocator):
         was last asked."""
         return min(self._runs.idle * self.block_size, self.capacity - self.reserved)
 
-    def common_tokens(self) -> int:
-        """The first tokens of which all holders have the same full blocks, in one copy."""
-        at, holders = 0, len(self._holds)
-        for last, low in next(iter(self._holds.values()), ()):
-            for run in reversed([*last.down_to(low)]):
-                if run.holders != holders:
-                    return at * self.block_size
-                at = run.high
-        return at * self.block_size
-
     # -- what is cached ----------------------------------------------------------------------
 
     def _find(self, request: Request) -> FoundRuns:

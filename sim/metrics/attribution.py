@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost import Batches, CostModel, Ran
+from sim.cost import Batches, CostModel, TimedPasses
 from sim.metrics.blocks import blocks
 from sim.metrics.pipelines import waited
 
@@ -75,7 +75,7 @@ def is_of_experts(operator: str) -> bool:
     return operator.startswith("experts")
 
 
-Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[Ran]], None]
+Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[TimedPasses]], None]
 """Given a block of plans, their batches, and the operators of those."""
 
 

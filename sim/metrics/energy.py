@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, Operator
-from sim.cost.batches import Ran, Sizes
+from sim.cost.batches import Sizes, TimedPasses
 from sim.cost.power import PowerModel
 from sim.growth.leaps import SEEN, SEEN_GROWING
 from sim.metrics.blocks import blocks
@@ -82,7 +82,7 @@ class Draws:
         self.joules, self.most, self.freed = np.zeros(rows), 0.0, 0.0
 
     def add(
-        self, block: slice, plans: NDArray[np.void], batches: Batches, ran: Sequence[Ran]
+        self, block: slice, plans: NDArray[np.void], batches: Batches, ran: Sequence[TimedPasses]
     ) -> None:
         """Fill the rows of ``block``: ``plans``, the batches of them, and the operators of those
         (``CostModel.operators``)."""
@@ -98,7 +98,7 @@ def _drawn(
     power: PowerModel,
     plans: NDArray[np.void],
     batches: Batches,
-    ran: Sequence[Ran],
+    ran: Sequence[TimedPasses],
 ) -> tuple[Floats, Floats]:
     """Joules of each plan on one GPU, and the most watts that an iteration of it draws there."""
     times = np.maximum(plans["iterations"].astype(np.float64), 1.0)
@@ -124,7 +124,7 @@ def _amounts(
     plans: NDArray[np.void],
     batches: Batches,
     times: Floats,
-    operators: Sequence[Ran],
+    operators: Sequence[TimedPasses],
 ) -> tuple[Floats, Floats, _Even]:
     """Joules and seconds of one iteration of each plan without decode attention, the same in all of
     them; and what decode attention reads beyond the time that it takes, in joules."""
@@ -174,10 +174,7 @@ def _reading(
     seen = ()
     if SEEN in (plans.dtype.names or ()):
         seen = tuple(np.array(batches.seen) + plans[SEEN_GROWING].T)
-    context = batches.context + decodes
-    if batches.read_once is not None:
-        context = context - decodes * batches.read_once
-    work = cost.attention.decode_work(decodes, context, seen)
+    work = cost.attention.decode_work(decodes, batches.context + decodes, seen)
     growth = np.where(times > 1, power.reading(*work) * some - found, 0.0)
     return _Even(found - growth * ((times - 1) / 2), growth)
 

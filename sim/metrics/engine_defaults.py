@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.metrics.open_note import OpenNote
-from sim.schedulers.abilities import READS_ONCE
-from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
+from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.offloading import OffloadedPrefill
 from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.rules import RULES, VllmRule
+from sim.schedulers.rules import VllmRule
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
@@ -90,22 +89,4 @@ def other_rule_note(pool: PreparedPool) -> str | None:
     return (
         f"{engine.title} batches by `policy: {engine.policy}`, which is not modelled with these "
         "settings; this run follows vLLM's rule."
-    )
-
-
-def idle_cascade_note(pool: PreparedPool) -> str | None:
-    """A note on an engine that would read shared prefixes once, where no prefix is shared."""
-    engine, knobs = pool.deployment.engine, pool.settings.scheduler
-    if not engine.cascade or pool.settings.kv_cache.enable_prefix_caching:
-        return None
-    of_vllm = issubclass(pool.policy, IterationLevel) and READS_ONCE in RULES[knobs.rule].abilities
-    if not of_vllm:
-        rule = f"policy: {knobs.rule}" if knobs.policy else f"batching: {knobs.batching}"
-        return (
-            f"{engine.title} reads a shared prefix once in continuous batching by vLLM's rule; "
-            f"with `{rule}` nothing is read once."
-        )
-    return (
-        f"{engine.title} reads once what the prefix cache knows to be shared, and nothing without: "
-        "set kv_cache.enable_prefix_caching to true."
     )

@@ -11,7 +11,6 @@ from sim.metrics.classes import order_notes
 from sim.metrics.crowding import front_end_notes
 from sim.metrics.engine_defaults import (
     engine_defaults_note,
-    idle_cascade_note,
     other_rule_note,
     untimed_note,
     whole_prompts_note,
@@ -61,7 +60,6 @@ def notes(run: RunRecord) -> list[str]:
         break_even_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
-        *dict.fromkeys(idle_cascade_note(part.pool) for part in run.parts),
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(whole_prompts_note(part.pool) for part in run.parts),
         *dict.fromkeys(_whole_prompts(part) for part in run.parts),

@@ -15,7 +15,6 @@ from sim.schedulers.abilities import (
     DRAFTS,
     IN_FLIGHT,
     PREFILLS,
-    READS_ONCE,
     WITHDRAWS,
     Ability,
 )
@@ -94,7 +93,7 @@ class VllmRule(EngineRule):
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
     prefix_cache = "blocks"
-    abilities = frozenset({WITHDRAWS, DRAFTS, IN_FLIGHT, PREFILLS, DECODES, READS_ONCE})
+    abilities = frozenset({WITHDRAWS, DRAFTS, IN_FLIGHT, PREFILLS, DECODES})
 
     @staticmethod
     def policy(by_rank: bool, ahead: bool) -> type[Scheduler] | None:

@@ -12,7 +12,7 @@ its prompt is whole blocks.
 With ``batch_wait_timeout_iters`` prompts wait for company: while something decodes, those that an
 iteration has room for are left out of it until they and the decodes come to
 ``batch_wait_max_tokens_ratio`` of its tokens, or that many iterations have passed them by. On data
-ranks they may wait for each other (``sim.loop.company``).
+ranks they may wait for each other (``sim.loop.prefill_gate``).
 
 After ``GuaranteedNoEvictPolicy``, ``MaxUtilizationPolicy`` and ``PyMicroBatchScheduler`` (chunks
 first come, first served, in units of ``tokens_per_block``) in

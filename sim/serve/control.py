@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sim.loop.autoscaler import ScaledPool
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.pools import PreparedPool
 from sim.scenario.failures import keeps_requests
 from sim.scenario.roles import STATELESS

@@ -27,7 +27,7 @@ from sim.loop.client_replicas import withdrawable
 from sim.loop.client_rules import PATIENT
 from sim.loop.clients import Clients
 from sim.loop.clock import Stop
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.live import (
     LiveFleet,
     LivePipeline,

@@ -145,8 +145,6 @@ class EngineSpec:
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
-    ``cascade``          attention reads the prefix that all sequences of a batch share once for all
-                         of them, where that pays (``sim.cost.cascade``)
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
@@ -194,7 +192,6 @@ class EngineSpec:
     marlin: bool = False
     older_kernels: bool = False
     triton_attention: bool = False
-    cascade: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
     policy: str = ""

@@ -15,7 +15,7 @@ from sim.cost.kernels import serial
 from sim.cost.kernels.choice import Choice
 from sim.cost.kernels.form import Ceilings
 from sim.cost.passes import parts_of
-from sim.iteration import Batch, Part
+from sim.iteration import Batch, Part, PassConditions
 from sim.specs.deployment import Deployment, Drafter
 from sim.specs.profile import KernelFit, Profile, Score
 from sim.specs.speculation import Speculation
@@ -111,7 +111,7 @@ def test_each_pass_of_a_drafter_waits_for_the_host(drafts, overlapped):
         own = Drafter(replace(drafter, engine=engine))
         speculation = Speculation("draft_model", 3, (0.5,) * 3)
         cost = CostModel(replace(made, speculation=speculation, drafter=own))
-        cost = cost.drafting(drafts, drafts)
+        cost = cost.under(PassConditions(drafts=(drafts, drafts)))
         return cost.seconds(Batch(*batch))
 
     free = replace(engine, per_drafting_pass=0.0)

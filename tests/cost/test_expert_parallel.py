@@ -13,7 +13,7 @@ from sim.cost import CostModel, Deployment
 from sim.cost.communication import all_gather_time
 from sim.cost.operators import Operator
 from sim.cost.parts.mixture_of_experts import INTO, OUT
-from sim.iteration import Batch, Part
+from sim.iteration import Batch, Part, PassConditions
 from sim.specs.layout import Layout
 from sim.specs.routing import busiest
 from tests.gpus import data_sheet
@@ -148,13 +148,13 @@ def test_a_pass_is_the_sum_of_its_operators(layout: Layout, precision: str) -> N
 def test_what_other_ranks_compute_delays_this_one() -> None:
     """Alone, with ranks that have as much, and with one that prefills."""
     cost, batch = CostModel(deploy(Layout(data=4, expert=4))), Batch(16, 16_000)
-    alone, alike, busy = (cost.among(n).seconds(batch) for n in (0, 3 * 16, 4096))
+    alone, alike, busy = (cost.under(PassConditions(n)).seconds(batch) for n in (0, 3 * 16, 4096))
     assert alike == cost.seconds(batch)
     assert alone < alike < busy
-    assert cost.among(48) is cost.among(48)
+    assert cost.under(PassConditions(48)) is cost.under(PassConditions(48))
     prefill = Batch(0, 0, [Part(3000, 0)], 1)  # larger tables than any before
-    assert cost.among(9000).seconds(prefill) == cost.seconds(prefill)
-    assert cost.among(0).seconds(prefill) < cost.seconds(prefill)
+    assert cost.under(PassConditions(9000)).seconds(prefill) == cost.seconds(prefill)
+    assert cost.under(PassConditions(0)).seconds(prefill) < cost.seconds(prefill)
 
 
 def test_memory_of_data_ranks() -> None:

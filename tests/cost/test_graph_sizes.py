@@ -12,7 +12,7 @@ from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.cost.batches import Batches
 from sim.errors import UsageError
-from sim.iteration import Batch, Part
+from sim.iteration import Batch, Part, PassConditions
 from sim.pools import prepare_pool
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -125,16 +125,24 @@ class TestDataRanks:
     def test_the_rank_with_most_decides_for_all(self) -> None:
         """Beside five sequences, three ranks that replay 64 have 192 tokens, and it has 64."""
         mine, plain = cost_of(CAPTURED, **SPREAD), cost_of(**SPREAD)
-        assert mine.line(5, 5000)[1] == mine.among(3 * 64).line(5, 5000)[1]
+        assert mine.line(5, 5000)[1] == mine.under(PassConditions(3 * 64)).line(5, 5000)[1]
         own = plain.attention.decode_lines(5)[0][1]
-        whole = plain.among(3 * 64).line(64, 64)[1] - plain.attention.decode_lines(64)[0][1]
-        assert mine.among(3 * 64).line(5, 5)[1] == pytest.approx(whole + own, rel=1e-9)
-        larger = mine.among(3 * 256)
-        assert larger.line(5, 5000)[1] > mine.among(3 * 64).line(5, 5000)[1]
+        whole = (
+            plain.under(PassConditions(3 * 64)).line(64, 64)[1]
+            - plain.attention.decode_lines(64)[0][1]
+        )
+        assert mine.under(PassConditions(3 * 64)).line(5, 5)[1] == pytest.approx(
+            whole + own, rel=1e-9
+        )
+        larger = mine.under(PassConditions(3 * 256))
+        assert larger.line(5, 5000)[1] > mine.under(PassConditions(3 * 64)).line(5, 5000)[1]
 
     def test_others_with_prompts_have_no_graph(self) -> None:
         """The iteration lasts as long as without any size, though this rank only decodes."""
-        mine, plain = cost_of(CAPTURED, **SPREAD).among(900), cost_of(**SPREAD).among(900)
+        mine, plain = (
+            cost_of(CAPTURED, **SPREAD).under(PassConditions(900)),
+            cost_of(**SPREAD).under(PassConditions(900)),
+        )
         assert mine.iteration(5, 5000, (), 0)[0] == pytest.approx(
             sum(plain.line(5, 5000)[at] * (1, 5000)[at - 1] for at in (1, 2)), rel=1e-9
         )
@@ -147,9 +155,6 @@ class TestDataRanks:
         class Captured(LineTimer):
             def graph(self, sequences: int) -> int:
                 return 4 if sequences <= 4 else 0
-
-            def among(self, others: int, requests: int = 0) -> Captured:
-                return self
 
         traffic: list[Arriving] = [(0.0, 4, 6), (0.0, 4, 6), (0.0, 4, 6)]
         found = play(traffic, scheduler, Captured(1, 0, 0, 0.25), leap=leap, ranks=2)
@@ -168,7 +173,7 @@ class TestDataRanks:
                 others=np.array([3 * graph]),
             )
             ran = mine.operators(columns)
-            line = mine.among(3 * graph).line(own, own * 500)
+            line = mine.under(PassConditions(3 * graph)).line(own, own * 500)
             took = line[1] + line[2] * own * 500
             assert sum(r.total(r.operator.seconds) for r in ran) == pytest.approx(took, rel=1e-9)
 

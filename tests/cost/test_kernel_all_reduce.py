@@ -16,7 +16,8 @@ from calibrate.importers.aiconfigurator.tables import Tables
 from sim import catalog
 from sim.cost.kernels import all_reduce
 from sim.cost.kernels.form import Ceilings, Floats
-from sim.cost.measured import all_reduce_of
+from sim.cost.measured import collective_of
+from sim.specs.profile import OLDER
 
 NVLINK = Ceilings(peak=1.0, bandwidth=450e9, sms=1)
 TRUTH = {
@@ -129,7 +130,7 @@ def test_engines_of_older_releases_have_older_sums() -> None:
     """2,097,152 numbers over two H100 take 27.8 us in 1.0 of TensorRT-LLM, 17.1 in 1.3."""
     gpu = catalog.gpu("h100-sxm", kernels="trtllm")
     for older, published in ((False, 17.1), (True, 27.8)):
-        found = all_reduce_of(gpu, older=older)
+        found = collective_of(gpu, "all_reduce", OLDER if older else "")
         assert found is not None
         assert 1e6 * found.timing(4_194_304, 2).seconds == pytest.approx(published, rel=0.12)
     assert gpu.profile is not None
@@ -137,7 +138,7 @@ def test_engines_of_older_releases_have_older_sums() -> None:
         gpu.profile.without("all_reduce").kernels
     ) == set()
     plain = catalog.gpu("h100-sxm")
-    one, other = all_reduce_of(plain, older=True), all_reduce_of(plain)
+    one, other = (collective_of(plain, "all_reduce", variant) for variant in (OLDER, ""))
     assert one is not None
     assert other is not None
     assert one.timing(1e6, 4) == other.timing(1e6, 4)

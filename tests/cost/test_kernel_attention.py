@@ -28,7 +28,7 @@ from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.measured import decode_of
 from sim.errors import UsageError
-from sim.specs.profile import KernelFit, Residual, Score
+from sim.specs.profile import OLDER, KernelFit, Residual, Score
 
 H100 = Ceilings(peak=989.4e12, bandwidth=3.35e12, sms=132)
 LLAMA_2_7B = {"q_heads": 32, "kv_heads": 32, "head_dim": 128}
@@ -191,7 +191,7 @@ def test_an_older_release_decodes_many_heads_sooner() -> None:
     gpu = catalog.gpu("h100-sxm", kernels="trtllm")
 
     def seconds(heads: tuple[int, int, int], older: bool) -> float:
-        found = decode_of(gpu, "fp8", heads, older=older)
+        found = decode_of(gpu, "fp8", heads, variant=OLDER if older else "")
         assert found is not None
         return float(found.timing(64.0, 4096.0).seconds)
 

@@ -19,10 +19,12 @@ from sim.cost.kernels import (
     window_attention,
 )
 from sim.cost.kernels.form import Ceilings, Form
+from sim.cost.kernels.lookup import WINDOW
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
+from sim.cost.measured import decode_of
 from sim.cost.measured_experts import ExpertsFit, MeasuredExperts
-from sim.cost.measured_windows import window_decode_of, window_prompts_of
+from sim.cost.measured_windows import window_prompts_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gpu import GpuSpec
 from sim.specs.profile import KernelFit, Profile, Score
@@ -116,16 +118,16 @@ def profiled(gpu: GpuSpec, **kernels: KernelFit) -> GpuSpec:
 
 def test_kernels_through_windows_are_taken_from_a_profile_that_has_them() -> None:
     gpu = catalog.gpu("h100-sxm")
-    assert window_decode_of(gpu, "bf16", HEADS, 128) is None
+    assert decode_of(gpu, "bf16", HEADS, variant=WINDOW, window=128) is None
     assert window_prompts_of(gpu, "bf16", HEADS, 128) is None
     spans = {"window": (128.0, 1024.0), "q_heads": (4.0, 64.0)}
     form = window_attention.decode("bf16")
     own = profiled(gpu, window_decode=fitted(form, **spans, context=(16.0, 8192.0)))
-    found = window_decode_of(own, "bf16", HEADS, 128)
+    found = decode_of(own, "bf16", HEADS, variant=WINDOW, window=128)
     assert found is not None
     assert found.timing(4.0, 100.0).measured == 1.0
     assert found.timing(4.0, 100.0).error == 0.05
-    other = window_decode_of(own, "bf16", HEADS, 4096)
+    other = decode_of(own, "bf16", HEADS, variant=WINDOW, window=4096)
     assert other is not None
     assert other.timing(4.0, 100.0).measured == 0.0
     one = found.timing(4.0, 128.0).seconds

@@ -100,13 +100,12 @@ def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
 
 def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
     """But for the time that a preempted request takes to be computed again (``sim.tiers``).
-    ``sim.loop.drafts`` asks for a replica whose number of drafts changes, ``sim.loop.cascade`` for
-    one that reads shared prefixes once, ``sim.loop.windowed`` for one whose model has windows."""
+    ``sim.loop.batch_timer`` asks for a replica whose number of drafts changes, or whose model has
+    windows."""
     callers = {name for name in found_in(ast.Call, {"iteration"}) if name.startswith("sim.")}
-    timers = {"sim.loop.cascade", "sim.loop.drafts", "sim.loop.windowed"}
     assert callers == {
         "sim.iteration",
-        *timers,
+        "sim.loop.batch_timer",
         "sim.loop.lockstep",
         "sim.loop.replica",
         "sim.tiers",

@@ -22,7 +22,7 @@ from sim.cost.kernels import (
 from sim.cost.kernels.form import Form
 from sim.cost.kernels.prompts import Prompts, _seen_by_tiles
 from sim.cost.trust import ATTENTION_ERROR
-from sim.growth.seen import Seen
+from sim.growth.window_reads import WindowReads
 from sim.iteration import Batch, Part
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
@@ -125,7 +125,9 @@ def test_a_line_is_the_time_of_each_iteration_on_it(
         growing = tuple(sum(t < 10**9 for t in turns) for turns in rising)
         left = min(min(turns) for turns in rising)
         n, held = len(lengths), sum(lengths)
-        limit, intercept, slope = timer.windowed_line(n, held, Seen(tuple(seen), growing, left))
+        limit, intercept, slope = timer.windowed_line(
+            n, held, WindowReads(tuple(seen), growing, left)
+        )
         last = min(left, math.ceil((limit - held) / n) if limit < math.inf else 500, 500) - 1
         for i in {0, 1, last // 2, last} & set(range(last + 1)):
             later = tuple(s + i * more for s, more in zip(seen, growing, strict=True))

@@ -12,7 +12,7 @@ import sim
 from sim.cost.batches import Batches
 from sim.errors import InfersimError
 from sim.growth.courses import DraftCourses
-from sim.growth.seen import Seen
+from sim.growth.window_reads import WindowReads
 from sim.growth.windowed_drafts import WindowedSampled
 from sim.iteration import Batch
 from sim.memory.drafted_windows import DraftedWindowedAllocator
@@ -33,7 +33,9 @@ GROUPS = (KvGroup(1, None, 4), *(KvGroup(1, window, 4) for window in WINDOWS))
 class Seeing(LineTimer):
     """What is seen through a window costs 1/512 s a token."""
 
-    def windowed_line(self, sequences: int, context: int, seen: Seen) -> tuple[float, float, float]:
+    def windowed_line(
+        self, sequences: int, context: int, seen: WindowReads
+    ) -> tuple[float, float, float]:
         limit, intercept, slope = self.line(sequences, context)
         more = sum(seen.growing) / 512 / sequences
         intercept += sum(seen.tokens) / 512 - more * context
@@ -54,7 +56,7 @@ def test_a_run_ends_where_a_window_is_full() -> None:
     courses = DraftCourses(Speculation("ngram", 2, (1.0, 1.0)), seed=1)
     batch = WindowedSampled(courses, (Window(12),))
     batch.join(wanting(0, 3, 30), 0.0)
-    assert batch.seen(1, 3) == Seen((3,), (1,), NEVER)
+    assert batch.seen(1, 3) == WindowReads((3,), (1,), NEVER)
     run = batch.run(0.0, 1, 3, (float("inf"), 1.0, 0.0))
     assert run.left() == 3
     seen = []

@@ -7,9 +7,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.growth.seen import Seen, seen_by_equals
+from sim.growth.window_reads import WindowReads, seen_by_equals
 from sim.growth.windowed import Windowed
-from sim.loop.windowed import WindowedTimer
+from sim.loop.batch_timer import BatchTimer
 from sim.request import Request
 from sim.specs.window import NEVER, Window
 from tests.harness import LineTimer
@@ -74,34 +74,36 @@ def test_a_window_that_is_full_grows_no_more() -> None:
     """Of 2 and 9 tokens a window of 4 leaves 2 and 3 to the next one; after one more, 3 and 3."""
     batch = Windowed((Window(4),))
     joined(batch, 2, 9)
-    assert batch.seen(2, 11) == Seen((5,), (1,), 1)
+    assert batch.seen(2, 11) == WindowReads((5,), (1,), 1)
     batch.advance(1, 1.0)
-    assert batch.seen(2, 13) == Seen((6,), (0,), NEVER)
+    assert batch.seen(2, 13) == WindowReads((6,), (0,), NEVER)
 
 
 def test_a_chunk_begins_anew() -> None:
     """Of 3 and 9 tokens, chunks of 5 leave 3 and 4; the second begins its next chunk after one."""
     batch = Windowed((Window(5, chunked=True),))
     joined(batch, 3, 9)
-    assert batch.seen(2, 12) == Seen((7,), (2,), 1)
+    assert batch.seen(2, 12) == WindowReads((7,), (2,), 1)
     batch.advance(1, 1.0)
-    assert batch.seen(2, 14) == Seen((4,), (2,), 1)
+    assert batch.seen(2, 14) == WindowReads((4,), (2,), 1)
     batch.advance(1, 2.0)
-    assert batch.seen(2, 16) == Seen((1,), (2,), 4)
+    assert batch.seen(2, 16) == WindowReads((1,), (2,), 4)
 
 
 def test_padded_slots_see_equally_much() -> None:
     """Three slots of six tokens, whichever sequences are in them."""
     batch = Windowed(WINDOWS)
     joined(batch, 6, 2)
-    assert batch.seen(3, 18) == seen_by_equals(WINDOWS, 3, 18) == Seen((9, 18, 3), (0, 0, 3), 4)
+    assert (
+        batch.seen(3, 18) == seen_by_equals(WINDOWS, 3, 18) == WindowReads((9, 18, 3), (0, 0, 3), 4)
+    )
     assert batch.seen(2, 12).tokens == (6, 12, 2)
 
 
 def test_a_run_ends_at_a_bend_and_where_a_member_changes() -> None:
     batch = Windowed((Window(6),))
     one, _ = joined(batch, 2, 3)
-    line = WindowedTimer(LineTimer(1.0, 0.0, 0.0, 0.0), batch).line(2, 5)
+    line = BatchTimer(LineTimer(1.0, 0.0, 0.0, 0.0), batch).line(2, 5)
     assert line[0] == 5 + 2 * 2  # the second fills its window in two iterations
     run = batch.run(0.0, 2, 5, line)
     assert run.left() == 2

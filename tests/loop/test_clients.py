@@ -17,7 +17,7 @@ from sim.loop.client_replicas import ClientReplica, withdrawable
 from sim.loop.client_rules import Outage, Retry, Rules
 from sim.loop.clients import Clients
 from sim.loop.clock import Stop, run
-from sim.loop.engines import Engine
+from sim.loop.engine import Engine
 from sim.loop.fleet import make_fleet
 from sim.loop.recorder import COMPLETED, GAVE_UP, Recorder
 from sim.outages import drawn

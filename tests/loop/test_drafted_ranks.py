@@ -14,7 +14,7 @@ from sim.cost import CostModel
 from sim.cost.batches import Batches
 from sim.growth.courses import DraftCourses
 from sim.growth.sampled import Sampled
-from sim.iteration import Batch, Part
+from sim.iteration import Batch, Part, PassConditions
 from sim.memory.drafted import DraftedAllocator
 from sim.schedulers import Limits, ReplicaTraits, Scheduler, make_scheduler
 from sim.setup import prepare
@@ -32,9 +32,9 @@ class Meeting(LineTimer):
 
     others = requests = 0
 
-    def among(self, others: int, requests: int = 0) -> Meeting:
+    def under(self, conditions: PassConditions) -> Meeting:
         found = Meeting(self.fixed, self.sequence, self.context, self.token, self.bend)
-        found.others, found.requests = others, requests
+        found.others, found.requests = conditions.others or 0, conditions.others_requests
         return found
 
     def line(self, sequences: int, context: int) -> tuple[float, float, float]:
@@ -114,7 +114,7 @@ def test_a_layer_of_experts_drafts_on_all_ranks_together() -> None:
     drafted = pool.cost
     batch = Batch(4, 400)
     few, more, longer = (
-        drafted.among(others, requests).seconds(batch)
+        drafted.under(PassConditions(others, requests)).seconds(batch)
         for others, requests in ((16, 4), (16, 2048), (2048, 4))
     )
     assert few < more
@@ -127,7 +127,9 @@ def test_a_layer_of_experts_drafts_on_all_ranks_together() -> None:
     assert head.deployment.layout == Layout()
     given = replace(d.speculation, method="eagle")
     eagle = CostModel(replace(d, speculation=given, drafter=head))
-    assert eagle.among(16, 4).seconds(batch) == eagle.among(16, 2048).seconds(batch)
+    assert eagle.under(PassConditions(16, 4)).seconds(batch) == eagle.under(
+        PassConditions(16, 2048)
+    ).seconds(batch)
 
 
 def test_operators_add_up_to_the_time_of_a_rank_beside_others() -> None:
@@ -145,7 +147,7 @@ def test_operators_add_up_to_the_time_of_a_rank_beside_others() -> None:
     )
     summed = sum(ran.each(ran.operator.seconds) for ran in cost.operators(columns, each=True))
     timed = [
-        cost.among(*met).seconds(batch)
+        cost.under(PassConditions(*met)).seconds(batch)
         for batch, met in zip(batches, zip(others, requests, strict=True), strict=True)
     ]
     assert isinstance(columns, Batches)

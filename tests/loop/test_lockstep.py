@@ -9,6 +9,7 @@ import pytest
 
 import sim
 from sim.errors import UsageError
+from sim.iteration import PassConditions
 from sim.loop.lockstep import longest
 from sim.memory import PagedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
@@ -25,9 +26,9 @@ class Meeting(LineTimer):
 
     others = 0
 
-    def among(self, others: int, requests: int = 0) -> Meeting:
+    def under(self, conditions: PassConditions) -> Meeting:
         found = Meeting(self.fixed, self.sequence, self.context, self.token, self.bend)
-        found.others = others
+        found.others = conditions.others or 0
         return found
 
     def line(self, sequences: int, context: int) -> tuple[float, float, float]:
@@ -150,7 +151,9 @@ def check_lengths(steps: Played, timer: Meeting) -> None:
         alone = []
         for row in together:
             sequences, context = int(row["computed"]), int(row["context"])
-            _, intercept, slope = timer.among(int(row["others"])).line(sequences, context)
+            _, intercept, slope = timer.under(PassConditions(int(row["others"]))).line(
+                sequences, context
+            )
             alone.append(intercept + slope * context)
         assert together["end"][0] - start == pytest.approx(max(alone))
         overtaken.add(int(together["replica"][np.argmax(alone)]))

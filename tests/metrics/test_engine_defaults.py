@@ -15,8 +15,6 @@ from calibrate.validation.engine_file import inherited
 from sim import catalog
 from sim.cli import app
 from sim.errors import UsageError
-from sim.metrics.engine_defaults import idle_cascade_note
-from sim.setup import prepare
 from sim.simulation import simulate
 from tests.planning_fixtures import small
 
@@ -146,24 +144,6 @@ def test_a_preset_that_takes_over_another_one_keeps_them(tmp_path: Path) -> None
     document = inherited({"title": "Mine"}, vllm)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
     assert catalog.engine(tmp_path / "mine.yaml").gpu_defaults == vllm.gpu_defaults
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, "set kv_cache.enable_prefix_caching to true"),
-        ({"scheduler.policy": "sglang"}, "with `policy: sglang` nothing is read once"),
-        ({"scheduler.batching": "static"}, "with `batching: static` nothing is read once"),
-        ({"kv_cache.enable_prefix_caching": True}, None),
-    ],
-)
-def test_an_engine_that_could_read_a_prefix_once_says_why_it_does_not(
-    changes: dict[str, Any], words: str | None
-) -> None:
-    scenario = sim.load_scenario(SCENARIO, {"engine": "vllm-cascade", **changes})
-    note = idle_cascade_note(prepare(scenario).only)
-    assert (note is None) == (words is None)
-    assert (words or "") in (note or "")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import sim
 from calibrate.engine.asked import no_drafts, refuse
 from sim.cli import app
 from sim.errors import UsageError
-from sim.iteration import Batch
+from sim.iteration import Batch, PassConditions
 from sim.metrics.speculation import borrowed_note
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
@@ -277,7 +277,9 @@ def test_a_table_is_told_and_its_times_are_those_of_its_drafts() -> None:
         fixed = dict(BY_BATCH, num_tokens=drafts)
         del fixed["num_tokens_per_batch_size"]
         batch = Batch(running, running * 700)
-        assert table.seconds(batch) == table.drafting(drafts, drafts).seconds(batch)
+        assert table.seconds(batch) == table.under(PassConditions(drafts=(drafts, drafts))).seconds(
+            batch
+        )
         if drafts:
             assert table.seconds(batch) == pool(speculative=fixed).cost.seconds(batch)
     # nothing is checked, but the drafter keeps up with the target
@@ -294,7 +296,10 @@ def test_the_best_table_makes_no_batch_slower_than_any_fixed_number() -> None:
     cost = pool(speculative=given).cost
     for running in (1, 16, 256):
         batch = Batch(running, running * 8192)
-        rates = [best.length_of(k) / cost.drafting(k, k).seconds(batch) for k in range(5)]
+        rates = [
+            best.length_of(k) / cost.under(PassConditions(drafts=(k, k))).seconds(batch)
+            for k in range(5)
+        ]
         assert best.drafts(running) == rates.index(max(rates))
 
 

@@ -19,18 +19,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.cost.decode_table import DecodeTable, Line
+from sim.cost.kernels.lookup import WINDOW
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.kernels.serial_windows import SerialWindowPrompts
-from sim.cost.measured import PromptTrust, decode_of, prompts_of, triton_decode_of
-from sim.cost.measured_windows import window_decode_of, window_prompts_of
+from sim.cost.measured import PromptTrust, decode_of, prompts_of
+from sim.cost.measured_windows import window_prompts_of
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.cost.rooflines import Rooflines, measured
+from sim.cost.parts.attention import AttentionBase
+from sim.cost.rooflines import Rooflines
 from sim.cost.trust import ATTENTION_ERROR
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
 from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.profile import OLDER, TRITON
 from sim.specs.window import NEVER
 
 PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
@@ -40,17 +43,15 @@ tokens (H200, vLLM kernels, aiconfigurator-core tables)."""
 FIRST_SHARE_LOG2 = 6
 
 
-class GroupedQueryPart:
+class GroupedQueryPart(AttentionBase):
     """Grouped-query attention: from the profile of the GPU where it has it, else as above."""
-
-    all_reduces = 1
 
     def __init__(
         self, attention: GroupedQuery, layers: int, d: Deployment, kernels: Rooflines
     ) -> None:
+        super().__init__(layers, d, kernels)
         one, gpu = attention.share(d.layout.tensor), d.gpu
         (read,) = attention.reads(d.kv_cache, d.layout)
-        self._kernels, self._hidden = kernels, d.model.hidden_size
         self._query_size, self._kv_size = one.query_size, one.kv_size
         self._projected, self._gated = one.projected, one.output_gate
         self._sums_squares = one.norm_across_heads and d.layout.tensor > 1
@@ -58,9 +59,6 @@ class GroupedQueryPart:
         self.window = window = attention.window
         # tokens of a part and its context that see each other; chunks are cut before
         self._reach = NEVER if window is None or window.chunked else window.size
-        self._layers = layers
-        self._slower = d.kernel_time
-        self._layer_seconds = layers * d.kernel_time  # seconds of a pass, per one of a layer
         self._token_bytes = read.bytes
         self._sequence_bytes = 2.0 * one.query_size * d.activation_bytes  # query in, result out
         self._pair_flops = one.flops_per_pair()
@@ -69,21 +67,20 @@ class GroupedQueryPart:
         reached = gpu.flops(d.unquantised) * gpu.efficiency.compute
         self._fastest = reached if d.unquantised == "fp32" else math.inf
         self._floor = gpu.attention.floor
-        self._bandwidth = gpu.bandwidth * gpu.attention.bandwidth
         self._arithmetic = self._pair_flops / reached  # s per pair
         self._unit = gpu.attention.unit * one.kv_size / one.head_dim / gpu.sms  # s per sequence
         group = one.num_heads // one.num_kv_heads
         rereads = d.engine.rereads(group)
         self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
-        self._older, self._triton = d.engine.older_kernels, d.engine.triton_attention
+        self._older = OLDER if d.engine.older_kernels else ""
+        self._triton = d.engine.triton_attention
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
-        self._table: DecodeTable | None = None
         # whether decoding was timed as it is here, and not over a whole context for a window
         self._timed = True
         self._prompts: Prompts | SerialPrompts | SerialWindowPrompts | None = None
-        self._trust = PromptTrust(0.0, False, ATTENTION_ERROR)
         if kernel is not None:
             self._use_profile(gpu, kernel, heads, rereads)
+        self._prefill_floor = self._floor
 
     def _use_profile(
         self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int], rereads: float
@@ -91,10 +88,10 @@ class GroupedQueryPart:
         """Take what the profile has: kernels through a window where there is one, else those over a
         whole context at what a sequence sees, which are not trusted as much."""
         plain = self.window is None
-        decode = decode_of(gpu, kernel, heads, rereads, older=self._older)
+        decode = decode_of(gpu, kernel, heads, rereads, variant=self._older)
         prompts = prompts_of(gpu, kernel, heads)
         if self._reach < NEVER:
-            through = window_decode_of(gpu, kernel, heads, self._reach, rereads)
+            through = decode_of(gpu, kernel, heads, rereads, variant=WINDOW, window=self._reach)
             decode = through or decode
             seen = window_prompts_of(gpu, kernel, heads, self._reach)
         else:
@@ -116,8 +113,8 @@ class GroupedQueryPart:
     def _use_triton(self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int]) -> None:
         """Take Triton's instead, a window as what a sequence sees of it; a deployment without any
         is refused."""
-        decode = triton_decode_of(gpu, kernel, heads)
-        prompts = prompts_of(gpu, kernel, heads, triton=True)
+        decode = decode_of(gpu, kernel, heads, variant=TRITON)
+        prompts = prompts_of(gpu, kernel, heads, TRITON)
         assert decode is not None
         assert prompts is not None
         self._table = DecodeTable(decode, self._layers)
@@ -144,15 +141,9 @@ class GroupedQueryPart:
         ]
 
     def decode_lines(self, sequences: int) -> list[Line]:
-        """Decode attention of ``sequences``, all layers, as lines in the tokens they see in sum.
-
-        Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
-        seconds for ``context < limit``. The token that each sequence adds is counted on top of
-        ``context``.
-        """
+        """Decode attention of ``sequences`` as lines in the tokens they see in sum."""
         if self._table is not None:
-            f = self._slower
-            return [(limit, f * a, f * b) for limit, a, b in self._table.lines(sequences)]
+            return super().decode_lines(sequences)
         slope = max(self._read_bytes / self._bandwidth, self._arithmetic)
         start = sequences * (slope + self._sequence_bytes / self._bandwidth)
         flat = sequences * self._unit
@@ -162,22 +153,10 @@ class GroupedQueryPart:
             return [rising]
         return [((flat - start) / slope, (self._floor + flat) * layers, 0.0), rising]
 
-    def decode(self, sequences: Amount, context: Amount) -> Operator:
-        """Decode attention of ``sequences`` that see ``context`` tokens in sum."""
-        flops, traffic = self.decode_work(sequences, context)
-        operator = Operator(
-            "decode attention", flops, traffic, 0.0, 0.0, 0.0, 0.0, False, ATTENTION_ERROR
-        )
-        if self._table is None:
-            operator = self._predicted(operator, sequences, context)
-        else:
-            operator = measured(operator, 1, self._table.timing(sequences, context))
-            if not self._timed:
-                operator = unmeasured(operator)
-        return operator.slowed(self._slower)
-
-    def _predicted(self, operator: Operator, sequences: Amount, context: Amount) -> Operator:
-        """``operator`` with the time that the data sheet gives it."""
+    def _decoded(self, operator: Operator, sequences: Amount, context: Amount) -> Operator:
+        if self._table is not None:
+            found = super()._decoded(operator, sequences, context)
+            return found if self._timed else unmeasured(found)
         tokens, own = context + sequences, sequences * self._sequence_bytes
         memory = (tokens * self._read_bytes + own) / self._bandwidth
         compute = tokens * self._arithmetic + own / self._bandwidth
@@ -189,11 +168,10 @@ class GroupedQueryPart:
             latency=(self._floor * np.greater(sequences, 0) + waiting) * self._layers,
         )
 
-    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
-        """FLOP and bytes of the same."""
+    def _decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
         tokens = context + sequences
         traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
-        return self._pair_flops * tokens * self._layers, traffic * self._layers
+        return self._pair_flops * tokens, traffic
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``parts``.
@@ -268,18 +246,9 @@ class GroupedQueryPart:
         assert self.window is not None
         return self.window.pairs(tokens, context), self.window.seen(context)
 
-    def prefill_operator(self, prefills: Prefills) -> Operator:
-        """The operator of ``prefills``, of which all but the floor counts as arithmetic."""
-        seconds, pairs, tokens, keys, passes, fresh = prefills
-        flops = self._pair_flops * pairs * self._layers
-        traffic = (keys * self._token_bytes + tokens * self._sequence_bytes) * self._layers
-        latency = np.minimum(self._floor * self._layer_seconds * passes, seconds)
-        compute = seconds - latency
-        memory = np.minimum(traffic / self._bandwidth * self._slower, compute)
-        return Operator(
-            *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
-            *self._trust.of(fresh),
-        )
+    def _prefill_work(self, prefills: Prefills) -> tuple[Amount, Amount]:
+        traffic = prefills.keys * self._token_bytes + prefills.tokens * self._sequence_bytes
+        return self._pair_flops * prefills.pairs, traffic
 
 
 def unmeasured(operator: Operator) -> Operator:

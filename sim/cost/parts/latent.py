@@ -17,35 +17,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.cost.decode_table import DecodeTable, Line
+from sim.cost.decode_table import DecodeTable
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.latent_kernels import LatentDecode, latent_decode, latent_prompts
-from sim.cost.measured import PromptTrust
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.cost.rooflines import Rooflines, measured
+from sim.cost.parts.attention import AttentionBase
+from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
 from sim.specs.latent import WORKSPACE, Latent
-from sim.specs.window import Window
 
 STEP = 64
 """Rows between two tabulated products."""
 
 
-class LatentPart:
+class LatentPart(AttentionBase):
     """Latent attention: from the profile of the GPU where it has it, else by stated defaults."""
 
-    all_reduces = 1
-    window: Window | None = None
-
     def __init__(self, attention: Latent, layers: int, d: Deployment, kernels: Rooflines) -> None:
-        one = attention.share(d.layout.tensor)
-        self._one, self._layers, self._kernels = one, layers, kernels
-        self._gpu, self._hidden, self._kept = d.gpu, d.model.hidden_size, d.kv_cache
-        self._unit = d.unquantised
-        self._slower = d.kernel_time
-        self._layer_seconds = layers * d.kernel_time  # seconds of a pass, per one of a layer
+        super().__init__(layers, d, kernels)
+        self._one = one = attention.share(d.layout.tensor)
+        self._gpu, self._kept, self._unit = d.gpu, d.kv_cache, d.unquantised
         queries = one.q_lora_rank
         results = one.num_heads * one.v_head_dim
         self.inputs = (self._hidden, *([] if queries is None else [queries]), results)
@@ -56,6 +49,7 @@ class LatentPart:
         self._table = DecodeTable(self._decode_kernel(), layers)
         self._up_size = one.num_heads * one.up_size
         self._make_prompts()
+        self._prefill_floor = self._floor
 
     def _decode_kernel(self) -> LatentDecode:
         return latent_decode(self._gpu, self._kept, self._one, self._unit)
@@ -63,7 +57,6 @@ class LatentPart:
     def _make_prompts(self) -> None:
         """What prefill attention needs."""
         self._prompts: Prompts | SerialPrompts
-        self._trust: PromptTrust
         self._prompts, self._trust = latent_prompts(self._gpu, self._kept, self._one, self._unit)
         self._floor = self._prompts.floor
         rows = np.maximum(np.arange(0.0, WORKSPACE + 1, STEP), 1.0)
@@ -99,30 +92,7 @@ class LatentPart:
         kept = one.latent_size * moved + self._token_bytes
         return self._kernels.plain("rotary, KV write", self._layers, m * (queries + kept))
 
-    def decode_lines(self, sequences: int) -> list[Line]:
-        """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
-
-        Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
-        seconds for ``context < limit``. The token that each sequence adds is counted on top of
-        ``context``.
-        """
-        f = self._slower
-        return [(limit, f * a, f * b) for limit, a, b in self._table.lines(sequences)]
-
-    def decode(self, sequences: Amount, context: Amount) -> Operator:
-        """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
-        flops, traffic = self.decode_work(sequences, context)
-        operator = Operator("decode attention", flops, traffic, 0.0, 0.0, 0.0, 0.0, False)
-        operator = measured(operator, 1, self._table.timing(sequences, context))
-        return operator.slowed(self._slower)
-
-    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
-        """FLOP and bytes of the same."""
-        flops, traffic = self._decode_work(sequences, context)
-        return flops * self._layers, traffic * self._layers
-
     def _decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
-        """FLOP and bytes of one layer."""
         tokens = context + sequences
         return tokens * self._decode_flops, tokens * self._token_bytes + sequences * self._queries()
 
@@ -173,24 +143,8 @@ class LatentPart:
             seconds += left + (right - left) * (rest % STEP) / STEP
         return seconds
 
-    def prefill_operator(self, prefills: Prefills) -> Operator:
-        """The operator of ``prefills``, of which all but the floor counts as arithmetic. FLOP and
-        bytes of what is projected up again are left out."""
-        seconds, pairs, tokens, keys, passes, fresh = prefills
+    def _prefill_work(self, prefills: Prefills) -> tuple[Amount, Amount]:
+        """FLOP and bytes of one layer for prompts, without what is projected up again."""
         one = self._one
-        flops = self._pair_flops * pairs * self._layers
         width = one.num_heads * (one.key_size + one.v_head_dim) * self._kernels.moved
-        traffic = (keys + tokens) * width * self._layers
-        return self._prefill(seconds, flops, traffic, passes, fresh)
-
-    def _prefill(
-        self, seconds: Amount, flops: Amount, traffic: Amount, passes: Amount, fresh: Amount
-    ) -> Operator:
-        latency = np.minimum(self._floor * self._layer_seconds * passes, seconds)
-        compute = seconds - latency
-        bandwidth = self._gpu.bandwidth * self._gpu.attention.bandwidth
-        memory = np.minimum(traffic / bandwidth * self._slower, compute)
-        return Operator(
-            *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
-            *self._trust.of(fresh),
-        )
+        return self._pair_flops * prefills.pairs, (prefills.keys + prefills.tokens) * width

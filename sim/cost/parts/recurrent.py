@@ -27,12 +27,12 @@ import numpy as np
 
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills
+from sim.cost.parts.attention import AttentionBase
 from sim.cost.rooflines import Rooflines
 from sim.cost.trust import RECURRENT_ERROR
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
 from sim.specs.recurrent import CONV_BYTES, Recurrent
-from sim.specs.window import Window
 
 SERIAL_RATE = 3.8e12
 """FLOP/s of an SM over the chunks of a head, which wait for each other: 3.05 us for a chunk of 64
@@ -43,28 +43,23 @@ SERIAL_START = 8.7e-6
 """Seconds that an SM takes with a head before its first chunk and after its last (the same)."""
 
 
-class RecurrentPart:
+class RecurrentPart(AttentionBase):
     """Linear attention and state-space layers, by the data sheet."""
 
-    all_reduces = 1
-    window: Window | None = None
     pair_flops = 0.0
 
     def __init__(self, layer: Recurrent, layers: int, d: Deployment, kernels: Rooflines) -> None:
+        super().__init__(layers, d, kernels)
         gpu, layout = d.gpu, d.layout
-        self._layer, self._layers, self._kernels = layer, layers, kernels
-        self._hidden, self._into = d.model.hidden_size, layer.into(layout)
+        self._layer, self._into = layer, layer.into(layout)
         self._inner = layer.inner_size / layout.tensor
         self._gates = layer.gates / layout.tensor
         self.inputs = (self._hidden, self._inner)
-        self._slower = d.kernel_time
-        self._layer_seconds = layers * d.kernel_time  # seconds of a pass, per one of a layer
         # of a layer's kernels: the convolution and the update
         convolved = layer.conv_kernel > 1
         self._floor = (2 if convolved else 1) * gpu.efficiency.operator_latency
         launched = layer.scans + (1 if convolved else 0)
-        self._prompt_floor = launched * gpu.efficiency.operator_latency
-        self._bandwidth = gpu.bandwidth * gpu.attention.bandwidth
+        self._prefill_floor = launched * gpu.efficiency.operator_latency
         self._heads = layer.heads / layout.tensor
         self._state = layer.state_bytes(layout)
         self._channels = layer.channels_of(layout.tensor)
@@ -102,24 +97,18 @@ class RecurrentPart:
         seconds = (self._floor + sequences * self._step) * self._layer_seconds
         return [(math.inf, seconds, 0.0)]
 
-    def decode(self, sequences: Amount, context: Amount) -> Operator:
-        """The same as an operator."""
+    def _decoded(self, operator: Operator, sequences: Amount, context: Amount) -> Operator:
         layers, memory = self._layers, sequences * self._sequence_bytes / self._bandwidth
-        return Operator(
-            "state update",
-            *self.decode_work(sequences, context),
-            np.maximum(sequences * self._step - memory, 0.0) * layers,
-            memory * layers,
-            self._floor * np.greater(sequences, 0) * layers,
-            0.0,
-            False,
-            RECURRENT_ERROR,
-        ).slowed(self._slower)
+        return operator._replace(
+            name="state update",
+            compute=np.maximum(sequences * self._step - memory, 0.0) * layers,
+            memory=memory * layers,
+            latency=self._floor * np.greater(sequences, 0) * layers,
+            error=RECURRENT_ERROR,
+        )
 
-    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
-        """FLOP and bytes of the same."""
-        flops, traffic = sequences * self._sequence_flops, sequences * self._sequence_bytes
-        return flops * self._layers, traffic * self._layers
+    def _decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
+        return sequences * self._sequence_flops, sequences * self._sequence_bytes
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, 0 query-key pairs) of the chunks of ``parts``, next to decoding
@@ -128,7 +117,7 @@ class RecurrentPart:
         seconds = tokens * (self._token_seconds + self._conv_seconds)
         if self._layer.serial:
             seconds = max(seconds, self._serial(parts) + tokens * self._conv_seconds)
-        seconds += 2 * len(parts) * self._state / self._bandwidth + self._prompt_floor
+        seconds += 2 * len(parts) * self._state / self._bandwidth + self._prefill_floor
         return seconds * self._layer_seconds, 0.0
 
     def _serial(self, parts: Sequence[Part]) -> float:
@@ -144,15 +133,8 @@ class RecurrentPart:
         chunks_in_turn = max(float(longest), rounds * total / len(parts))
         return rounds * SERIAL_START + chunks_in_turn * self._chunk_seconds
 
-    def prefill_operator(self, prefills: Prefills) -> Operator:
-        """The operator of ``prefills``, of which all but the floor counts as arithmetic."""
-        seconds, _, tokens, _, passes, _ = prefills
-        flops = self._flops * tokens * self._layers
-        traffic = self._token_bytes * tokens * self._layers
-        latency = np.minimum(self._prompt_floor * self._layer_seconds * passes, seconds)
-        compute = seconds - latency
-        memory = np.minimum(traffic / self._bandwidth * self._slower, compute)
-        return Operator(
-            *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
-            RECURRENT_ERROR,
-        )
+    def _prefill_work(self, prefills: Prefills) -> tuple[Amount, Amount]:
+        return self._flops * prefills.tokens, self._token_bytes * prefills.tokens
+
+    def _prefill_trust(self, fresh: Amount) -> tuple[Amount, Amount]:
+        return RECURRENT_ERROR, 0.0

@@ -77,10 +77,8 @@ class SparseLatentPart(LatentPart):
         seconds = rates.floor + chosen * rates.chosen + rated * rates.rated + total * rates.token
         return max(seconds, rates.host) * self._layer_seconds, chosen
 
-    def prefill_operator(self, prefills: Prefills) -> Operator:
-        """The operator of ``prefills``, of which all but the floor counts as arithmetic. The
-        indexer's FLOP are left out, and of what is read all but each token's vector once."""
-        seconds, chosen, tokens, keys, passes, fresh = prefills
-        flops = self._pair_flops * chosen * self._layers
-        traffic = (keys * self._token_bytes + tokens * self._queries()) * self._layers
-        return self._prefill(seconds, flops, traffic, passes, fresh)
+    def _prefill_work(self, prefills: Prefills) -> tuple[Amount, Amount]:
+        """FLOP and bytes of one layer for prompts. The indexer's FLOP are left out, and of what is
+        read all but each token's vector once."""
+        traffic = prefills.keys * self._token_bytes + prefills.tokens * self._queries()
+        return self._pair_flops * prefills.pairs, traffic

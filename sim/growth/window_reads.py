@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sim.specs.window import NEVER, Window
 
 
-class Seen(NamedTuple):
+class WindowReads(NamedTuple):
     """What sequences see of the tokens they hold: a number for each window of a model.
 
     ``tokens`` they see in sum before an iteration, ``growing`` of them see one more with each
@@ -20,18 +20,18 @@ class Seen(NamedTuple):
     left: int
 
 
-def seen_by_equals(windows: Sequence[Window], sequences: int, context: int) -> Seen:
+def seen_by_equals(windows: Sequence[Window], sequences: int, context: int) -> WindowReads:
     """What ``sequences`` see that hold ``context`` tokens in sum, equally many each."""
     held, rest = divmod(context, max(sequences, 1))
     turns = [window.turns(held) for window in windows]
     rises = [turn < NEVER for turn in turns]
     sums = [window.seen(held) * sequences for window in windows]
-    return Seen(
+    return WindowReads(
         tuple(seen + rest * rise for seen, rise in zip(sums, rises, strict=True)),
         tuple(sequences * rise for rise in rises),
         min(turns, default=NEVER),
     )
 
 
-ALL = Seen((), (), NEVER)
+ALL = WindowReads((), (), NEVER)
 """Of a model without windows."""

@@ -10,7 +10,7 @@ import pytest
 
 from sim import catalog
 from sim.cost import CostModel, Deployment
-from sim.cost.known import MOST, cost_of
+from sim.cost.cost_cache import MOST, cost_of
 from sim.iteration import Batch, Part
 from sim.setup import prepare
 from sim.specs.drafter import drafter_of

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from sim.schedulers import Scheduler
 
 
-class Company:
+class PrefillGate:
     """The counts of one engine, all of whose ranks decide alike."""
 
     def __init__(self, timeout: int, batching: int) -> None:
