@@ -22,11 +22,11 @@ from sim.errors import InfeasibleError, UsageError
 from sim.metrics.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
+from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.fleet_ends import FleetEnds, if_slower
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
+from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import _one_gone, document
 from sim.planning.fleet.sizing import Confirmed, Sized

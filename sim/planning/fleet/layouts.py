@@ -20,7 +20,7 @@ from sim.metrics.objectives import Objective
 from sim.metrics.rejection import Rejection, Room, foreseen, room_of
 from sim.metrics.slo_text import within
 from sim.planning.fleet.constraints import Constraints
-from sim.planning.load.loads import Traffic, traffic_of
+from sim.planning.load.loads import Scale, Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
 from sim.planning.node import most_of
 from sim.planning.points.points import Settings
@@ -138,6 +138,24 @@ class Candidate:
         if pool.kv_cache.num_gpu_blocks is not None:
             changes["kv_cache.num_gpu_blocks"] = None  # those of another layout
         return changes | _precision(self.precision)
+
+
+@dataclass(frozen=True)
+class FleetQuestion:
+    """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more;
+    ``scale`` says how a trace gets that load."""
+
+    layouts: tuple[Candidate, ...]
+    rate: float
+    headroom: float
+    top: int
+    constraints: Constraints
+    scale: Scale = "compress"
+
+    @property
+    def target(self) -> float:
+        """Requests per second that a fleet must hold."""
+        return self.rate * (1 + self.headroom)
 
 
 def _precision(name: str | None) -> dict[str, object]:

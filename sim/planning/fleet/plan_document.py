@@ -24,8 +24,7 @@ from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.token_costs import UsualTokens, power_drawn, token_costs
 from sim.planning.fleet.worth import worth
-from sim.planning.load.loads import LoadAxis, as_played, further_notes
-from sim.planning.load.settled import goes_on
+from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario

@@ -13,10 +13,9 @@ from sim.metrics.long_enough import FULL
 from sim.metrics.objectives import limits_ms, shown_shares
 from sim.metrics.trust import trust
 from sim.planning.load.find import FoundLoad
-from sim.planning.load.loads import further_notes
+from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
 from sim.planning.load.sentences import sentences
-from sim.planning.load.settled import goes_on
 from sim.planning.points.wording import FAILS, HOLDS, OPEN
 from sim.scenario.prices import name_of
 from sim.version import version

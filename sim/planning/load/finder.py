@@ -19,6 +19,7 @@ from sim.planning.load.loads import (
     Kind,
     Scale,
     axis_of,
+    goes_on,
     traffic_of,
 )
 from sim.planning.load.probe import (
@@ -37,7 +38,6 @@ from sim.planning.load.saturation import (
     saturation,
 )
 from sim.planning.load.search import FIRST_STEP, FURTHEST, SLOPE, Bracket, search
-from sim.planning.load.settled import goes_on
 from sim.planning.points.copies import Workers
 from sim.scenario import Scenario
 from sim.simulation import prepare
