@@ -15,7 +15,7 @@ import numpy as np
 
 from sim.loop.clock import Stop
 from sim.metrics.attainment import MET, MISSED
-from sim.metrics.long_enough import STEADY
+from sim.metrics.recorded import STEADY
 from sim.metrics.run_record import RunRecord
 from sim.scenario import Scenario
 from sim.simulation import simulate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.metrics.intervals import share_interval
 from sim.metrics.long_enough import CHANCE
@@ -22,9 +22,7 @@ from sim.metrics.objectives import (
     pooled,
     slo_objectives,
 )
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.run_record import RunRecord
 
 MET, MISSED, OPEN = "met", "missed", "too close to call"
 """States of an SLO: of the first two the 95 % interval leaves no doubt."""

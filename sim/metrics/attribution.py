@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, Ran
+from sim.growth.leaps import WAITED
 from sim.metrics.blocks import blocks
-from sim.metrics.pipelines import waited
 
 HOST = "host"
 
@@ -68,6 +68,14 @@ class Attribution:
     def seconds(self) -> float:
         """Busy time in all."""
         return sum(self.by_operator.values())
+
+
+def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
+    """How long each of ``plans`` waited for other batches; 0 where there are no pipelines."""
+    if WAITED not in (plans.dtype.names or ()):
+        return 0.0
+    found: NDArray[np.float64] = plans[WAITED]
+    return found
 
 
 def is_of_experts(operator: str) -> bool:

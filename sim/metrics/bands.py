@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sim.catalog.spreads import Spreads, compared, learnt
 from sim.metrics.crowding import crowded, outside
 from sim.metrics.dependence import MEMORY, TIMES, Dependence
 from sim.metrics.links import links_open
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.run_record import RunRecord
 
 
 class ErrorCause(NamedTuple):
@@ -155,7 +153,7 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
     deployments = [pool.deployment for pool in run.pools]
     return Situation(
         measured=all(d.gpu.profile is not None for d in deployments),
-        links=links_open(run),
+        links=not run.observed and links_open(run.pools),
         fitted=all(
             pool.settings.engine.startswith(FITTED) or bool(pool.deployment.engine.fitted_to)
             for pool in run.pools

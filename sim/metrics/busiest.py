@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from sim.metrics.full_batch import FullBatch
-    from sim.metrics.pools import PoolRun
+from sim.metrics.full_batch import FullBatch
+from sim.metrics.pools import PoolRun
 
 Floats = NDArray[np.float64]
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sim.metrics.percentiles import describe
-from sim.metrics.pools import PoolRun, peak_queues
+from sim.metrics.pools import PoolRun
+from sim.metrics.queues import peak_queues
+from sim.metrics.run_record import RunRecord
+from sim.metrics.taken import Taken
 from sim.scenario.prices import price_of
 from sim.schedulers.roles import DecodeRole
 from sim.units import show_utilisation
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
-    from sim.metrics.taken import Taken
 
 
 def by_pool(run: RunRecord, taken: Sequence[Taken], loads: Sequence[float] | None) -> Any:

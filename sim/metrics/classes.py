@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.percentiles import describe
+from sim.metrics.run_record import RunRecord
 from sim.request import TrafficClass
 from sim.schedulers import ORDERS
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 FIGURES = ("mean", "p50", "p90", "p99")
 

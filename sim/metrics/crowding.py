@@ -8,15 +8,11 @@ thread can do, first tokens come far later than predicted. Seconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from sim.metrics.run_record import RunRecord
 from sim.pools import handling_of, streaming_of
 from sim.units import show_share, show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 SLOWER_REQUESTS, SLOWER_TOKENS = 21 / 20, 110 / 60
 """How many times as long a front end may take as its preset has it: what one was measured to do

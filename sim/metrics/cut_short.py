@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from sim.metrics.long_enough import WHOLE
-from sim.metrics.peak import BUSIEST, LEAST, WINDOWS
+from sim.metrics.recorded import Recorded
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.units import show_time
 from sim.workload import OpenTraffic, build
 from sim.workload.varying import Diurnal, Ramp
 
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+WHOLE = 0.9
+"""Share of a day from which on it counts as whole: that many requests as come in a day on average
+may come in a little less."""
+
+WINDOWS = {60.0: "minutes", 10.0: "10 s stretches", 1.0: "seconds"}
+"""Stretches over which the load of a trace is averaged. A minute, because that is what monitoring
+of real services shows, and longer than most requests stay: more than the capacity in it is a queue
+that grows, not a batch that fills. Shorter ones are for shorter traces, and for bursts."""
+
+BUSIEST = {60.0: "minute", 10.0: "10 s", 1.0: "second"}
+"""What the busiest of them is called."""
+
+LEAST = 10
+"""Stretches that a run must have at least; the busiest of fewer says little more than the mean."""
 
 AS_BUSY = 0.9
 """Share of the busiest stretch of a trace from which on another stretch counts as busy as that:
@@ -68,7 +79,7 @@ class Cut:
         return {"part": self.part, "note": self.note, "has_peak": self.has_peak}
 
 
-def cut_short(run: RunRecord) -> Cut | None:
+def cut_short(run: Recorded) -> Cut | None:
     """How ``run`` was cut; None if it has all of its curve, or there is no curve. Of a trace, only
     what ``run.horizon`` or an interrupt cuts off counts: ``run.requests`` chooses a part of it."""
     horizon, sent = run.scenario.run.horizon, len(run.requests)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +19,10 @@ from sim.cost import Batches
 from sim.metrics.attribution import is_of_experts
 from sim.metrics.blocks import blocks
 from sim.metrics.percentiles import PERCENTILES
+from sim.metrics.pools import PoolRun
+from sim.metrics.recorded import Floats
+from sim.metrics.run_record import RunRecord
 from sim.scenario.arrivals import ClosedArrivals
-
-if TYPE_CHECKING:
-    from sim.metrics.pools import PoolRun
-    from sim.metrics.run_record import Floats, RunRecord
 
 TIMES = ("prompts", "decodes", "unmeasured", "experts", "links", "host")
 """Parts of the time of a pass: kernels of passes with prompts and of passes without, in shapes that

@@ -8,12 +8,10 @@ fleet goes on at its capacity until the end, so that the whole run counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.loop.recorder import REJECTED
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.run_record import RunRecord
 
 KEEPS_UP = ("stable", "near saturation")
 """States of fleets that serve requests as fast as they come."""
@@ -27,9 +25,9 @@ def arriving_share(run: RunRecord, verdict: Mapping[str, Any]) -> float:
     as they came; 1 where the fleet does not keep up, or requests wait for answers."""
     if verdict["state"] not in KEEPS_UP or run.duration <= 0 or run.interrupted:
         return 1.0
-    law, accepted = run.scenario.workload.arrivals, run.accepted
-    if law is not None and law.kind in ("poisson", "gamma", "constant") and run.sessions is None:
-        seconds = len(run.requests) / law.rate
+    rate, accepted = run.steady_rate, run.accepted
+    if rate is not None and run.sessions is None:
+        seconds = len(run.requests) / rate
     elif len(accepted) > 1:
         first, last = float(accepted["arrival"][0]), float(accepted["arrival"][-1])
         seconds = (last - first) * len(accepted) / (len(accepted) - 1)

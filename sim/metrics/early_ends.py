@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE
 from sim.loop.recorder import GAVE_UP, REJECTED
 from sim.loop.session_rows import REFUSED
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.run_record import RunRecord
 
 WAS_REJECTED = "a request was rejected"
 

@@ -5,17 +5,13 @@ It may choose the limits of a batch by GPU; a scenario of version 1 has the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sim.metrics.open_note import OpenNote
+from sim.pools import PreparedPool
 from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
 from sim.schedulers.offloading import OffloadedPrefill
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.rules import RULES, VllmRule
-
-if TYPE_CHECKING:
-    from sim.pools import PreparedPool
 
 
 def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | None:

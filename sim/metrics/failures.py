@@ -6,7 +6,7 @@ Times in seconds.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.lost_work import pools_of, wasted
+from sim.metrics.run_record import RunRecord
 from sim.units import show_share, show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.catalog.spreads import Spreads, learnt
 from sim.metrics.asked import asked
@@ -34,11 +34,9 @@ from sim.metrics.dependence import LATENCIES, RANKS, TIMES, Dependence, Dependen
 from sim.metrics.intervals import Z95
 from sim.metrics.links import OpenLinks
 from sim.metrics.pools import names
+from sim.metrics.run_record import RunRecord
 from sim.metrics.trust import verdict_trust
 from sim.units import show_number, show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 RISING = ("median", *RANKS)
 """Percentiles, from the lowest."""

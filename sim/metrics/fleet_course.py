@@ -5,17 +5,15 @@ For fleets of several pools, and of pools that are scaled. Times in seconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED
+from sim.metrics.pools import PoolRun
+from sim.metrics.run_record import RunRecord
 from sim.metrics.timeline import Level, running, waiting
-
-if TYPE_CHECKING:
-    from sim.metrics.pools import PoolRun
-    from sim.metrics.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 

@@ -11,20 +11,18 @@ import math
 from collections.abc import Hashable, Iterator
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cost import CostModel
 from sim.iteration import Batch, Part
 from sim.memory import ALLOCATORS
+from sim.pools import PreparedPool
 from sim.rng import stream
-
-if TYPE_CHECKING:
-    from sim.cost import CostModel
-    from sim.pools import PreparedPool
-    from sim.schedulers import BatchShape
+from sim.schedulers import BatchShape
 
 Lengths = NDArray[np.int64]
 Seconds = NDArray[np.float64]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.percentiles import describe
+from sim.metrics.run_record import RunRecord
 from sim.scenario.transfer import Transfer
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 STAGES = ("memory", "link", "transfer", "first_token")
 """What a request waits for between its prompt and its first token, in this order."""

@@ -210,3 +210,13 @@ def _exceedances(n: int, share: float) -> tuple[int | None, int]:
     chance = np.cumsum(np.exp(logarithm))  # of at most that many
     few = int(np.searchsorted(chance, TAIL, side="right")) - 1
     return (None if few < 0 else few), int(np.searchsorted(chance, 1 - TAIL)) + 1
+
+
+def rounded_up(number: float) -> int:
+    """``number`` rounded up to two significant digits.
+
+    >>> rounded_up(1234.5), rounded_up(7.2), rounded_up(90)
+    (1300, 8, 90)
+    """
+    unit = int(10 ** max(0, len(str(int(number))) - 2))
+    return math.ceil(number / unit) * unit

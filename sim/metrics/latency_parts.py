@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +36,7 @@ from sim.cost.recorded import seconds_of
 from sim.iteration import Timer
 from sim.loop.recorder import COMPLETED
 from sim.metrics.blocks import OBJECTS, blocks
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 Parts = Mapping[str, Floats]

@@ -7,9 +7,9 @@ more with each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from sim.cost import CostModel, Deployment
 from sim.metrics.attribution import attribute
 from sim.metrics.open_note import OpenNote
-from sim.metrics.pools import PoolRun
+from sim.metrics.pools import PoolRun, total
+from sim.pools import PreparedPool
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import on_link, pcie
 from sim.units import show_rate, show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
-    from sim.pools import PreparedPool
 
 NEGLIGIBLE = 0.005
 """A share of the busy time that rounds to no percent."""
@@ -44,13 +41,10 @@ class OpenLinks(NamedTuple):
 _EITHER: WeakKeyDictionary[CostModel, dict[float, dict[bool, CostModel]]] = WeakKeyDictionary()
 
 
-def hardware_notes(run: RunRecord) -> list[str]:
-    """The sentences on the links and the power limits of its pools; none where a real engine had
-    those that it had."""
-    if run.observed:
-        return []
-    scale = run.scenario.assume.link
-    return list(dict.fromkeys(note for part in run.parts for note in _notes(part, scale)))
+def hardware_notes(parts: Sequence[PoolRun], scale: float) -> list[str]:
+    """The sentences on the links and the power limits of the pools of a simulated run, whose links
+    are assumed to have ``scale`` times their bandwidth."""
+    return list(dict.fromkeys(note for part in parts for note in _notes(part, scale)))
 
 
 def _notes(part: PoolRun, scale: float) -> Iterator[str]:
@@ -84,19 +78,19 @@ def _open(pool: PreparedPool) -> bool:
     return between and gpu.host_link.kind == "pcie" and not _stated(pool)
 
 
-def links_open(run: RunRecord) -> bool:
-    """Whether some pool of a simulated run leaves that open."""
-    return not run.observed and any(_open(pool) for pool in run.pools)
+def links_open(pools: Sequence[PreparedPool]) -> bool:
+    """Whether the GPUs of some pool are joined over PCIe and nothing says if they reach each
+    other."""
+    return any(_open(pool) for pool in pools)
 
 
-def open_links(run: RunRecord) -> OpenLinks | None:
-    """What the other case of open links comes to; None where none are open, or the iterations would
-    not be longer."""
-    if not links_open(run):
+def open_links(parts: Sequence[PoolRun], scale: float) -> OpenLinks | None:
+    """What the other case of the open links of a simulated run comes to; None where none are open,
+    or the iterations would not be longer."""
+    if not links_open([part.pool for part in parts]):
         return None
-    scale = run.scenario.assume.link
     more, ours = dict.fromkeys(PASSES, 0.0), dict.fromkeys(PASSES, 0.0)
-    for part in run.parts:
+    for part in parts:
         changes = _changes(part, scale)
         slower = max(changes, key=lambda direct: changes[direct], default=False)
         if not _open(part.pool) or changes.get(slower, 0.0) <= 0:
@@ -108,11 +102,11 @@ def open_links(run: RunRecord) -> OpenLinks | None:
             )
             ours[name] += assumed
             more[name] += other - assumed
-    total = run.attribution.seconds
-    if not total or sum(more.values()) < NEGLIGIBLE * total:
+    busy = total([part.attribution for part in parts]).seconds
+    if not busy or sum(more.values()) < NEGLIGIBLE * busy:
         return None
     shares = {name: more[name] / ours[name] if ours[name] else 0.0 for name in PASSES}
-    return OpenLinks(sum(more.values()) / total, **shares)
+    return OpenLinks(sum(more.values()) / busy, **shares)
 
 
 PASSES = ("prompts", "decodes")

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sim.metrics.precision import rounded_up
-
-if TYPE_CHECKING:
-    from sim.metrics.peak import Peak
-    from sim.metrics.stability import Load
-    from sim.scenario.arrivals import Arrivals
+from sim.metrics.cut_short import WHOLE
+from sim.metrics.intervals import rounded_up
+from sim.metrics.peak import Peak
+from sim.metrics.recorded import STEADY
+from sim.metrics.stability import Load
+from sim.scenario.arrivals import Arrivals
 
 FULL = 0.8
 """From this utilisation on saturation is near: speeds are predicted within about 15 to 20 %, so
@@ -41,19 +41,12 @@ SPARE = 2.0
 """How many times shorter than ``enough_requests`` a run may be. The number is an estimate from a
 short run, and one that was obeyed is not to be called too low."""
 
-STEADY = ("poisson", "gamma", "constant")
-"""Arrivals of one rate, so that there is a usual state to reach."""
-
 SETTLED = 5
 """Relaxation times that a run near saturation must last. Of 200 runs of the chat scenario at 22 to
 26 requests/s none that lasted so long met an SLO that long runs miss; at 4 times, three did."""
 
 ADVISED = 8
 """Relaxation times that are advised: rounded to a generous number, still more than ``SETTLED``."""
-
-WHOLE = 0.9
-"""Share of a day from which on it counts as whole: that many requests as come in a day on average
-may come in a little less."""
 
 LOAD, LENGTH, CHANCE, BAND = "load", "length", "chance", "band"
 UNFINISHED, END_CHANCE = "unfinished", "chance at an end"

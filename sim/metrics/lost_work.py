@@ -6,17 +6,15 @@ is shared equally by the tokens computed in it. Times in seconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.attempt_rows import AttemptRows
 from sim.loop.recorder import GAVE_UP
+from sim.metrics.run_record import RunRecord
 from sim.units import show_number, show_share
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
 from sim.metrics.asked import OF_ARRIVALS, driven_by
@@ -25,12 +23,10 @@ from sim.metrics.routing import routing_note
 from sim.metrics.run_record import RunRecord
 from sim.metrics.sessions import session_notes
 from sim.metrics.speculation import borrowed_note
+from sim.pools import PreparedPool
 from sim.scenario.lengths import FixedLengths
 from sim.schedulers.tensorrt import MaxUtilization
 from sim.units import show_share
-
-if TYPE_CHECKING:
-    from sim.pools import PreparedPool
 
 
 def notes(run: RunRecord) -> list[str]:
@@ -54,7 +50,7 @@ def notes(run: RunRecord) -> list[str]:
             for note in reading_notes(d.model, d.weights, d.experts)
         ),
         *dict.fromkeys(untimed_note(part.pool) for part in run.parts),
-        *hardware_notes(run),
+        *([] if run.observed else hardware_notes(run.parts, run.scenario.assume.link)),
         *front_end_notes(run),
         _two_engines(run),
         cold_note(run),

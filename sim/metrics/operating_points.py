@@ -8,18 +8,16 @@ are of one GPU, seconds of all replicas together.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, Deployment
+from sim.metrics.attribution import waited
 from sim.metrics.blocks import blocks
-from sim.metrics.pipelines import waited
 from sim.metrics.pools import common
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 

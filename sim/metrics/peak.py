@@ -6,30 +6,17 @@ Times in seconds; utilisation as a share of what full batches serve.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.cut_short import BUSIEST, LEAST, WINDOWS
 from sim.metrics.stability import Load
-
-if TYPE_CHECKING:
-    from sim.scenario.arrivals import Arrivals
-
-WINDOWS = {60.0: "minutes", 10.0: "10 s stretches", 1.0: "seconds"}
-"""Stretches over which the load of a trace is averaged. A minute, because that is what monitoring
-of real services shows, and longer than most requests stay: more than the capacity in it is a queue
-that grows, not a batch that fills. Shorter ones are for shorter traces, and for bursts."""
-
-BUSIEST = {60.0: "minute", 10.0: "10 s", 1.0: "second"}
-"""What the busiest of them is called."""
+from sim.scenario.arrivals import Arrivals
 
 MOSTLY, OFTENER = 0.5, 2.0
 """From where on bursts are said to be why: most of the requests beyond the SLO, and twice as often
 beyond it. Traffic without bursts reaches neither, since its late requests come at any time."""
-
-LEAST = 10
-"""Stretches that a run must have at least; the busiest of fewer says little more than the mean."""
 
 
 @dataclass(frozen=True, slots=True)

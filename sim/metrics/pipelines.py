@@ -6,25 +6,16 @@ each other in time. The state of queue and KV cache in a row is that of the whol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import COMPUTING, WAITED
-
-if TYPE_CHECKING:
-    from sim.metrics.pools import PoolRun
+from sim.growth.leaps import COMPUTING
+from sim.metrics.attribution import waited
+from sim.metrics.pools import PoolRun
 
 Floats = NDArray[np.float64]
-
-
-def waited(plans: NDArray[np.void]) -> Floats | float:
-    """How long each of ``plans`` waited for other batches; 0 where there are no pipelines."""
-    if WAITED not in (plans.dtype.names or ()):
-        return 0.0
-    found: Floats = plans[WAITED]
-    return found
 
 
 def pipeline(part: PoolRun) -> dict[str, Any] | None:

@@ -10,21 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.recorder import REJECTED
 from sim.metrics.attribution import Attribution, Work, attribute
-from sim.metrics.energy import Draws
-from sim.metrics.stability import peak_queue
+from sim.metrics.draws import Draws
+from sim.metrics.recorded import Recorded
+from sim.pools import PreparedPool
+from sim.specs.deployment import Deployment
 from sim.specs.precision import narrow_formats
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
-    from sim.pools import PreparedPool
-    from sim.specs.deployment import Deployment
 
 Value = TypeVar("Value")
 Trail = tuple[NDArray[np.void], NDArray[np.void]]
@@ -116,20 +112,7 @@ class PoolRun:
         return attribute(self.pool.cost, self.plans, draws.add), draws
 
 
-def peak_queues(
-    pool: PreparedPool, queued: NDArray[np.float64], requests: NDArray[np.void]
-) -> list[int]:
-    """The most ``requests`` that waited at one time for their first iteration in each queue of
-    ``pool``, where they were ``queued`` (s): that of a data rank, of the batches of one pipeline,
-    or of a replica."""
-    settings, accepted = pool.settings, requests["status"] != REJECTED
-    stages = settings.layout.pipeline
-    places = (settings.numbers[at : at + stages] for at in range(0, settings.ranks, stages))
-    queues = [accepted & np.isin(requests["replica"], numbers) for numbers in places]
-    return [peak_queue(queued[mine], requests["scheduled"][mine]) for mine in queues]
-
-
-def split(run: RunRecord) -> tuple[PoolRun, ...]:
+def split(run: Recorded) -> tuple[PoolRun, ...]:
     """The part of each pool: the rows with the numbers of its replicas, all for the only pool."""
     if len(run.pools) == 1:
         (pool,) = run.pools
@@ -140,7 +123,7 @@ def split(run: RunRecord) -> tuple[PoolRun, ...]:
     return tuple(_part(run, pool) for pool in run.pools)
 
 
-def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
+def _part(run: Recorded, pool: PreparedPool) -> PoolRun:
     numbers = pool.settings.numbers
     plans, requests = (
         np.flatnonzero((rows["replica"] >= numbers.start) & (rows["replica"] < numbers.stop))
@@ -178,7 +161,7 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
     )
 
 
-def _held(run: RunRecord, pool: PreparedPool) -> float | None:
+def _held(run: Recorded, pool: PreparedPool) -> float | None:
     """Seconds for which replicas of ``pool`` were held while the run lasted; None where their
     number is fixed, and operators gave none back."""
     if run.held is None or not len(run.requests):

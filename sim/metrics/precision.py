@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.intervals import MANY, SHARE, TAIL, percentile_interval
+from sim.metrics.intervals import MANY, SHARE, TAIL, percentile_interval, rounded_up
+from sim.metrics.run_record import RunRecord
 from sim.units import show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 ENOUGH = re.compile(
     r"(About|At least|Simulate) ([\d,]+) requests (would do|are needed|or more)\.(?= |$)"
@@ -206,13 +204,3 @@ def _asked_for(verdict: Mapping[str, Any]) -> tuple[int, int | None]:
 
 def _ms(milliseconds: float) -> str:
     return show_time(milliseconds / 1e3)
-
-
-def rounded_up(number: float) -> int:
-    """Two significant digits.
-
-    >>> rounded_up(1234.5), rounded_up(7.2), rounded_up(90)
-    (1300, 8, 90)
-    """
-    unit = int(10 ** max(0, len(str(int(number))) - 2))
-    return math.ceil(number / unit) * unit

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.metrics.cut_short import requests_of_curve
-from sim.metrics.precision import rounded_up
+from sim.metrics.intervals import rounded_up
+from sim.metrics.run_record import RunRecord
 from sim.scenario.arrivals import ClosedArrivals, DiurnalArrivals, RampArrivals
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 
 def reach(run: RunRecord) -> dict[str, Any] | None:

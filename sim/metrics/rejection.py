@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.admission import WOULD_BE_LATE
 from sim.loop.recorder import REJECTED
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
-    from sim.pools import PreparedPool
+from sim.metrics.run_record import RunRecord
+from sim.pools import PreparedPool
 
 TOO_LONG, TOO_LARGE = "longer than max_model_len", "larger than the KV cache"
 """The reasons that the schedulers of this project give; a policy of the user's may have others."""

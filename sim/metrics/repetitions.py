@@ -15,10 +15,10 @@ from typing import Any
 
 from sim.metrics import definitions
 from sim.metrics.attainment import MISSED, OPEN, slo_state
-from sim.metrics.intervals import Z95, times_to_decide
+from sim.metrics.intervals import Z95, rounded_up, times_to_decide
 from sim.metrics.long_enough import CHANCE, LENGTH, LOAD, UNFINISHED
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
-from sim.metrics.precision import METRICS, conclusion, rounded_up
+from sim.metrics.precision import METRICS, conclusion
 
 CONFIDENCE = 0.95
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.pools import PoolRun
+from sim.metrics.run_record import RunRecord
 from sim.routers import AFFINE, PrefixAffinity, SessionAffinity
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 
 def routing(run: RunRecord) -> dict[str, Any]:

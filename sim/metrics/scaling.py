@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.run_record import RunRecord
 from sim.pools import cold_start_of
 from sim.scenario.autoscaling import Autoscaling
 from sim.units import show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 
 def scaling(run: RunRecord) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from sim.loop.session_rows import OUTGROWN, SESSION, WHOLE
 from sim.metrics.early_ends import WAS_REJECTED, WHY, early_ends
 from sim.metrics.percentiles import describe
+from sim.metrics.run_record import RunRecord
 from sim.metrics.usual_sessions import usual
 from sim.units import show_share, show_time
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 RANKS = ("mean", "p50", "p90", "p99")
 

@@ -8,7 +8,7 @@ fleet, before the peak, or while sessions are still short.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
 from sim.metrics.intervals import share_interval
@@ -24,14 +24,12 @@ from sim.metrics.long_enough import (
     too_short,
 )
 from sim.metrics.long_enough import UNFINISHED as LEFT
+from sim.metrics.peak import Peak
+from sim.metrics.run_record import RunRecord
 from sim.metrics.slo_text import is_apart
+from sim.metrics.stability import Load
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.metrics.usual_sessions import Usual, usual
-
-if TYPE_CHECKING:
-    from sim.metrics.peak import Peak
-    from sim.metrics.run_record import RunRecord
-    from sim.metrics.stability import Load
 
 
 def slo_verdict(run: RunRecord, found: Load | None, top: Peak | None) -> dict[str, Any]:

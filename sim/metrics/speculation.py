@@ -8,22 +8,19 @@ however many tokens are checked; large ones compute, and rejected drafts are com
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.catalog.acceptance import tables
 from sim.cost import CostModel
 from sim.growth.leaps import ACCEPTED, CHECKED, DELIVERED
 from sim.iteration import Batch
 from sim.metrics.run_record import RunRecord
+from sim.pools import PreparedPool
+from sim.specs.speculation import Speculation
 from sim.units import number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sim.pools import PreparedPool
-    from sim.specs.speculation import Speculation
 
 
 def borrowed_note(pool: PreparedPool) -> str | None:

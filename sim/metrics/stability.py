@@ -1,14 +1,10 @@
-"""Compares the traffic with what the fleet can serve, and analyses how its queue moves.
-
-Also finds which start of a run is not typical of the rest. Times in seconds, rates per second.
-"""
+"""Compares the traffic with what the fleet can serve. Times in seconds, rates per second."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +13,14 @@ from sim.growth.leaps import Leaps
 from sim.metrics.blocks import blocks
 from sim.metrics.busiest import BusiestReplica, busiest
 from sim.metrics.full_batch import FullBatch, full_batch
+from sim.metrics.pools import PoolRun
+from sim.metrics.queues import Drift, drift
+from sim.metrics.run_record import RunRecord
 from sim.metrics.sessions import per_session
 from sim.metrics.usual_sessions import usual, usual_shares
-
-if TYPE_CHECKING:
-    from sim.metrics.pools import PoolRun
-    from sim.metrics.run_record import RunRecord
-    from sim.scenario.arrivals import Arrivals
+from sim.scenario.arrivals import Arrivals
 
 Floats = NDArray[np.float64]
-
-STRETCHES = 20
-"""Equal parts of a run whose differences say how sure the drift is: enough for an error, and each
-longer than what the queue remembers unless it is close to saturation."""
 
 LATE = 0.1
 """Share of a run, from its end, that says whether the queue was growing when it ended: 100 of 1,000
@@ -74,15 +65,6 @@ class Load:
         chance in dealing explains: twice its standard error."""
         top = self.busiest
         return top if top and top.utilisation - 2 * top.error > self.utilisation else None
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Requests by which the queue grew per second while requests arrived, and the standard error
-    of that, from the differences between parts of the run."""
-
-    per_second: float
-    error: float
 
 
 def load(run: RunRecord) -> Load:
@@ -216,67 +198,3 @@ def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> floa
     done = full.token * decoded + full.prompt * useful * prompts
     took = float((plans["end"][behind] - plans["start"][behind]).sum())
     return 1.0 + (took - done) / float(full.costs[begun].sum())
-
-
-def drift(queued: Floats, left: Floats) -> Drift:
-    """The drift of a queue that was entered at ``queued`` and left at ``left`` (both ascending)."""
-    edges = np.linspace(queued[0], queued[-1], STRETCHES + 1)
-    waiting = np.searchsorted(queued, edges, side="right") - np.searchsorted(
-        left, edges, side="right"
-    )
-    growth = np.diff(waiting) / (edges[1] - edges[0])
-    return Drift(float(growth.mean()), float(growth.std(ddof=1)) / math.sqrt(STRETCHES))
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The queue was longest, ``requests``, at ``until``, and had been growing since ``since``."""
-
-    since: float
-    until: float
-    requests: int
-
-
-def longest_growth(queued: Floats, scheduled: Floats) -> Growth:
-    """How the queue became as long as it ever was, counted from when it was last a tenth of that.
-
-    Requests entered it at ``queued`` (ascending) and left it at ``scheduled`` (NaN if never).
-    """
-    left = np.sort(scheduled[~np.isnan(scheduled)])
-    waiting = np.arange(1, len(queued) + 1) - np.searchsorted(left, queued, side="right")
-    peak = int(np.argmax(waiting))
-    short = np.flatnonzero(waiting[: peak + 1] <= max(1, waiting[peak] // 10))
-    start = int(short[-1]) if len(short) else 0
-    return Growth(float(queued[start]), float(queued[peak]), int(waiting[peak]))
-
-
-def peak_queue(queued: Floats, scheduled: Floats) -> int:
-    """The most requests that waited at one time for their first iteration."""
-    left = np.sort(scheduled[~np.isnan(scheduled)])
-    entered = np.sort(queued)
-    gone = np.searchsorted(left, entered, side="right")
-    return int(np.max(np.arange(1, len(entered) + 1) - gone, initial=0))
-
-
-def warmup_length(latency: Floats, batch: int = 5) -> int:
-    """How many requests to leave out at the start, by the MSER-5 rule.
-
-    Means of ``batch`` consecutive values; the cut that minimises the squared standard error of what
-    is left (White, 1997). A cut at the limit of half the values says that there is no steady part
-    to be found, and then nothing is cut.
-    """
-    count = len(latency) // batch
-    if count < 10:
-        return 0
-    means = latency[: count * batch].reshape(count, batch).mean(axis=1)
-    means = means - means.mean()  # squares of differences cancel, squares of latencies would not
-    if np.abs(means).max() <= 1e-9 * float(latency.max()):
-        return 0
-    left = np.arange(count, 0, -1)
-    # suffix sums, then the variance of each suffix over its length
-    total = np.cumsum(means[::-1])[::-1]
-    squares = np.cumsum((means**2)[::-1])[::-1]
-    spread = np.maximum(squares - total**2 / left, 1e-12 * squares[0])  # less is rounding
-    error = spread / left**2
-    cut = int(np.argmin(error[: count // 2]))
-    return cut * batch if cut < 0.9 * (count // 2) else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +30,15 @@ from sim.metrics.host_tier import host_tier
 from sim.metrics.notes import notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline
-from sim.metrics.pools import PoolRun, combined, formats_of, mean, names, peak_queues
+from sim.metrics.pools import PoolRun, combined, formats_of, mean, names
 from sim.metrics.precision import asked_in, precision
 from sim.metrics.prefix_hits import prefix_cache
+from sim.metrics.queues import peak_queues
 from sim.metrics.reach import with_reach
+from sim.metrics.recorded import Floats
 from sim.metrics.rejection import rejection
 from sim.metrics.routing import routing
-from sim.metrics.run_record import Floats, RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.metrics.scaling import scaling
 from sim.metrics.sessions import sessions
 from sim.metrics.speculation import pays_note, speculation
@@ -44,11 +46,9 @@ from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.usual_sessions import with_sessions
 from sim.metrics.verdict import judge, judge_capacity
+from sim.pools import PreparedPool
 from sim.scenario.prices import price_of
 from sim.version import version
-
-if TYPE_CHECKING:
-    from sim.pools import PreparedPool
 
 
 def summarise(run: RunRecord) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from sim.growth.leaps import Leaps
 from sim.metrics.blocks import column
 from sim.metrics.pipelines import standing
-
-if TYPE_CHECKING:
-    from sim.metrics.pools import PoolRun
+from sim.metrics.pools import PoolRun
 
 Floats = NDArray[np.float64]
 

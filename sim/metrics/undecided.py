@@ -7,19 +7,16 @@ beyond it by then, whatever would have come later. Times in seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.attempt_rows import CANCELLED
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.recorded import Recorded
 
 
 def undecided(
-    run: RunRecord,
+    run: Recorded,
     limits: Mapping[str, float],
     ended: NDArray[np.bool_],
     at: float | NDArray[np.float64],
@@ -40,7 +37,7 @@ def undecided(
     return open_
 
 
-def set_aside(run: RunRecord, limits: Mapping[str, float]) -> NDArray[np.bool_]:
+def set_aside(run: Recorded, limits: Mapping[str, float]) -> NDArray[np.bool_]:
     """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them: their
     clients went away before one had passed."""
     gone = np.zeros(len(run.requests), dtype=bool)

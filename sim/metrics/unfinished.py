@@ -8,17 +8,14 @@ seconds behind at any load.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sim.loop.recorder import UNFINISHED
 from sim.metrics.attainment import MISSED, slo_state
 from sim.metrics.objectives import look, pooled, slo_objectives
+from sim.metrics.run_record import RunRecord
 from sim.metrics.undecided import undecided
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 
 def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> bool:

@@ -9,18 +9,16 @@ Times in seconds, lengths in tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED
 from sim.metrics.early_ends import early_ends
-from sim.metrics.long_enough import STEADY
-from sim.metrics.precision import asking, rounded_up
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+from sim.metrics.intervals import rounded_up
+from sim.metrics.precision import asking
+from sim.metrics.run_record import RunRecord
 
 LASTING = 10
 """How many times as long as a token of a session comes after its start, on average, a run must
@@ -56,7 +54,7 @@ def usual(run: RunRecord) -> Usual | None:
     answered = _answered(run)
     if answered is None:
         return None
-    planned, requests, law = rows.planned, run.requests, run.scenario.workload.arrivals
+    planned, requests = rows.planned, run.requests
     had, going_on = planned["requests"], np.ones(len(requests), dtype=bool)
     if early := early_ends(run):
         numbers, first, count = np.unique(
@@ -73,8 +71,8 @@ def usual(run: RunRecord) -> Usual | None:
     lag = float(planned["pauses_before"].sum() + answered * planned["turns_before"].sum()) / tokens
     sent = int((requests["prompt_tokens"] + requests["output_tokens"])[going_on].sum())
     rate = len(requests) / run.duration
-    if law is not None and law.kind in ("poisson", "gamma", "constant"):
-        rate = law.rate * float(had.mean())
+    if run.steady_rate is not None:
+        rate = run.steady_rate * float(had.mean())
     return Usual(
         duration=float(planned["pauses"].mean() + answered * planned["turns"].mean()),
         lag=lag,
@@ -125,8 +123,8 @@ def usual_shares(run: RunRecord) -> NDArray[np.float64] | None:
     so long before the end. So the older it is than the half, the more it stands for; a request
     that is seen of less than a ``LASTING``-th of the run counts as one of that.
     """
-    rows, law = run.sessions, run.scenario.workload.arrivals
-    if rows is None or rows.planned is None or law is None or law.kind not in STEADY:
+    rows = run.sessions
+    if rows is None or rows.planned is None or run.steady_rate is None:
         return None
     numbers, arrival = rows.turns["session"], run.requests["arrival"]
     begun = np.full(int(numbers.max()) + 1, np.inf)

@@ -21,7 +21,7 @@ they lead, days by their mean, with what happens at the peak stated too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -48,15 +48,14 @@ from sim.metrics.objectives import LOST, TIMED_OUT
 from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
+from sim.metrics.queues import longest_growth
 from sim.metrics.reach import reach, reach_text
+from sim.metrics.run_record import RunRecord
 from sim.metrics.slo_verdict import slo_verdict
-from sim.metrics.stability import Load, load, longest_growth
+from sim.metrics.stability import Load, load
 from sim.routers import router_class
 from sim.scenario.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
 
 MISSED_ANYWAY = "The SLO is missed all the same"
 """What a stable fleet that misses its SLO is said to do."""

@@ -5,21 +5,21 @@ Times in seconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.attempt_rows import CANCELLED
-from sim.metrics.stability import warmup_length
+from sim.metrics.pools import PoolRun
+from sim.metrics.recorded import Recorded
 from sim.pools import cold_start_of
 from sim.scenario.autoscaling import Autoscaling
 
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+Floats = NDArray[np.float64]
 
 
-def warmup(run: RunRecord) -> NDArray[np.bool_]:
+def warmup(run: Recorded, parts: Sequence[PoolRun]) -> NDArray[np.bool_]:
     """Which requests are left out: those that the scenario says, else a start that differs from the
     rest while requests arrive at a steady rate.
 
@@ -33,15 +33,13 @@ def warmup(run: RunRecord) -> NDArray[np.bool_]:
         return np.asarray(run.requests["arrival"] < setting.seconds)
     skipped = setting.requests
     if skipped is None:
-        arrivals = run.scenario.workload.arrivals
-        steady = arrivals is not None and arrivals.kind in ("poisson", "gamma", "constant")
         served = np.flatnonzero(run.completed)
-        cut = warmup_length(run.e2el[served]) if steady else 0
-        skipped = min(int(served[cut]), _first_trouble(run), _first_held(run)) if cut else 0
+        cut = warmup_length(run.e2el[served]) if run.steady_rate is not None else 0
+        skipped = min(int(served[cut]), _first_trouble(run), _first_held(run, parts)) if cut else 0
     return np.arange(count) < skipped
 
 
-def _first_trouble(run: RunRecord) -> int:
+def _first_trouble(run: Recorded) -> int:
     """The place of the first request that timed out, was lost or found no replica, or came after
     the first replica had failed; the number of requests where there is none."""
     found = [len(run.requests)]
@@ -56,7 +54,7 @@ def _first_trouble(run: RunRecord) -> int:
     return min(found)
 
 
-def _first_held(run: RunRecord) -> int:
+def _first_held(run: Recorded, parts: Sequence[PoolRun]) -> int:
     """The place of the first request that waited at the gateway since no replica served; the number
     of requests where there is none.
 
@@ -66,7 +64,7 @@ def _first_held(run: RunRecord) -> int:
     """
     found = [len(run.requests)]
     asked = run.scenario.autoscaling or Autoscaling()
-    for part in run.parts:
+    for part in parts:
         settings = part.pool.settings
         if run.held is None or settings.scales is None or settings.scales.min:
             continue
@@ -83,3 +81,27 @@ def _first_held(run: RunRecord) -> int:
         places = np.arange(len(run.requests))[part.places][late & ~others]
         found.extend(places[:1].tolist())
     return min(found)
+
+
+def warmup_length(latency: Floats, batch: int = 5) -> int:
+    """How many requests to leave out at the start, by the MSER-5 rule.
+
+    Means of ``batch`` consecutive values; the cut that minimises the squared standard error of what
+    is left (White, 1997). A cut at the limit of half the values says that there is no steady part
+    to be found, and then nothing is cut.
+    """
+    count = len(latency) // batch
+    if count < 10:
+        return 0
+    means = latency[: count * batch].reshape(count, batch).mean(axis=1)
+    means = means - means.mean()  # squares of differences cancel, squares of latencies would not
+    if np.abs(means).max() <= 1e-9 * float(latency.max()):
+        return 0
+    left = np.arange(count, 0, -1)
+    # suffix sums, then the variance of each suffix over its length
+    total = np.cumsum(means[::-1])[::-1]
+    squares = np.cumsum((means**2)[::-1])[::-1]
+    spread = np.maximum(squares - total**2 / left, 1e-12 * squares[0])  # less is rounding
+    error = spread / left**2
+    cut = int(np.argmin(error[: count // 2]))
+    return cut * batch if cut < 0.9 * (count // 2) else 0

@@ -30,9 +30,10 @@ from sim.metrics.long_enough import (
     unsettled,
 )
 from sim.metrics.peak import Peak
+from sim.metrics.queues import Drift
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
-from sim.metrics.stability import Drift, Load
+from sim.metrics.stability import Load
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.scenario.arrivals import DiurnalArrivals, PoissonArrivals
