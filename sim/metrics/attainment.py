@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.intervals import share_interval
-from sim.metrics.long_enough import CHANCE
 from sim.metrics.objectives import (
     Objective,
     breaks_first,
@@ -23,9 +22,7 @@ from sim.metrics.objectives import (
     slo_objectives,
 )
 from sim.metrics.run_record import RunRecord
-
-MET, MISSED, OPEN = "met", "missed", "too close to call"
-"""States of an SLO: of the first two the 95 % interval leaves no doubt."""
+from sim.metrics.states import DoubtKind, SloState
 
 UNJUDGED: Mapping[str, Any] = {
     "slo_met": None,
@@ -60,8 +57,8 @@ def judge_slo(run: RunRecord, memory: float | None = None) -> dict[str, Any]:
     return {
         "slo_met": all(each.kept for each in found),
         "slo_state": state,
-        "slo_doubts": [CHANCE] if state == OPEN else [],
-        "requests_to_decide": _most(wanted) if state == OPEN else None,
+        "slo_doubts": [DoubtKind.CHANCE] if state == SloState.OPEN else [],
+        "requests_to_decide": _most(wanted) if state == SloState.OPEN else None,
         "attainment": shown.share,
         "attainment_low": shown.low,
         "attainment_high": shown.high,
@@ -86,15 +83,17 @@ def slo_state(shares: Any) -> str:
     'missed'
     """
     states = {_state(*each) for each in shares}
-    return next(state for state in (MISSED, OPEN, MET) if state in states)
+    return next(
+        state for state in (SloState.MISSED, SloState.OPEN, SloState.MET) if state in states
+    )
 
 
 def _state(share: float, low: float, high: float, target: float) -> str:
     if target == 1:
-        return MET if share == 1 else MISSED
+        return SloState.MET if share == 1 else SloState.MISSED
     if low >= target:
-        return MET
-    return MISSED if high < target else OPEN
+        return SloState.MET
+    return SloState.MISSED if high < target else SloState.OPEN
 
 
 def _most(wanted: Sequence[int | None]) -> int | None:
@@ -127,6 +126,8 @@ def _limit(
 def missed_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> bool:
     """Whether an SLO that chance or a short run leaves open is missed all the same: the requests so
     far miss it, and so do, beyond doubt, those of both ends of the error band."""
-    if verdict["slo_state"] != OPEN or verdict["slo_met"]:
+    if verdict["slo_state"] != SloState.OPEN or verdict["slo_met"]:
         return False
-    return all(ends[name]["verdict"]["slo_state"] == MISSED for name in ("slower", "faster"))
+    return all(
+        ends[name]["verdict"]["slo_state"] == SloState.MISSED for name in ("slower", "faster")
+    )

@@ -12,8 +12,9 @@ from typing import Any
 
 from sim.loop.recorder import REJECTED
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import State
 
-KEEPS_UP = ("stable", "near saturation")
+KEEPS_UP = (State.STABLE, State.NEAR_SATURATION)
 """States of fleets that serve requests as fast as they come."""
 
 NAMED = 0.03

@@ -35,6 +35,7 @@ from sim.metrics.intervals import Z95
 from sim.metrics.links import OpenLinks
 from sim.metrics.pools import names
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import State
 from sim.metrics.trust import verdict_trust
 from sim.units import show_number, show_time
 
@@ -215,7 +216,7 @@ def _overload(ends: Mapping[str, Any] | None) -> bool:
     if ends is None:
         return False
     states = [ends[name]["verdict"]["state"] for name in ("faster", "slower")]
-    return bool(states[1] == "overloaded" != states[0])
+    return bool(states[1] == State.OVERLOADED != states[0])
 
 
 def _moved(key: str, value: float, ends: Mapping[str, Any]) -> list[float] | None:

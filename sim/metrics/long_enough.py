@@ -18,6 +18,7 @@ from sim.metrics.intervals import rounded_up
 from sim.metrics.peak import Peak
 from sim.metrics.recorded import STEADY
 from sim.metrics.stability import Load
+from sim.metrics.states import DoubtKind
 from sim.scenario.arrivals import Arrivals
 
 FULL = 0.8
@@ -47,12 +48,6 @@ SETTLED = 5
 
 ADVISED = 8
 """Relaxation times that are advised: rounded to a generous number, still more than ``SETTLED``."""
-
-LOAD, LENGTH, CHANCE, BAND = "load", "length", "chance", "band"
-UNFINISHED, END_CHANCE = "unfinished", "chance at an end"
-"""What leaves open whether an SLO is met: more arrives than full batches serve; a run too short to
-tell whether it does; the interval of the share; the error band of the predicted times; requests
-that were not finished when the run ended; next to the band, the interval at an end of it."""
 
 
 def too_much(load: Load) -> bool:
@@ -128,9 +123,9 @@ def doubt(load: Load, top: Peak | None, law: Arrivals | None) -> str | None:
     """What leaves open whether an SLO that the run met would be met by a longer one: ``LOAD``,
     ``LENGTH`` or None."""
     if too_much(load) or too_much_for_one(load, law):
-        return LOAD
+        return DoubtKind.LOAD
     if too_short(load) or unsettled(load, law) or _before_its_peak(load, top, law):
-        return LENGTH
+        return DoubtKind.LENGTH
     return None
 
 
@@ -173,18 +168,20 @@ def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[
     short = [
         end
         for end in (ends[name]["verdict"] for name in ("slower", "faster"))
-        if end["slo_met"] and LENGTH in end["slo_doubts"]
+        if end["slo_met"] and DoubtKind.LENGTH in end["slo_doubts"]
     ]
     if short:
         wanted = [each["requests_to_decide"] for each in (*short, verdict)]
         wanted.append(verdict["requests_to_settle"])
         most = max((count for count in wanted if count is not None), default=None)
         return {
-            "slo_doubts": list(dict.fromkeys([LENGTH, *doubts])),
+            "slo_doubts": list(dict.fromkeys([DoubtKind.LENGTH, *doubts])),
             "requests_to_decide": most,
         }
-    chance = any(CHANCE in ends[name]["verdict"]["slo_doubts"] for name in ("slower", "faster"))
-    return {"slo_doubts": [*doubts, BAND, *([END_CHANCE] if chance else [])]}
+    chance = any(
+        DoubtKind.CHANCE in ends[name]["verdict"]["slo_doubts"] for name in ("slower", "faster")
+    )
+    return {"slo_doubts": [*doubts, DoubtKind.BAND, *([DoubtKind.END_CHANCE] if chance else [])]}
 
 
 def _before_its_peak(load: Load, top: Peak | None, law: Arrivals | None) -> bool:

@@ -17,18 +17,10 @@ from sim.loop.recorder import REJECTED as STATUS_REJECTED
 from sim.metrics.first_limit import KeptLimit, first_to_break
 from sim.metrics.intervals import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import Unserved
 from sim.scenario import Scenario
 from sim.scenario.slo import METRICS
 from sim.units import show_time
-
-REJECTED = "rejected"
-"""What breaks the SLO where requests are rejected: an entry next to the names of limits."""
-
-LOST = "lost"
-"""The same where requests are lost with a replica, or find none."""
-
-TIMED_OUT = "timed_out"
-"""The same where clients stop waiting for their answers."""
 
 USUAL_SHARE = 0.99
 """Share whose latency is shown where there is no SLO: the p99."""
@@ -283,12 +275,16 @@ class Attained:
         if self.kept:
             return str(first_to_break(self.limits))
         if self.hopeless:
-            return REJECTED
+            return Unserved.REJECTED
         if self.lost > 1 - self.objective.share:
-            return LOST
+            return Unserved.LOST
         if self.timed_out > 1 - self.objective.share:
-            return TIMED_OUT
-        unserved = {REJECTED: self.rejected, LOST: self.lost, TIMED_OUT: self.timed_out}
+            return Unserved.TIMED_OUT
+        unserved = {
+            Unserved.REJECTED: self.rejected,
+            Unserved.LOST: self.lost,
+            Unserved.TIMED_OUT: self.timed_out,
+        }
         gone = sum(unserved.values())
         served = (limit._replace(share=limit.share + gone) for limit in self.limits)
         others = (
@@ -322,7 +318,10 @@ def pooled(
     )
     rejected = float(np.mean([run.rejected for run in runs]))
     strain = float(np.mean([run.strain for run in runs]))
-    gone = (float(np.mean([getattr(run, name) for run in runs])) for name in (LOST, TIMED_OUT))
+    gone = (
+        float(np.mean([getattr(run, name) for run in runs]))
+        for name in (Unserved.LOST, Unserved.TIMED_OUT)
+    )
     return Attained(
         objective, share, low, high, limits, len(kept), effective, rejected, strain, *gone
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sim.metrics.intervals import MANY, SHARE, TAIL, percentile_interval, rounded_up
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import State
 from sim.units import show_time
 
 ENOUGH = re.compile(
@@ -28,10 +29,10 @@ METRICS = ("ttft", "tpot", "e2el")
 WIDE = 0.25
 """A run is too short for a percentile if the interval is wider than this share of the value."""
 
-NO_PERCENTILE = {
-    "offline": "with all requests there from the start, latencies depend on their number",
-    "overloaded": "in an overload latencies depend on how long it goes on",
-    "no traffic served": "no request was completed",
+NO_PERCENTILE: Mapping[str, str] = {
+    State.OFFLINE: "with all requests there from the start, latencies depend on their number",
+    State.OVERLOADED: "in an overload latencies depend on how long it goes on",
+    State.NOTHING_SERVED: "no request was completed",
 }
 """States in which the p99 is no property of the system, and why."""
 

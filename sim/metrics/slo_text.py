@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.attainment import MISSED, OPEN
-from sim.metrics.long_enough import BAND, CHANCE, END_CHANCE, LENGTH, LOAD, SURE, UNFINISHED
+from sim.metrics.long_enough import SURE
 from sim.metrics.reach import reach_text
+from sim.metrics.states import DoubtKind, SloState, too_short_for
 from sim.units import show_number, show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
@@ -81,16 +81,16 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     first = verdict["first_limit"]
     word = "met" if verdict["slo_met"] else "missed"
     cut = verdict.get("cut")
-    if cut is not None and verdict["slo_state"] != OPEN:
+    if cut is not None and verdict["slo_state"] != SloState.OPEN:
         word += f" in {cut['part']}"
     if word.startswith("missed") and first:
         word += f", first by {limit_title(first)}"
-    if verdict["slo_state"] != OPEN:
+    if verdict["slo_state"] != SloState.OPEN:
         return f"SLO {word}: {text}"
     doubts = slo_doubts(verdict)
-    if {LOAD, LENGTH, UNFINISHED} & set(doubts):
+    if {DoubtKind.LOAD, DoubtKind.LENGTH, DoubtKind.UNFINISHED} & set(doubts):
         word = f"so far {word}"
-    elif BAND in doubts and CHANCE not in doubts:
+    elif DoubtKind.BAND in doubts and DoubtKind.CHANCE not in doubts:
         word = f"at the predicted times {word}"
     colon = ":" if all(map(is_apart, limits)) else ","
     return f"SLO too close to call: {word}{colon} {text}.{deciding(verdict)}"
@@ -117,7 +117,7 @@ def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:
     if stated:
         return list(stated)
     low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
-    return [CHANCE] if low is not None and low < target <= high else [BAND]
+    return [DoubtKind.CHANCE] if low is not None and low < target <= high else [DoubtKind.BAND]
 
 
 def deciding(verdict: Mapping[str, Any]) -> str:
@@ -125,25 +125,25 @@ def deciding(verdict: Mapping[str, Any]) -> str:
     doubts, count = slo_doubts(verdict), verdict["requests_to_decide"]
     cut = verdict.get("cut")
     how = "" if count is None else reach_text(verdict.get("reach"), count)
-    if cut is not None and not cut["has_peak"] and LOAD not in doubts:
+    if cut is not None and not cut["has_peak"] and DoubtKind.LOAD not in doubts:
         text = f" {cut['note']}"
-    elif {LOAD, LENGTH} & set(doubts):
+    elif too_short_for(doubts):
         text = f" {_too_short(verdict, doubts)}"
         if count is not None:
             text += f" Simulate {count:,} requests or more{how}."
-    elif CHANCE in doubts:
+    elif DoubtKind.CHANCE in doubts:
         text = _by_chance(verdict)
         if count is not None:
             text += f" About {count:,} requests would decide{how}"
-            text += " at the predicted times." if BAND in doubts else "."
+            text += " at the predicted times." if DoubtKind.BAND in doubts else "."
     else:
         text = ""
-    if UNFINISHED in doubts:
+    if DoubtKind.UNFINISHED in doubts:
         text = f" {_BY_UNFINISHED}{text or ' A longer run would tell.'}"
-    if BAND in doubts:
+    if DoubtKind.BAND in doubts:
         also = " The error band of the predicted times leaves it open"
         narrow = "do not narrow it"
-        if END_CHANCE in doubts:
+        if DoubtKind.END_CHANCE in doubts:
             narrow = "may narrow it, since at an end of it the interval contains the target"
         text += (
             f"{also} all the same."
@@ -155,7 +155,7 @@ def deciding(verdict: Mapping[str, Any]) -> str:
 
 def _too_short(verdict: Mapping[str, Any], doubts: Sequence[str]) -> str:
     """Why the requests so far say little of those that come later."""
-    if LOAD in doubts:
+    if DoubtKind.LOAD in doubts:
         return "More arrives than full batches serve: a longer run would miss it."
     if (verdict["utilisation"] or 0.0) > 1:
         return (
@@ -181,7 +181,7 @@ def _by_chance(verdict: Mapping[str, Any]) -> str:
 
 def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
     """Why no headroom is certain, if none is."""
-    if verdict["slo_state"] == OPEN:
+    if verdict["slo_state"] == SloState.OPEN:
         return "the SLO is too close to call"
     low, high = max(0.0, used - SURE * error), used + SURE * error
     between = f"{show_utilisation(low)} and {show_utilisation(high)}"
@@ -203,10 +203,10 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
         return ""
     grows = verdict.get("scales", False)
     finds = SWEEP if grows or verdict.get("disturbed") else FIND
-    if verdict["slo_state"] == MISSED:
+    if verdict["slo_state"] == SloState.MISSED:
         return f"None: the SLO is missed already. {finds}."
     error = verdict.get("utilisation_error") or 0.0
-    known = verdict["slo_state"] != OPEN if used < 1 else used - SURE * error >= 1
+    known = verdict["slo_state"] != SloState.OPEN if used < 1 else used - SURE * error >= 1
     if not known:
         return f"None that is sure: {_unsure(verdict, used, error)}."
     if used >= 1:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
+from sim.metrics.attainment import judge_slo
 from sim.metrics.intervals import share_interval
 from sim.metrics.long_enough import (
-    LENGTH,
     doubt,
     enough_of_all,
     grows_at_its_end,
@@ -23,11 +22,11 @@ from sim.metrics.long_enough import (
     too_much,
     too_short,
 )
-from sim.metrics.long_enough import UNFINISHED as LEFT
 from sim.metrics.peak import Peak
 from sim.metrics.run_record import RunRecord
 from sim.metrics.slo_text import is_apart
 from sim.metrics.stability import Load
+from sim.metrics.states import DoubtKind, SloState
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.metrics.usual_sessions import Usual, usual
 
@@ -49,7 +48,7 @@ def _judged(run: RunRecord, found: Load | None) -> dict[str, Any]:
     slo = judge_slo(run)
     if found is None or not is_near(found, run.scenario.workload.arrivals):
         return slo
-    if too_short(found) and slo["slo_state"] != MISSED:
+    if too_short(found) and slo["slo_state"] != SloState.MISSED:
         return slo
     return judge_slo(run, relaxation(found))
 
@@ -57,11 +56,11 @@ def _judged(run: RunRecord, found: Load | None) -> dict[str, Any]:
 def _by_the_end(run: RunRecord, found: Load | None, slo: Mapping[str, Any]) -> dict[str, Any]:
     """What becomes of an SLO that only requests miss which the end of the run cut off; nothing
     where more arrives than is served."""
-    if slo["slo_state"] != MISSED or (found is not None and too_much(found)):
+    if slo["slo_state"] != SloState.MISSED or (found is not None and too_much(found)):
         return {}
     if not missed_by_unfinished_alone(run):
         return {}
-    return {"slo_state": OPEN, "slo_doubts": [LEFT], "first_limit": None}
+    return {"slo_state": SloState.OPEN, "slo_doubts": [DoubtKind.UNFINISHED], "first_limit": None}
 
 
 def _in_the_long_run(
@@ -69,23 +68,29 @@ def _in_the_long_run(
 ) -> dict[str, Any]:
     """What becomes of the SLO part where the requests so far may be within the limits only because
     the fleet was empty when they came; nothing where they are beyond them all the same."""
-    if slo["slo_state"] not in (MET, OPEN):
+    if slo["slo_state"] not in (SloState.MET, SloState.OPEN):
         return {}
     law = run.scenario.workload.arrivals
     why = doubt(found, top, law)
     grows = law is None and grows_at_its_end(found)
     lacks_peak = run.cut is not None and not run.cut.has_peak
-    flattered = slo["slo_state"] == MET and is_near(found, law) and not _without_start(found, slo)
+    flattered = (
+        slo["slo_state"] == SloState.MET and is_near(found, law) and not _without_start(found, slo)
+    )
     expected = usual(run)
-    young = expected is not None and slo["slo_state"] == MET and _missed_later(run, expected, slo)
+    young = (
+        expected is not None
+        and slo["slo_state"] == SloState.MET
+        and _missed_later(run, expected, slo)
+    )
     if why is None and not grows and not lacks_peak and not flattered and not young:
         return {}
     enough = enough_of_all(found, law)
     if young and expected is not None:
         enough = max(enough or 0, expected.enough)
     return {
-        "slo_state": OPEN,
-        "slo_doubts": [why or LENGTH, *slo["slo_doubts"]],
+        "slo_state": SloState.OPEN,
+        "slo_doubts": [why or DoubtKind.LENGTH, *slo["slo_doubts"]],
         "requests_to_decide": enough,
     }
 

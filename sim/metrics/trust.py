@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.long_enough import BAND, END_CHANCE
+from sim.metrics.states import DoubtKind, State, Word
 
-SURE, LIKELY, GUESS = "sure", "likely", "a guess"
+
+class Trust(Word):
+    """How sure a decision is, the surest first."""
+
+    SURE = "sure"
+    LIKELY = "likely"
+    GUESS = "a guess"
 
 
 def trust(*, decided: bool, at_band: bool, at_half: bool) -> str:
@@ -27,8 +33,8 @@ def trust(*, decided: bool, at_band: bool, at_half: bool) -> str:
     'a guess'
     """
     if not decided or not (at_band or at_half):
-        return GUESS
-    return SURE if at_band else LIKELY
+        return Trust.GUESS
+    return Trust.SURE if at_band else Trust.LIKELY
 
 
 Figures = Mapping[str, Mapping[str, Any]]
@@ -50,18 +56,18 @@ def verdict_trust(
     if verdict["limits"]:
         met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
         word = trust(
-            decided=not doubts - {BAND, END_CHANCE},
-            at_band=BAND not in doubts,
+            decided=not doubts - {DoubtKind.BAND, DoubtKind.END_CHANCE},
+            at_band=DoubtKind.BAND not in doubts,
             at_half=_same_at_half(verdict["limits"], figures, met=met),
         )
         return _said(f"the SLO is {'met' if met else 'missed'}", word, compared=compared)
     state = verdict["state"]
-    if state not in ("stable", "near saturation", "overloaded"):
+    if state not in (State.STABLE, State.NEAR_SATURATION, State.OVERLOADED):
         return None
-    held = state != "overloaded"
+    held = state != State.OVERLOADED
     low, high = figures["capacity"]["band50"] if "capacity" in figures else (0.0, 0.0)
     word = trust(
-        decided=state != "near saturation",
+        decided=state != State.NEAR_SATURATION,
         at_band=ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held,
         at_half=low > 1 if held else 0 < high < 1,
     )
@@ -87,4 +93,4 @@ def _same_at_half(limits: Mapping[str, Any], figures: Figures, *, met: bool) -> 
 
 
 def _held_at(ends: Mapping[str, Any], name: str) -> bool:
-    return bool(ends[name]["verdict"]["state"] != "overloaded")
+    return bool(ends[name]["verdict"]["state"] != State.OVERLOADED)

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from sim.loop.recorder import UNFINISHED
-from sim.metrics.attainment import MISSED, slo_state
+from sim.metrics.attainment import slo_state
 from sim.metrics.objectives import look, pooled, slo_objectives
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import SloState
 from sim.metrics.undecided import undecided
 
 
@@ -31,5 +32,5 @@ def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> b
         known = pooled(objective, [replace(seen, kept=seen.kept[~left])], memory)
         found.append((known.share, known.low, known.high, objective.share))
     return bool((run.requests["status"] == UNFINISHED).any()) and (
-        not found or slo_state(found) != MISSED
+        not found or slo_state(found) != SloState.MISSED
     )

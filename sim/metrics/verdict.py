@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
-from sim.metrics.attainment import MISSED, OPEN
 from sim.metrics.busiest import BusiestReplica
 from sim.metrics.by_pool import limiting_text
 from sim.metrics.failures import given_up_text
@@ -44,8 +43,6 @@ from sim.metrics.long_enough import (
     unsettled,
 )
 from sim.metrics.lost_work import lost_work, lost_work_text
-from sim.metrics.objectives import LOST, TIMED_OUT
-from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
 from sim.metrics.queues import longest_growth
@@ -53,6 +50,7 @@ from sim.metrics.reach import reach, reach_text
 from sim.metrics.run_record import RunRecord
 from sim.metrics.slo_verdict import slo_verdict
 from sim.metrics.stability import Load, load
+from sim.metrics.states import SloState, State, Unserved
 from sim.routers import router_class
 from sim.scenario.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
@@ -90,19 +88,19 @@ def judge(run: RunRecord) -> dict[str, Any]:
     by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
     most = _most_of_a_pool(run, by_pool)
     state, text = _state(run, found, top, most)
-    if found is not None and state == "too short to tell" and _law(run) is not None:
+    if found is not None and state == State.TOO_SHORT and _law(run) is not None:
         settling |= {
             "settled": False,
             "requests_to_settle": enough_of_all(found, run.scenario.workload.arrivals),
         }
-    if found is not None and state == "stable" and slo["slo_state"] == MISSED:
+    if found is not None and state == State.STABLE and slo["slo_state"] == SloState.MISSED:
         text += _late_all_the_same(run, found, slo)
     lost = 0.0 if found is None else lost_work(run)
     completed = int(run.completed.sum()) / run.duration if lost else 0.0
     text = _as_far_as_it_goes(run, text) + given_up_text(run) + lost_work_text(lost, completed)
     if by_pool is not None:
         text += limiting_text([pool.settings.name for pool in run.pools], by_pool)
-    if slo["slo_state"] in (MISSED, OPEN):
+    if slo["slo_state"] in (SloState.MISSED, SloState.OPEN):
         text += _opening(run, slo["attainment"])
     if found is not None and found.estimated:
         batching = names(pool.settings.scheduler.batching for pool in run.pools)
@@ -141,12 +139,16 @@ def _state(run: RunRecord, found: Load | None, top: Peak | None, most: float) ->
     """What the fleet does with its traffic, and in words; ``most`` is the largest share of its own
     capacity that a pool takes."""
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
-    if found is not None and found.uneven is not None and state in ("stable", "near saturation"):
+    if (
+        found is not None
+        and found.uneven is not None
+        and state in (State.STABLE, State.NEAR_SATURATION)
+    ):
         state, text = _unevenly(run, found, found.uneven, state, text)
-    if most < 1 or state not in ("stable", "near saturation"):
+    if most < 1 or state not in (State.STABLE, State.NEAR_SATURATION):
         return state, text
     told = text.partition(": ")[2]
-    return "overloaded", (
+    return State.OVERLOADED, (
         f"Overloaded: the router sends one pool more than it can serve, although {told}"
     )
 
@@ -159,13 +161,13 @@ def _unevenly(
     although = f"although {text.partition(': ')[2]}"
     if too_much_for_one(found, run.scenario.workload.arrivals):
         if one.backlog > one.batch:
-            return "overloaded", f"Overloaded: the router deals unevenly, {taken}, {although}"
-        return "too short to tell", (
+            return State.OVERLOADED, f"Overloaded: the router deals unevenly, {taken}, {although}"
+        return State.TOO_SHORT, (
             f"Too short to tell: the router deals unevenly, {taken}, {although} "
             + _simulate(run, found)
         )
-    if state == "stable" and one.utilisation - SURE * one.error >= FULL:
-        return "near saturation", f"Near saturation: {taken}, {although}"
+    if state == State.STABLE and one.utilisation - SURE * one.error >= FULL:
+        return State.NEAR_SATURATION, f"Near saturation: {taken}, {although}"
     return state, text
 
 
@@ -195,9 +197,9 @@ def _slo_headroom(
 ) -> float | None:
     """None where nothing is known of it: no load, a verdict that is open, or a peak beyond the
     capacity that the SLO survives. ``most`` is the share of the pool that ends it."""
-    if slo["slo_state"] == MISSED:
+    if slo["slo_state"] == SloState.MISSED:
         return 0.0
-    if found is None or slo["slo_state"] == OPEN:
+    if found is None or slo["slo_state"] == SloState.OPEN:
         return None
     one = 0.0 if found.uneven is None else found.uneven.utilisation
     used = max(found.utilisation, most, one, 0.0 if top is None else top.utilisation)
@@ -234,11 +236,11 @@ def opened(text: str) -> str:
 
 def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> str:
     """Why requests miss the SLO although there is capacity left."""
-    if slo["first_limit"] == BY_REJECTION:
+    if slo["first_limit"] == Unserved.REJECTED:
         return " The SLO is missed because of the rejected requests."
-    if slo["first_limit"] == LOST:
+    if slo["first_limit"] == Unserved.LOST:
         return " The SLO is missed because of requests that were lost with a replica or found none."
-    if slo["first_limit"] == TIMED_OUT:
+    if slo["first_limit"] == Unserved.TIMED_OUT:
         return " The SLO is missed because of requests whose clients did not wait any longer."
     accepted = run.requests["status"] != REJECTED
     fine = run.within_slo | run.set_aside(run.scenario.slo.of_request)
@@ -296,18 +298,18 @@ def _load(run: RunRecord) -> Load | None:
 
 def _without_load(run: RunRecord) -> tuple[str, str]:
     if not run.completed.any():
-        return "no traffic served", "No request was completed."
+        return State.NOTHING_SERVED, "No request was completed."
     arrivals = run.scenario.workload.arrivals
     if arrivals is not None and arrivals.kind == "closed":
-        return "closed loop", "Closed loop: clients wait for their answers, so the load adapts."
+        return State.CLOSED_LOOP, "Closed loop: clients wait for their answers, so the load adapts."
     if run.scenario.workload.sessions is not None:
-        return "offline", (
+        return State.OFFLINE, (
             "Offline: all sessions start together, and later turns wait for their answers; only "
             "throughput counts."
         )
     if len(run.requests) == 1:
-        return "offline", "A single request, which has the fleet to itself: no load to judge."
-    return "offline", "Offline: all requests are there from the start; only throughput counts."
+        return State.OFFLINE, "A single request, which has the fleet to itself: no load to judge."
+    return State.OFFLINE, "Offline: all requests are there from the start; only throughput counts."
 
 
 def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str]:
@@ -323,12 +325,12 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
     taken = f"{traffic} {show_utilisation(share)} of the capacity{_when(run, top)}"
     if too_much(found):
         if found.backlog > found.batch:
-            return "overloaded", (
+            return State.OVERLOADED, (
                 f"Overloaded: {show_number(found.rate)} requests/s arrive{_when(run, None)}, "
                 f"{show_number(found.rate / share)} can be served ({share:.0%} of the capacity); "
                 f"{waiting}. Latencies depend on how long this goes on."
             )
-        return "too short to tell", (
+        return State.TOO_SHORT, (
             f"Too short to tell: probably overloaded, {taken}, but only {waiting}. "
             + _simulate(run, found)
         )
@@ -338,12 +340,15 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
     )
     everything_open = share - SURE * error < FULL and excess + SURE * error > 0
     if everything_open or (excess > SURE * error and too_short(found)):
-        return "too short to tell", f"Too short to tell: {between}. {_simulate(run, found)}"
+        return State.TOO_SHORT, f"Too short to tell: {between}. {_simulate(run, found)}"
     if share >= FULL:
         told = between if SURE * error > VAGUE else taken
-        return "near saturation", f"Near saturation: {_near(run, told, found)}{_growth(run, found)}"
+        return (
+            State.NEAR_SATURATION,
+            f"Near saturation: {_near(run, told, found)}{_growth(run, found)}",
+        )
     if _law(run) is None and grows_at_its_end(found):
-        return "too short to tell", (
+        return State.TOO_SHORT, (
             f"Too short to tell: {taken}, but {found.late:.0%} in its last tenth, and {waiting}. "
             "A longer trace would tell."
         )
@@ -351,7 +356,7 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
     late = ", and count as beyond the limits" if run.scenario.slo.stated else ""
     were = "1 request was" if left == 1 else f"{left:,} requests were"
     ending = f" {were} not finished when it ended{late}." if left else ""
-    return "stable", f"Stable: {taken}.{_growth(run, found)}{ending}"
+    return State.STABLE, f"Stable: {taken}.{_growth(run, found)}{ending}"
 
 
 def _near(run: RunRecord, taken: str, found: Load) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from sim.metrics.asked import changed
-from sim.metrics.attainment import MISSED, OPEN, missed_at_ends
+from sim.metrics.attainment import missed_at_ends
 from sim.metrics.charts import charts
 from sim.metrics.figure_bands import figure_bands
 from sim.metrics.long_enough import doubts_at_ends
@@ -24,6 +24,7 @@ from sim.metrics.precision import asking
 from sim.metrics.reach import COME_WITH, with_reach
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import SloState
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
 from sim.metrics.verdict import opened
@@ -110,11 +111,11 @@ class Result:
         own["ends"] = ends
         if not ends["decided"]:
             text = opened(own["verdict"]["text"])
-            own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None, "text": text}
+            own["verdict"] |= {"slo_state": SloState.OPEN, "slo_headroom": None, "text": text}
             own["verdict"] |= doubts_at_ends(own["verdict"], ends)
             self._ask_for_one_number()
         elif missed_at_ends(own["verdict"], ends):
-            own["verdict"] |= {"slo_state": MISSED, "slo_doubts": [], "slo_headroom": 0.0}
+            own["verdict"] |= {"slo_state": SloState.MISSED, "slo_doubts": [], "slo_headroom": 0.0}
             own["verdict"]["requests_to_decide"] = None
 
     def _ask_for_one_number(self) -> None:

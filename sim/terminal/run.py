@@ -16,6 +16,7 @@ from sim.metrics.fleet_words import fleet_text
 from sim.metrics.metric import Metric
 from sim.metrics.own import PREFIX
 from sim.metrics.slo_text import headroom_text, slo_text, usd_per_good_request
+from sim.metrics.states import SloState, State
 from sim.metrics.timeline import Timeline
 from sim.scenario.prices import dollars
 from sim.terminal.console import SLO_STYLES, STATE_STYLES
@@ -87,12 +88,12 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
         remedy = f" To serve them, {refused['remedy']}." if refused["remedy"] else ""
         yield Text(f"Rejected: {refused['text']}{remedy}", style="red")
     state = verdict["state"]
-    missed = state == "stable" and verdict["slo_met"] is False
+    missed = state == State.STABLE and verdict["slo_met"] is False
     answers = [Text(verdict["text"], style="yellow" if missed else STATE_STYLES.get(state, ""))]
     if verdict["limits"]:
         slo = slo_text(verdict, spread.of_share("verdict.attainment"))
         answers.append(Text(slo, style=SLO_STYLES.get(verdict["slo_state"], "")))
-    settled = state == "too short to tell" and verdict["slo_state"] == "missed"
+    settled = state == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED
     yield from reversed(answers) if settled else answers
     if own.get("later") is not None:
         yield Text(own["later"]["text"], style="yellow")
@@ -105,7 +106,7 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
 
 def _observed(summary: dict[str, Any]) -> bool:
     """Whether the run was a real one, not simulated."""
-    return bool(summary["infersim"]["verdict"]["state"] == "observed")
+    return bool(summary["infersim"]["verdict"]["state"] == State.OBSERVED)
 
 
 def _capacity_lines(kv: dict[str, Any]) -> Iterator[Text]:

@@ -18,8 +18,6 @@ from reports.pages.run.verdict import verdict as page_verdict
 from sim.ends import run_ends
 from sim.metrics import slo_verdict
 from sim.metrics.long_enough import (
-    LENGTH,
-    LOAD,
     doubt,
     enough_of_all,
     enough_requests,
@@ -34,6 +32,7 @@ from sim.metrics.queues import Drift
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.stability import Load
+from sim.metrics.states import DoubtKind
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.scenario.arrivals import DiurnalArrivals, PoissonArrivals
@@ -156,8 +155,8 @@ def test_repetitions_do_not_make_a_short_run_long() -> None:
 
 
 def test_what_leaves_a_load_open() -> None:
-    assert doubt(made_up(1.2, 0.01, 50_000), None, None) == LOAD
-    assert doubt(made_up(0.95, 0.04, 400), None, None) == LENGTH
+    assert doubt(made_up(1.2, 0.01, 50_000), None, None) == DoubtKind.LOAD
+    assert doubt(made_up(0.95, 0.04, 400), None, None) == DoubtKind.LENGTH
     assert doubt(made_up(0.8, 0.04, 400), None, None) is None
     assert doubt(made_up(0.995, 0.003, 50_000), None, None) is None
 
@@ -169,7 +168,7 @@ def test_a_run_near_saturation_has_to_outlast_its_relaxation_time() -> None:
     load = made_up(0.9, 0.01, 4000, present=100.0)
     assert relaxation(load) == 1000.0  # 100 / (1 - 0.9)
     assert unsettled(load, STEADY_RATE)
-    assert doubt(load, None, STEADY_RATE) == LENGTH
+    assert doubt(load, None, STEADY_RATE) == DoubtKind.LENGTH
     enough = enough_of_all(load, STEADY_RATE)
     assert enough is not None
     assert not unsettled(made_up(0.9, 0.01, enough, present=100.0), STEADY_RATE)
@@ -208,7 +207,7 @@ def test_whoever_simulates_enough_has_enough(utilisation: float, requests: int) 
 def test_a_day_that_is_cut_before_its_peak_is_too_short() -> None:
     day = DiurnalArrivals(kind="diurnal", rate=2.0, peak_rate=18.0, period=1000.0)
     peak, morning = Peak(1.08, "at the peak"), made_up(0.6, 0.01, 500)
-    assert doubt(morning, peak, day) == LENGTH
+    assert doubt(morning, peak, day) == DoubtKind.LENGTH
     whole = replace(morning, arrived=morning.arrived * 10)
     assert doubt(whole, peak, day) is None
     assert doubt(morning, Peak(0.9, "at the peak"), day) is None

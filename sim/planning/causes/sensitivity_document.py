@@ -12,8 +12,8 @@ from typing import Any
 
 from sim.metrics.asked import asked, changed
 from sim.metrics.fleet_words import fleet_text
-from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import slo_doubts
+from sim.metrics.states import too_short_for
 from sim.metrics.trust import trust
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import FIGURES, figures_of
@@ -133,7 +133,7 @@ def _now(found: Sensitivity) -> str:
     """The decision of the scenario unchanged, in a word."""
     if is_open(found.base):
         word = "met" if found.holds else "missed"
-        if {LOAD, LENGTH} & set(slo_doubts(found.base["infersim"]["verdict"])):
+        if too_short_for(slo_doubts(found.base["infersim"]["verdict"])):
             return f"Too close to call, {word} so far"
         return f"Too close to call, {word} at the predicted times"
     return "Yes" if found.holds else "No"

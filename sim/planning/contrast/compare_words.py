@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.definitions import METRIC
-from sim.metrics.trust import GUESS, LIKELY, SURE
+from sim.metrics.states import State
+from sim.metrics.trust import Trust
 from sim.planning.contrast.fleet_bills import of_fleets
 from sim.planning.contrast.variant_words import Document, Entry, entries_of, name, varied
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 
-OVERLOADED = "overloaded"
-UNSURE = "too short to tell"
-
-BY_THROUGHPUT = (OVERLOADED, "offline", "closed loop")
+BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
 
 SAME = 0.005
@@ -146,7 +144,7 @@ def _range(band: Sequence[float | None]) -> str:
     return f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
 
 
-ORDER = (SURE, LIKELY, GUESS)
+ORDER = (Trust.SURE, Trust.LIKELY, Trust.GUESS)
 
 THAT_IS = " That is "
 """How the sentence begins that says how sure the best variant is."""
@@ -208,18 +206,20 @@ def headlines(document: Document) -> list[str]:
     if not served:
         return []
     states = [document["variants"][index]["state"] for index in served]
-    over = [index for index in served if document["variants"][index]["state"] == OVERLOADED]
+    over = [index for index in served if document["variants"][index]["state"] == State.OVERLOADED]
     if all(state in BY_THROUGHPUT for state in states):
         return _by_throughput(document, served, all_over=len(over) == len(served))
-    unsure = [index for index in served if document["variants"][index]["state"] == UNSURE]
+    unsure = [index for index in served if document["variants"][index]["state"] == State.TOO_SHORT]
     up = [index for index in served if index not in [*over, *unsure]]
     told = [_keeping_up(document, served, up)] if up else []
     if over:
-        told.append(f"{_list(document, over)} {'are' if len(over) > 1 else 'is'} {OVERLOADED}")
+        told.append(
+            f"{_list(document, over)} {'are' if len(over) > 1 else 'is'} {State.OVERLOADED}"
+        )
     if unsure:
         who = _all(served) if unsure == served else _list(document, unsure)
         they = "they keep" if len(unsure) > 1 else "it keeps"
-        told.append(f"{who} ran {UNSURE} whether {they} up (run.requests)")
+        told.append(f"{who} ran {State.TOO_SHORT} whether {they} up (run.requests)")
     text = "; ".join(told)
     entries = entries_of(document)
     further = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
@@ -232,7 +232,7 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
     """The variants that hold the traffic, ``up``, and which of them only just."""
     who, plural = _all(served) if up == served else _list(document, up), len(up) > 1
     text = f"{who} keep{'' if plural else 's'} up with the traffic"
-    near = [i for i in up if document["variants"][i]["state"] == "near saturation"]
+    near = [i for i in up if document["variants"][i]["state"] == State.NEAR_SATURATION]
     if near:
         text += f" ({'all' if near == up and plural else _list(document, near)} near saturation)"
     return text
@@ -282,7 +282,7 @@ def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool)
     entry = entries_of(document)["output_throughput"]
     told = [_rate(document, entry, served)]
     if all_over:
-        told[0] = f"{_all(served)} are {OVERLOADED}; {told[0]}"
+        told[0] = f"{_all(served)} are {State.OVERLOADED}; {told[0]}"
         told.append(
             "Latencies depend on how long the overload lasts: they rank the variants and say no "
             "more."

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.long_enough import BAND, CHANCE, END_CHANCE, LENGTH, LOAD, UNFINISHED
 from sim.metrics.own import FAILED
 from sim.metrics.reach import reach_text
 from sim.metrics.slo_text import slo_doubts
-from sim.planning.points.slo_state import OPEN
+from sim.metrics.states import DoubtKind, SloState, too_short_for
 
 Verdict = Mapping[str, Any]
 
@@ -27,18 +26,26 @@ def doubt_mark(slo: str | None) -> str:
     >>> doubt_mark("too close to call"), doubt_mark("met")
     (' ?', '')
     """
-    return f" {MARK}" if slo == OPEN else ""
+    return f" {MARK}" if slo == SloState.OPEN else ""
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     """Why the runs with these verdicts that are marked are open, each reason once; nothing where
     none is."""
-    marked = [(each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == OPEN]
-    cut = [each for each, doubts in marked if LOAD not in doubts and _lacks_its_peak(each)]
-    short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts and each not in cut]
-    left = [each for each, doubts in marked if UNFINISHED in doubts and each not in [*cut, *short]]
+    marked = [
+        (each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == SloState.OPEN
+    ]
+    cut = [
+        each for each, doubts in marked if DoubtKind.LOAD not in doubts and _lacks_its_peak(each)
+    ]
+    short = [each for each, doubts in marked if too_short_for(doubts) and each not in cut]
+    left = [
+        each
+        for each, doubts in marked
+        if DoubtKind.UNFINISHED in doubts and each not in [*cut, *short]
+    ]
     known = [*cut, *short, *left]
-    banded = [each for each, doubts in marked if each not in known and BAND in doubts]
+    banded = [each for each, doubts in marked if each not in known and DoubtKind.BAND in doubts]
     chance = [each for each, _ in marked if each not in [*known, *banded]]
     lines = [f"{MARK}: too close to call. {each['cut']['note']}" for each in cut[:1]]
     if chance:
@@ -47,7 +54,10 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
             f"{_enough(chance, '; up to {} requests{} would decide')}."
         )
     if banded:
-        by_chance = [bool({CHANCE, END_CHANCE} & set(slo_doubts(each))) for each in banded]
+        by_chance = [
+            bool({DoubtKind.CHANCE, DoubtKind.END_CHANCE} & set(slo_doubts(each)))
+            for each in banded
+        ]
         narrow = "do not narrow it"
         if any(by_chance):
             some = "" if all(by_chance) else "only "
