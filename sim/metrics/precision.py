@@ -7,22 +7,19 @@ of the cost model. Seconds in, milliseconds out.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.composed import Composed
 from sim.metrics.intervals import MANY, SHARE, TAIL, percentile_interval, rounded_up
+from sim.metrics.reach import come_with
 from sim.metrics.run_record import RunRecord
 from sim.metrics.states import State
+from sim.metrics.usual_sessions import usual
 from sim.units import show_time
-
-ENOUGH = re.compile(
-    r"(About|At least|Simulate) ([\d,]+) requests (would do|are needed|or more)\.(?= |$)"
-)
-"""The sentence of ``precision`` that says how many requests are enough."""
 
 METRICS = ("ttft", "tpot", "e2el")
 
@@ -65,7 +62,9 @@ def precision(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]:
             for name, values in latencies.items()
         }
         told = {"sufficient": None, "requests_needed": None}
-        return entries | told | {"percentile": rank, "text": f"Not stated for {rank}: {why}."}
+        return (
+            entries | told | {"percentile": rank, "text": _text(f"Not stated for {rank}: {why}.")}
+        )
     entries, values_at = {}, {}
     settled = verdict["settled"] is not False
     memory = verdict["relaxation_requests"] if settled else None
@@ -82,11 +81,8 @@ def precision(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]:
             }
             if found.samples and each == rank:
                 values_at[key] = float(np.percentile(values, 100 * wanted)) * 1e3
-    return (
-        entries
-        | {"percentile": rank}
-        | _of_a_trace(conclusion(entries, values_at, len(run.requests), verdict=verdict), run)
-    )
+    told = _of_a_trace(conclusion(entries, values_at, len(run.requests), verdict=verdict), run)
+    return entries | {"percentile": rank} | _of_sessions(told, run, verdict["reach"])
 
 
 def _of_a_trace(found: dict[str, Any], run: RunRecord) -> dict[str, Any]:
@@ -95,9 +91,30 @@ def _of_a_trace(found: dict[str, Any], run: RunRecord) -> dict[str, Any]:
     if found["sufficient"] or workload.trace is None or played == run.scenario.run.requests:
         return found
     if played < run.offered:
-        text = f"{found['text']} The trace has {run.offered:,} in all."
-        return {**found, "text": text}
-    return {**found, "text": f"{found['text']} The trace has no more than these {played:,}."}
+        more = f" The trace has {run.offered:,} in all."
+    else:
+        more = f" The trace has no more than these {played:,}."
+    return {**found, "text": found["text"].saying(trace=more)}
+
+
+def _of_sessions(
+    found: dict[str, Any], run: RunRecord, reach: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """``found``, which asks for as many requests as the sessions of a run need: what is missing of
+    their later turns is in no interval."""
+    expected = usual(run)
+    if expected is None or not expected.outlasts(run.duration):
+        return found
+    if expected.enough <= (found["requests_needed"] or 0):
+        return found
+    text = found["text"]
+    if found["sufficient"]:
+        text = text.saying(found=f"{text} Of its sessions later turns are missing. ")
+    return {
+        "sufficient": False,
+        "requests_needed": expected.enough,
+        "text": asking(text, expected.enough, reach),
+    }
 
 
 def _asked(run: RunRecord) -> float:
@@ -161,39 +178,44 @@ def conclusion(
     if not any(short for short, _ in found):
         listed = ", ".join(text for _, text in found)
         text = f"Enough requests for a {rank}: {listed} (95 % confidence)."
-        return {"sufficient": True, "requests_needed": None, "text": text}
+        return {"sufficient": True, "requests_needed": None, "text": _text(text)}
     listed = ", ".join(text for short, text in found if short)
     needed = rounded_up(requests * factor)
     if settles is not None and factor <= 1:
         needed = settles
+    text = f"Too few requests for a {rank}; with 95 % confidence it is {listed}. "
     if repetitions > 1:
-        enough = f"About {rounded_up(repetitions * factor):,} repetitions would do."
-    elif settles is not None:
-        enough = f"Simulate {settles:,} requests or more."
+        text += f"About {rounded_up(repetitions * factor):,} repetitions would do."
+        return {"sufficient": False, "requests_needed": needed, "text": Composed({"found": text})}
+    if settles is not None:
+        wanted, asks = settles, f"Simulate {settles:,} requests or more."
     elif bounded or decides >= needed:
-        enough = f"About {max(needed, decides):,} requests would do."
+        wanted = max(needed, decides)
+        asks = f"About {wanted:,} requests would do."
     else:
-        enough = f"At least {needed:,} requests are needed."
+        wanted, asks = needed, f"At least {needed:,} requests are needed."
+    reach = None if verdict is None else verdict["reach"]
     return {
         "sufficient": False,
         "requests_needed": needed,
-        "text": f"Too few requests for a {rank}; with 95 % confidence it is {listed}. {enough}",
+        "text": _text(text, asks, come_with(reach, wanted)),
     }
 
 
-def asking(text: str, number: int) -> str:
-    """The text of ``precision`` with another ``number`` of requests to ask for.
-
-    >>> asking("Too few requests for a p99. About 2,000 requests would do.", 5000)
-    'Too few requests for a p99. Simulate 5,000 requests or more.'
-    """
-    return ENOUGH.sub(f"Simulate {number:,} requests or more.", text)
+def _text(found: str, asks: str = "", reach: str = "") -> Composed:
+    """What was ``found``, how many requests that ``asks`` for, and the settings that bring them
+    (``reach``); between these stands what the trace has."""
+    return Composed({"found": found, "asks": asks, "trace": "", "reach": reach})
 
 
-def asked_in(text: str) -> int | None:
-    """The number of requests that the text of ``precision`` asks for; None if it asks for none."""
-    found = ENOUGH.search(text)
-    return None if found is None else int(found[2].replace(",", ""))
+def asking(text: Composed, number: int, found: Mapping[str, Any] | None) -> Composed:
+    """The text of ``precision`` with another ``number`` of requests to ask for, unless it asks for
+    repetitions, and with the settings that bring them where ``run.horizon`` keeps them out
+    (``found``, by ``reach``)."""
+    reach = come_with(found, number)
+    if "asks" not in text.parts:
+        return text.saying(reach=reach)
+    return text.saying(asks=f"Simulate {number:,} requests or more.", reach=reach)
 
 
 def _asked_for(verdict: Mapping[str, Any]) -> tuple[int, int | None]:

@@ -76,16 +76,13 @@ def reach_text(found: Mapping[str, Any] | None, requests: int) -> str:
     return f" ({' and '.join([*more, f'run.horizon={horizon:.12g}'])})"
 
 
-COME_WITH = " They come with "
-
-
-def with_reach(text: str, found: Mapping[str, Any] | None, requests: int) -> str:
-    """A ``text`` that asks for that many ``requests``, with the settings that bring them where
-    ``run.horizon`` keeps them out."""
+def come_with(found: Mapping[str, Any] | None, requests: int) -> str:
+    """A sentence, with a blank before it, on the settings that bring that many ``requests`` where
+    ``run.horizon`` keeps them out; empty elsewhere."""
     how = reach_text(found, requests)
     if not how or found is None or found["trace"] is not None:
-        return text
-    return f"{text}{COME_WITH}{how.strip(' ()')}."
+        return ""
+    return f" They come with {how.strip(' ()')}."
 
 
 def _of_trace(trace: int, requests: int, *, cut: bool) -> str:

@@ -259,10 +259,8 @@ def _precision(
     defined = [key for key in keys if combined[key] is not None]
     for precision in precisions:
         if any(precision[key]["high"] is None for key in defined if precision[key]["samples"]):
-            text = (
-                f"{precision['text']} (Of one repetition: more of them would not make up for it.)"
-            )
-            return precision | {"text": text}
+            more = " (Of one repetition: more of them would not make up for it.)"
+            return precision | {"text": precision["text"].saying(repetitions=more)}
     entries: dict[str, Any] = {
         key: {
             "low": found[key]["low"],

@@ -31,10 +31,9 @@ from sim.metrics.notes import notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline
 from sim.metrics.pools import PoolRun, combined, formats_of, mean, names
-from sim.metrics.precision import asked_in, precision
+from sim.metrics.precision import precision
 from sim.metrics.prefix_hits import prefix_cache
 from sim.metrics.queues import peak_queues
-from sim.metrics.reach import with_reach
 from sim.metrics.recorded import Floats
 from sim.metrics.rejection import rejection
 from sim.metrics.routing import routing
@@ -44,7 +43,6 @@ from sim.metrics.sessions import sessions
 from sim.metrics.speculation import pays_note, speculation
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
-from sim.metrics.usual_sessions import with_sessions
 from sim.metrics.verdict import judge, judge_capacity
 from sim.pools import PreparedPool
 from sim.scenario.prices import price_of
@@ -132,7 +130,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     band = error_band(run.attribution, situation(run), run.open_links)
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
     arriving, drained = arriving_share(run, verdict), drain_note(run, verdict)
-    sure = _with_reach(with_sessions(precision(run, verdict), run), verdict["reach"])
+    sure = precision(run, verdict)
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
     if None not in wanted and verdict["settled"] is not False:
         verdict["requests_to_decide"] = max(wanted)
@@ -372,10 +370,3 @@ def _whose(found: Sequence[dict[str, Any]], pools: Sequence[PreparedPool]) -> di
 def _data_ranks(run: RunRecord) -> int:
     """Data ranks of all replicas, which have a scheduler and a KV cache each."""
     return sum(pool.replicas * pool.deployment.layout.data for pool in run.pools)
-
-
-def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
-    """``sure``, a precision, with the settings that bring the requests it asks for where
-    ``run.horizon`` keeps them out."""
-    wanted = asked_in(sure["text"])
-    return sure if wanted is None else {**sure, "text": with_reach(sure["text"], found, wanted)}

@@ -9,7 +9,6 @@ Times in seconds, lengths in tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from sim.loop.recorder import REJECTED
 from sim.metrics.early_ends import early_ends
 from sim.metrics.intervals import rounded_up
-from sim.metrics.precision import asking
 from sim.metrics.run_record import RunRecord
 
 LASTING = 10
@@ -79,25 +77,6 @@ def usual(run: RunRecord) -> Usual | None:
         unsent=max(0.0, 1 - sent / tokens),
         enough=rounded_up(max(1.0, rate * LASTING * lag)),
     )
-
-
-def with_sessions(precision: dict[str, Any], run: RunRecord) -> dict[str, Any]:
-    """The entry ``precision`` of a run, which asks for as many requests as its sessions need: what
-    is missing of their later turns is in no interval."""
-    expected = usual(run)
-    if precision["sufficient"] is None or expected is None or not expected.outlasts(run.duration):
-        return precision
-    if expected.enough <= (precision["requests_needed"] or 0):
-        return precision
-    text, asks = precision["text"], f"About {expected.enough:,} requests would do."
-    if precision["sufficient"]:
-        text = f"{text} Of its sessions later turns are missing. {asks}"
-    return {
-        **precision,
-        "sufficient": False,
-        "requests_needed": expected.enough,
-        "text": asking(text, expected.enough),
-    }
 
 
 def _answered(run: RunRecord) -> float | None:

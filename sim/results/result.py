@@ -21,7 +21,6 @@ from sim.metrics.figure_bands import figure_bands
 from sim.metrics.long_enough import doubts_at_ends
 from sim.metrics.own import load_metrics, own_metrics
 from sim.metrics.precision import asking
-from sim.metrics.reach import COME_WITH, with_reach
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
 from sim.metrics.states import SloState
@@ -129,8 +128,7 @@ class Result:
         if verdict["settled"] is not False:
             most = max(most, needed)
         verdict["requests_to_decide"] = most
-        told = asking(text.partition(COME_WITH)[0], most)
-        own["precision"]["text"] = with_reach(told, verdict["reach"], most)
+        own["precision"]["text"] = asking(text, most, verdict["reach"])
         own["notes"] = [own["precision"]["text"] if n == text else n for n in own["notes"]]
 
     def confirm(self, *, stop: Stop | None = None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.metrics.definitions import METRIC
 from sim.metrics.states import State
@@ -146,9 +146,6 @@ def _range(band: Sequence[float | None]) -> str:
 
 ORDER = (Trust.SURE, Trust.LIKELY, Trust.GUESS)
 
-THAT_IS = " That is "
-"""How the sentence begins that says how sure the best variant is."""
-
 TRUST_WORDS = (
     "sure, likely, a guess: one is the larger throughout the 90 % band of the ratio, throughout "
     "the 50 % band, or not even there."
@@ -168,7 +165,7 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         band = [None if high is None else 1 / high, 1 / low if low else None]
     whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
     times = _range(band)
-    return f"{THAT_IS}{apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
+    return f" That is {apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
 
 
 def shared_errors(document: Document) -> str:
@@ -200,7 +197,21 @@ def _causes(names: Sequence[str]) -> str:
     return ", ".join(words.get(each, each) for each in names)
 
 
+class Line(NamedTuple):
+    """A line on the variants; ``is_sure`` where it says how sure the best one is, ``of_fleets``
+    where it says what their fleets cost."""
+
+    text: str
+    is_sure: bool = False
+    of_fleets: bool = False
+
+
 def headlines(document: Document) -> list[str]:
+    """The texts of ``lines_of``."""
+    return [line.text for line in lines_of(document)]
+
+
+def lines_of(document: Document) -> list[Line]:
     """The states and the best variant in the metric that means something there, then the rest."""
     served = [i for i, variant in enumerate(document["variants"]) if variant["error"] is None]
     if not served:
@@ -222,10 +233,11 @@ def headlines(document: Document) -> list[str]:
         told.append(f"{who} ran {State.TOO_SHORT} whether {they} up (run.requests)")
     text = "; ".join(told)
     entries = entries_of(document)
-    further = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
+    further = [Line(of_fleets(document), of_fleets=True)]
+    further += [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
     rate = "request_goodput" if limited(document) else "output_throughput"
     further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
-    return [f"{text}.", *(line for line in (of_fleets(document), *further) if line)]
+    return [Line(f"{text}."), *(line for line in further if line.text)]
 
 
 def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
@@ -241,13 +253,17 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
 def main_headline(document: Document) -> tuple[str, list[str]]:
     """The headline, with what fleets cost where they differ, else with how sure the best variant
     is; and the other lines."""
-    told = headlines(document)
-    if told and (fleets := of_fleets(document)) in told:
-        return f"{told[0]} {fleets}", [line for line in told[1:] if line != fleets]
-    at = next((n for n, line in enumerate(told) if THAT_IS in line), 0)
-    if not told or not at:
-        return (told[0], told[1:]) if told else ("", [])
-    return f"{told[0]} {told[at]}", [*told[1:at], *told[at + 1 :]]
+    lines = lines_of(document)
+    if not lines:
+        return "", []
+    first, *others = lines
+    at = next((n for n, line in enumerate(others) if line.of_fleets), None)
+    if at is None and not first.is_sure:
+        at = next((n for n, line in enumerate(others) if line.is_sure), None)
+    texts = [line.text for line in others]
+    if at is None:
+        return first.text, texts
+    return f"{first.text} {texts.pop(at)}", texts
 
 
 def limited(document: Document) -> bool:
@@ -278,57 +294,61 @@ def _list(document: Document, indices: Sequence[int]) -> str:
     return f"{apart.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
 
 
-def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[str]:
+def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[Line]:
     entry = entries_of(document)["output_throughput"]
     told = [_rate(document, entry, served)]
     if all_over:
-        told[0] = f"{_all(served)} are {State.OVERLOADED}; {told[0]}"
+        told[0] = told[0]._replace(text=f"{_all(served)} are {State.OVERLOADED}; {told[0].text}")
         told.append(
-            "Latencies depend on how long the overload lasts: they rank the variants and say no "
-            "more."
+            Line(
+                "Latencies depend on how long the overload lasts: they rank the variants and say "
+                "no more."
+            )
         )
     return told
 
 
-def _rate(document: Document, entry: Entry, served: Sequence[int]) -> str:
+def _rate(document: Document, entry: Entry, served: Sequence[int]) -> Line:
     """The variant that serves the most, and how many times what the others serve."""
     what = METRIC[entry["key"]].title.lower()
     first, best = _first(entry), entry["best"]
     if first is None or not best:
-        return f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
+        return Line(f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}.")
     value = with_unit(entry, entry["means"][first])
     if _alike(entry["means"]):
-        return f"{what.capitalize()}: the same within {SAME:.1%}, about {value}."
+        return Line(f"{what.capitalize()}: the same within {SAME:.1%}, about {value}.")
     head = f"{name(document, first)} serves the most {what}, {value}"
     if entry["key"] == "request_goodput":
         head = f"{name(document, first)} has the highest goodput, {value}"
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
-    return f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}"
+    return Line(
+        f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}", is_sure=bool(sure)
+    )
 
 
-def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
+def _latency(document: Document, entry: Entry, up: Sequence[int]) -> Line:
     """The variant that answers soonest among those that keep up."""
     means = {index: entry["means"][index] for index in up}
     known = {index: mean for index, mean in means.items() if mean is not None}
     if len(known) < 2:
-        return ""
+        return Line("")
     title, first = entry["title"], _first(entry)
     if first not in known:
         first = min(known, key=lambda index: known[index])
         value = milliseconds(known[first])
-        return f"Of these, {name(document, first)} has the lowest {title}, {value}."
+        return Line(f"Of these, {name(document, first)} has the lowest {title}, {value}.")
     if not entry["best"]:
-        return f"{title}: no difference that is sure, {_span(entry, list(known))}."
+        return Line(f"{title}: no difference that is sure, {_span(entry, list(known))}.")
     if _alike(entry["means"]):
-        return f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
+        return Line(f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}.")
     head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{} times as long")
-    return f"{head}{_tied(entry['best'])}{times}.{sure}"
+    return Line(f"{head}{_tied(entry['best'])}{times}.{sure}", is_sure=bool(sure))
 
 
 def _span(entry: Entry, variants: Sequence[int]) -> str:
