@@ -158,7 +158,8 @@ def _verdict(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if len(verdicts) > 1:
         others = [f"{states[each]} {each}" for each in State if each in states]
         told = f"; all: {', '.join(others)}" if len(states) > 1 else ""
-        text += f" (So in {states[state]} of {len(verdicts)} repetitions{told}.)"
+        so_in = f" (So in {states[state]} of {len(verdicts)} repetitions{told}.)"
+        text = text.saying(repetitions=so_in)
     judged = [verdict for verdict in verdicts if verdict["limits"]]
     breaks = Counter(v["first_limit"] for v in verdicts if v["first_limit"] is not None)
     attainment = _mean([verdict["attainment"] for verdict in judged])

@@ -27,6 +27,7 @@ from sim.metrics.failures import failures
 from sim.metrics.gaps import Gaps
 from sim.metrics.handover import handover
 from sim.metrics.host_tier import host_tier
+from sim.metrics.lost_work import lost_work
 from sim.metrics.notes import notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline
@@ -34,16 +35,19 @@ from sim.metrics.pools import PoolRun, combined, formats_of, mean, names
 from sim.metrics.precision import precision
 from sim.metrics.prefix_hits import prefix_cache
 from sim.metrics.queues import peak_queues
+from sim.metrics.reach import reach
 from sim.metrics.recorded import Floats
 from sim.metrics.rejection import rejection
 from sim.metrics.routing import routing
 from sim.metrics.run_record import RunRecord
 from sim.metrics.scaling import scaling
 from sim.metrics.sessions import sessions
+from sim.metrics.slo_verdict import slo_verdict
 from sim.metrics.speculation import pays_note, speculation
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
-from sim.metrics.verdict import judge, judge_capacity
+from sim.metrics.verdict import digits, judge
+from sim.metrics.verdict_words import verdict_text
 from sim.pools import PreparedPool
 from sim.scenario.prices import price_of
 from sim.version import version
@@ -70,7 +74,7 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
     rates = _rates(run)
     outputs, tokens = rates["total_output_tokens"], _tokens(rates)
     first, between, whole = _latencies(run)
-    verdict = judge_capacity(run)
+    verdict = judge(run).figures()
     arriving = arriving_share(run, verdict)
     return {
         **rates,
@@ -128,7 +132,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, pools = run.scenario, run.pools
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution, situation(run), run.open_links)
-    verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
+    verdict, refused, accounts = _verdict(run), rejection(run), token_accounts(run)
     arriving, drained = arriving_share(run, verdict), drain_note(run, verdict)
     sure = precision(run, verdict)
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
@@ -192,6 +196,40 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
             *([sure["text"]] if sure["sufficient"] is False else []),
         ],
         "interrupted": run.interrupted,
+    }
+
+
+def _verdict(run: RunRecord) -> dict[str, Any]:
+    """``state`` and ``text``, the figures they rest on (None where there is no such thing), and the
+    part of the SLO (``attainment.judge_slo``).
+
+    ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
+    is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
+    which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
+    whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
+    fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
+    the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there where
+    it lacks a share of the GPU time.
+    """
+    found = judge(run)
+    slo = slo_verdict(run, found.load, found.peak)
+    lost = 0.0 if found.load is None else lost_work(run)
+    figures = found.figures()
+    return {
+        "state": figures.pop("state"),
+        "text": verdict_text(run, found, slo, lost),
+        **figures,
+        **found.uneven(),
+        **({} if found.by_pool is None else {"by_pool": [digits(each) for each in found.by_pool]}),
+        **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
+        **({"disturbed": True} if run.scenario.disturbed else {}),
+        **({"lost_work": lost} if lost else {}),
+        "peak_utilisation": None if found.peak is None else digits(found.peak.utilisation),
+        "slo_headroom": found.slo_headroom(slo),
+        **found.settling(),
+        **slo,
+        "cut": None if run.cut is None else run.cut.document(),
+        "reach": reach(run),
     }
 
 

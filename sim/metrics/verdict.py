@@ -20,17 +20,14 @@ they lead, days by their mean, with what happens at the peak stated too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
-import numpy as np
-
-from sim.loop.recorder import REJECTED, UNFINISHED
+from sim.loop.recorder import REJECTED
 from sim.metrics.busiest import BusiestReplica
-from sim.metrics.by_pool import limiting_text
-from sim.metrics.failures import given_up_text
 from sim.metrics.long_enough import (
-    DOUBT,
     FULL,
     SURE,
     enough_of_all,
@@ -42,231 +39,194 @@ from sim.metrics.long_enough import (
     too_short,
     unsettled,
 )
-from sim.metrics.lost_work import lost_work, lost_work_text
-from sim.metrics.peak import Peak, bursts, peak
-from sim.metrics.pools import names
-from sim.metrics.queues import longest_growth
-from sim.metrics.reach import reach, reach_text
+from sim.metrics.peak import Peak, peak
 from sim.metrics.run_record import RunRecord
-from sim.metrics.slo_verdict import slo_verdict
 from sim.metrics.stability import Load, load
-from sim.metrics.states import SloState, State, Unserved
+from sim.metrics.states import SloState, State
 from sim.routers import router_class
-from sim.scenario.run import Warmup
-from sim.units import show_number, show_share, show_time, show_utilisation
-
-MISSED_ANYWAY = "The SLO is missed all the same"
-"""What a stable fleet that misses its SLO is said to do."""
-
-OPENING = 2
-"""Requests of each user of a closed loop that are its opening: the first come all at once, and some
-of the second ones while those are still being served."""
-
-VAGUE = 0.05
-"""Half-width of the interval of a utilisation from which on the interval is stated instead."""
-
-LASTING = 0.02
-"""Share of a run for which its queue must have grown to be worth a sentence."""
+from sim.scenario.arrivals import Arrivals
 
 
-def judge(run: RunRecord) -> dict[str, Any]:
-    """``state`` and ``text``, the figures they rest on (None where there is no such thing), and the
-    part of the SLO (``attainment.judge_slo``).
+class Why(Enum):
+    """What the state of a fleet rests on."""
 
-    ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
-    is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
-    which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
-    whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
-    fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
-    the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there where
-    it lacks a share of the GPU time.
-    """
-    found = _load(run)
-    top = None if found is None else peak(found, run.scenario.workload.arrivals)
-    slo = slo_verdict(run, found, top)
-    settling = _settling(run, found)
-    by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
-    most = _most_of_a_pool(run, by_pool)
-    state, text = _state(run, found, top, most)
-    if found is not None and state == State.TOO_SHORT and _law(run) is not None:
-        settling |= {
-            "settled": False,
-            "requests_to_settle": enough_of_all(found, run.scenario.workload.arrivals),
-        }
-    if found is not None and state == State.STABLE and slo["slo_state"] == SloState.MISSED:
-        text += _late_all_the_same(run, found, slo)
-    lost = 0.0 if found is None else lost_work(run)
-    completed = int(run.completed.sum()) / run.duration if lost else 0.0
-    text = _as_far_as_it_goes(run, text) + given_up_text(run) + lost_work_text(lost, completed)
-    if by_pool is not None:
-        text += limiting_text([pool.settings.name for pool in run.pools], by_pool)
-    if slo["slo_state"] in (SloState.MISSED, SloState.OPEN):
-        text += _opening(run, slo["attainment"])
-    if found is not None and found.estimated:
-        batching = names(pool.settings.scheduler.batching for pool in run.pools)
-        text += (
-            f" The capacity is an estimate: {batching} does not state the "
-            "shape of its full batches."
+    NOTHING_SERVED = auto()
+    CLOSED_LOOP = auto()
+    SESSIONS_TOGETHER = auto()
+    SINGLE_REQUEST = auto()
+    ALL_AT_ONCE = auto()
+    PILED_UP = auto()  # more arrives than is served, and more wait than fill the batches
+    SWALLOWED = auto()  # more arrives than is served, but batches have taken it in so far
+    UNKNOWN = auto()  # the error of the utilisation leaves open whether it is too much
+    NEAR = auto()
+    GROWING = auto()  # the trace ends while its queue grows
+    ROOM = auto()
+    REPLICA_PILED_UP = auto()  # of a fleet with room, one replica is sent more than it serves
+    REPLICA_SWALLOWED = auto()
+    REPLICA_NEAR = auto()
+    POOL = auto()  # of a fleet with room, one pool is sent more than it serves
+
+
+STATES = {
+    Why.NOTHING_SERVED: State.NOTHING_SERVED,
+    Why.CLOSED_LOOP: State.CLOSED_LOOP,
+    Why.SESSIONS_TOGETHER: State.OFFLINE,
+    Why.SINGLE_REQUEST: State.OFFLINE,
+    Why.ALL_AT_ONCE: State.OFFLINE,
+    Why.PILED_UP: State.OVERLOADED,
+    Why.SWALLOWED: State.TOO_SHORT,
+    Why.UNKNOWN: State.TOO_SHORT,
+    Why.NEAR: State.NEAR_SATURATION,
+    Why.GROWING: State.TOO_SHORT,
+    Why.ROOM: State.STABLE,
+    Why.REPLICA_PILED_UP: State.OVERLOADED,
+    Why.REPLICA_SWALLOWED: State.TOO_SHORT,
+    Why.REPLICA_NEAR: State.NEAR_SATURATION,
+    Why.POOL: State.OVERLOADED,
+}
+
+HAS_ROOM = (State.STABLE, State.NEAR_SATURATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a fleet does with its traffic. ``whys`` has the reason of the fleet as a whole, then
+    those of a replica and of a pool that overrule it. ``load`` is None where that is no property of
+    the traffic, ``peak`` where its rate is constant. ``fullest`` is the largest share of its own
+    capacity that a pool takes, where the router shares requests out whatever there is to do, or
+    pools serve different models; else 0."""
+
+    whys: tuple[Why, ...]
+    law: Arrivals | None
+    load: Load | None
+    peak: Peak | None
+    fullest: float
+
+    @property
+    def state(self) -> State:
+        """The state of the fleet."""
+        return STATES[self.whys[-1]]
+
+    @property
+    def by_pool(self) -> tuple[float, ...] | None:
+        """What the requests of each of several pools take of its own capacity."""
+        found = self.load
+        return None if found is None or len(found.by_pool) == 1 else found.by_pool
+
+    def figures(self) -> dict[str, Any]:
+        """The ``state`` and the figures it rests on."""
+        return {"state": self.state, **_figures(self.load)}
+
+    def settling(self) -> dict[str, Any]:
+        """Whether the run outlasts its empty start, where that matters, and how many requests
+        would."""
+        found, law = self.load, self.law
+        settling: dict[str, Any] = dict.fromkeys(
+            ("settled", "relaxation_requests", "requests_to_settle")
         )
-    return {
-        "state": state,
-        "text": text,
-        **_figures(found),
-        **_uneven(found),
-        **({} if by_pool is None else {"by_pool": [_digits(each) for each in by_pool]}),
-        **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
-        **({"disturbed": True} if run.scenario.disturbed else {}),
-        **({"lost_work": lost} if lost else {}),
-        "peak_utilisation": None if top is None else _digits(top.utilisation),
-        "slo_headroom": _slo_headroom(found, top, slo, most),
-        **settling,
-        **slo,
-        "cut": None if run.cut is None else run.cut.document(),
-        "reach": reach(run),
-    }
+        if found is None:
+            return settling
+        if is_near(found, law):
+            short = too_short(found) or unsettled(found, law)
+            settling |= {
+                "settled": not short,
+                "relaxation_requests": relaxation(found),
+                "requests_to_settle": enough_of_all(found, law) if short else None,
+            }
+        if self.state == State.TOO_SHORT and law is not None:
+            settling |= {"settled": False, "requests_to_settle": enough_of_all(found, law)}
+        return settling
+
+    def slo_headroom(self, slo: Mapping[str, Any]) -> float | None:
+        """The growth in traffic up to the capacity at the peak; 0 where the SLO is missed, None
+        where nothing is known of it: no load, a verdict that is open, or a peak beyond the capacity
+        that the SLO survives."""
+        found = self.load
+        if slo["slo_state"] == SloState.MISSED:
+            return 0.0
+        if found is None or slo["slo_state"] == SloState.OPEN:
+            return None
+        one = 0.0 if found.uneven is None else found.uneven.utilisation
+        top = 0.0 if self.peak is None else self.peak.utilisation
+        used = max(found.utilisation, self.fullest, one, top)
+        return digits(1 / used - 1) if used < 1 else None
+
+    def uneven(self) -> dict[str, Any]:
+        """The entry ``busiest_replica``, there where a router deals unevenly."""
+        one = None if self.load is None else self.load.uneven
+        if one is None:
+            return {}
+        return {
+            "busiest_replica": {
+                "replica": one.replica,
+                "utilisation": digits(one.utilisation),
+                "utilisation_error": digits(one.error),
+            }
+        }
 
 
-def judge_capacity(run: RunRecord) -> dict[str, Any]:
-    """The ``state`` of a verdict, and the figures that it rests on, without its SLO part."""
+def judge(run: RunRecord) -> Verdict:
+    """What the fleet of a run does with its traffic."""
+    law = run.scenario.workload.arrivals
     found = _load(run)
-    top = None if found is None else peak(found, run.scenario.workload.arrivals)
-    by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
-    state, _ = _state(run, found, top, _most_of_a_pool(run, by_pool))
-    return {"state": state, **_figures(found)}
-
-
-def _state(run: RunRecord, found: Load | None, top: Peak | None, most: float) -> tuple[str, str]:
-    """What the fleet does with its traffic, and in words; ``most`` is the largest share of its own
-    capacity that a pool takes."""
-    state, text = _without_load(run) if found is None else _under_load(run, found, top)
-    if (
-        found is not None
-        and found.uneven is not None
-        and state in (State.STABLE, State.NEAR_SATURATION)
-    ):
-        state, text = _unevenly(run, found, found.uneven, state, text)
-    if most < 1 or state not in (State.STABLE, State.NEAR_SATURATION):
-        return state, text
-    told = text.partition(": ")[2]
-    return State.OVERLOADED, (
-        f"Overloaded: the router sends one pool more than it can serve, although {told}"
-    )
+    if found is None:
+        return Verdict((_without_load(run),), law, None, None, 0.0)
+    top = peak(found, law)
+    whys = [_under_load(found, law)]
+    fullest = _fullest(run, found)
+    one = found.uneven
+    if one is not None and STATES[whys[-1]] in HAS_ROOM:
+        whys += _unevenly(found, one, law, STATES[whys[-1]])
+    if fullest >= 1 and STATES[whys[-1]] in HAS_ROOM:
+        whys.append(Why.POOL)
+    return Verdict(tuple(whys), law, found, top, fullest)
 
 
 def _unevenly(
-    run: RunRecord, found: Load, one: BusiestReplica, state: str, text: str
-) -> tuple[str, str]:
-    """The state of a fleet with room of which replica ``one`` takes more of its own capacity."""
-    taken = f"replica {one.replica} takes {show_utilisation(one.utilisation)} of its own capacity"
-    although = f"although {text.partition(': ')[2]}"
-    if too_much_for_one(found, run.scenario.workload.arrivals):
-        if one.backlog > one.batch:
-            return State.OVERLOADED, f"Overloaded: the router deals unevenly, {taken}, {although}"
-        return State.TOO_SHORT, (
-            f"Too short to tell: the router deals unevenly, {taken}, {although} "
-            + _simulate(run, found)
-        )
+    found: Load, one: BusiestReplica, law: Arrivals | None, state: State
+) -> tuple[Why, ...]:
+    """What overrules the ``state`` of a fleet with room of which replica ``one`` takes more of its
+    own capacity."""
+    if too_much_for_one(found, law):
+        return (Why.REPLICA_PILED_UP if one.backlog > one.batch else Why.REPLICA_SWALLOWED,)
     if state == State.STABLE and one.utilisation - SURE * one.error >= FULL:
-        return State.NEAR_SATURATION, f"Near saturation: {taken}, {although}"
-    return state, text
+        return (Why.REPLICA_NEAR,)
+    return ()
 
 
-def _settling(run: RunRecord, found: Load | None) -> dict[str, Any]:
-    law = run.scenario.workload.arrivals
-    if found is None or not is_near(found, law):
-        return dict.fromkeys(("settled", "relaxation_requests", "requests_to_settle"))
-    short = too_short(found) or unsettled(found, law)
-    return {
-        "settled": not short,
-        "relaxation_requests": relaxation(found),
-        "requests_to_settle": enough_of_all(found, law) if short else None,
-    }
+def _without_load(run: RunRecord) -> Why:
+    """Why there is no load to judge."""
+    workload = run.scenario.workload
+    if not run.completed.any():
+        return Why.NOTHING_SERVED
+    if workload.arrivals is not None and workload.arrivals.kind == "closed":
+        return Why.CLOSED_LOOP
+    if workload.sessions is not None:
+        return Why.SESSIONS_TOGETHER
+    return Why.SINGLE_REQUEST if len(run.requests) == 1 else Why.ALL_AT_ONCE
 
 
-def _most_of_a_pool(run: RunRecord, by_pool: Sequence[float] | None) -> float:
-    """The largest share of its own capacity that a pool's requests take, where the router shares
-    them out whatever there is to do, or pools serve different models; else 0."""
+def _under_load(found: Load, law: Arrivals | None) -> Why:
+    """What becomes of a fleet to which requests come whatever it does."""
+    share, error, excess = found.utilisation, found.error, found.utilisation - 1
+    if too_much(found):
+        return Why.PILED_UP if found.backlog > found.batch else Why.SWALLOWED
+    everything_open = share - SURE * error < FULL and excess + SURE * error > 0
+    if everything_open or (excess > SURE * error and too_short(found)):
+        return Why.UNKNOWN
+    if share >= FULL:
+        return Why.NEAR
+    return Why.GROWING if law is None and grows_at_its_end(found) else Why.ROOM
+
+
+def _fullest(run: RunRecord, found: Load) -> float:
+    """``Verdict.fullest`` of a run with several pools; else 0."""
     scenario = run.scenario
-    apart = len({pool.settings.model for pool in run.pools}) > 1  # requests have no choice
-    blind = by_pool and (apart or router_class(scenario.router, scenario.folders).blind)
-    return max(by_pool) if by_pool and blind else 0.0
-
-
-def _slo_headroom(
-    found: Load | None, top: Peak | None, slo: Mapping[str, Any], most: float
-) -> float | None:
-    """None where nothing is known of it: no load, a verdict that is open, or a peak beyond the
-    capacity that the SLO survives. ``most`` is the share of the pool that ends it."""
-    if slo["slo_state"] == SloState.MISSED:
+    if len(run.pools) == 1:
         return 0.0
-    if found is None or slo["slo_state"] == SloState.OPEN:
-        return None
-    one = 0.0 if found.uneven is None else found.uneven.utilisation
-    used = max(found.utilisation, most, one, 0.0 if top is None else top.utilisation)
-    return _digits(1 / used - 1) if used < 1 else None
-
-
-def _opening(run: RunRecord, attainment: float | None) -> str:
-    """What the SLO comes to without the first requests of each user, which find does not count;
-    empty where that is not more, or the scenario says itself what to leave out."""
-    arrivals = run.scenario.workload.arrivals
-    if arrivals is None or arrivals.kind != "closed":
-        return ""
-    later = run.within_slo[OPENING * arrivals.concurrency :]
-    if attainment is None or run.scenario.run.warmup != Warmup() or not later.size:
-        return ""
-    share, first = float(np.mean(later)), OPENING * arrivals.concurrency
-    if share <= attainment:
-        return ""
-    return (
-        f" All {arrivals.concurrency:,} users begin at once: without the first two requests of "
-        f"each, {show_share(share, run.scenario.slo.attainment)} of requests are within the SLO. "
-        f"`infersim find` counts only those, and so does run.warmup={first}."
-    )
-
-
-def opened(text: str) -> str:
-    """The ``text`` of a verdict whose SLO turned out too close to call: the predicted times decide.
-
-    >>> opened("Stable: the traffic takes 70% of the capacity. The SLO is missed all the same.")
-    'Stable: the traffic takes 70% of the capacity. At the predicted times the SLO is missed.'
-    """
-    return text.replace(MISSED_ANYWAY, "At the predicted times the SLO is missed")
-
-
-def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> str:
-    """Why requests miss the SLO although there is capacity left."""
-    if slo["first_limit"] == Unserved.REJECTED:
-        return " The SLO is missed because of the rejected requests."
-    if slo["first_limit"] == Unserved.LOST:
-        return " The SLO is missed because of requests that were lost with a replica or found none."
-    if slo["first_limit"] == Unserved.TIMED_OUT:
-        return " The SLO is missed because of requests whose clients did not wait any longer."
-    accepted = run.requests["status"] != REJECTED
-    fine = run.within_slo | run.set_aside(run.scenario.slo.of_request)
-    why = bursts(found, fine[accepted])
-    if why is None:
-        return f" {MISSED_ANYWAY}."
-    return (
-        f" {MISSED_ANYWAY}, and bursts are why: in {show_utilisation(why.share)} of "
-        f"the {why.name} more than the capacity arrives "
-        f"({show_utilisation(why.peak.utilisation)} of it {why.peak.when}), and "
-        f"{show_share(why.late)} of the requests beyond the SLO come then or right after."
-    )
-
-
-def _uneven(found: Load | None) -> dict[str, Any]:
-    """The entry ``busiest_replica``, there where a router deals unevenly."""
-    if found is None or found.uneven is None:
-        return {}
-    one = found.uneven
-    return {
-        "busiest_replica": {
-            "replica": one.replica,
-            "utilisation": _digits(one.utilisation),
-            "utilisation_error": _digits(one.error),
-        }
-    }
+    apart = len({pool.settings.model for pool in run.pools}) > 1  # requests have no choice
+    blind = apart or router_class(scenario.router, scenario.folders).blind
+    return max(found.by_pool) if blind else 0.0
 
 
 def _figures(found: Load | None) -> dict[str, float | None]:
@@ -275,15 +235,16 @@ def _figures(found: Load | None) -> dict[str, float | None]:
         names = ("utilisation", "utilisation_error", "headroom", "drift_per_s", "drift_error_per_s")
         return dict.fromkeys(names)
     return {
-        "utilisation": _digits(found.utilisation),
-        "utilisation_error": _digits(found.error),
-        "headroom": _digits(1 / found.utilisation - 1),
-        "drift_per_s": _digits(found.drift.per_second),
-        "drift_error_per_s": _digits(found.drift.error),
+        "utilisation": digits(found.utilisation),
+        "utilisation_error": digits(found.error),
+        "headroom": digits(1 / found.utilisation - 1),
+        "drift_per_s": digits(found.drift.per_second),
+        "drift_error_per_s": digits(found.drift.error),
     }
 
 
-def _digits(value: float) -> float:
+def digits(value: float) -> float:
+    """``value`` to four digits."""
     return float(f"{value:.4g}")
 
 
@@ -294,144 +255,3 @@ def _load(run: RunRecord) -> Load | None:
     if not run.completed.any() or arrived[-1] <= arrived[0]:
         return None
     return None if arrivals is not None and arrivals.kind in ("closed", "burst") else load(run)
-
-
-def _without_load(run: RunRecord) -> tuple[str, str]:
-    if not run.completed.any():
-        return State.NOTHING_SERVED, "No request was completed."
-    arrivals = run.scenario.workload.arrivals
-    if arrivals is not None and arrivals.kind == "closed":
-        return State.CLOSED_LOOP, "Closed loop: clients wait for their answers, so the load adapts."
-    if run.scenario.workload.sessions is not None:
-        return State.OFFLINE, (
-            "Offline: all sessions start together, and later turns wait for their answers; only "
-            "throughput counts."
-        )
-    if len(run.requests) == 1:
-        return State.OFFLINE, "A single request, which has the fleet to itself: no load to judge."
-    return State.OFFLINE, "Offline: all requests are there from the start; only throughput counts."
-
-
-def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str]:
-    """The state of a fleet to which requests come whatever it does."""
-    share, error, excess = found.utilisation, found.error, found.utilisation - 1
-    were = "was" if found.backlog == 1 else "were"
-    waiting = f"{found.backlog:,} {were} waiting at the last arrival"
-    traffic = (
-        "the traffic takes"
-        if len(found.arrived) == len(run.requests)
-        else "what is accepted of the traffic takes"
-    )
-    taken = f"{traffic} {show_utilisation(share)} of the capacity{_when(run, top)}"
-    if too_much(found):
-        if found.backlog > found.batch:
-            return State.OVERLOADED, (
-                f"Overloaded: {show_number(found.rate)} requests/s arrive{_when(run, None)}, "
-                f"{show_number(found.rate / share)} can be served ({share:.0%} of the capacity); "
-                f"{waiting}. Latencies depend on how long this goes on."
-            )
-        return State.TOO_SHORT, (
-            f"Too short to tell: probably overloaded, {taken}, but only {waiting}. "
-            + _simulate(run, found)
-        )
-    between = (
-        f"{traffic} between {share - SURE * error:.0%} and {share + SURE * error:.0%} of the "
-        f"capacity{_when(run, top)}"
-    )
-    everything_open = share - SURE * error < FULL and excess + SURE * error > 0
-    if everything_open or (excess > SURE * error and too_short(found)):
-        return State.TOO_SHORT, f"Too short to tell: {between}. {_simulate(run, found)}"
-    if share >= FULL:
-        told = between if SURE * error > VAGUE else taken
-        return (
-            State.NEAR_SATURATION,
-            f"Near saturation: {_near(run, told, found)}{_growth(run, found)}",
-        )
-    if _law(run) is None and grows_at_its_end(found):
-        return State.TOO_SHORT, (
-            f"Too short to tell: {taken}, but {found.late:.0%} in its last tenth, and {waiting}. "
-            "A longer trace would tell."
-        )
-    left = int((run.requests["status"] == UNFINISHED).sum())
-    late = ", and count as beyond the limits" if run.scenario.slo.stated else ""
-    were = "1 request was" if left == 1 else f"{left:,} requests were"
-    ending = f" {were} not finished when it ended{late}." if left else ""
-    return State.STABLE, f"Stable: {taken}.{_growth(run, found)}{ending}"
-
-
-def _near(run: RunRecord, taken: str, found: Load) -> str:
-    """What to say of a utilisation close to 1, and of one beyond it that chance may have made."""
-    excess = found.utilisation - 1
-    if excess > 0 and not too_short(found):
-        return f"probably overloaded, {taken}."
-    told = " It may be too much already." if excess + SURE * found.error > DOUBT else ""
-    if excess - DOUBT > found.error / 2:  # else no number would show it for sure
-        return f"{taken}.{told} {_simulate(run, found)}"
-    if excess > 0:
-        return f"{taken}.{told}"
-    return (
-        f"{taken}.{told} A little more load, or a little less speed than predicted, and waiting "
-        "times explode."
-    )
-
-
-def _simulate(run: RunRecord, found: Load) -> str:
-    if _law(run) is None:
-        if run.cut is not None:
-            return f"The whole trace ({run.cut.remedy}) would tell."
-        if len(run.requests) == run.scenario.run.requests:
-            return "More requests of the trace (run.requests) would tell."
-        return "A longer trace would tell."
-    enough = enough_of_all(found, run.scenario.workload.arrivals)
-    assert enough is not None
-    return f"Simulate {enough:,} requests or more{reach_text(reach(run), enough)}."
-
-
-def _law(run: RunRecord) -> str | None:
-    """The kind of the arrivals; None for a trace."""
-    arrivals = run.scenario.workload.arrivals
-    return None if arrivals is None else arrivals.kind
-
-
-def _when(run: RunRecord, top: Peak | None) -> str:
-    """At which of several rates the traffic is judged, and what it takes at the peak; empty where
-    there is but one."""
-    cut = run.cut
-    if _law(run) == "ramp":
-        text = " at the end of the ramp" if cut is None else " when the run ends"
-    elif _law(run) is None:
-        cut, text = None, " on average" if top is not None else ""
-    elif cut is not None:
-        text = " on average over a whole cycle"
-    else:
-        text = " on average" if top is not None or _law(run) == "diurnal" else ""
-    if top is None:
-        return text
-    text += f", {show_utilisation(top.utilisation)} {top.when}"
-    if run.cut is not None and _law(run) is None:
-        return f"{text} of this part"
-    return text if cut is None or cut.has_peak else f"{text}, which was not simulated"
-
-
-def _as_far_as_it_goes(run: RunRecord, text: str) -> str:
-    """``text`` with a first sentence on the part of the curve that a run lacks, if any."""
-    cut = run.cut
-    state, colon, rest = text.partition(": ")
-    if cut is None or not colon:
-        return text
-    return f"{state}: {cut.text}. {rest[0].upper()}{rest[1:]}"
-
-
-def _growth(run: RunRecord, found: Load) -> str:
-    """What a rate that changes did to the queue for a while; empty where it does not change."""
-    if _law(run) not in ("ramp", "diurnal", None):
-        return ""
-    accepted = run.accepted
-    grown = longest_growth(run.reached(accepted), accepted["scheduled"])
-    lasted, span = grown.until - grown.since, float(np.ptp(accepted["arrival"]))
-    if grown.requests <= found.batch or lasted < LASTING * span:
-        return ""
-    return (
-        f" The queue was longest {show_time(grown.until)} after the start: "
-        f"{grown.requests:,} requests, after it had grown for {show_time(lasted)}."
-    )

@@ -26,7 +26,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.states import SloState
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
-from sim.metrics.verdict import opened
+from sim.metrics.verdict_words import opened
 from sim.results.notebook import result_html
 from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json

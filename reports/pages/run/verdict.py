@@ -98,11 +98,8 @@ def _state(state: str) -> tuple[Tone, str, str]:
 
 def _without_state(text: str, state: str) -> str:
     """``text`` without a leading "State:", which the headline says already."""
-    head, colon, rest = text.partition(":")
-    if not colon or head.strip().lower() != state.lower() or not rest.strip():
-        return text
-    rest = rest.strip()
-    return rest[0].upper() + rest[1:]
+    rest = text.removeprefix(f"{state.capitalize()}: ")
+    return f"{rest[:1].upper()}{rest[1:]}"
 
 
 def _fits(summary: Mapping[str, Any]) -> RowAnswer:

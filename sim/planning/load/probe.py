@@ -27,7 +27,7 @@ from sim.metrics.objectives import (
 )
 from sim.metrics.rejection import Rejection, over_runs
 from sim.metrics.states import State
-from sim.metrics.verdict import OPENING
+from sim.metrics.verdict_words import OPENING
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
 from sim.planning.points.copies import Workers, can_copy
