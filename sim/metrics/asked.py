@@ -111,13 +111,12 @@ def _law(scenario: Scenario, law: Arrivals) -> str:
     """When requests come, or sessions where there are any."""
     sessions = scenario.workload.sessions
     if sessions is None:
-        return _arrivals(scenario, law)
-    text = _arrivals(scenario, law)
+        return _arrivals(scenario, law, "requests/s")
+    text = _arrivals(scenario, law, "sessions/s")
     if law.kind == "burst":
         text = f"{text}, in sessions that start together"
     elif law.kind == "closed":
         text = f"{law.concurrency:,} users with one session after the other"
-    text = text.replace("requests/s", "sessions/s")
     text += f", {_number(sessions.turns)} turns each"
     if sessions.branches is not None:
         text += f" of {_number(sessions.branches)} requests"
@@ -135,7 +134,7 @@ def _number(counts: Counts) -> str:
             return f"{counts.mean:g} (mean)"
 
 
-def _arrivals(scenario: Scenario, law: Arrivals) -> str:
+def _arrivals(scenario: Scenario, law: Arrivals, unit: str) -> str:
     match law.kind:
         case "burst":
             text = f"{scenario.run.requests:,} requests at once"
@@ -143,15 +142,15 @@ def _arrivals(scenario: Scenario, law: Arrivals) -> str:
             text = f"{law.concurrency:,} users in a closed loop"
             text += f", thinking {show_time(law.think_time)}" if law.think_time else ""
         case "ramp":
-            text = f"{law.rate:g} to {law.final_rate:g} requests/s over {show_time(law.duration)}"
+            text = f"{law.rate:g} to {law.final_rate:g} {unit} over {show_time(law.duration)}"
         case "diurnal":
-            text = f"{law.rate:g} to {law.peak_rate:g} requests/s each {show_time(law.period)}"
+            text = f"{law.rate:g} to {law.peak_rate:g} {unit} each {show_time(law.period)}"
         case "gamma":
-            text = f"{law.rate:g} requests/s, bursty (CV {law.cv:g})"
+            text = f"{law.rate:g} {unit}, bursty (CV {law.cv:g})"
         case "constant":
-            text = f"{law.rate:g} requests/s, evenly spaced"
+            text = f"{law.rate:g} {unit}, evenly spaced"
         case "poisson":
-            text = f"{law.rate:g} requests/s, Poisson"
+            text = f"{law.rate:g} {unit}, Poisson"
     return text
 
 

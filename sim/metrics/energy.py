@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from sim.metrics.attribution import waited
 from sim.metrics.blocks import blocks
 from sim.metrics.pools import PoolRun
 from sim.metrics.run_record import RunRecord
+from sim.specs.gpu import GpuSpec
 
 Floats = NDArray[np.float64]
 
@@ -66,8 +68,8 @@ def energy(run: RunRecord, outputs: int, arriving: float = 1.0) -> dict[str, Any
     theirs = joules - (1 - arriving) * sum(each.resting for each in pools)
     kwh, asked = joules / JOULES_PER_KWH, run.scenario.energy
     price, grid = asked.price_per_kwh, asked.grid_intensity
-    draws = {pool.deployment.gpu.name: pool.deployment.gpu.power_draw for pool in run.pools}
-    error = max(draw.error for draw in draws.values())
+    gpus = {pool.deployment.gpu.name: pool.deployment.gpu for pool in run.pools}
+    error = max(gpu.power_draw.error for gpu in gpus.values())
     less = max(map(_slowed_too_much, run.parts))
     more = max(_cut_off(part, each) for part, each in zip(run.parts, pools, strict=True))
     return {
@@ -81,7 +83,7 @@ def energy(run: RunRecord, outputs: int, arriving: float = 1.0) -> dict[str, Any
         "usd": None if price is None else kwh * price,
         "error": error + max(less, more),
         **({"less": min(1.0, error + less), "more": error + more} if less or more else {}),
-        "note": _note(draws, less, more),
+        "note": _note(gpus, less, more),
     }
 
 
@@ -110,13 +112,13 @@ def _cut_off(part: PoolRun, drawn: PoolEnergy) -> float:
     return max(0.0, gpus * part.draws.freed - drawn.busy) / (drawn.busy + drawn.idle)
 
 
-def _note(draws: dict[str, Any], less: float, more: float) -> str:
+def _note(gpus: Mapping[str, GpuSpec], less: float, more: float) -> str:
     """What the figures are of, and how sure."""
     told = []
-    for name, draw in draws.items():
-        fitted = not draw.source.startswith("not measured")
+    for name, gpu in gpus.items():
+        fitted = gpu.draw is not None
         how = "fitted to published runs" if fitted else "scaled from an H100's by its power limit"
-        told.append(f"the power of {name} is {how} (± {draw.error:.0%})")
+        told.append(f"the power of {name} is {how} (± {gpu.power_draw.error:.0%})")
     limit = ""
     if less or more:
         limit = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
 from sim.metrics.asked import OF_ARRIVALS, driven_by
@@ -27,6 +29,18 @@ from sim.pools import PreparedPool
 from sim.scenario.lengths import FixedLengths
 from sim.schedulers.tensorrt import MaxUtilization
 from sim.units import show_share
+
+WARM_UP = "Latency statistics leave out"
+"""How the note on the warm-up begins."""
+
+
+def without_numbers(note: str) -> str:
+    """What notes have in common that differ in numbers only, such as those of repetitions.
+
+    >>> without_numbers("12 of 3,000 sessions ended early.")
+    '0 of 0 sessions ended early.'
+    """
+    return re.sub(r"\d[\d,.]*", "0", note)
 
 
 def notes(run: RunRecord) -> list[str]:
@@ -65,8 +79,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(_in_step(part) for part in run.parts),
         _clients_in_step(run),
         *dict.fromkeys(_padded(part.pool) for part in run.parts),
-        f"Latency statistics leave out the first {skipped:,} request{'s' * (skipped > 1)} "
-        "(warm-up)."
+        f"{WARM_UP} the first {skipped:,} request{'s' * (skipped > 1)} (warm-up)."
         if skipped
         else None,
         "Interrupted: the figures cover what had happened until then." if run.interrupted else None,

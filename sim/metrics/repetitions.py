@@ -8,7 +8,6 @@ is that). Keys and units are those of ``summary.json``.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from sim.metrics import definitions
 from sim.metrics.attainment import slo_state
 from sim.metrics.intervals import Z95, rounded_up, times_to_decide
+from sim.metrics.notes import without_numbers
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
 from sim.metrics.precision import METRICS, conclusion
 from sim.metrics.states import DoubtKind, SloState, State, too_short_for
@@ -283,7 +283,7 @@ def _notes(details: Sequence[Mapping[str, Any]], precision: Mapping[str, Any]) -
     for detail in details:
         for note in detail["notes"]:
             if note != detail["precision"]["text"]:
-                known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append(note)
+                known.setdefault(without_numbers(note), []).append(note)
     notes = [
         alike[0] if len(set(alike)) == 1 else f"{alike[0]} (Other repetitions: other numbers.)"
         for alike in known.values()

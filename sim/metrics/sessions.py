@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.session_rows import OUTGROWN, SESSION, WHOLE
-from sim.metrics.early_ends import WAS_REJECTED, WHY, early_ends
+from sim.metrics.early_ends import EarlyEnd, early_ends
 from sim.metrics.percentiles import describe
 from sim.metrics.run_record import RunRecord
 from sim.metrics.usual_sessions import usual
@@ -51,7 +51,7 @@ def sessions(run: RunRecord) -> dict[str, Any]:
     started = len(np.unique(rows.turns["session"][named]))
     planned, expected = per_session(run), usual(run)
     early = early_ends(run)
-    rejected = sum(why == WAS_REJECTED for why in early.values())
+    rejected = sum(why == EarlyEnd.REJECTED for why in early.values())
     return {
         "sessions": {
             "started": started,
@@ -95,7 +95,7 @@ def session_notes(run: RunRecord) -> list[str]:
     early = Counter(early_ends(run).values())
     notes += [
         f"{early[why]:,} of {found['started']:,} sessions ended early: {why}."
-        for why in (WAS_REJECTED, *WHY.values())
+        for why in EarlyEnd
         if early[why]
     ]
     expected = usual(run)

@@ -27,15 +27,15 @@ _BY_UNFINISHED = (
 )
 
 
-def within(share: str, *, enough: bool) -> str:
-    """The subject of a sentence about the requests within a limit, ``share`` being theirs.
+def within(share: float | None, text: str, *, enough: bool) -> str:
+    """The subject of a sentence about the requests within a limit: their ``share``, as ``text``.
 
-    >>> within("98%", enough=False), within("0%", enough=False), within("100%", enough=True)
-    ('only 98% of requests are', 'none of the requests is', '100% of requests are')
+    >>> within(0.98, "98%", enough=False), within(0.0, "0%", enough=False)
+    ('only 98% of requests are', 'none of the requests is')
     """
-    if share.startswith("0") and not any(digit in share for digit in "123456789"):
+    if share == 0:
         return "none of the requests is"
-    return f"{'' if enough else 'only '}{share} of requests are"
+    return f"{'' if enough else 'only '}{text} of requests are"
 
 
 def limit_title(name: str) -> str:
@@ -79,11 +79,12 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
         told = told if verdict["attainment"] else "none of the requests"
         text = f"{told}, {show_share(target)} wanted ({listed})"
     first = verdict["first_limit"]
-    word = "met" if verdict["slo_met"] else "missed"
+    met = verdict["slo_met"]
+    word = "met" if met else "missed"
     cut = verdict.get("cut")
     if cut is not None and verdict["slo_state"] != SloState.OPEN:
         word += f" in {cut['part']}"
-    if word.startswith("missed") and first:
+    if not met and first:
         word += f", first by {limit_title(first)}"
     if verdict["slo_state"] != SloState.OPEN:
         return f"SLO {word}: {text}"
@@ -198,37 +199,45 @@ def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | Non
 
 def headroom_text(verdict: Mapping[str, Any]) -> str:
     """By how much the traffic could grow; empty where that is no question."""
+    return " ".join(headroom_sentences(verdict))
+
+
+def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
+    """By how much the traffic could grow, then what to do or to know about it."""
     used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
     if used is None:
-        return ""
+        return []
     grows = verdict.get("scales", False)
-    finds = SWEEP if grows or verdict.get("disturbed") else FIND
+    finds = f"{SWEEP if grows or verdict.get('disturbed') else FIND}."
     if verdict["slo_state"] == SloState.MISSED:
-        return f"None: the SLO is missed already. {finds}."
+        return ["None: the SLO is missed already.", finds]
     error = verdict.get("utilisation_error") or 0.0
     known = verdict["slo_state"] != SloState.OPEN if used < 1 else used - SURE * error >= 1
     if not known:
-        return f"None that is sure: {_unsure(verdict, used, error)}."
+        return [f"None that is sure: {_unsure(verdict, used, error)}."]
     if used >= 1:
         judged = verdict["slo_met"] is not None
         least, most = (show_utilisation(1 - 1 / (used + SURE * each)) for each in (-error, error))
         by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
         text = f"None: the traffic would have to shrink by {by}."
-        return f"{text} {finds}." if judged else text
+        return [text, finds] if judged else [text]
     where = _at_capacity_first(verdict, used, top)
     if room is None:
-        return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {finds}."
+        taken = show_utilisation(top)
+        return [f"Not known: {where} takes {taken} of the capacity already.", finds]
     times = f"{show_number(1 + room)} times the traffic"
     if grows:
         text = f"{times} would take all of as many replicas as were held"
-        loose = f"; the fleet may start more. {finds}."
+        loose = "; the fleet may start more."
     else:
         text = f"About {times}: then {where} takes the whole capacity"
-        loose = f", a loose bound, since the SLO is missed before. {finds}."
-    text += "." if verdict["slo_met"] is None else loose
+        loose = ", a loose bound, since the SLO is missed before."
+    told = [f"{text}."] if verdict["slo_met"] is None else [f"{text}{loose}", finds]
     if lost := verdict.get("lost_work"):
-        text += f" The capacity is without the {show_share(lost)} of the GPU time that was lost."
-    return text
+        told.append(
+            f"The capacity is without the {show_share(lost)} of the GPU time that was lost."
+        )
+    return told
 
 
 def usd_per_good_request(summary: Mapping[str, Any]) -> float | None:

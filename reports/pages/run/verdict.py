@@ -17,7 +17,7 @@ from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, page_t
 from sim.metrics.slo_text import (
     UNSERVED,
     deciding,
-    headroom_text,
+    headroom_sentences,
     is_apart,
     limit_title,
     usd_per_good_request,
@@ -236,25 +236,28 @@ def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> st
         first = given.get(found["first_limit"])
         unserved = UNSERVED.get(found["first_limit"], "were not served")
         return f"requests {unserved}." if first is None else f"{_within(first)}."
-    told = within(percent(found["attainment"], found["target"]), enough=bool(found["slo_met"]))
+    told = within(
+        found["attainment"],
+        percent(found["attainment"], found["target"]),
+        enough=bool(found["slo_met"]),
+    )
     return f"{told} within the SLO ({percent(found['target'])} wanted)."
 
 
 def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     question = "How much headroom is there?"
     found = judged(summary)
-    text, used = headroom_text(found), found["utilisation"]
-    if not text or known(summary, "infersim.verdict.headroom") is None:
+    sentences, used = headroom_sentences(found), found["utilisation"]
+    if not sentences or known(summary, "infersim.verdict.headroom") is None:
         return RowAnswer("headroom", question, "neutral", _no_headroom(summary), "")
-    short, _, rest = text.partition(". ")
-    short = short.removesuffix(".") + "."
+    short, *rest = sentences
     error = known(summary, "infersim.verdict.utilisation_error")
     detail = f"The traffic takes {phrase(round(used, 3), 'share')} of what full batches would serve"
     if error:
         wide = round(2 * error, 3 if 2 * error < 1 else 2)
         detail += f", ±{phrase(wide, 'share')} by chance in the lengths (95 %)"
     tone: Tone = "bad" if used >= 1 else "neutral"
-    told = f"{detail}. {rest}".strip()
+    told = " ".join([f"{detail}.", *rest])
     return RowAnswer("headroom", question, tone, page_text(short), page_text(told))
 
 

@@ -38,7 +38,8 @@ def headline(found: Diagnosis) -> str:
     cut = verdict["cut"]
     where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
     enough = found.at_ease or found.slo == SloState.OPEN or not found.misses
-    kept = within(share(verdict["attainment"]), enough=enough) + f" within the SLO{where}"
+    attained = verdict["attainment"]
+    kept = within(attained, share(attained), enough=enough) + f" within the SLO{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"

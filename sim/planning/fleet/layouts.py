@@ -342,7 +342,7 @@ def _too_slow(layout: Candidate, objective: Objective, lone: Alone, price: float
     worst = min(kept, key=lambda name: kept[name])
     name = limit_name(worst)
     text = (
-        f"{within(share(kept[worst]), enough=False)} within {name} "
+        f"{within(kept[worst], share(kept[worst]), enough=False)} within {name} "
         f"{show_time(objective.limits[worst])} even when each has the replica for itself; the SLO "
         f"asks for {share(objective.share)}"
     )

@@ -9,9 +9,9 @@ from sim.metrics.states import State
 from sim.planning.load.probe import MOST
 from sim.planning.points.wording import (
     Outcome,
+    breaking,
     limit_name,
     nearest_promise,
-    outcome_text,
     promise_name,
     share,
 )
@@ -154,9 +154,7 @@ def own_load(document: Document) -> str:
         return f"{load} is too close to call: {between} of requests are within {limits}."
     if own["holds"]:
         return f"{load} holds, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
-    breaks = outcome_text({**own["probe"], "outcome": Outcome.FAILS}).removeprefix(
-        f"{Outcome.FAILS}: "
-    )
+    breaks = breaking(own["probe"])
     if room >= 0:  # chance, or batches that fill sooner where there is more
         return f"{load} does not hold ({breaks}), though the highest load does."
     return f"{load} does not hold ({breaks}): {1 + room:.0%} of it would."

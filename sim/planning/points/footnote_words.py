@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sim.metrics.notes import WARM_UP, without_numbers
 from sim.metrics.own import FAILED
 from sim.metrics.reach import reach_text
 from sim.metrics.slo_text import slo_doubts
@@ -16,7 +16,7 @@ Verdict = Mapping[str, Any]
 MARK = "?"
 """Stands behind what is too close to call."""
 
-LEFT_OUT = ("Latency statistics leave out", FAILED)
+LEFT_OUT = (WARM_UP, FAILED)
 """How notes begin that are of one run alone, or stand elsewhere (``metrics.own.failures``)."""
 
 
@@ -111,7 +111,7 @@ def notes_of(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         precise = (own.get("precision") or {}).get("text")
         for note in own.get("notes") or ():
             if note != precise and not note.startswith(LEFT_OUT):
-                known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append((label, note))
+                known.setdefault(without_numbers(note), []).append((label, note))
     found = []
     for alike in known.values():
         labels = list(dict.fromkeys(label for label, note in alike if note == alike[0][1]))

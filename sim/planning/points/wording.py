@@ -164,9 +164,14 @@ def outcome_text(probe: Mapping[str, Any]) -> str:
     instead of stable."""
     if probe["outcome"] != Outcome.FAILS:
         return str(probe["outcome"])
+    return f"{Outcome.FAILS}: {breaking(probe)}"
+
+
+def breaking(probe: Mapping[str, Any]) -> str:
+    """What a load that fails breaks; without an SLO what the verdict says instead of stable."""
     if probe.get("promises") == [] and "state" in probe:
-        return f"{Outcome.FAILS}: {probe['state']}"
-    return f"{Outcome.FAILS}: {limit_name(probe['breaks'])}"
+        return str(probe["state"])
+    return limit_name(probe["breaks"])
 
 
 def verdict_word(slo: str | None, holds: bool | None) -> str:
