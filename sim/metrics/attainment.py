@@ -121,13 +121,3 @@ def _limit(
         "percentile": float(f"{100 * objective.share:.9g}"),
         "value_ms": value * 1e3 if math.isfinite(value) else None,
     }
-
-
-def missed_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> bool:
-    """Whether an SLO that chance or a short run leaves open is missed all the same: the requests so
-    far miss it, and so do, beyond doubt, those of both ends of the error band."""
-    if verdict["slo_state"] != SloState.OPEN or verdict["slo_met"]:
-        return False
-    return all(
-        ends[name]["verdict"]["slo_state"] == SloState.MISSED for name in ("slower", "faster")
-    )

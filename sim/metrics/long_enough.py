@@ -10,16 +10,10 @@ behind (``relaxation``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from sim.metrics.cut_short import WHOLE
 from sim.metrics.intervals import rounded_up
-from sim.metrics.peak import Peak
 from sim.metrics.recorded import STEADY
 from sim.metrics.stability import Load
-from sim.metrics.states import DoubtKind
-from sim.scenario.arrivals import Arrivals
 
 FULL = 0.8
 """From this utilisation on saturation is near: speeds are predicted within about 15 to 20 %, so
@@ -55,13 +49,13 @@ def too_much(load: Load) -> bool:
     return load.utilisation - 1 > DOUBT + SURE * load.error
 
 
-def too_much_for_one(load: Load, law: Arrivals | None) -> bool:
+def too_much_for_one(load: Load) -> bool:
     """Whether one replica is sent more than it can serve, beyond doubt, while others are not. What
     a trace sends it is no sample."""
     one = load.uneven
     if one is None:
         return False
-    return one.utilisation - 1 > DOUBT + (0.0 if law is None else SURE * one.error)
+    return one.utilisation - 1 > DOUBT + (0.0 if load.law is None else SURE * one.error)
 
 
 def may_be_too_much(load: Load) -> bool:
@@ -84,7 +78,7 @@ def enough_requests(load: Load) -> int:
 
 def grows_at_its_end(found: Load) -> bool:
     """Whether a trace ends while its queue grows, with more than batches hold."""
-    return found.late > 1 + DOUBT and found.backlog > found.batch
+    return found.law is None and found.late > 1 + DOUBT and found.backlog > found.batch
 
 
 def too_short(load: Load) -> bool:
@@ -92,11 +86,10 @@ def too_short(load: Load) -> bool:
     return may_be_too_much(load) and len(load.arrived) < enough_requests(load) / SPARE
 
 
-def is_near(load: Load, law: Arrivals | None) -> bool:
+def is_near(load: Load) -> bool:
     """Whether requests come at a steady rate that is close to the capacity, and not beyond it."""
-    return (
-        law is not None and law.kind in STEADY and load.utilisation >= FULL and not too_much(load)
-    )
+    steady = load.law is not None and load.law.kind in STEADY
+    return steady and load.utilisation >= FULL and not too_much(load)
 
 
 def relaxation(load: Load) -> float:
@@ -114,19 +107,9 @@ def relaxation(load: Load) -> float:
     return float(f"{load.present / max(1 - load.utilisation, DOUBT) + load.remembered:.4g}")
 
 
-def unsettled(load: Load, law: Arrivals | None) -> bool:
+def unsettled(load: Load) -> bool:
     """Whether a run near saturation ends before its empty start is forgotten."""
-    return is_near(load, law) and len(load.arrived) < SETTLED * relaxation(load)
-
-
-def doubt(load: Load, top: Peak | None, law: Arrivals | None) -> str | None:
-    """What leaves open whether an SLO that the run met would be met by a longer one: ``LOAD``,
-    ``LENGTH`` or None."""
-    if too_much(load) or too_much_for_one(load, law):
-        return DoubtKind.LOAD
-    if too_short(load) or unsettled(load, law) or _before_its_peak(load, top, law):
-        return DoubtKind.LENGTH
-    return None
+    return is_near(load) and len(load.arrived) < SETTLED * relaxation(load)
 
 
 def holds_without_start(low: float, target: float, start: float) -> bool:
@@ -139,13 +122,14 @@ def holds_without_start(low: float, target: float, start: float) -> bool:
     return start < 1 and (1 - low) / (1 - start) <= 1 - target
 
 
-def enough_of_all(load: Load, law: Arrivals | None) -> int | None:
+def enough_of_all(load: Load) -> int | None:
     """Requests with which a longer run would settle a ``doubt``; None for a trace, which has no
     more of its own kind."""
+    law = load.law
     if law is None:
         return None
     enough = enough_requests(load)
-    if is_near(load, law) and not too_short(load):
+    if is_near(load) and not too_short(load):
         enough = _generous(ADVISED * relaxation(load) / math.sqrt(2))
     if enough < SPARE * len(load.arrived):
         enough = _generous(SPARE * len(load.arrived))
@@ -158,35 +142,3 @@ def _generous(number: float) -> int:
     """The next of 1, 2, 5, 10, 20, 50 and so on."""
     unit = int(10.0 ** math.floor(math.log10(max(1.0, number))))
     return next(unit * step for step in (1, 2, 5, 10) if unit * step >= number)
-
-
-def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, Any]:
-    """What leaves an SLO open that both ends of the error band (``sim.ends``) do not decide: the
-    band, perhaps with chance at an end of it, or an end that met it so far in a run too short to
-    tell."""
-    doubts = verdict["slo_doubts"]
-    short = [
-        end
-        for end in (ends[name]["verdict"] for name in ("slower", "faster"))
-        if end["slo_met"] and DoubtKind.LENGTH in end["slo_doubts"]
-    ]
-    if short:
-        wanted = [each["requests_to_decide"] for each in (*short, verdict)]
-        wanted.append(verdict["requests_to_settle"])
-        most = max((count for count in wanted if count is not None), default=None)
-        return {
-            "slo_doubts": list(dict.fromkeys([DoubtKind.LENGTH, *doubts])),
-            "requests_to_decide": most,
-        }
-    chance = any(
-        DoubtKind.CHANCE in ends[name]["verdict"]["slo_doubts"] for name in ("slower", "faster")
-    )
-    return {"slo_doubts": [*doubts, DoubtKind.BAND, *([DoubtKind.END_CHANCE] if chance else [])]}
-
-
-def _before_its_peak(load: Load, top: Peak | None, law: Arrivals | None) -> bool:
-    """Whether the run ends before a whole day whose peak may be too much."""
-    if law is None or law.kind != "diurnal" or top is None:
-        return False
-    least = top.utilisation * (1 + SURE * load.error / load.utilisation)
-    return least >= 1 and float(load.arrived[-1]) < WHOLE * law.period

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from sim.metrics.cut_short import BUSIEST, LEAST, WINDOWS
 from sim.metrics.stability import Load
-from sim.scenario.arrivals import Arrivals
 
 MOSTLY, OFTENER = 0.5, 2.0
 """From where on bursts are said to be why: most of the requests beyond the SLO, and twice as often
@@ -39,12 +38,13 @@ class Bursts:
     late: float
 
 
-def peak(load: Load, law: Arrivals | None) -> Peak | None:
+def peak(load: Load) -> Peak | None:
     """The busiest stretch of traffic whose rate changes; None where the rate is constant, or the
     run too short for it.
 
-    Of a curve it is the highest rate of the law, of a trace (``law`` None) the busiest window.
+    Of a curve it is the highest rate of the law, of a trace the busiest window.
     """
+    law = load.law
     if law is None:
         return _busiest(load)
     if law.kind == "diurnal":

@@ -40,7 +40,7 @@ class Load:
     Little's law. ``by_pool`` is what those that each pool got take of its own capacity; ``busiest``
     is the replica that takes the most of its own, None where there is no choice of replicas.
     ``remembered`` requests come while a session lasts: so long the start of a run lacks later
-    turns.
+    turns. ``law`` rules the arrivals, None for a trace.
     """
 
     rate: float
@@ -58,6 +58,7 @@ class Load:
     by_pool: tuple[float, ...]
     busiest: BusiestReplica | None = None
     remembered: float = 0.0
+    law: Arrivals | None = None
 
     @property
     def uneven(self) -> BusiestReplica | None:
@@ -120,6 +121,7 @@ def load(run: RunRecord) -> Load:
         if run.scenario.failures or run.scenario.steering  # others serve for those that are out
         else busiest(run.parts, served, accepted, shares, rate),
         remembered=0.0 if expected is None else rate * expected.duration,
+        law=law,
     )
 
 

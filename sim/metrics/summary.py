@@ -21,6 +21,7 @@ from sim.metrics.bands import situation
 from sim.metrics.by_pool import by_pool
 from sim.metrics.classes import by_class
 from sim.metrics.confidence import error_band, provenance
+from sim.metrics.doubts import slo_verdict
 from sim.metrics.drain import arriving_share, drain_note
 from sim.metrics.energy import energy
 from sim.metrics.failures import failures
@@ -42,7 +43,6 @@ from sim.metrics.routing import routing
 from sim.metrics.run_record import RunRecord
 from sim.metrics.scaling import scaling
 from sim.metrics.sessions import sessions
-from sim.metrics.slo_verdict import slo_verdict
 from sim.metrics.speculation import pays_note, speculation
 from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts

@@ -44,7 +44,6 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.stability import Load, load
 from sim.metrics.states import SloState, State
 from sim.routers import router_class
-from sim.scenario.arrivals import Arrivals
 
 
 class Why(Enum):
@@ -97,7 +96,6 @@ class Verdict:
     pools serve different models; else 0."""
 
     whys: tuple[Why, ...]
-    law: Arrivals | None
     load: Load | None
     peak: Peak | None
     fullest: float
@@ -120,21 +118,21 @@ class Verdict:
     def settling(self) -> dict[str, Any]:
         """Whether the run outlasts its empty start, where that matters, and how many requests
         would."""
-        found, law = self.load, self.law
+        found = self.load
         settling: dict[str, Any] = dict.fromkeys(
             ("settled", "relaxation_requests", "requests_to_settle")
         )
         if found is None:
             return settling
-        if is_near(found, law):
-            short = too_short(found) or unsettled(found, law)
+        if is_near(found):
+            short = too_short(found) or unsettled(found)
             settling |= {
                 "settled": not short,
                 "relaxation_requests": relaxation(found),
-                "requests_to_settle": enough_of_all(found, law) if short else None,
+                "requests_to_settle": enough_of_all(found) if short else None,
             }
-        if self.state == State.TOO_SHORT and law is not None:
-            settling |= {"settled": False, "requests_to_settle": enough_of_all(found, law)}
+        if self.state == State.TOO_SHORT and found.law is not None:
+            settling |= {"settled": False, "requests_to_settle": enough_of_all(found)}
         return settling
 
     def slo_headroom(self, slo: Mapping[str, Any]) -> float | None:
@@ -167,27 +165,24 @@ class Verdict:
 
 def judge(run: RunRecord) -> Verdict:
     """What the fleet of a run does with its traffic."""
-    law = run.scenario.workload.arrivals
     found = _load(run)
     if found is None:
-        return Verdict((_without_load(run),), law, None, None, 0.0)
-    top = peak(found, law)
-    whys = [_under_load(found, law)]
+        return Verdict((_without_load(run),), None, None, 0.0)
+    top = peak(found)
+    whys = [_under_load(found)]
     fullest = _fullest(run, found)
     one = found.uneven
     if one is not None and STATES[whys[-1]] in HAS_ROOM:
-        whys += _unevenly(found, one, law, STATES[whys[-1]])
+        whys += _unevenly(found, one, STATES[whys[-1]])
     if fullest >= 1 and STATES[whys[-1]] in HAS_ROOM:
         whys.append(Why.POOL)
-    return Verdict(tuple(whys), law, found, top, fullest)
+    return Verdict(tuple(whys), found, top, fullest)
 
 
-def _unevenly(
-    found: Load, one: BusiestReplica, law: Arrivals | None, state: State
-) -> tuple[Why, ...]:
+def _unevenly(found: Load, one: BusiestReplica, state: State) -> tuple[Why, ...]:
     """What overrules the ``state`` of a fleet with room of which replica ``one`` takes more of its
     own capacity."""
-    if too_much_for_one(found, law):
+    if too_much_for_one(found):
         return (Why.REPLICA_PILED_UP if one.backlog > one.batch else Why.REPLICA_SWALLOWED,)
     if state == State.STABLE and one.utilisation - SURE * one.error >= FULL:
         return (Why.REPLICA_NEAR,)
@@ -206,7 +201,7 @@ def _without_load(run: RunRecord) -> Why:
     return Why.SINGLE_REQUEST if len(run.requests) == 1 else Why.ALL_AT_ONCE
 
 
-def _under_load(found: Load, law: Arrivals | None) -> Why:
+def _under_load(found: Load) -> Why:
     """What becomes of a fleet to which requests come whatever it does."""
     share, error, excess = found.utilisation, found.error, found.utilisation - 1
     if too_much(found):
@@ -216,7 +211,7 @@ def _under_load(found: Load, law: Arrivals | None) -> Why:
         return Why.UNKNOWN
     if share >= FULL:
         return Why.NEAR
-    return Why.GROWING if law is None and grows_at_its_end(found) else Why.ROOM
+    return Why.GROWING if grows_at_its_end(found) else Why.ROOM
 
 
 def _fullest(run: RunRecord, found: Load) -> float:

@@ -182,7 +182,7 @@ def _simulate(run: RunRecord, found: Load) -> str:
         if len(run.requests) == run.scenario.run.requests:
             return "More requests of the trace (run.requests) would tell."
         return "A longer trace would tell."
-    enough = enough_of_all(found, run.scenario.workload.arrivals)
+    enough = enough_of_all(found)
     assert enough is not None
     return f"Simulate {enough:,} requests or more{reach_text(reach(run), enough)}."
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from sim.metrics.asked import changed
-from sim.metrics.attainment import missed_at_ends
 from sim.metrics.charts import charts
+from sim.metrics.doubts import doubts_at_ends, missed_at_ends
 from sim.metrics.figure_bands import figure_bands
-from sim.metrics.long_enough import doubts_at_ends
 from sim.metrics.own import load_metrics, own_metrics
 from sim.metrics.precision import asking
 from sim.metrics.repetitions import combine, headlines
