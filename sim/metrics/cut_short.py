@@ -19,9 +19,12 @@ from sim.units import show_time
 from sim.workload import OpenTraffic, build
 from sim.workload.varying import Diurnal, Ramp
 
-WHOLE = 0.9
-"""Share of a day from which on it counts as whole: that many requests as come in a day on average
-may come in a little less."""
+TENTH = 0.1
+"""What a run may lack of its traffic and still counts as having it whole, and what it may lack of
+the busiest stretch: the counts of equal stretches, and how long as many requests take to come,
+differ by chance."""
+
+WHOLE = 1 - TENTH
 
 WINDOWS = {60.0: "minutes", 10.0: "10 s stretches", 1.0: "seconds"}
 """Stretches over which the load of a trace is averaged. A minute, because that is what monitoring
@@ -33,10 +36,6 @@ BUSIEST = {60.0: "minute", 10.0: "10 s", 1.0: "second"}
 
 LEAST = 10
 """Stretches that a run must have at least; the busiest of fewer says little more than the mean."""
-
-AS_BUSY = 0.9
-"""Share of the busiest stretch of a trace from which on another stretch counts as busy as that:
-the counts of two stretches of equal traffic differ by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def _cut_trace(scenario: Scenario, end: float) -> Cut | None:
         counts = np.searchsorted(times, times + window) - np.arange(len(times))
         busiest = int(np.argmax(counts))
         seen = int(counts[: max(0, int(np.searchsorted(times, end - window)))].max(initial=0))
-        has_peak = bool(seen >= AS_BUSY * counts[busiest])
+        has_peak = bool(seen >= WHOLE * counts[busiest])
         if not has_peak:
             at = show_time(float(times[busiest]))
             missing = f"its busiest {BUSIEST[window]}, at {at}, is not in it"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sim.growth.leaps import Leaps
 from sim.metrics.blocks import blocks
 from sim.metrics.busiest import BusiestReplica, busiest
+from sim.metrics.cut_short import TENTH
 from sim.metrics.full_batch import FullBatch, full_batch
 from sim.metrics.pools import PoolRun
 from sim.metrics.queues import Drift, drift
@@ -22,10 +23,6 @@ from sim.scenario.arrivals import Arrivals
 
 Floats = NDArray[np.float64]
 
-LATE = 0.1
-"""Share of a run, from its end, that says whether the queue was growing when it ended: 100 of 1,000
-requests at 0.7 of the capacity exceed it by chance once in thousands of runs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -33,7 +30,8 @@ class Load:
 
     ``rate`` requests arrive per second that are not rejected, of ``offered``. They are the share
     ``utilisation`` of the capacity, with the standard error ``error``; ``late`` is the same for the
-    last tenth of the run, as it came. ``batch`` requests fill the batches of the fleet, ``backlog``
+    last tenth of the run, as it came: 100 of 1,000 requests at 0.7 of the capacity exceed it by
+    chance once in thousands of runs. ``batch`` requests fill the batches of the fleet, ``backlog``
     were waiting at the last arrival. Each came at one of ``arrived``, and takes full batches of the
     whole fleet as many seconds as ``costs`` has for it. ``estimated`` if the policy does not say
     how full batches look. At a time ``present`` requests are in the fleet, waiting or running, by
@@ -101,7 +99,7 @@ def load(run: RunRecord) -> Load:
         if law is None
         else math.hypot(max(full.error for full, _ in served), session_error / sessions)
         * utilisation,
-        late=float(costs[arrived > arrived[-1] - LATE * span].sum()) / (LATE * span),
+        late=float(costs[arrived > arrived[-1] - TENTH * span].sum()) / (TENTH * span),
         batch=sum(
             full.slots * part.ranks
             for (full, _), part in zip(served, run.parts, strict=True)

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED
+from sim.metrics.cut_short import TENTH
 from sim.metrics.early_ends import early_ends
 from sim.metrics.intervals import rounded_up
 from sim.metrics.run_record import RunRecord
 
-LASTING = 10
+LASTING = 1 / TENTH
 """How many times as long as a token of a session comes after its start, on average, a run must
-last. It lacks the tokens of its last lag, a tenth of them."""
+last: it lacks the tokens of its last lag."""
 
 
 @dataclass(frozen=True, slots=True)
