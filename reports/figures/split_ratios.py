@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
-from sim.planning.points.wording import Outcome, share
+from sim.planning.points.wording import LoadOutcome, share
 
 LOOKS = {
-    Outcome.HOLDS: ("good", "circle"),
-    Outcome.OPEN: ("warn", "diamond"),
-    Outcome.FAILS: ("bad", "x"),
+    LoadOutcome.HOLDS: ("good", "circle"),
+    LoadOutcome.OPEN: ("warn", "diamond"),
+    LoadOutcome.FAILS: ("bad", "x"),
 }
 """Colour and symbol of each outcome."""
 

@@ -83,6 +83,15 @@ def is_of_experts(operator: str) -> bool:
     return operator.startswith("experts")
 
 
+def bound_name(bound: str) -> str:
+    """``bound``, a key of ``infersim.bound_by`` of a summary, in words.
+
+    >>> bound_name("latency"), bound_name("memory")
+    ('launch overhead', 'memory')
+    """
+    return "launch overhead" if bound == "latency" else bound
+
+
 Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[Ran]], None]
 """Given a block of plans, their batches, and the operators of those."""
 

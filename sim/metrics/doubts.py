@@ -29,13 +29,11 @@ from sim.metrics.long_enough import (
     too_short,
     unsettled,
 )
-from sim.metrics.objectives import look, pooled, slo_objectives
+from sim.metrics.objectives import is_apart, look, pooled, slo_objectives
 from sim.metrics.peak import Peak
 from sim.metrics.run_record import RunRecord
-from sim.metrics.slo_text import is_apart
 from sim.metrics.stability import Load
 from sim.metrics.states import DoubtKind, SloState
-from sim.metrics.undecided import undecided
 from sim.metrics.usual_sessions import usual
 
 
@@ -50,7 +48,7 @@ class Doubt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DoubtFacts:
     """What the rules look at: a run with its ``load`` and its ``peak``, and the SLO part of its
     requests alone, which is met or open."""
 
@@ -70,7 +68,7 @@ class Facts:
         return enough_of_all(self.load)
 
 
-Rule = Callable[[Facts], Doubt | None]
+Rule = Callable[[DoubtFacts], Doubt | None]
 
 
 def slo_verdict(run: RunRecord, load: Load | None, peak: Peak | None) -> dict[str, Any]:
@@ -84,7 +82,7 @@ def slo_verdict(run: RunRecord, load: Load | None, peak: Peak | None) -> dict[st
         slo |= {"slo_state": SloState.OPEN, "slo_doubts": left, "first_limit": None}
     if load is None or slo["slo_state"] not in (SloState.MET, SloState.OPEN):
         return slo
-    found = doubts(Facts(run, load, peak, slo))
+    found = doubts(DoubtFacts(run, load, peak, slo))
     if found:
         needs = [each.needs for each in found if each.needs is not None]
         slo |= {
@@ -95,31 +93,31 @@ def slo_verdict(run: RunRecord, load: Load | None, peak: Peak | None) -> dict[st
     return slo
 
 
-def doubts(facts: Facts) -> list[Doubt]:
+def doubts(facts: DoubtFacts) -> list[Doubt]:
     """Why requests that come later may fare worse than those of a run, the gravest first."""
     return [doubt for rule in RULES if (doubt := rule(facts)) is not None]
 
 
-def _too_much(facts: Facts) -> Doubt | None:
+def _too_much(facts: DoubtFacts) -> Doubt | None:
     if not (too_much(facts.load) or too_much_for_one(facts.load)):
         return None
     return Doubt(DoubtKind.LOAD, "more arrives than the fleet, or a replica, serves", facts.needs)
 
 
-def _overload_unseen(facts: Facts) -> Doubt | None:
+def _overload_unseen(facts: DoubtFacts) -> Doubt | None:
     if not too_short(facts.load):
         return None
     return Doubt(DoubtKind.LENGTH, "an overload would not have shown yet", facts.needs)
 
 
-def _empty_start(facts: Facts) -> Doubt | None:
+def _empty_start(facts: DoubtFacts) -> Doubt | None:
     flattered = facts.met and is_near(facts.load) and not _without_start(facts.load, facts.slo)
     if not (unsettled(facts.load) or flattered):
         return None
     return Doubt(DoubtKind.LENGTH, "the fleet was empty at the start", facts.needs)
 
 
-def _before_the_peak(facts: Facts) -> Doubt | None:
+def _before_the_peak(facts: DoubtFacts) -> Doubt | None:
     """Of a day that the run has not whole, whose peak may be too much."""
     load, law = facts.load, facts.load.law
     if law is None or law.kind != "diurnal" or facts.peak is None:
@@ -130,20 +128,20 @@ def _before_the_peak(facts: Facts) -> Doubt | None:
     return Doubt(DoubtKind.LENGTH, "the peak was still to come", facts.needs)
 
 
-def _queue_grows(facts: Facts) -> Doubt | None:
+def _queue_grows(facts: DoubtFacts) -> Doubt | None:
     if not grows_at_its_end(facts.load):
         return None
     return Doubt(DoubtKind.LENGTH, "the trace ends while its queue grows", facts.needs)
 
 
-def _lacks_busiest(facts: Facts) -> Doubt | None:
+def _lacks_busiest(facts: DoubtFacts) -> Doubt | None:
     cut = facts.run.cut
     if cut is None or cut.has_peak:
         return None
     return Doubt(DoubtKind.LENGTH, "the busiest part was still to come", facts.needs)
 
 
-def _young_sessions(facts: Facts) -> Doubt | None:
+def _young_sessions(facts: DoubtFacts) -> Doubt | None:
     """Of a run that lacks later turns of its sessions, whose second half leaves the SLO open:
     latencies rise while sessions grow older."""
     slo, run = facts.slo, facts.run
@@ -200,7 +198,7 @@ def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> b
     found = []
     for objective in slo_objectives(run.scenario):
         cut_off = np.asarray(run.requests["status"] == UNFINISHED)
-        left = undecided(run, objective.limits, cut_off, run.end)[run.judged(objective.limits)]
+        left = run.undecided(objective.limits, cut_off, run.end)[run.judged(objective.limits)]
         seen = look(run, objective)
         if left.all():
             continue

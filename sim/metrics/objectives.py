@@ -6,15 +6,14 @@ Seconds; shares of requests, 0 to 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED as STATUS_REJECTED
-from sim.metrics.first_limit import KeptLimit, first_to_break
 from sim.metrics.intervals import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
 from sim.metrics.states import Unserved
@@ -106,6 +105,43 @@ def shown_shares(objectives: Sequence[Objective]) -> dict[str, float]:
         name: next((each.share for each in objectives if name in each.limits), usual)
         for name in METRICS
     }
+
+
+def is_apart(name: str) -> bool:
+    """Whether a limit is that of a single percentile, judged apart from the others."""
+    return "_p" in name
+
+
+class KeptLimit(NamedTuple):
+    """How one limit was kept: the ``share`` of requests within it, the ``target`` share, and the
+    ``pressure``, the latency at the target share over the limit (above 1: broken)."""
+
+    name: str
+    share: float
+    target: float
+    pressure: float
+
+    @property
+    def used(self) -> float:
+        """The requests beyond the limit, as a multiple of those that the target allows."""
+        missed = 1 - self.share
+        if missed <= 0:
+            return 0.0
+        return missed / (1 - self.target) if self.target < 1 else math.inf
+
+
+def first_to_break(limits: Iterable[KeptLimit]) -> str | None:
+    """The limit that the most requests exceed, measured by how many may; None without limits.
+
+    Where none exceed any, the limit that latencies come closest to.
+
+    >>> first_to_break([KeptLimit("ttft", 0.98, 0.99, 2.4), KeptLimit("tpot", 0.70, 0.99, 1.3)])
+    'tpot'
+    >>> first_to_break([KeptLimit("ttft", 1.0, 0.99, 0.4), KeptLimit("tpot", 1.0, 0.99, 0.7)])
+    'tpot'
+    """
+    worst = max(limits, key=lambda each: (each.used, each.pressure), default=None)
+    return None if worst is None else worst.name
 
 
 @dataclass(frozen=True)

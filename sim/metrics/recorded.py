@@ -6,13 +6,14 @@ serve``; the metrics of ``sim.metrics`` and the tables of a run directory are ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.attempt_rows import LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
+from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
 from sim.pools import PreparedPool, front_end_of, per_prompt_token_of
@@ -150,6 +151,41 @@ class Recorded:
         numbers = [at for at, reason in enumerate(self.reasons) if reason in words]
         rows = self.requests
         return np.asarray((rows["status"] == GAVE_UP) & np.isin(rows["reason"], numbers))
+
+    def undecided(
+        self,
+        limits: Mapping[str, float],
+        ended: NDArray[np.bool_],
+        at: float | NDArray[np.float64],
+    ) -> NDArray[np.bool_]:
+        """Which of the requests that ``ended`` at some time (s) without their last token had broken
+        none of ``limits`` (metric -> seconds) until then, whatever would have come later."""
+        lasted = at - self.requests["arrival"]
+        started = ~np.isnan(self.ttft)
+        steps = np.maximum(self.requests["output_tokens"] - 1.0, 1.0)
+        least = {
+            "ttft": np.where(started, self.ttft, lasted),
+            "tpot": np.where(started, (lasted - self.ttft) / steps, 0.0),
+            "e2el": lasted,
+        }
+        open_ = ended.copy()
+        for metric, limit in limits.items():
+            open_ &= least[metric] <= limit
+        return open_
+
+    def set_aside(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
+        """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them, since
+        their clients went away before one had passed."""
+        gone = np.zeros(len(self.requests), dtype=bool)
+        if self.attempts is None:
+            return gone
+        rows = self.attempts.failed[self.attempts.failed["outcome"] == CANCELLED]
+        if not len(rows):
+            return gone
+        places = np.searchsorted(self.requests["id"], rows["request"])
+        at = np.zeros(len(self.requests))
+        gone[places], at[places] = True, rows["ended"]
+        return self.undecided(limits, gone, at)
 
     @cached_property
     def duration(self) -> float:

@@ -18,7 +18,6 @@ from sim.metrics.cut_short import Cut, cut_short
 from sim.metrics.links import OpenLinks, open_links
 from sim.metrics.pools import PoolRun, split, total
 from sim.metrics.recorded import Recorded
-from sim.metrics.undecided import set_aside
 from sim.metrics.warmup import warmup
 
 
@@ -59,11 +58,6 @@ class RunRecord(Recorded):
         for part in self.parts:
             found[part.places] = part.found
         return found
-
-    def set_aside(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
-        """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them, since
-        their clients went away before one had passed."""
-        return set_aside(self, limits)
 
     def judged(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
         """Which requests say whether ``limits`` are met: all but the warm-up and those that are set

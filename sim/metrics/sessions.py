@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.session_rows import OUTGROWN, SESSION, WHOLE
-from sim.metrics.early_ends import EarlyEnd, early_ends
 from sim.metrics.percentiles import describe
 from sim.metrics.run_record import RunRecord
-from sim.metrics.usual_sessions import usual
+from sim.metrics.usual_sessions import EarlyEnd, early_ends, usual
 from sim.units import show_share, show_time
 
 RANKS = ("mean", "p50", "p90", "p99")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.long_enough import SURE
+from sim.metrics.objectives import is_apart
 from sim.metrics.reach import reach_text
 from sim.metrics.states import DoubtKind, SloState, too_short_for
 from sim.units import show_number, show_share, show_time, show_utilisation
@@ -50,11 +51,6 @@ def limit_title(name: str) -> str:
         return f"{name.replace('_', '-')} requests"
     metric, _, percentile = name.partition("_")
     return f"{metric.upper()} {percentile}".strip()
-
-
-def is_apart(name: str) -> bool:
-    """Whether a limit is that of a single percentile, judged apart from the others."""
-    return "_p" in name
 
 
 def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Works out what the traffic of sessions is like once they come and go evenly.
+"""Works out what the traffic of sessions is like once they come and go evenly, and which end early.
 
 A run begins without any session under way. For as long as a session lasts, its traffic lacks later
 turns, which are the longest. What sessions are to have is drawn when they begin, so it is known of
@@ -13,15 +13,54 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.recorder import REJECTED
+from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE
+from sim.loop.recorder import GAVE_UP, REJECTED
+from sim.loop.session_rows import REFUSED
 from sim.metrics.cut_short import TENTH
-from sim.metrics.early_ends import early_ends
 from sim.metrics.intervals import rounded_up
 from sim.metrics.run_record import RunRecord
+from sim.metrics.states import Word
 
 LASTING = 1 / TENTH
 """How many times as long as a token of a session comes after its start, on average, a run must
 last: it lacks the tokens of its last lag."""
+
+
+class EarlyEnd(Word):
+    """Why a session ended early, in the words of a note."""
+
+    REJECTED = "a request was rejected"
+    TIMED_OUT = "a request timed out, and its client gave up"
+    LOST = "a request was lost with its replica"
+    UNAVAILABLE = "a request found no replica in service"
+    CANCELLED = "its client went away"
+
+
+GIVEN_UP = {
+    OUTCOMES[TIMED_OUT]: EarlyEnd.TIMED_OUT,
+    OUTCOMES[LOST]: EarlyEnd.LOST,
+    OUTCOMES[UNAVAILABLE]: EarlyEnd.UNAVAILABLE,
+    OUTCOMES[CANCELLED]: EarlyEnd.CANCELLED,
+}
+"""Why a session ends, by the reason for which its request was given up."""
+
+
+def early_ends(run: RunRecord) -> dict[int, EarlyEnd]:
+    """Why each session that ended early did, by its number: what became of the first request that
+    got no answer. Not those that were outgrown, nor any of a trace, which sends them all."""
+    rows = run.sessions
+    if rows is None or rows.ended is None:
+        return {}
+    status, numbers = run.requests["status"], rows.turns["session"]
+    over = rows.ended["session"][rows.ended["ending"] == REFUSED]
+    places = np.flatnonzero(np.isin(status, (REJECTED, GAVE_UP)) & np.isin(numbers, over))
+    found: dict[int, EarlyEnd] = {}
+    for number, place in zip(numbers[places].tolist(), places.tolist(), strict=True):
+        if number not in found:
+            row = run.requests[place]
+            given_up = row["status"] == GAVE_UP
+            found[number] = GIVEN_UP[run.reasons[row["reason"]]] if given_up else EarlyEnd.REJECTED
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ HAS_ROOM = (State.STABLE, State.NEAR_SATURATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FleetVerdict:
     """What a fleet does with its traffic. ``whys`` has the reason of the fleet as a whole, then
     those of a replica and of a pool that overrule it. ``load`` is None where that is no property of
     the traffic, ``peak`` where its rate is constant. ``fullest`` is the largest share of its own
@@ -163,11 +163,11 @@ class Verdict:
         }
 
 
-def judge(run: RunRecord) -> Verdict:
+def judge(run: RunRecord) -> FleetVerdict:
     """What the fleet of a run does with its traffic."""
     found = _load(run)
     if found is None:
-        return Verdict((_without_load(run),), None, None, 0.0)
+        return FleetVerdict((_without_load(run),), None, None, 0.0)
     top = peak(found)
     whys = [_under_load(found)]
     fullest = _fullest(run, found)
@@ -176,7 +176,7 @@ def judge(run: RunRecord) -> Verdict:
         whys += _unevenly(found, one, STATES[whys[-1]])
     if fullest >= 1 and STATES[whys[-1]] in HAS_ROOM:
         whys.append(Why.POOL)
-    return Verdict(tuple(whys), found, top, fullest)
+    return FleetVerdict(tuple(whys), found, top, fullest)
 
 
 def _unevenly(found: Load, one: BusiestReplica, state: State) -> tuple[Why, ...]:
@@ -215,7 +215,7 @@ def _under_load(found: Load) -> Why:
 
 
 def _fullest(run: RunRecord, found: Load) -> float:
-    """``Verdict.fullest`` of a run with several pools; else 0."""
+    """``FleetVerdict.fullest`` of a run with several pools; else 0."""
     scenario = run.scenario
     if len(run.pools) == 1:
         return 0.0

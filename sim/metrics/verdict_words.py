@@ -20,7 +20,7 @@ from sim.metrics.reach import reach, reach_text
 from sim.metrics.run_record import RunRecord
 from sim.metrics.stability import Load
 from sim.metrics.states import SloState, State, Unserved
-from sim.metrics.verdict import Verdict, Why
+from sim.metrics.verdict import FleetVerdict, Why
 from sim.scenario.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
 
@@ -56,7 +56,9 @@ UNSERVED: Mapping[str, str] = {
 """What an SLO is missed by where a fleet has capacity left."""
 
 
-def verdict_text(run: RunRecord, verdict: Verdict, slo: Mapping[str, Any], lost: float) -> Composed:
+def verdict_text(
+    run: RunRecord, verdict: FleetVerdict, slo: Mapping[str, Any], lost: float
+) -> Composed:
     """The text of a verdict, whose part on the SLO is ``slo``; ``lost`` is the share of the GPU
     time that failed attempts took."""
     found, why, told, state = verdict.load, verdict.whys[0], "", ""
@@ -99,7 +101,7 @@ def opened(text: Composed) -> Composed:
     return text.saying(missed=" At the predicted times the SLO is missed")
 
 
-def _taken(run: RunRecord, verdict: Verdict, found: Load) -> str:
+def _taken(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
     """What the traffic takes of the capacity, and of that of a replica or a pool that overrules
     it."""
     told = _under_load(run, verdict, found)
@@ -118,7 +120,7 @@ def _taken(run: RunRecord, verdict: Verdict, found: Load) -> str:
     return told
 
 
-def _under_load(run: RunRecord, verdict: Verdict, found: Load) -> str:
+def _under_load(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
     """What arrives at the fleet as a whole, and what became of it."""
     why, top, share, error = verdict.whys[0], verdict.peak, found.utilisation, found.error
     were = "was" if found.backlog == 1 else "were"

@@ -25,7 +25,7 @@ from sim.planning.load.sentences import (
     trust_text,
 )
 from sim.planning.points.wording import (
-    Outcome,
+    LoadOutcome,
     nearest_promise,
     nearest_promises,
     outcome_text,
@@ -37,7 +37,7 @@ from sim.units import milliseconds, show_load
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
 
-STYLES = {"holds": "green", Outcome.FAILS: "red", Outcome.OPEN: "yellow"}
+STYLES = {"holds": "green", LoadOutcome.FAILS: "red", LoadOutcome.OPEN: "yellow"}
 
 
 def find_view(document: Mapping[str, Any]) -> Group:

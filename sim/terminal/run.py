@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.metrics.bound_words import bound_name
+from sim.metrics.attribution import bound_name
 from sim.metrics.definitions import METRICS
 from sim.metrics.fleet_words import fleet_text
 from sim.metrics.metric import Metric

@@ -17,7 +17,7 @@ from reports.pages.run.slo import limits
 from reports.pages.run.verdict import verdict as page_verdict
 from sim.ends import run_ends
 from sim.metrics import doubts
-from sim.metrics.doubts import Facts
+from sim.metrics.doubts import DoubtFacts
 from sim.metrics.long_enough import (
     enough_of_all,
     enough_requests,
@@ -99,7 +99,8 @@ def doubted(load: Load, top: Peak | None = None) -> list[DoubtKind]:
     """What leaves an SLO open that the requests of a run with this ``load`` met so far."""
     run = cast(RunRecord, SimpleNamespace(cut=None))
     return [
-        each.kind for each in doubts.doubts(Facts(run, load, top, {"slo_state": SloState.OPEN}))
+        each.kind
+        for each in doubts.doubts(DoubtFacts(run, load, top, {"slo_state": SloState.OPEN}))
     ]
 
 

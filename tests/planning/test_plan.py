@@ -35,7 +35,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
-from sim.planning.points.wording import Outcome
+from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare
 from sim.terminal.console import as_text
@@ -249,7 +249,7 @@ def test_what_only_chance_lets_hold_at_the_slower_end_is_asked_of_the_nearer_one
     def at(finder: Finder, *_: Any) -> Any:
         further = finder.axis.scenario.assume.kernel_time > 1 + 0.9 * sized.at_target.error
         return SimpleNamespace(
-            holds=True, sure=not further, outcome="open" if further else Outcome.HOLDS
+            holds=True, sure=not further, outcome="open" if further else LoadOutcome.HOLDS
         )
 
     monkeypatch.setattr(fleet_ends, "lasting", at)

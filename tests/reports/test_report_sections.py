@@ -29,7 +29,7 @@ from reports.frame.formats import phrase
 from reports.frame.run_directory import SavedRun
 from reports.pages.run import latency, limits, memory, moments, traffic, work
 from reports.pages.run.missing import OLDER
-from sim.metrics.bound_words import bound_name
+from sim.metrics.attribution import bound_name
 from sim.metrics.latency_parts import PARTS as ALL_PARTS
 from sim.metrics.latency_parts import TTFT_PARTS
 from tests.report_fixtures import KV_TOKENS, make_run, plan_frame

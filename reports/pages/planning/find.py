@@ -14,7 +14,7 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
 from reports.pages.planning.study import named, share_columns, within
 from sim.metrics.definitions import METRIC
-from sim.planning.points.wording import Outcome, limit_name, nearest_promise, outcome_text, rank
+from sim.planning.points.wording import LoadOutcome, limit_name, nearest_promise, outcome_text, rank
 from sim.units import show_load
 
 SECTIONS: Mapping[str, str] = {
@@ -25,7 +25,11 @@ SECTIONS: Mapping[str, str] = {
 }
 
 
-TONES: Mapping[str, str] = {Outcome.HOLDS: "good", Outcome.FAILS: "bad", Outcome.OPEN: "warn"}
+TONES: Mapping[str, str] = {
+    LoadOutcome.HOLDS: "good",
+    LoadOutcome.FAILS: "bad",
+    LoadOutcome.OPEN: "warn",
+}
 
 FIRST = ("The scenario's own load", "If iterations are ")
 """How the sentences begin that stand with the answer."""
@@ -78,7 +82,7 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
     details = (
         ()
         if fails is None
-        else (f"{phrase(fails, 'number', unit)}: {words.get(fails, Outcome.FAILS)}",)
+        else (f"{phrase(fails, 'number', unit)}: {words.get(fails, LoadOutcome.FAILS)}",)
     )
     sure = (document.get("trust") or {}).get("sure_up_to")  # which results of older versions lack
     if sure is not None:

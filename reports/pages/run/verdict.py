@@ -14,11 +14,11 @@ from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, page_text, percent
+from sim.metrics.objectives import is_apart
 from sim.metrics.slo_text import (
     UNSERVED,
     deciding,
     headroom_sentences,
-    is_apart,
     limit_title,
     usd_per_good_request,
     within,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.asked import asked, changed
-from sim.metrics.bound_words import bound_name
+from sim.metrics.attribution import bound_name
 from sim.metrics.fleet_words import fleet_text
 from sim.metrics.slo_text import deciding, slo_doubts, within
 from sim.metrics.states import SloState, too_short_for

@@ -197,7 +197,7 @@ def _causes(names: Sequence[str]) -> str:
     return ", ".join(words.get(each, each) for each in names)
 
 
-class Line(NamedTuple):
+class CompareLine(NamedTuple):
     """A line on the variants; ``is_sure`` where it says how sure the best one is, ``of_fleets``
     where it says what their fleets cost."""
 
@@ -211,7 +211,7 @@ def headlines(document: Document) -> list[str]:
     return [line.text for line in lines_of(document)]
 
 
-def lines_of(document: Document) -> list[Line]:
+def lines_of(document: Document) -> list[CompareLine]:
     """The states and the best variant in the metric that means something there, then the rest."""
     served = [i for i, variant in enumerate(document["variants"]) if variant["error"] is None]
     if not served:
@@ -233,11 +233,11 @@ def lines_of(document: Document) -> list[Line]:
         told.append(f"{who} ran {State.TOO_SHORT} whether {they} up (run.requests)")
     text = "; ".join(told)
     entries = entries_of(document)
-    further = [Line(of_fleets(document), of_fleets=True)]
+    further = [CompareLine(of_fleets(document), of_fleets=True)]
     further += [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
     rate = "request_goodput" if limited(document) else "output_throughput"
     further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
-    return [Line(f"{text}."), *(line for line in further if line.text)]
+    return [CompareLine(f"{text}."), *(line for line in further if line.text)]
 
 
 def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
@@ -294,13 +294,15 @@ def _list(document: Document, indices: Sequence[int]) -> str:
     return f"{apart.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
 
 
-def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[Line]:
+def _by_throughput(
+    document: Document, served: Sequence[int], *, all_over: bool
+) -> list[CompareLine]:
     entry = entries_of(document)["output_throughput"]
     told = [_rate(document, entry, served)]
     if all_over:
         told[0] = told[0]._replace(text=f"{_all(served)} are {State.OVERLOADED}; {told[0].text}")
         told.append(
-            Line(
+            CompareLine(
                 "Latencies depend on how long the overload lasts: they rank the variants and say "
                 "no more."
             )
@@ -308,47 +310,51 @@ def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool)
     return told
 
 
-def _rate(document: Document, entry: Entry, served: Sequence[int]) -> Line:
+def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLine:
     """The variant that serves the most, and how many times what the others serve."""
     what = METRIC[entry["key"]].title.lower()
     first, best = _first(entry), entry["best"]
     if first is None or not best:
-        return Line(f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}.")
+        return CompareLine(
+            f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
+        )
     value = with_unit(entry, entry["means"][first])
     if _alike(entry["means"]):
-        return Line(f"{what.capitalize()}: the same within {SAME:.1%}, about {value}.")
+        return CompareLine(f"{what.capitalize()}: the same within {SAME:.1%}, about {value}.")
     head = f"{name(document, first)} serves the most {what}, {value}"
     if entry["key"] == "request_goodput":
         head = f"{name(document, first)} has the highest goodput, {value}"
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
-    return Line(
+    return CompareLine(
         f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}", is_sure=bool(sure)
     )
 
 
-def _latency(document: Document, entry: Entry, up: Sequence[int]) -> Line:
+def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine:
     """The variant that answers soonest among those that keep up."""
     means = {index: entry["means"][index] for index in up}
     known = {index: mean for index, mean in means.items() if mean is not None}
     if len(known) < 2:
-        return Line("")
+        return CompareLine("")
     title, first = entry["title"], _first(entry)
     if first not in known:
         first = min(known, key=lambda index: known[index])
         value = milliseconds(known[first])
-        return Line(f"Of these, {name(document, first)} has the lowest {title}, {value}.")
+        return CompareLine(f"Of these, {name(document, first)} has the lowest {title}, {value}.")
     if not entry["best"]:
-        return Line(f"{title}: no difference that is sure, {_span(entry, list(known))}.")
+        return CompareLine(f"{title}: no difference that is sure, {_span(entry, list(known))}.")
     if _alike(entry["means"]):
-        return Line(f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}.")
+        return CompareLine(
+            f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
+        )
     head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{} times as long")
-    return Line(f"{head}{_tied(entry['best'])}{times}.{sure}", is_sure=bool(sure))
+    return CompareLine(f"{head}{_tied(entry['best'])}{times}.{sure}", is_sure=bool(sure))
 
 
 def _span(entry: Entry, variants: Sequence[int]) -> str:

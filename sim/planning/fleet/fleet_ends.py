@@ -19,7 +19,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import Scale
 from sim.planning.points.simulated import Simulated
-from sim.planning.points.wording import Outcome
+from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario
 
 ENDS = 0.125
@@ -90,7 +90,7 @@ def if_slower(
     at_half = at_end.holds and at_end.sure
     if not at_half:
         half = _at(scenario, sized, objectives, scale, 1 + half_of(error), simulated)
-        at_half = lasting(half, rate, mine - spare).outcome == Outcome.HOLDS
+        at_half = lasting(half, rate, mine - spare).outcome == LoadOutcome.HOLDS
     guess = int(mine * factor ** _power(sized))
     most = smallest_fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
     return FleetEnds(error, mine, most, at_end.holds, at_half, at_end.sure)

@@ -16,7 +16,7 @@ from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
 from sim.planning.load.sentences import sentences
-from sim.planning.points.wording import Outcome
+from sim.planning.points.wording import LoadOutcome
 from sim.scenario.prices import name_of
 from sim.version import version
 
@@ -31,7 +31,7 @@ def holds_up_to(found: FoundLoad) -> float | None:
     if found.settled.lasts:
         return found.settled.sure
     held = [
-        p.load for p in found.probes if p.outcome == Outcome.HOLDS and p.load <= found.best.load
+        p.load for p in found.probes if p.outcome == LoadOutcome.HOLDS and p.load <= found.best.load
     ]
     return max(held, default=None)
 
@@ -42,7 +42,7 @@ def fails_from(found: FoundLoad) -> float | None:
     if found.settled.lasts:
         return found.settled.missed
     missed = [
-        p.load for p in found.probes if p.outcome == Outcome.FAILS and p.load > found.best.load
+        p.load for p in found.probes if p.outcome == LoadOutcome.FAILS and p.load > found.best.load
     ]
     return min(missed, default=None)
 
@@ -124,7 +124,9 @@ def _chance(found: FoundLoad) -> dict[str, Any]:
 def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
     """One load as plain data, by what the whole search says of it."""
     told = probe.document()
-    return told | {"sure": False, "outcome": Outcome.OPEN} if between(found, probe.load) else told
+    return (
+        told | {"sure": False, "outcome": LoadOutcome.OPEN} if between(found, probe.load) else told
+    )
 
 
 def _first_requests(found: FoundLoad) -> int | None:
@@ -185,7 +187,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         else {
             "load": own.load,
             "holds": own.holds,
-            "outcome": Outcome.OPEN if between(found, own.load) else own.outcome,
+            "outcome": LoadOutcome.OPEN if between(found, own.load) else own.outcome,
             "probe": _told(found, own),
         },
         "headroom": headroom(found),

@@ -32,7 +32,7 @@ from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
 from sim.planning.points.copies import Workers, can_copy
 from sim.planning.points.simulated import Simulated
-from sim.planning.points.wording import Outcome, share
+from sim.planning.points.wording import LoadOutcome, share
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.scenario.run import Warmup
@@ -104,11 +104,11 @@ class Probe:
     cut: bool = False
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> LoadOutcome:
         """Whether the load holds."""
         if not self.sure:
-            return Outcome.OPEN
-        return Outcome.HOLDS if self.holds else Outcome.FAILS
+            return LoadOutcome.OPEN
+        return LoadOutcome.HOLDS if self.holds else LoadOutcome.FAILS
 
     @property
     def to_decide(self) -> int | None:

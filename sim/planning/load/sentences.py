@@ -8,7 +8,7 @@ from typing import Any
 from sim.metrics.states import State
 from sim.planning.load.probe import MOST
 from sim.planning.points.wording import (
-    Outcome,
+    LoadOutcome,
     breaking,
     limit_name,
     nearest_promise,
@@ -146,8 +146,8 @@ def own_load(document: Document) -> str:
     """The scenario's own load against the highest one."""
     own, room = document["own"], document["headroom"]
     load = f"The scenario's own load of {show_load(own['load'])} {document['unit']}"
-    if own["outcome"] == Outcome.OPEN:
-        kept = nearest_promise({**own["probe"], "outcome": Outcome.OPEN})
+    if own["outcome"] == LoadOutcome.OPEN:
+        kept = nearest_promise({**own["probe"], "outcome": LoadOutcome.OPEN})
         assert kept is not None
         between = f"{share(kept['low'])} to {share(kept['high'])}"
         limits = "the SLO" if len(document["promises"]) == 1 else f"the {promise_name(kept)} limit"
@@ -209,8 +209,8 @@ def sureness(document: Document) -> list[str]:
         missing = "" if high is None else f" and missed at {show_load(high)}"
     open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
     return [
-        f"{told} {held}{missing}. Where the table says {Outcome.OPEN}, {open_ones} contains the "
-        f"share that the SLO asks for, and the share itself decided.{_deciding(document)}"
+        f"{told} {held}{missing}. Where the table says {LoadOutcome.OPEN}, {open_ones} contains "
+        f"the share that the SLO asks for, and the share itself decided.{_deciding(document)}"
     ]
 
 
@@ -228,7 +228,7 @@ def lengths(document: Document) -> str:
             f"longer ones, of {answer}, in which the empty start weighs less, decided"
         )
     longest = _length(runs["longest"], document)
-    if runs["confirmed"] and document["at_best"]["outcome"] == Outcome.OPEN:
+    if runs["confirmed"] and document["at_best"]["outcome"] == LoadOutcome.OPEN:
         return f"{text}; runs of {longest} are in favour, but too close to call."
     if runs["confirmed"]:
         return f"{text}, and runs of {longest} confirm that this load holds."

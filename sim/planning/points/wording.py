@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.slo_text import is_apart
+from sim.metrics.objectives import is_apart
 from sim.metrics.states import State, Word
 from sim.metrics.trust import Trust
 
@@ -17,7 +17,7 @@ USUAL_PERCENTILE = 99.0
 """Percentile that is shown where the SLO says nothing of it."""
 
 
-class Outcome(Word):
+class LoadOutcome(Word):
     """Whether a load holds; open where the intervals leave open whether it does."""
 
     HOLDS = "holds"
@@ -115,7 +115,7 @@ def nearest_promise(probe: Mapping[str, Any]) -> Mapping[str, Any] | None:
     0.5
     """
     promises: list[Mapping[str, Any]] = list(probe["promises"])
-    if probe.get("outcome") == Outcome.OPEN:
+    if probe.get("outcome") == LoadOutcome.OPEN:
         left = [each for each in promises if each["low"] < each["target"] <= each["high"]]
         promises = left or promises
     return max(promises, key=_used, default=None)
@@ -162,9 +162,9 @@ def nearest_promises(
 def outcome_text(probe: Mapping[str, Any]) -> str:
     """``holds``, ``fails: TPOT`` or ``too close to call``; without an SLO what the verdict says
     instead of stable."""
-    if probe["outcome"] != Outcome.FAILS:
+    if probe["outcome"] != LoadOutcome.FAILS:
         return str(probe["outcome"])
-    return f"{Outcome.FAILS}: {breaking(probe)}"
+    return f"{LoadOutcome.FAILS}: {breaking(probe)}"
 
 
 def breaking(probe: Mapping[str, Any]) -> str:
@@ -188,7 +188,7 @@ def verdict_word(slo: str | None, holds: bool | None) -> str:
     if slo is None:
         return "held" if holds else "not held"
     word = "met" if holds else "missed"
-    return f"{word} ?" if slo == Outcome.OPEN else word
+    return f"{word} ?" if slo == LoadOutcome.OPEN else word
 
 
 def state_word(verdict: Mapping[str, Any]) -> str:
