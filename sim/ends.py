@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.loop.clock import Stop
-from sim.metrics.confidence import widest
+from sim.metrics.bands.confidence import widest
 from sim.metrics.states import DoubtKind, State, too_short_for
 from sim.scenario import Scenario
 from sim.simulation import simulate

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sim.loop.clock import Stop
-from sim.metrics.recorded import STEADY
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.recorded import STEADY
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import SloState
 from sim.scenario import Scenario
 from sim.simulation import simulate

@@ -59,7 +59,7 @@ from sim.undisturbed import check_undisturbed
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
 
 if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+    from sim.metrics.record.run_record import RunRecord
     from sim.results.result import Result
 
 
@@ -366,7 +366,7 @@ def recorded(
 ) -> RunRecord:
     """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
     metrics want it, the rest as ``RunRecord`` has it."""
-    from sim.metrics.run_record import RunRecord  # noqa: PLC0415 - as above
+    from sim.metrics.record.run_record import RunRecord  # noqa: PLC0415 - as above
 
     plans, trail = recorder.plan_rows(), recorder.trail_rows()
     if attempts is not None:

@@ -26,8 +26,8 @@ from calibrate.validation.front_end import FRONT_END
 from calibrate.validation.observed import OBSERVED_ON, RECORDED
 from sim.export.bench import SIMULATED_BY
 from sim.loop.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
-from sim.metrics.asked import asked
-from sim.metrics.run_record import RunRecord
+from sim.metrics.question.asked import asked
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
 from sim.results.result import Result
 from sim.scenario.pools import only

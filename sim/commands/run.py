@@ -158,8 +158,8 @@ def _exit_code(
 def _checked(verdict: Mapping[str, Any]) -> int:
     """The exit code of ``--check``: what holds so far, but perhaps not in a longer run, does not
     pass."""
-    from sim.metrics.slo_text import slo_doubts
     from sim.metrics.states import SloState, State, too_short_for
+    from sim.metrics.words.slo_text import slo_doubts
 
     if verdict["slo_met"] is None:
         typer.echo("the SLO could not be judged: every request belongs to the warm-up", err=True)

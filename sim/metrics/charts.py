@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.energy import mean_power
-from sim.metrics.fleet_course import fleet_course
-from sim.metrics.gaps import Gaps
-from sim.metrics.operating_points import roofline
-from sim.metrics.run_record import RunRecord
+from sim.metrics.engine.operating_points import roofline
+from sim.metrics.fleet.energy import mean_power
+from sim.metrics.fleet.fleet_course import fleet_course
+from sim.metrics.latency.gaps import Gaps
+from sim.metrics.record.run_record import RunRecord
 
 STRETCHES = 240
 """Parts of a run in which its power, and what its pools do, is averaged."""

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.metrics import definitions
-from sim.metrics.attainment import slo_state
-from sim.metrics.intervals import Z95, rounded_up, times_to_decide
-from sim.metrics.notes import without_numbers
+from sim.metrics.enough.precision import METRICS, conclusion
+from sim.metrics.latency.intervals import Z95, rounded_up, times_to_decide
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
-from sim.metrics.precision import METRICS, conclusion
+from sim.metrics.slo.attainment import slo_state
 from sim.metrics.states import DoubtKind, SloState, State, too_short_for
+from sim.metrics.terms import definitions
+from sim.metrics.words.notes import without_numbers
 
 CONFIDENCE = 0.95
 

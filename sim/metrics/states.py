@@ -68,3 +68,8 @@ class Unserved(Word):
     REJECTED = "rejected"
     LOST = "lost"
     TIMED_OUT = "timed_out"
+
+
+def is_apart(name: str) -> bool:
+    """Whether a limit is that of a single percentile, judged apart from the others."""
+    return "_p" in name

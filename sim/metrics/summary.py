@@ -16,38 +16,38 @@ import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
-from sim.metrics.asked import asked, driven_by
-from sim.metrics.bands import situation
-from sim.metrics.by_pool import by_pool
-from sim.metrics.classes import by_class
-from sim.metrics.confidence import error_band, provenance
-from sim.metrics.doubts import slo_verdict
-from sim.metrics.drain import arriving_share, drain_note
-from sim.metrics.energy import energy
-from sim.metrics.failures import failures
-from sim.metrics.gaps import Gaps
-from sim.metrics.handover import handover
-from sim.metrics.host_tier import host_tier
-from sim.metrics.lost_work import lost_work
-from sim.metrics.notes import notes
-from sim.metrics.percentiles import describe, describe_gaps
-from sim.metrics.pipelines import pipeline
-from sim.metrics.pools import PoolRun, combined, formats_of, mean, names
-from sim.metrics.precision import precision
-from sim.metrics.prefix_hits import prefix_cache
-from sim.metrics.queues import peak_queues
-from sim.metrics.reach import reach
-from sim.metrics.recorded import Floats
-from sim.metrics.rejection import rejection
-from sim.metrics.routing import routing
-from sim.metrics.run_record import RunRecord
-from sim.metrics.scaling import scaling
-from sim.metrics.sessions import sessions
-from sim.metrics.speculation import pays_note, speculation
-from sim.metrics.taken import Taken, taken
-from sim.metrics.token_accounts import token_accounts
-from sim.metrics.verdict import digits, judge
-from sim.metrics.verdict_words import verdict_text
+from sim.metrics.bands.bands import situation
+from sim.metrics.bands.confidence import error_band, provenance
+from sim.metrics.engine.host_tier import host_tier
+from sim.metrics.engine.prefix_hits import prefix_cache
+from sim.metrics.engine.speculation import pays_note, speculation
+from sim.metrics.engine.taken import Taken, taken
+from sim.metrics.engine.token_accounts import token_accounts
+from sim.metrics.enough.doubts import slo_verdict
+from sim.metrics.enough.precision import precision
+from sim.metrics.enough.reach import reach
+from sim.metrics.fleet.by_pool import by_pool
+from sim.metrics.fleet.drain import arriving_share, drain_note
+from sim.metrics.fleet.energy import energy
+from sim.metrics.fleet.failures import failures
+from sim.metrics.fleet.handover import handover
+from sim.metrics.fleet.lost_work import lost_work
+from sim.metrics.fleet.rejection import rejection
+from sim.metrics.fleet.routing import routing
+from sim.metrics.fleet.scaling import scaling
+from sim.metrics.latency.classes import by_class
+from sim.metrics.latency.gaps import Gaps
+from sim.metrics.latency.percentiles import describe, describe_gaps
+from sim.metrics.load.sessions import sessions
+from sim.metrics.load.verdict import digits, judge
+from sim.metrics.question.asked import asked, driven_by
+from sim.metrics.record.pipelines import pipeline
+from sim.metrics.record.pools import PoolRun, combined, formats_of, mean, names
+from sim.metrics.record.queues import peak_queues
+from sim.metrics.record.recorded import Floats
+from sim.metrics.record.run_record import RunRecord
+from sim.metrics.words.notes import notes
+from sim.metrics.words.verdict_words import verdict_text
 from sim.pools import PreparedPool
 from sim.scenario.prices import price_of
 from sim.version import version

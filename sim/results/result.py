@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from sim.metrics.asked import changed
+from sim.metrics.bands.figure_bands import figure_bands
 from sim.metrics.charts import charts
-from sim.metrics.doubts import doubts_at_ends, missed_at_ends
-from sim.metrics.figure_bands import figure_bands
+from sim.metrics.enough.doubts import doubts_at_ends, missed_at_ends
+from sim.metrics.enough.precision import asking
+from sim.metrics.latency.timeline import Timeline, running, waiting
 from sim.metrics.own import load_metrics, own_metrics
-from sim.metrics.precision import asking
+from sim.metrics.question.asked import changed
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine, headlines
-from sim.metrics.run_record import RunRecord
 from sim.metrics.states import SloState
 from sim.metrics.summary import summarise
-from sim.metrics.timeline import Timeline, running, waiting
-from sim.metrics.verdict_words import opened
+from sim.metrics.words.verdict_words import opened
 from sim.results.notebook import result_html
 from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json

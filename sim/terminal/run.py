@@ -10,14 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.metrics.attribution import bound_name
-from sim.metrics.definitions import METRICS
-from sim.metrics.fleet_words import fleet_text
-from sim.metrics.metric import Metric
+from sim.metrics.latency.timeline import Timeline
 from sim.metrics.own import PREFIX
-from sim.metrics.slo_text import headroom_text, slo_text, usd_per_good_request
+from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.states import SloState, State
-from sim.metrics.timeline import Timeline
+from sim.metrics.terms.definitions import METRICS, bound_name
+from sim.metrics.terms.metric import Metric
+from sim.metrics.words.slo_text import headroom_text, slo_text, usd_per_good_request
 from sim.scenario.prices import dollars
 from sim.terminal.console import SLO_STYLES, STATE_STYLES
 from sim.terminal.pools import pool_lines

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sim
-from sim.metrics.busiest import BusiestReplica
-from sim.metrics.long_enough import too_much_for_one
+from sim.metrics.load.busiest import BusiestReplica
+from sim.metrics.load.long_enough import too_much_for_one
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.points.executors import local

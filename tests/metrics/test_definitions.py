@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from sim.metrics import repetitions
-from sim.metrics.definitions import DEFINITIONS, METRIC, METRICS, STUDIED, path_of
-from sim.metrics.metric import Metric
+from sim.metrics.terms.definitions import DEFINITIONS, METRIC, METRICS, STUDIED, path_of
+from sim.metrics.terms.metric import Metric
 from sim.planning.points.figures import FIGURES
 from sim.simulation import simulate
 from tests.places import ROOT

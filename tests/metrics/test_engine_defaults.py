@@ -15,7 +15,7 @@ from calibrate.validation.engine_file import inherited
 from sim import catalog
 from sim.cli import app
 from sim.errors import UsageError
-from sim.metrics.engine_defaults import idle_cascade_note
+from sim.metrics.words.engine_defaults import idle_cascade_note
 from sim.simulation import prepare, simulate
 from tests.planning_fixtures import small
 

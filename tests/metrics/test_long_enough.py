@@ -16,9 +16,9 @@ from reports.pages.run.head import cards
 from reports.pages.run.slo import limits
 from reports.pages.run.verdict import verdict as page_verdict
 from sim.ends import run_ends
-from sim.metrics import doubts
-from sim.metrics.doubts import DoubtFacts
-from sim.metrics.long_enough import (
+from sim.metrics.enough import doubts
+from sim.metrics.enough.doubts import DoubtFacts
+from sim.metrics.load.long_enough import (
     enough_of_all,
     enough_requests,
     may_be_too_much,
@@ -27,13 +27,13 @@ from sim.metrics.long_enough import (
     too_short,
     unsettled,
 )
-from sim.metrics.peak import Peak
-from sim.metrics.queues import Drift
+from sim.metrics.load.peak import Peak
+from sim.metrics.load.stability import Load
+from sim.metrics.record.queues import Drift
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine
-from sim.metrics.run_record import RunRecord
-from sim.metrics.slo_text import headroom_text, slo_text
-from sim.metrics.stability import Load
 from sim.metrics.states import DoubtKind, SloState
+from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.scenario.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals

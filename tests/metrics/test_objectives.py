@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sim import simulate
-from sim.metrics.intervals import wilson
-from sim.metrics.objectives import Objective, SeenShare, look, pooled, slo_objectives
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.slo.objectives import Objective, SeenShare, look, pooled, slo_objectives
 from sim.metrics.states import Unserved
 from tests.planning_fixtures import small
 

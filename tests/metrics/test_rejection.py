@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sim import simulate
-from sim.metrics.rejection import TOO_LARGE, TOO_LONG, Rejection, Room, foreseen, rejection
+from sim.metrics.fleet.rejection import TOO_LARGE, TOO_LONG, Rejection, Room, foreseen, rejection
 from sim.planning.load.loads import traffic_of
 from sim.simulation import prepare
 from tests.planning_fixtures import small

@@ -18,7 +18,7 @@ from reports.pages.run.slo import page_text
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts

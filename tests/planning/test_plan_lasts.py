@@ -9,7 +9,7 @@ from reports.frame.page import coded
 from reports.pages.planning.plan import fleets
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
-from sim.metrics.objectives import look, slo_objectives
+from sim.metrics.slo.objectives import look, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim.errors import UsageError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts

@@ -16,8 +16,8 @@ import sim
 from reports import render
 from sim.errors import UsageError
 from sim.metrics.composed import Composed
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine, headlines, intervals
-from sim.metrics.run_record import RunRecord
 from sim.results.result import Result
 from sim.rng import LARGEST_SEED, repetition_seed
 from sim.simulation import prepare

@@ -13,7 +13,7 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
 from reports.pages.planning.study import named, share_columns, within
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 from sim.planning.points.wording import LoadOutcome, limit_name, nearest_promise, outcome_text, rank
 from sim.units import show_load
 

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from reports.frame.formats import MISSING, NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
-from sim.metrics.objectives import is_apart
-from sim.metrics.slo_text import limit_title
-from sim.metrics.states import DoubtKind, too_short_for
+from sim.metrics.states import DoubtKind, is_apart, too_short_for
+from sim.metrics.words.slo_text import limit_title
 from sim.units import show_share, show_time
 
 

@@ -14,8 +14,8 @@ from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, page_text, percent
-from sim.metrics.objectives import is_apart
-from sim.metrics.slo_text import (
+from sim.metrics.states import SloState, State, is_apart
+from sim.metrics.words.slo_text import (
     UNSERVED,
     deciding,
     headroom_sentences,
@@ -23,7 +23,6 @@ from sim.metrics.slo_text import (
     usd_per_good_request,
     within,
 )
-from sim.metrics.states import SloState, State
 
 Tone = Literal["good", "warn", "bad", "neutral"]
 

@@ -20,12 +20,12 @@ import numpy as np
 
 from sim.ends import run_ends
 from sim.errors import InfeasibleError
-from sim.metrics.latency_parts import PARTS, TTFT_PARTS, latency_parts
-from sim.metrics.long_enough import FULL
-from sim.metrics.rejection import Rejection, rejection
-from sim.metrics.run_record import RunRecord
-from sim.metrics.slo_text import slo_doubts
+from sim.metrics.fleet.rejection import Rejection, rejection
+from sim.metrics.latency.latency_parts import PARTS, TTFT_PARTS, latency_parts
+from sim.metrics.load.long_enough import FULL
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import DoubtKind, SloState, State, too_short_for
+from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.counterfactuals import (
     PROBE,
     SAVING,

@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.asked import asked, changed
-from sim.metrics.attribution import bound_name
-from sim.metrics.fleet_words import fleet_text
-from sim.metrics.slo_text import deciding, slo_doubts, within
+from sim.metrics.question.asked import asked, changed
+from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.states import SloState, too_short_for
+from sim.metrics.terms.definitions import bound_name
+from sim.metrics.words.slo_text import deciding, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figures_of

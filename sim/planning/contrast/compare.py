@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
-from sim.metrics.asked import asked, changed, hardware
 from sim.metrics.own import failures
+from sim.metrics.question.asked import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.metrics.definitions import METRIC
+from sim.metrics.bands.trust import Trust
 from sim.metrics.states import State
-from sim.metrics.trust import Trust
+from sim.metrics.terms.definitions import METRIC
 from sim.planning.contrast.fleet_bills import of_fleets
 from sim.planning.contrast.variant_words import Document, Entry, entries_of, name, varied
 from sim.planning.points.wording import share

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import Objective, slo_objectives
+from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, Sized, size

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.ends import at_factor, end_factors
-from sim.metrics.bands import half_of
-from sim.metrics.objectives import Objective
+from sim.metrics.bands.bands import half_of
+from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.sizing import FAR, Sized, smallest_fleet
 from sim.planning.load.advance import Advance
 from sim.planning.load.finder import Finder

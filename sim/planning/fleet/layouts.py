@@ -15,10 +15,10 @@ from typing import Any
 from sim import catalog
 from sim.cost import missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
-from sim.metrics.intervals import wilson
-from sim.metrics.objectives import Objective
-from sim.metrics.rejection import Rejection, Room, foreseen, room_of
-from sim.metrics.slo_text import within
+from sim.metrics.fleet.rejection import Rejection, Room, foreseen, room_of
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.slo.objectives import Objective
+from sim.metrics.words.slo_text import within
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.load.loads import Scale, Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation

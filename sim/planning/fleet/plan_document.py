@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.asked import asked, changed, driven_by
-from sim.metrics.bands import half_of
-from sim.metrics.engine_defaults import engine_defaults_note
-from sim.metrics.objectives import judged_by
+from sim.metrics.bands.bands import half_of
+from sim.metrics.question.asked import asked, changed, driven_by
+from sim.metrics.slo.objectives import judged_by
+from sim.metrics.words.engine_defaults import engine_defaults_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_bands import Band, bands, front

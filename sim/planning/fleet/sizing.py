@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sim.errors import InfersimError
-from sim.metrics.objectives import Objective
+from sim.metrics.slo.objectives import Objective
 from sim.metrics.states import Unserved
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sim.errors import InfeasibleError, InfersimError
-from sim.metrics.objectives import Objective, slo_objectives
+from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, Tell, choose, to_plan
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import FleetQuestion

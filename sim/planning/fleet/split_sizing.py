@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
-from sim.metrics.bands import half_of
-from sim.metrics.objectives import Objective
-from sim.metrics.trust import trust
+from sim.metrics.bands.bands import half_of
+from sim.metrics.bands.trust import trust
+from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair, SplitQuestion
 from sim.planning.load.advance import Advance
 from sim.planning.load.finder import Finder

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sim.metrics.objectives import Objective
+from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.fleet_ends import FleetEnds, fewest_if_faster, if_slower
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.sizing import Confirmed, Sized, confirm

@@ -13,10 +13,10 @@ from typing import Any
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.long_enough import FULL
-from sim.metrics.objectives import USUAL_SHARE, Objective, slo_objectives
+from sim.metrics.bands.trust import Trust
+from sim.metrics.load.long_enough import FULL
+from sim.metrics.slo.objectives import USUAL_SHARE, Objective, slo_objectives
 from sim.metrics.states import Unserved
-from sim.metrics.trust import Trust
 from sim.planning.load.advance import END_RUNS, Advance, Progress
 from sim.planning.load.band_ends import (
     NEARBY,

@@ -7,11 +7,11 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.asked import asked, changed, driven_by, hardware
-from sim.metrics.bands import half_of
-from sim.metrics.long_enough import FULL
-from sim.metrics.objectives import limits_ms, shown_shares
-from sim.metrics.trust import trust
+from sim.metrics.bands.bands import half_of
+from sim.metrics.bands.trust import trust
+from sim.metrics.load.long_enough import FULL
+from sim.metrics.question.asked import asked, changed, driven_by, hardware
+from sim.metrics.slo.objectives import limits_ms, shown_shares
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once

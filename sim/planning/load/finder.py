@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from sim.metrics.long_enough import DOUBT
-from sim.metrics.objectives import Objective
+from sim.metrics.load.long_enough import DOUBT
+from sim.metrics.slo.objectives import Objective
 from sim.own import is_own
 from sim.planning.load.advance import Advance
 from sim.planning.load.loads import (

@@ -14,9 +14,9 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from sim.metrics.intervals import wilson
-from sim.metrics.long_enough import DOUBT
-from sim.metrics.objectives import Attained
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.load.long_enough import DOUBT
+from sim.metrics.slo.objectives import Attained
 from sim.planning.load.probe import STABILITY, Probe
 from sim.planning.points.wording import LoadOutcome
 

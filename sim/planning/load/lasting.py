@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sim.metrics.long_enough import DOUBT, FULL, holds_without_start
+from sim.metrics.load.long_enough import DOUBT, FULL, holds_without_start
 from sim.planning.load.finder import Finder
 from sim.planning.load.probe import MOST, STABILITY, Probe
 from sim.planning.load.settled import lasts, longest_stretch

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sim.cost.measured_experts import experts_note
 from sim.deployments import deployment_of
 from sim.errors import UsageError
-from sim.metrics.cut_short import foreseen_cut
-from sim.metrics.recorded import STEADY
+from sim.metrics.record.cut_short import foreseen_cut
+from sim.metrics.record.recorded import STEADY
 from sim.planning.points.points import Settings
 from sim.request import Prefix
 from sim.scenario import Scenario

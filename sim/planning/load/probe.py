@@ -16,18 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.metrics.cut_short import requests_of_curve
-from sim.metrics.long_enough import DOUBT, FULL, SURE
-from sim.metrics.objectives import (
-    Attained,
-    Objective,
-    breaks_first,
-    pooled,
-    slo_objectives,
-)
-from sim.metrics.rejection import Rejection, over_runs
+from sim.metrics.fleet.rejection import Rejection, over_runs
+from sim.metrics.load.long_enough import DOUBT, FULL, SURE
+from sim.metrics.record.cut_short import requests_of_curve
+from sim.metrics.slo.objectives import Attained, Objective, breaks_first, pooled, slo_objectives
 from sim.metrics.states import State
-from sim.metrics.verdict_words import OPENING
+from sim.metrics.words.verdict_words import OPENING
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
 from sim.planning.points.copies import Workers, can_copy

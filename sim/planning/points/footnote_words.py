@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.notes import WARM_UP, without_numbers
+from sim.metrics.enough.reach import reach_text
 from sim.metrics.own import FAILED
-from sim.metrics.reach import reach_text
-from sim.metrics.slo_text import slo_doubts
 from sim.metrics.states import DoubtKind, SloState, too_short_for
+from sim.metrics.words.notes import WARM_UP, without_numbers
+from sim.metrics.words.slo_text import slo_doubts
 
 Verdict = Mapping[str, Any]
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.objectives import is_apart
-from sim.metrics.states import State, Word
-from sim.metrics.trust import Trust
+from sim.metrics.bands.trust import Trust
+from sim.metrics.states import State, Word, is_apart
 
 PROBABLY_TOO_MUCH = "overload?"
 """Near saturation, with more arriving than can be served: probably overloaded."""
