@@ -46,7 +46,7 @@ def test_every_number_with_an_interval_is_a_metric() -> None:
 
 
 WITH_A_NEW_ROW = """
-from sim.metrics import definitions as table
+from sim.metrics.terms import definitions as table
 
 new = table.Metric(
     "request_fairness", "goodput", "requests/s", "higher",

@@ -178,6 +178,20 @@ def test_what_leaves_a_load_open() -> None:
     assert doubted(made_up(0.995, 0.003, 50_000)) == []
 
 
+def test_a_doubt_says_what_it_is_about_and_how_many_requests_settle_it() -> None:
+    day = DiurnalArrivals(kind="diurnal", rate=2.0, peak_rate=18.0, period=1000.0)
+    load = made_up(0.95, 0.04, 400, law=day)
+    run = cast(RunRecord, SimpleNamespace(cut=SimpleNamespace(has_peak=False)))
+    open_ = {"slo_state": SloState.OPEN}
+    found = doubts.doubts(DoubtFacts(run, load, Peak(1.2, "at the peak"), open_))
+    assert [each.about for each in found] == [
+        "an overload would not show yet",
+        "the peak of the day was still to come",
+        "the busiest part is cut off",
+    ]
+    assert {each.needs for each in found} == {enough_of_all(load)}
+
+
 STEADY_RATE = PoissonArrivals(kind="poisson", rate=10.0)
 
 

@@ -15,9 +15,9 @@ import pytest
 import sim
 from reports import render
 from sim.errors import UsageError
-from sim.metrics.composed import Composed
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine, headlines, intervals
+from sim.metrics.texts import Composed
 from sim.results.result import Result
 from sim.rng import LARGEST_SEED, repetition_seed
 from sim.simulation import prepare

@@ -36,6 +36,9 @@ from sim.metrics.slo.attainment import judge_slo, slo_state
 from sim.metrics.slo.objectives import look, pooled, slo_objectives
 from sim.metrics.states import DoubtKind, SloState, is_apart
 
+YOUNG = "sessions are still young"
+"""What the last of the ``RULES`` is about."""
+
 
 class Doubt(NamedTuple):
     """What leaves open whether an SLO that the requests of a run met would be met by later ones:
@@ -63,12 +66,9 @@ class DoubtFacts:
         return bool(self.slo["slo_state"] == SloState.MET)
 
     @property
-    def needs(self) -> int | None:
-        """Requests with which a longer run would settle a doubt."""
-        return enough_of_all(self.load)
-
-
-Rule = Callable[[DoubtFacts], Doubt | None]
+    def cut(self) -> bool:
+        """Whether the run ends before the busiest part of its traffic."""
+        return self.run.cut is not None and not self.run.cut.has_peak
 
 
 def slo_verdict(run: RunRecord, load: Load | None, peak: Peak | None) -> dict[str, Any]:
@@ -93,81 +93,55 @@ def slo_verdict(run: RunRecord, load: Load | None, peak: Peak | None) -> dict[st
     return slo
 
 
-def doubts(facts: DoubtFacts) -> list[Doubt]:
-    """Why requests that come later may fare worse than those of a run, the gravest first."""
-    return [doubt for rule in RULES if (doubt := rule(facts)) is not None]
-
-
-def _too_much(facts: DoubtFacts) -> Doubt | None:
-    if not (too_much(facts.load) or too_much_for_one(facts.load)):
-        return None
-    return Doubt(DoubtKind.LOAD, "more arrives than the fleet, or a replica, serves", facts.needs)
-
-
-def _overload_unseen(facts: DoubtFacts) -> Doubt | None:
-    if not too_short(facts.load):
-        return None
-    return Doubt(DoubtKind.LENGTH, "an overload would not have shown yet", facts.needs)
-
-
-def _empty_start(facts: DoubtFacts) -> Doubt | None:
-    flattered = facts.met and is_near(facts.load) and not _without_start(facts.load, facts.slo)
-    if not (unsettled(facts.load) or flattered):
-        return None
-    return Doubt(DoubtKind.LENGTH, "the fleet was empty at the start", facts.needs)
-
-
-def _before_the_peak(facts: DoubtFacts) -> Doubt | None:
-    """Of a day that the run has not whole, whose peak may be too much."""
+def _before_the_peak(facts: DoubtFacts) -> bool:
+    """Whether the run lacks the peak of a day, which may be too much."""
     load, law = facts.load, facts.load.law
     if law is None or law.kind != "diurnal" or facts.peak is None:
-        return None
+        return False
     least = facts.peak.utilisation * (1 + SURE * load.error / load.utilisation)
-    if least < 1 or float(load.arrived[-1]) >= WHOLE * law.period:
-        return None
-    return Doubt(DoubtKind.LENGTH, "the peak was still to come", facts.needs)
+    return least >= 1 and float(load.arrived[-1]) < WHOLE * law.period
 
 
-def _queue_grows(facts: DoubtFacts) -> Doubt | None:
-    if not grows_at_its_end(facts.load):
-        return None
-    return Doubt(DoubtKind.LENGTH, "the trace ends while its queue grows", facts.needs)
-
-
-def _lacks_busiest(facts: DoubtFacts) -> Doubt | None:
-    cut = facts.run.cut
-    if cut is None or cut.has_peak:
-        return None
-    return Doubt(DoubtKind.LENGTH, "the busiest part was still to come", facts.needs)
-
-
-def _young_sessions(facts: DoubtFacts) -> Doubt | None:
-    """Of a run that lacks later turns of its sessions, whose second half leaves the SLO open:
-    latencies rise while sessions grow older."""
+def _young_sessions(facts: DoubtFacts) -> bool:
+    """Whether the second half of a run that lacks later turns of its sessions leaves open whether
+    it meets the SLO: latencies rise while sessions grow older."""
     slo, run = facts.slo, facts.run
     if not facts.met or slo["target"] is None or any(map(is_apart, slo["limits"])):
-        return None
+        return False
     expected = usual(run)
     if expected is None or not expected.outlasts(run.duration):
-        return None
+        return False
     counted = run.within_slo[run.completed & ~run.warmup]
     low, _ = share_interval(counted[len(counted) // 2 :])
-    if low >= float(slo["target"]):
-        return None
-    return Doubt(
-        DoubtKind.LENGTH, "sessions are still young", max(facts.needs or 0, expected.enough)
-    )
+    return low < float(slo["target"])
 
 
-RULES: tuple[Rule, ...] = (
-    _too_much,
-    _overload_unseen,
-    _empty_start,
-    _before_the_peak,
-    _queue_grows,
-    _lacks_busiest,
-    _young_sessions,
+def _empty_start(facts: DoubtFacts) -> bool:
+    flattered = facts.met and is_near(facts.load) and not _without_start(facts.load, facts.slo)
+    return unsettled(facts.load) or flattered
+
+
+RULES: tuple[tuple[DoubtKind, str, Callable[[DoubtFacts], bool]], ...] = (
+    (DoubtKind.LOAD, "more arrives than the fleet serves", lambda of: too_much(of.load)),
+    (DoubtKind.LOAD, "a replica gets more than it serves", lambda of: too_much_for_one(of.load)),
+    (DoubtKind.LENGTH, "an overload would not show yet", lambda of: too_short(of.load)),
+    (DoubtKind.LENGTH, "the fleet was empty at the start", _empty_start),
+    (DoubtKind.LENGTH, "the peak of the day was still to come", _before_the_peak),
+    (DoubtKind.LENGTH, "a trace ends while its queue grows", lambda of: grows_at_its_end(of.load)),
+    (DoubtKind.LENGTH, "the busiest part is cut off", lambda of: of.cut),
+    (DoubtKind.LENGTH, YOUNG, _young_sessions),
 )
+"""What leaves an SLO open, the gravest first: the kind, what it is about, and when it applies."""
+
+
+def doubts(facts: DoubtFacts) -> list[Doubt]:
+    """Why requests that come later may fare worse than those of a run, the gravest first."""
+    enough = enough_of_all(facts.load)
+    found = [Doubt(kind, about, enough) for kind, about, applies in RULES if applies(facts)]
+    young = usual(facts.run) if found and found[-1].about == YOUNG else None
+    if young is not None:
+        found[-1] = found[-1]._replace(needs=max(enough or 0, young.enough))
+    return found
 
 
 def _judged(run: RunRecord, load: Load | None) -> dict[str, Any]:

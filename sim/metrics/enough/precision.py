@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.composed import Composed
 from sim.metrics.enough.reach import come_with
 from sim.metrics.latency.intervals import MANY, SHARE, TAIL, percentile_interval, rounded_up
 from sim.metrics.load.usual_sessions import usual
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
+from sim.metrics.texts import Composed
 from sim.units import show_time
 
 METRICS = ("ttft", "tpot", "e2el")

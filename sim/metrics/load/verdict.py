@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import Any
 
 from sim.loop.recorder import REJECTED
@@ -47,42 +47,29 @@ from sim.routers import router_class
 
 
 class Why(Enum):
-    """What the state of a fleet rests on."""
+    """What the ``state`` of a fleet rests on."""
 
-    NOTHING_SERVED = auto()
-    CLOSED_LOOP = auto()
-    SESSIONS_TOGETHER = auto()
-    SINGLE_REQUEST = auto()
-    ALL_AT_ONCE = auto()
-    PILED_UP = auto()  # more arrives than is served, and more wait than fill the batches
-    SWALLOWED = auto()  # more arrives than is served, but batches have taken it in so far
-    UNKNOWN = auto()  # the error of the utilisation leaves open whether it is too much
-    NEAR = auto()
-    GROWING = auto()  # the trace ends while its queue grows
-    ROOM = auto()
-    REPLICA_PILED_UP = auto()  # of a fleet with room, one replica is sent more than it serves
-    REPLICA_SWALLOWED = auto()
-    REPLICA_NEAR = auto()
-    POOL = auto()  # of a fleet with room, one pool is sent more than it serves
+    NOTHING_SERVED = "no request was completed", State.NOTHING_SERVED
+    CLOSED_LOOP = "clients wait for answers", State.CLOSED_LOOP
+    SESSIONS_TOGETHER = "all sessions start together", State.OFFLINE
+    SINGLE_REQUEST = "there is but one request", State.OFFLINE
+    ALL_AT_ONCE = "all requests start together", State.OFFLINE
+    PILED_UP = "more arrives than is served, and more wait than fill the batches", State.OVERLOADED
+    SWALLOWED = "more arrives than is served, but batches took it in so far", State.TOO_SHORT
+    UNKNOWN = "the error of the utilisation leaves open whether it is too much", State.TOO_SHORT
+    NEAR = "the utilisation is close to 1", State.NEAR_SATURATION
+    GROWING = "the trace ends while its queue grows", State.TOO_SHORT
+    ROOM = "there is capacity left", State.STABLE
+    REPLICA_PILED_UP = "of a fleet with room, a replica is overloaded", State.OVERLOADED
+    REPLICA_SWALLOWED = "of a fleet with room, a replica may be overloaded", State.TOO_SHORT
+    REPLICA_NEAR = "of a fleet with room, a replica is near saturation", State.NEAR_SATURATION
+    POOL = "of a fleet with room, a pool is overloaded", State.OVERLOADED
 
+    @property
+    def state(self) -> State:
+        """The state that follows."""
+        return self.value[1]
 
-STATES = {
-    Why.NOTHING_SERVED: State.NOTHING_SERVED,
-    Why.CLOSED_LOOP: State.CLOSED_LOOP,
-    Why.SESSIONS_TOGETHER: State.OFFLINE,
-    Why.SINGLE_REQUEST: State.OFFLINE,
-    Why.ALL_AT_ONCE: State.OFFLINE,
-    Why.PILED_UP: State.OVERLOADED,
-    Why.SWALLOWED: State.TOO_SHORT,
-    Why.UNKNOWN: State.TOO_SHORT,
-    Why.NEAR: State.NEAR_SATURATION,
-    Why.GROWING: State.TOO_SHORT,
-    Why.ROOM: State.STABLE,
-    Why.REPLICA_PILED_UP: State.OVERLOADED,
-    Why.REPLICA_SWALLOWED: State.TOO_SHORT,
-    Why.REPLICA_NEAR: State.NEAR_SATURATION,
-    Why.POOL: State.OVERLOADED,
-}
 
 HAS_ROOM = (State.STABLE, State.NEAR_SATURATION)
 
@@ -103,7 +90,7 @@ class FleetVerdict:
     @property
     def state(self) -> State:
         """The state of the fleet."""
-        return STATES[self.whys[-1]]
+        return self.whys[-1].state
 
     @property
     def by_pool(self) -> tuple[float, ...] | None:
@@ -172,9 +159,9 @@ def judge(run: RunRecord) -> FleetVerdict:
     whys = [_under_load(found)]
     fullest = _fullest(run, found)
     one = found.uneven
-    if one is not None and STATES[whys[-1]] in HAS_ROOM:
-        whys += _unevenly(found, one, STATES[whys[-1]])
-    if fullest >= 1 and STATES[whys[-1]] in HAS_ROOM:
+    if one is not None and whys[-1].state in HAS_ROOM:
+        whys += _unevenly(found, one, whys[-1].state)
+    if fullest >= 1 and whys[-1].state in HAS_ROOM:
         whys.append(Why.POOL)
     return FleetVerdict(tuple(whys), found, top, fullest)
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from sim.cost import CostModel, Deployment
 from sim.metrics.record.attribution import attribute
-from sim.metrics.record.open_note import OpenNote
 from sim.metrics.record.pools import PoolRun, total
+from sim.metrics.texts import OpenNote
 from sim.pools import PreparedPool
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import on_link, pcie

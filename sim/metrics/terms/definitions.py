@@ -2,8 +2,7 @@
 
 A metric is a row of ``METRICS``. Tables, pages, comparisons and intervals are made of these rows,
 so that a new metric is one row here, with its definition, and its computation in ``summary``.
-Rows of one subject stand in a file of their own with their terms: ``memory_terms``,
-``session_terms``, ``cost_terms``, ``failure_terms``.
+Rows of memory, sessions, money and failures stand in ``subjects`` with their terms.
 ``DEFINITIONS`` says what the metrics and the other terms of a page mean.
 """
 
@@ -11,11 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.metrics.terms.cost_terms import COST_METRICS, COST_TERMS
-from sim.metrics.terms.failure_terms import FAILURE_METRICS, FAILURE_TERMS
-from sim.metrics.terms.memory_terms import HOST_METRICS, HOST_TERMS, KV_METRICS, KV_TERMS
 from sim.metrics.terms.metric import Definition, Metric
-from sim.metrics.terms.session_terms import SESSION_METRICS, SESSION_TERMS
+from sim.metrics.terms.subjects import (
+    COST_METRICS,
+    COST_TERMS,
+    FAILURE_METRICS,
+    FAILURE_TERMS,
+    HOST_METRICS,
+    HOST_TERMS,
+    KV_METRICS,
+    KV_TERMS,
+    SESSION_METRICS,
+    SESSION_TERMS,
+)
 
 
 def _latency(rank: str, name: str) -> Metric:

@@ -5,7 +5,7 @@ It may choose the limits of a batch by GPU; a scenario of version 1 has the same
 
 from __future__ import annotations
 
-from sim.metrics.record.open_note import OpenNote
+from sim.metrics.texts import OpenNote
 from sim.pools import PreparedPool
 from sim.schedulers.abilities import READS_ONCE
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel

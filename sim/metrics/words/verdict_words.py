@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
-from sim.metrics.composed import Composed
 from sim.metrics.enough.reach import reach, reach_text
 from sim.metrics.fleet.by_pool import limiting_text
 from sim.metrics.fleet.failures import given_up_text
@@ -21,6 +20,7 @@ from sim.metrics.record.pools import names
 from sim.metrics.record.queues import longest_growth
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import SloState, State, Unserved
+from sim.metrics.texts import Composed
 from sim.scenario.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
 

@@ -5,7 +5,7 @@ import pickle
 from copy import deepcopy
 
 import sim
-from sim.metrics.composed import Composed
+from sim.metrics.texts import Composed
 from tests.places import ROOT
 
 TEXT = Composed({"found": "Too few requests.", "asks": " Simulate 200.", "trace": ""})

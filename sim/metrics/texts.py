@@ -1,4 +1,4 @@
-"""Provides texts that remember the parts they are made of, so that a part can be put otherwise."""
+"""Provides texts that carry what they are made of: named parts, or the settings they miss."""
 
 from __future__ import annotations
 
@@ -28,3 +28,24 @@ class Composed(str):
     def saying(self, **parts: str) -> Composed:
         """The text with these parts instead, each in its place; a new one comes last."""
         return Composed({**self.parts, **parts})
+
+
+Settings = Mapping[str, Any]
+"""Values of a scenario by dotted key."""
+
+
+class OpenNote(str):
+    """A sentence on what is not stated, with the ``settings`` of each other case: what a run that
+    does not agree with a measured one is compared with first.
+
+    >>> OpenNote("Nothing says it.", {"max_model_len": 4096}).settings
+    ({'max_model_len': 4096},)
+    """
+
+    settings: tuple[Settings, ...]
+
+    def __new__(cls, text: str, *settings: Settings) -> OpenNote:
+        """The sentence ``text``, with ``settings``, one for each other case."""
+        note = super().__new__(cls, text)
+        note.settings = settings
+        return note
