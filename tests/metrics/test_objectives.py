@@ -17,7 +17,8 @@ def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> 
     kept = np.ones(of, dtype=bool)
     kept[np.linspace(0, of - 1, late + slow + rejected).astype(int)] = False
     within = {"ttft": 1 - (late + rejected) / of, "tpot": 1 - (slow + rejected) / of}
-    return SeenShare(kept, {"ttft": 3.0, "tpot": 1.1}, within, rejected / of)
+    unserved = {Unserved.REJECTED: rejected / of}
+    return SeenShare(kept, {"ttft": 3.0, "tpot": 1.1}, within, unserved=unserved)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,25 +139,25 @@ def first_to_break(limits: Iterable[KeptLimit]) -> str | None:
     return None if worst is None else worst.name
 
 
+UnservedShares = Mapping[Unserved, float]
+"""Shares of requests by what became of those that were not served."""
+
+
 @dataclass(frozen=True)
 class SeenShare:
     """How one run met a limit of the SLO: which of the judged requests ``kept`` it, by arrival.
 
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
-    at the wanted share over the limit: above 1 it is broken. ``rejected`` is the share of
-    requests that were rejected, which no limit counts as kept, ``lost`` that of those which were
-    lost with a replica, or found none, and not sent again, ``timed_out`` that of those whose
-    clients had waited for too long. ``strain`` is the pressure of all limits together: by what they
-    had to be multiplied for the wanted share to keep them.
+    at the wanted share over the limit: above 1 it is broken. ``strain`` is the pressure of
+    all limits together: by what they had to be multiplied for the wanted share to keep them.
+    ``unserved`` are the shares of requests that no limit counts as kept: rejected, lost, timed out.
     """
 
     kept: NDArray[np.bool_]
     pressure: Mapping[str, float]
     within: Mapping[str, float]
-    rejected: float = 0.0
     strain: float = 0.0
-    lost: float = 0.0
-    timed_out: float = 0.0
+    unserved: UnservedShares = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,9 +169,7 @@ class Judged:
     together: Mapping[str, NDArray[np.float64]]
     alone: Mapping[str, NDArray[np.float64]]
     completed: NDArray[np.bool_]
-    rejected: float
-    lost: float
-    timed_out: float
+    unserved: UnservedShares
 
     def seen(self, objective: Objective) -> SeenShare:
         """How the run met ``objective``, which limits the same metrics."""
@@ -184,8 +182,7 @@ class Judged:
             within[name] = float(held.mean()) if len(held) else 0.0
             pressure[name] = _at_share(self.alone[name], objective.share) / limit
         strain = _at_share(worst, objective.share)
-        gone = self.lost, self.timed_out
-        return SeenShare(kept, pressure, within, self.rejected, strain, *gone)
+        return SeenShare(kept, pressure, within, strain, self.unserved)
 
 
 def _keeps(latency: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
@@ -198,15 +195,16 @@ def judged(run: RunRecord, limits: Mapping[str, float]) -> Judged:
     aside: no share counts it."""
     rows = run.judged(limits)
     reached = {name: _reached(run, name) for name in limits}
-    rejected = (run.requests["status"] == STATUS_REJECTED)[rows]
-    lost, timed_out = run.lost[rows], run.timed_out[rows]
+    gone = {
+        Unserved.REJECTED: run.requests["status"] == STATUS_REJECTED,
+        Unserved.LOST: run.lost,
+        Unserved.TIMED_OUT: run.timed_out,
+    }
     return Judged(
         together={name: latency[rows] for name, latency in reached.items()},
         alone={name: reached[name][run.judged({name: limits[name]})] for name in limits},
         completed=run.completed[rows],
-        rejected=float(rejected.mean()) if len(rejected) else 0.0,
-        lost=float(lost.mean()) if len(lost) else 0.0,
-        timed_out=float(timed_out.mean()) if len(timed_out) else 0.0,
+        unserved={why: float(each[rows].mean()) for why, each in gone.items() if rows.any()},
     )
 
 
@@ -250,8 +248,8 @@ def _at_share(values: NDArray[np.float64], share: float) -> float:
 @dataclass(frozen=True)
 class Attained:
     """How runs together met a limit of the SLO: the share of ``requests``, its 95 % interval
-    (Wilson) with as many independent ones as they are worth (``effective``), each limit, the shares
-    that were ``rejected``, ``lost`` and ``timed_out``, and the mean ``strain`` of the runs.
+    (Wilson) with as many independent ones as they are worth (``effective``), each limit, the mean
+    ``strain`` of the runs, and the mean shares that were ``unserved``.
     """
 
     objective: Objective
@@ -261,10 +259,8 @@ class Attained:
     limits: tuple[KeptLimit, ...]
     requests: int
     effective: float
-    rejected: float = 0.0
     strain: float = 0.0
-    lost: float = 0.0
-    timed_out: float = 0.0
+    unserved: UnservedShares = field(default_factory=dict)
 
     @property
     def kept(self) -> bool:
@@ -295,33 +291,27 @@ class Attained:
         return math.ceil(wanted / unit) * unit
 
     @property
+    def rejected(self) -> float:
+        """The share that was rejected."""
+        return self.unserved.get(Unserved.REJECTED, 0.0)
+
+    @property
     def hopeless(self) -> bool:
         """Whether more requests are rejected than may miss the limits: no speed would help."""
         return self.rejected > 1 - self.objective.share
 
     @property
     def tightest(self) -> str:
-        """What breaks first: a limit, or ``REJECTED`` where rejections do more, or ``LOST``, or
-        ``TIMED_OUT``. Of an objective that is kept, the limit that comes closest to breaking."""
+        """What breaks first: a limit, or what became of requests that were not served where that
+        does more. Of an objective that is kept, the limit that comes closest to breaking."""
         if self.kept:
             return str(first_to_break(self.limits))
-        if self.hopeless:
-            return Unserved.REJECTED
-        if self.lost > 1 - self.objective.share:
-            return Unserved.LOST
-        if self.timed_out > 1 - self.objective.share:
-            return Unserved.TIMED_OUT
-        unserved = {
-            Unserved.REJECTED: self.rejected,
-            Unserved.LOST: self.lost,
-            Unserved.TIMED_OUT: self.timed_out,
-        }
-        gone = sum(unserved.values())
+        target, gone = self.objective.share, sum(self.unserved.values())
+        most = next((why for why, share in self.unserved.items() if share > 1 - target), None)
+        if most is not None:
+            return most
         served = (limit._replace(share=limit.share + gone) for limit in self.limits)
-        others = (
-            KeptLimit(name, 1 - share, self.objective.share, 0.0)
-            for name, share in unserved.items()
-        )
+        others = (KeptLimit(why, 1 - share, target, 0.0) for why, share in self.unserved.items())
         return str(first_to_break([*served, *others]))
 
 
@@ -347,15 +337,11 @@ def pooled(
         )
         for metric in objective.limits
     )
-    rejected = float(np.mean([run.rejected for run in runs]))
     strain = float(np.mean([run.strain for run in runs]))
-    gone = (
-        float(np.mean([getattr(run, name) for run in runs]))
-        for name in (Unserved.LOST, Unserved.TIMED_OUT)
-    )
-    return Attained(
-        objective, share, low, high, limits, len(kept), effective, rejected, strain, *gone
-    )
+    unserved = {
+        why: float(np.mean([run.unserved[why] for run in runs])) for why in runs[0].unserved
+    }
+    return Attained(objective, share, low, high, limits, len(kept), effective, strain, unserved)
 
 
 def breaks_first(found: Sequence[Attained]) -> Attained:
