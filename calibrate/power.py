@@ -100,7 +100,7 @@ def _sample(known: Conditions, watts: float, result: RunResult) -> PowerSample:
 
 
 def watts(sample: PowerSample, draw: PowerDraw, limit: float) -> float:
-    """The mean power of a sample's run by ``draw``, as ``sim.metrics.energy`` has it."""
+    """The mean power of a sample's run by ``draw``, as ``sim.metrics.fleet.energy`` has it."""
     waits, works, moved, flops = sample.work.transpose(1, 0, 2)
     drawn = draw.waiting * waits + draw.working * works + draw.byte * moved + draw.flop * flops
     joules = np.minimum(drawn, limit * (waits + works)).sum(axis=0)

@@ -17,7 +17,7 @@ import sim
 from reports.figures.axes import legend
 from reports.frame import theme
 from sim.iteration import Batch
-from sim.metrics.speculation import pays
+from sim.metrics.engine.speculation import pays
 from sim.setup import prepare
 
 

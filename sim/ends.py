@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.loop.clock import Stop
-from sim.metrics.confidence import widest
-from sim.metrics.long_enough import LENGTH, LOAD, UNFINISHED
+from sim.metrics.bands.confidence import widest
+from sim.metrics.states import DoubtKind, State, too_short_for
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.units import show_time
@@ -108,7 +108,7 @@ def _holds(verdict: Mapping[str, Any]) -> bool | None:
 
 def _short(verdict: Mapping[str, Any]) -> bool:
     """Whether a longer run may say otherwise: its traffic may be more than the capacity."""
-    return bool({LOAD, LENGTH} & set(verdict["slo_doubts"]))
+    return too_short_for(verdict["slo_doubts"])
 
 
 def _metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
         told = f"{' to '.join(shares)} of requests are within the SLO"
         met = bool(summary.get("infersim", {}).get("verdict", {}).get("slo_met"))
         parts.append(f"{told} ({_slo(fast_end, slow_end, met=met)})")
-    if slow_end["state"] == "overloaded" != fast_end["state"]:
+    if slow_end["state"] == State.OVERLOADED != fast_end["state"]:
         parts.append("the slower end is overloaded")
     band = summary.get("infersim", {}).get("error_band", {})
     reach = band.get("slower")
@@ -167,9 +167,9 @@ def _percent(share: float) -> str:
 def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
     """What an SLO that is met at both ends so far comes to there."""
     missed, open_ = "a longer run would miss it", "too short a run to tell"
-    if LOAD in fast["slo_doubts"]:
+    if DoubtKind.LOAD in fast["slo_doubts"]:
         return f"{missed} at both ends"
-    if LOAD in slow["slo_doubts"]:
+    if DoubtKind.LOAD in slow["slo_doubts"]:
         return f"{missed} if slower{f', and it is {open_} if faster' if _short(fast) else ''}"
     return f"{open_} at {'both ends' if _short(fast) else 'the slower end'}"
 
@@ -178,9 +178,9 @@ def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any], *, met: bool) -> str:
     """What the ends say of the SLO, which is ``met`` or not as predicted."""
     if fast["slo_met"] and slow["slo_met"] and _short(slow):
         return f"met so far; {_in_the_long_run(fast, slow)}"
-    if UNFINISHED in fast["slo_doubts"]:
+    if DoubtKind.UNFINISHED in fast["slo_doubts"]:
         why = "since requests were not finished"
-        slow_too = UNFINISHED in slow["slo_doubts"]
+        slow_too = DoubtKind.UNFINISHED in slow["slo_doubts"]
         return (
             f"open at both ends, {why}" if slow_too else f"missed if slower; open if faster, {why}"
         )

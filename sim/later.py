@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from sim.loop.clock import Stop
-from sim.metrics.attainment import MET, MISSED
-from sim.metrics.long_enough import STEADY
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.recorded import STEADY
+from sim.metrics.record.run_record import RunRecord
+from sim.metrics.states import SloState
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.units import show_share, show_time
@@ -94,7 +94,7 @@ def _text(found: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
             parts.append(
                 f"{metric.upper()} p99 is {show_time(then / 1e3)} ({show_time(now / 1e3)})"
             )
-    word = {MET: "meets", MISSED: "misses"}.get(found["slo_state"])
+    word = {SloState.MET: "meets", SloState.MISSED: "misses"}.get(found["slo_state"])
     ending = "" if word is None else f" That run {word} the SLO at the predicted times."
     return (
         f"Requests that come later, {found['after'] + 1:,} to {found['requests']:,} of the same "

@@ -131,9 +131,9 @@ def plan(
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
-    from sim.planning.fleet.choose import FleetQuestion, choose, read_rate  # noqa: PLC0415
+    from sim.planning.fleet.choose import choose, read_rate  # noqa: PLC0415
     from sim.planning.fleet.constraints import read_constraints  # noqa: PLC0415
-    from sim.planning.fleet.layouts import layouts  # noqa: PLC0415
+    from sim.planning.fleet.layouts import FleetQuestion, layouts  # noqa: PLC0415
     from sim.planning.fleet.plan_document import document  # noqa: PLC0415
     from sim.planning.fleet.split import choose_split  # noqa: PLC0415
     from sim.planning.fleet.split_document import document as split_document  # noqa: PLC0415

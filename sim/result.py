@@ -15,7 +15,7 @@ from sim import simulation
 from sim.ends import run_ends
 from sim.errors import InfersimError
 from sim.later import run_later
-from sim.metrics.figure_bands import figure_bands
+from sim.metrics.bands.figure_bands import figure_bands
 from sim.results.run_result import RunResult
 from sim.results.whole_file import write_text
 

@@ -47,7 +47,7 @@ from sim.setup import Setup, own_parts, prepare
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
 
 if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+    from sim.metrics.record.run_record import RunRecord
     from sim.results.run_result import RunResult
 
 
@@ -222,7 +222,7 @@ def recorded(
 ) -> RunRecord:
     """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
     metrics want it, the rest as ``RunRecord`` has it."""
-    from sim.metrics.run_record import RunRecord  # noqa: PLC0415 - as above
+    from sim.metrics.record.run_record import RunRecord  # noqa: PLC0415 - as above
 
     plans, trail = recorder.plan_rows(), recorder.trail_rows()
     if attempts is not None:

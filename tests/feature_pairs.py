@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import sim
 from sim.loop.recorder import Recorder
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.pools import front_end_of, make_allocator, make_replica_scheduler
 from sim.routers import router_class
 from sim.scenario import Scenario

@@ -25,7 +25,7 @@ from calibrate.validation.prediction import Variant
 from reports.frame.run_directory import Frames
 from sim.cost import CostModel
 from sim.iteration import Batch
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler

@@ -22,7 +22,7 @@ from typing import Any
 import sim
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.loop.clock import Stop
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.pools import make_allocator
 from sim.result import Result
 from sim.setup import prepare

@@ -45,7 +45,7 @@ def test_a_run_begins_without_what_only_results_need() -> None:
     )
     loaded = set(printed_by(code).split())
     slow = {"difflib", "matplotlib", "pandas", "plotly", "pyarrow", "rich", "scipy", "statistics"}
-    late = {"sim.metrics.run_record", "sim.metrics.summary", "sim.results.run_result"}
+    late = {"sim.metrics.record.run_record", "sim.metrics.summary", "sim.results.run_result"}
     assert not loaded & (slow | late)
 
 

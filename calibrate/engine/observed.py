@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrate.device import DeviceFacts
 from calibrate.engine.log import Iteration
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.version import version
 
 

@@ -26,8 +26,9 @@ from calibrate.validation.front_end import FRONT_END
 from calibrate.validation.observed import OBSERVED_ON, RECORDED
 from sim.export.bench import SIMULATED_BY
 from sim.loop.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
-from sim.metrics.asked import asked
-from sim.metrics.run_record import RunRecord
+from sim.metrics.question.asked import asked
+from sim.metrics.record.run_record import RunRecord
+from sim.metrics.states import State
 from sim.results.run_result import RunResult
 from sim.scenario.pools import only
 from sim.setup import Setup
@@ -61,7 +62,7 @@ class RecordedResult(RunResult):
         own = _own(figures["infersim"], self.recording, self.record)
         figures["infersim"] = own | {"asked": asked(self.scenario)}
         if self.recording.summary is not None:
-            return summed_up(figures, self.recording.summary)
+            return summed_up(figures, self.recording.summary, self.recording.simulated)
         return with_totals(figures, self.recording.totals)
 
     @cached_property
@@ -200,15 +201,18 @@ def with_totals(figures: dict[str, Any], totals: Mapping[str, float]) -> dict[st
     return {**figures, **rates, **totals, "infersim": own | {"cost": cost}}
 
 
-def summed_up(figures: dict[str, Any], stated: Summary) -> dict[str, Any]:
-    """``figures`` of a run of which only a summary is known: what that states, null otherwise."""
+def summed_up(
+    figures: dict[str, Any], stated: Summary, maker: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """``figures`` of a run of which only a summary is known, written by ``maker`` if it simulated
+    the run: what the summary states, null otherwise."""
     own, completed = figures["infersim"], stated.completed
     submitted = completed + stated.failed
     requests = dict.fromkeys(own["requests"]) | {
         **{"submitted": submitted, "completed": completed, "rejected": stated.failed},
         **{"unfinished": 0, "warmup": 0, "rejected_reasons": {}},
     }
-    text = f"{own['verdict']['text'].partition(':')[0]}: {completed:,} of {submitted:,} requests "
+    text = f"{_how(maker)}: {completed:,} of {submitted:,} requests "
     verdict = own["verdict"] | {
         **{"text": f"{text}were completed.", "limits": {}, "slo_met": None},
         **{name: None for name in ("slo_state", "first_limit") if name in own["verdict"]},
@@ -237,17 +241,24 @@ def _skipped(recording: Recording) -> list[str]:
     return [f"{told} left out of the trace."]
 
 
+def _name(maker: Mapping[str, Any]) -> str:
+    return f"{maker['name']} {maker['version']}, scenario {maker['scenario']}"
+
+
+def _how(maker: Mapping[str, Any] | None) -> str:
+    """Where the figures come from."""
+    return "Observed" if maker is None else f"Simulated by {_name(maker)}, not measured"
+
+
 def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str, Any]:
     """The part of the summary that is infersim's own."""
     requests, stated = own["requests"], recording.stated
     served = f"{requests['completed']:,} of {requests['submitted']:,} requests were completed"
-    verdict = {"state": "observed", "text": f"Observed: {served}."}
     maker = recording.simulated
+    verdict = {"state": State.OBSERVED, "text": f"{_how(maker)}: {served}."}
     sure = "Measured, not predicted; what a second run would differ by is not in it."
     if maker is not None:
-        by = f"{maker['name']} {maker['version']}, scenario {maker['scenario']}"
-        verdict["text"] = f"Simulated by {by}, not measured: {served}."
-        sure = f"Predicted, not measured: the file was simulated by {by}."
+        sure = f"Predicted, not measured: the file was simulated by {_name(maker)}."
     no_band = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
     server = stated.engine if recording.server is None else recording.server.subject.rstrip(",")
     place = f" on {stated.gpu}" if stated.gpu else ""

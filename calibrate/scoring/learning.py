@@ -1,10 +1,11 @@
 """Learns how far each cause puts predictions off, from rows whose causes are known.
 
-The logarithm of measured over predicted is taken to have the spread that ``sim.metrics.bands``
-gives, with tails as heavy as Student's t with ``FREEDOM`` degrees of freedom. Spreads are those
-that make the errors likeliest, held near what was known before (``BEFORE``): causes that no
-measurement shows keep that. Rows of a source err together, so that a hundred of them count as a
-few. Everything is done again without each source, by which that source is judged.
+The logarithm of measured over predicted is taken to have the spread that
+``sim.metrics.bands.bands`` gives, with tails as heavy as Student's t with ``FREEDOM`` degrees of
+freedom. Spreads are those that make the errors likeliest, held near what was known before
+(``BEFORE``): causes that no measurement shows keep that. Rows of a source err together, so that a
+hundred of them count as a few. Everything is done again without each source, by which that source
+is judged.
 
 On top, errors in some settings (a quantity, of models with experts or without, rates of models with
 many, first tokens by what is known of clients, token times of workers apart) are larger or smaller
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import SHARED, Spreads
-from sim.metrics.bands import CAUSES
+from sim.metrics.bands.bands import CAUSES
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +80,10 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "open links": (0.70, "a factor of two: whether cards reach each other"),
     "memory": (0.15, "blocks that engines report differ by 10 to 30 % from the arithmetic"),
     "front end": (0.40, "10 to 17 ms of vLLM around 12"),
-    "crowding": (1.0, "the one that was measured is about that slow (sim/metrics/crowding.py)"),
+    "crowding": (
+        1.0,
+        "the one that was measured is about that slow (sim/metrics/bands/crowding.py)",
+    ),
     "crowding, tokens": (0.50, "as many as are outside, of a pass that grows by half with them"),
     "hand-over": (0.70, "a factor of two: one measurement of a block is published"),
     "mixing": (0.10, "no measurement; small where the client is known"),
@@ -233,7 +237,7 @@ def _with_multiples(law: Law, sizes: Floats, rows: Sample) -> Spreads:
 
 
 def _quantity(setting: str) -> str:
-    """The quantity of a setting (``sim.metrics.bands.setting``)."""
+    """The quantity of a setting (``sim.metrics.bands.bands.setting``)."""
     return setting.partition(", ")[0]
 
 

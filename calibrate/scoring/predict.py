@@ -32,9 +32,9 @@ from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
-from sim.metrics.bands import band, of_side, setting, situation, spread_of, weights
-from sim.metrics.dependence import Dependences
-from sim.metrics.energy import mean_power
+from sim.metrics.bands.bands import band, of_side, setting, situation, spread_of, weights
+from sim.metrics.bands.dependence import Dependences
+from sim.metrics.fleet.energy import mean_power
 from sim.results.run_result import RunResult
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -52,8 +52,8 @@ class Case:
 
 
 OPEN_CLIENT, OPEN_TOKENS = "open client", "open client, tokens"
-"""The cause (``sim.metrics.bands``) that is as far as the plausible ways of measuring differ: of
-the times that begin with a request, and of all other figures."""
+"""The cause (``sim.metrics.bands.bands``) that is as far as the plausible ways of measuring differ:
+of the times that begin with a request, and of all other figures."""
 
 COVERED = {"open mixing": "mixing", "open admission": "admission"}
 """Causes of a client that is not described, and what is left of each where the range of the ways in
@@ -76,10 +76,10 @@ class Predicted(NamedTuple):
 class Scored:
     """A row with both figures, in seconds or per second; ``reason`` if there is no prediction.
 
-    ``causes`` may put the prediction off, each by that many of its spreads (``sim.metrics.bands``),
-    all of them by more or less in its ``setting``.
-    ``ways`` has the predictions under each plausible way of measuring where the publisher leaves it
-    open (``clients``).
+    ``causes`` may put the prediction off, each by that many of its spreads
+    (``sim.metrics.bands.bands``), all of them by more or less in its ``setting``. ``ways`` has the
+    predictions under each plausible way of measuring where the publisher leaves it open
+    (``clients``).
     """
 
     row: Row

@@ -1,7 +1,8 @@
 """Checks the bands of ratios: of two published figures of one source, under other conditions.
 
 A person who compares two variants asks for their ratio, of which much of the error is shared
-(``sim.metrics.ratio_bands``). How far it is shared was learnt without the source (``learning``).
+(``sim.metrics.bands.ratio_bands``). How far it is shared was learnt without the source
+(``learning``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import NamedTuple
 from calibrate.scoring.learning import pairs, sample, teaching
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import learnt
-from sim.metrics.bands import CAUSES, scaled
-from sim.metrics.ratio_bands import Error, ratio_band
+from sim.metrics.bands.bands import CAUSES, scaled
+from sim.metrics.bands.ratio_bands import Error, ratio_band
 
 KIN = {cause.part: "one source" for cause in CAUSES.values()}
 """Two rows of a source have all their errors from one origin."""

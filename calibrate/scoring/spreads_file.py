@@ -15,7 +15,7 @@ from calibrate.scoring.learning import (
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import Spreads
 from sim.errors import UsageError
-from sim.metrics.bands import CAUSES
+from sim.metrics.bands.bands import CAUSES
 from sim.version import version
 
 FEWEST = 5

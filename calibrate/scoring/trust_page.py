@@ -13,7 +13,7 @@ from calibrate.scoring.ratios import ratios
 from calibrate.scoring.report import TITLES
 from calibrate.scoring.uses import LOW, Use, uses
 from sim.catalog.spreads import learnt
-from sim.metrics.bands import CAUSES
+from sim.metrics.bands.bands import CAUSES
 from sim.version import version
 
 FEW = 10

@@ -1,10 +1,10 @@
 """Tries what the notes of a prediction leave open, before any kernel is blamed.
 
-A note may carry settings that would say what it leaves open (``sim.metrics.open_note``): whether
-cards reach each other over PCIe, limits that the engine chooses by itself. Two more come from the
-record: whether its prefix cache was on, where the traffic has prefixes, and the lengths of requests
-of which only the mean is known. Each is simulated; the one that brings the metrics into their bands
-is the first thing to change.
+A note may carry settings that would say what it leaves open (``sim.metrics.texts``):
+whether cards reach each other over PCIe, limits that the engine chooses by itself. Two more come
+from the record: whether its prefix cache was on, where the traffic has prefixes, and the lengths of
+requests of which only the mean is known. Each is simulated; the one that brings the metrics into
+their bands is the first thing to change.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from calibrate.validation.figures import HEADLINES, ValidatedFigure, figures, me
 from calibrate.validation.observed import ObservedRun
 from calibrate.validation.prediction import Prediction, ValidationQuestion, of_scenario, predict
 from sim.errors import InfersimError
-from sim.metrics.notes import notes
-from sim.metrics.open_note import OpenNote, Settings
+from sim.metrics.texts import OpenNote, Settings
+from sim.metrics.words.notes import notes
 
 EXPLAINS = 0.5
 """Share of the error that must be gone with a setting which is to explain it: most of it."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.metrics.definitions import LATENCIES, METRIC
+from sim.metrics.terms.definitions import LATENCIES, METRIC
 
 TYPICAL_NOISE = 0.02
 """By how much means and totals of two runs of one engine differ where it was not measured: 0.3

@@ -13,7 +13,7 @@ from calibrate.validation.document import Validation
 from calibrate.validation.iterations import Floats
 from calibrate.validation.observed import ObservedRun
 from calibrate.validation.regimes import NAMES, regime_of
-from sim.metrics.gaps import Gaps
+from sim.metrics.latency.gaps import Gaps
 
 MOST_GAPS = 200_000
 """Of more gaps evenly spaced ones of their order are kept."""

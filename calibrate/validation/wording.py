@@ -11,7 +11,7 @@ from calibrate.validation.alternatives import TriedSetting
 from calibrate.validation.figures import TYPICAL_NOISE, ValidatedFigure
 from calibrate.validation.proposals import Cause
 from calibrate.validation.residuals import HOST
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 from sim.specs.engine import EngineSpec
 from sim.units import show_time
 

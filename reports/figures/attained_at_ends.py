@@ -12,7 +12,7 @@ from reports.figures.naming import label, plain
 from reports.figures.tornado import ROOM, THICK
 from reports.frame import theme
 from reports.frame.formats import NARROW_SPACE
-from sim.planning.points.wording import OPEN
+from sim.metrics.states import SloState
 from sim.units import show_share
 
 NOTHING = 0.02
@@ -123,5 +123,9 @@ def _beside(bar: EndsBar, now: float, room: float) -> str:
 
 
 def _colour(bar: EndsBar) -> str:
-    tone = {"met": theme.GREEN, "missed": theme.VERMILLION, OPEN: theme.ORANGE}
+    tone: Mapping[str, theme.Tone] = {
+        SloState.MET: theme.GREEN,
+        SloState.MISSED: theme.VERMILLION,
+        SloState.OPEN: theme.ORANGE,
+    }
     return tone.get(bar.flips, theme.GREY).light

@@ -12,7 +12,7 @@ from reports.figures.naming import axis_name, plain
 from reports.figures.series import written
 from reports.frame import theme
 from reports.frame.scale import time_scale
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 from sim.planning.points.slo_state import meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile
 from sim.units import show_load

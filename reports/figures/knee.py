@@ -16,7 +16,8 @@ from reports.figures.layout import known, limit_line, times, within
 from reports.figures.naming import MEASURED, plain
 from reports.figures.series import MOST_LINES, Line, Style, limits, lines, styles
 from reports.frame import theme
-from sim.planning.points.wording import OPEN, latency_ms, rank, slo_percentile, state_word
+from sim.metrics.states import SloState, State
+from sim.planning.points.wording import LoadOutcome, latency_ms, rank, slo_percentile, state_word
 
 
 def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
@@ -76,6 +77,6 @@ def _said(verdict: Mapping[str, Any]) -> str:
 
 def _symbol(verdict: Mapping[str, Any]) -> str:
     """Hollow if overloaded; else a diamond if the SLO is too close to call, a cross if missed."""
-    if verdict["state"] == "overloaded":
+    if verdict["state"] == State.OVERLOADED:
         return "circle-open"
-    return {OPEN: "diamond", "missed": "x"}.get(verdict["slo_state"], "circle")
+    return {LoadOutcome.OPEN: "diamond", SloState.MISSED: "x"}.get(verdict["slo_state"], "circle")

@@ -8,7 +8,7 @@ from html import escape
 from textwrap import wrap
 
 from sim.errors import shorten
-from sim.metrics.definitions import METRIC, STUDIED
+from sim.metrics.terms.definitions import METRIC, STUDIED
 
 TITLES: Mapping[str, str] = {key: METRIC[key].head for key in STUDIED}
 """Metric -> its name above a figure."""

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
-from sim.metrics.bound_words import bound_name
+from sim.metrics.terms.definitions import bound_name
 
 ROW, FRAME = 26, 96
 """Height (px) of an operator, and of what stands around them."""

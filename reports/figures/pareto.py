@@ -19,6 +19,7 @@ from reports.figures.layout import known, times
 from reports.figures.naming import plain
 from reports.figures.series import MOST_LINES, Row, styles, written
 from reports.frame import theme
+from sim.metrics.states import SloState, State
 from sim.planning.points.wording import latency_ms, rank, slo_percentile
 from sim.units import PER_TOKENS
 
@@ -53,7 +54,7 @@ def places(document: Mapping[str, Any], kind: Kind) -> list[At]:
 def _serves(summary: Mapping[str, Any]) -> bool:
     """Whether it is neither overloaded nor missing its SLO."""
     verdict = summary["infersim"]["verdict"]
-    return bool(verdict["state"] != "overloaded" and verdict["slo_state"] != "missed")
+    return bool(verdict["state"] != State.OVERLOADED and verdict["slo_state"] != SloState.MISSED)
 
 
 def _percentile(document: Mapping[str, Any]) -> float:

@@ -9,9 +9,13 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
-from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
+from sim.planning.points.wording import LoadOutcome, share
 
-LOOKS = {HOLDS: ("good", "circle"), OPEN: ("warn", "diamond"), FAILS: ("bad", "x")}
+LOOKS = {
+    LoadOutcome.HOLDS: ("good", "circle"),
+    LoadOutcome.OPEN: ("warn", "diamond"),
+    LoadOutcome.FAILS: ("bad", "x"),
+}
 """Colour and symbol of each outcome."""
 
 

@@ -10,7 +10,8 @@ from reports.figures.naming import LINE, label
 from reports.figures.series import BATCHING
 from reports.frame import theme
 from sim.errors import shorten
-from sim.planning.contrast.compare_words import OVERLOADED, reason
+from sim.metrics.states import State
+from sim.planning.contrast.compare_words import reason
 from sim.planning.contrast.variant_words import values_of
 
 MOST_ROWS = 24
@@ -61,7 +62,7 @@ def tones(document: Document) -> list[str]:
     for variant in document["variants"]:
         policy = variant["settings"].get(BATCHING)
         tone = theme.BLUE if policy is None else theme.policy(str(policy))
-        over = variant["state"] == OVERLOADED
+        over = variant["state"] == State.OVERLOADED
         found.append((theme.faint(tone) if over else tone).light)
     return found
 

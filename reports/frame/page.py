@@ -25,7 +25,7 @@ from reports.frame import theme
 from reports.frame.asked import ARROW
 from reports.frame.content import MICROSECONDS
 from reports.frame.formats import NARROW_SPACE
-from sim.metrics.metric import Definition
+from sim.metrics.terms.metric import Definition
 
 TEMPLATES = Path(__file__).with_name("templates")
 

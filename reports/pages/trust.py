@@ -15,7 +15,7 @@ from reports.frame.asked import foot
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
-from sim.metrics.metric import Definition
+from sim.metrics.terms.metric import Definition
 from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {

@@ -23,11 +23,11 @@ FILE = Path(__file__).with_name("spreads.yaml")
 
 
 class Spreads(NamedTuple):
-    """The spread ``of`` each cause (``sim.metrics.bands.CAUSES``), and by how many times the spread
-    of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side. ``shared``
-    is how far the errors of a cause are correlated in two runs where they have one origin;
-    ``scales`` multiply the spread of figures by their setting (``sim.metrics.bands.setting``): 1
-    where there is none."""
+    """The spread ``of`` each cause (``sim.metrics.bands.bands.CAUSES``), and by how many times the
+    spread of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side.
+    ``shared`` is how far the errors of a cause are correlated in two runs where they have one
+    origin; ``scales`` multiply the spread of figures by their setting
+    (``sim.metrics.bands.bands.setting``): 1 where there is none."""
 
     of: Mapping[str, float]
     half: float

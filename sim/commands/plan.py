@@ -15,7 +15,7 @@ from sim.commands.refused import explained
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
-    from sim.planning.fleet.choose import FleetQuestion
+    from sim.planning.fleet.layouts import FleetQuestion
     from sim.planning.fleet.split_pairs import SplitQuestion
     from sim.planning.load.loads import Scale
     from sim.scenario import Scenario
@@ -155,9 +155,9 @@ def _question(
     survive: int,
 ) -> FleetQuestion:
     """What is asked; UsageError for what is empty or contradicts itself."""
-    from sim.planning.fleet.choose import FleetQuestion, read_rate
+    from sim.planning.fleet.choose import read_rate
     from sim.planning.fleet.constraints import read_constraints
-    from sim.planning.fleet.layouts import layouts
+    from sim.planning.fleet.layouts import FleetQuestion, layouts
     from sim.planning.load.loads import axis_of, traffic_of
 
     gpus, sizes, precision, ranks, experts, stages = choices

@@ -158,17 +158,16 @@ def _exit_code(
 def _checked(verdict: Mapping[str, Any]) -> int:
     """The exit code of ``--check``: what holds so far, but perhaps not in a longer run, does not
     pass."""
-    from sim.metrics.attainment import OPEN
-    from sim.metrics.long_enough import LENGTH, LOAD
-    from sim.metrics.slo_text import slo_doubts
+    from sim.metrics.states import SloState, State, too_short_for
+    from sim.metrics.words.slo_text import slo_doubts
 
     if verdict["slo_met"] is None:
         typer.echo("the SLO could not be judged: every request belongs to the warm-up", err=True)
         return 1
     if not verdict["slo_met"]:
         return SLO_MISSED
-    doubts = {LOAD, LENGTH} & set(slo_doubts(verdict)) if verdict["slo_state"] == OPEN else ()
-    if not doubts and verdict["state"] not in ("overloaded", "too short to tell"):
+    short = verdict["slo_state"] == SloState.OPEN and too_short_for(slo_doubts(verdict))
+    if not short and verdict["state"] not in (State.OVERLOADED, State.TOO_SHORT):
         return 0
     typer.echo(
         "--check: the SLO is met so far, and this run does not show that it will be", err=True

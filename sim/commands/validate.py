@@ -284,7 +284,7 @@ def _fit(
     from calibrate.validation.engine_fit import fit_engine
     from calibrate.validation.observed import read_observed
     from calibrate.validation.prediction import question
-    from sim.metrics.confidence import provenance
+    from sim.metrics.bands.confidence import provenance
     from sim.terminal.console import stdout
 
     pairs: list[tuple[ObservedRun, ValidationQuestion]] = []

@@ -13,19 +13,16 @@ Of a run with repetitions they are of the first one, as the tables are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.energy import mean_power
-from sim.metrics.fleet_course import fleet_course
-from sim.metrics.gaps import Gaps
-from sim.metrics.operating_points import roofline
-
-if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
-
+from sim.metrics.engine.operating_points import roofline
+from sim.metrics.fleet.energy import mean_power
+from sim.metrics.fleet.fleet_course import fleet_course
+from sim.metrics.latency.gaps import Gaps
+from sim.metrics.record.run_record import RunRecord
 
 STRETCHES = 240
 """Parts of a run in which its power, and what its pools do, is averaged."""

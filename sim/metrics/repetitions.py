@@ -8,30 +8,19 @@ is that). Keys and units are those of ``summary.json``.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.metrics import definitions
-from sim.metrics.attainment import MISSED, OPEN, slo_state
-from sim.metrics.intervals import Z95, times_to_decide
-from sim.metrics.long_enough import CHANCE, LENGTH, LOAD, UNFINISHED
+from sim.metrics.enough.precision import METRICS, conclusion
+from sim.metrics.latency.intervals import Z95, rounded_up, times_to_decide
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
-from sim.metrics.precision import METRICS, conclusion, rounded_up
+from sim.metrics.slo.attainment import slo_state
+from sim.metrics.states import DoubtKind, SloState, State, too_short_for
+from sim.metrics.terms import definitions
+from sim.metrics.words.notes import without_numbers
 
 CONFIDENCE = 0.95
-
-SEVERITY = (
-    "no traffic served",
-    "overloaded",
-    "near saturation",
-    "too short to tell",
-    "closed loop",
-    "offline",
-    "stable",
-)
-"""States of a verdict, worst first; one that is not listed counts as best."""
 
 DETAILS = tuple(metric for metric in definitions.METRICS if metric.repeated)
 """Headline figures below ``infersim``; so are all numbers at the top of the summary."""
@@ -163,13 +152,14 @@ def _mean(leaves: Sequence[Any]) -> Any:
 
 
 def _verdict(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    states = Counter(verdict["state"] for verdict in verdicts)
-    state = max(states, key=lambda name: (states[name], -_severity(name)))
+    states = Counter(State(verdict["state"]) for verdict in verdicts)
+    state = max(states, key=lambda each: (states[each], -each.severity))
     text = next(verdict["text"] for verdict in verdicts if verdict["state"] == state)
     if len(verdicts) > 1:
-        others = [f"{states[name]} {name}" for name in sorted(states, key=_severity)]
+        others = [f"{states[each]} {each}" for each in State if each in states]
         told = f"; all: {', '.join(others)}" if len(states) > 1 else ""
-        text += f" (So in {states[state]} of {len(verdicts)} repetitions{told}.)"
+        so_in = f" (So in {states[state]} of {len(verdicts)} repetitions{told}.)"
+        text = text.saying(repetitions=so_in)
     judged = [verdict for verdict in verdicts if verdict["limits"]]
     breaks = Counter(v["first_limit"] for v in verdicts if v["first_limit"] is not None)
     attainment = _mean([verdict["attainment"] for verdict in judged])
@@ -211,22 +201,22 @@ def _decide(verdict: dict[str, Any], requests: int, each: Sequence[Mapping[str, 
     ]
     state = slo_state(shares)
     wanted = None
-    if state == OPEN:
+    if state == SloState.OPEN:
         factors = [_times(*each) for each in shares if each[1] < each[3] <= each[2]]
         wanted = rounded_up(requests * max(factors)) if all(map(math.isfinite, factors)) else None
-    doubts = [CHANCE] if state == OPEN else []
-    short = [one for one in each if {LOAD, LENGTH} & set(one.get("slo_doubts", ()))]
-    if state != MISSED and short and 2 * len(short) >= len(each):
-        state, doubts = OPEN, [short[0]["slo_doubts"][0], *doubts]
+    doubts = [DoubtKind.CHANCE] if state == SloState.OPEN else []
+    short = [one for one in each if too_short_for(one.get("slo_doubts", ()))]
+    if state != SloState.MISSED and short and 2 * len(short) >= len(each):
+        state, doubts = SloState.OPEN, [short[0]["slo_doubts"][0], *doubts]
         known = [one["requests_to_decide"] for one in short]
         wanted = max((number for number in known if number is not None), default=None)
-    left = [one for one in each if UNFINISHED in one.get("slo_doubts", ())]
-    if state == MISSED and 2 * len(left) >= len(each):
-        state, doubts = OPEN, [UNFINISHED]
+    left = [one for one in each if DoubtKind.UNFINISHED in one.get("slo_doubts", ())]
+    if state == SloState.MISSED and 2 * len(left) >= len(each):
+        state, doubts = SloState.OPEN, [DoubtKind.UNFINISHED]
     verdict |= {"slo_state": state, "slo_doubts": doubts, "requests_to_decide": wanted}
-    if state == MISSED:
+    if state == SloState.MISSED:
         verdict["slo_headroom"] = 0.0
-    elif state == OPEN:
+    elif state == SloState.OPEN:
         verdict["slo_headroom"] = None
 
 
@@ -251,11 +241,6 @@ def _widen(verdict: dict[str, Any], found: Mapping[str, Mapping[str, float | Non
             entry |= {"low": interval["low"], "high": interval["high"]}
 
 
-def _severity(state: str) -> int:
-    """0 for the worst state."""
-    return SEVERITY.index(state) if state in SEVERITY else len(SEVERITY)
-
-
 def _precision(
     combined: Mapping[str, Any],
     details: Sequence[Mapping[str, Any]],
@@ -275,10 +260,8 @@ def _precision(
     defined = [key for key in keys if combined[key] is not None]
     for precision in precisions:
         if any(precision[key]["high"] is None for key in defined if precision[key]["samples"]):
-            text = (
-                f"{precision['text']} (Of one repetition: more of them would not make up for it.)"
-            )
-            return precision | {"text": text}
+            more = " (Of one repetition: more of them would not make up for it.)"
+            return precision | {"text": precision["text"].saying(repetitions=more)}
     entries: dict[str, Any] = {
         key: {
             "low": found[key]["low"],
@@ -300,7 +283,7 @@ def _notes(details: Sequence[Mapping[str, Any]], precision: Mapping[str, Any]) -
     for detail in details:
         for note in detail["notes"]:
             if note != detail["precision"]["text"]:
-                known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append(note)
+                known.setdefault(without_numbers(note), []).append(note)
     notes = [
         alike[0] if len(set(alike)) == 1 else f"{alike[0]} (Other repetitions: other numbers.)"
         for alike in known.values()

@@ -10,45 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
-from sim.metrics.asked import asked, driven_by
-from sim.metrics.bands import situation
-from sim.metrics.by_pool import by_pool
-from sim.metrics.classes import by_class
-from sim.metrics.confidence import error_band, provenance
-from sim.metrics.drain import arriving_share, drain_note
-from sim.metrics.energy import energy
-from sim.metrics.failures import failures
-from sim.metrics.gaps import Gaps
-from sim.metrics.handover import handover
-from sim.metrics.host_tier import host_tier
-from sim.metrics.notes import notes
-from sim.metrics.percentiles import describe, describe_gaps
-from sim.metrics.pipelines import pipeline
-from sim.metrics.pools import PoolRun, combined, formats_of, mean, names, peak_queues
-from sim.metrics.precision import asked_in, precision
-from sim.metrics.prefix_hits import prefix_cache
-from sim.metrics.reach import with_reach
-from sim.metrics.rejection import rejection
-from sim.metrics.routing import routing
-from sim.metrics.run_record import Floats, RunRecord
-from sim.metrics.scaling import scaling
-from sim.metrics.sessions import sessions
-from sim.metrics.speculation import pays_note, speculation
-from sim.metrics.taken import Taken, taken
-from sim.metrics.token_accounts import token_accounts
-from sim.metrics.usual_sessions import with_sessions
-from sim.metrics.verdict import judge, judge_capacity
+from sim.metrics.bands.bands import situation
+from sim.metrics.bands.confidence import error_band, provenance
+from sim.metrics.engine.host_tier import host_tier
+from sim.metrics.engine.prefix_hits import prefix_cache
+from sim.metrics.engine.speculation import pays_note, speculation
+from sim.metrics.engine.taken import Taken, taken
+from sim.metrics.engine.token_accounts import token_accounts
+from sim.metrics.enough.doubts import slo_verdict
+from sim.metrics.enough.precision import precision
+from sim.metrics.enough.reach import reach
+from sim.metrics.fleet.by_pool import by_pool
+from sim.metrics.fleet.drain import arriving_share, drain_note
+from sim.metrics.fleet.energy import energy
+from sim.metrics.fleet.failures import failures
+from sim.metrics.fleet.handover import handover
+from sim.metrics.fleet.lost_work import lost_work
+from sim.metrics.fleet.rejection import rejection
+from sim.metrics.fleet.routing import routing
+from sim.metrics.fleet.scaling import scaling
+from sim.metrics.latency.classes import by_class
+from sim.metrics.latency.gaps import Gaps
+from sim.metrics.latency.percentiles import describe, describe_gaps
+from sim.metrics.load.sessions import sessions
+from sim.metrics.load.verdict import digits, judge
+from sim.metrics.question.asked import asked, driven_by
+from sim.metrics.record.pipelines import pipeline
+from sim.metrics.record.pools import PoolRun, combined, formats_of, mean, names
+from sim.metrics.record.queues import peak_queues
+from sim.metrics.record.recorded import Floats
+from sim.metrics.record.run_record import RunRecord
+from sim.metrics.words.notes import notes
+from sim.metrics.words.verdict_words import verdict_text
+from sim.pools import PreparedPool
 from sim.scenario.prices import price_of
 from sim.version import version
-
-if TYPE_CHECKING:
-    from sim.pools import PreparedPool
 
 
 def summarise(run: RunRecord) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
     rates = _rates(run)
     outputs, tokens = rates["total_output_tokens"], _tokens(rates)
     first, between, whole = _latencies(run)
-    verdict = judge_capacity(run)
+    verdict = judge(run).figures()
     arriving = arriving_share(run, verdict)
     return {
         **rates,
@@ -130,9 +132,9 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, pools = run.scenario, run.pools
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution, situation(run), run.open_links)
-    verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
+    verdict, refused, accounts = _verdict(run), rejection(run), token_accounts(run)
     arriving, drained = arriving_share(run, verdict), drain_note(run, verdict)
-    sure = _with_reach(with_sessions(precision(run, verdict), run), verdict["reach"])
+    sure = precision(run, verdict)
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
     if None not in wanted and verdict["settled"] is not False:
         verdict["requests_to_decide"] = max(wanted)
@@ -194,6 +196,40 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
             *([sure["text"]] if sure["sufficient"] is False else []),
         ],
         "interrupted": run.interrupted,
+    }
+
+
+def _verdict(run: RunRecord) -> dict[str, Any]:
+    """``state`` and ``text``, the figures they rest on (None where there is no such thing), and the
+    part of the SLO (``attainment.judge_slo``).
+
+    ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
+    is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
+    which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
+    whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
+    fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
+    the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there where
+    it lacks a share of the GPU time.
+    """
+    found = judge(run)
+    slo = slo_verdict(run, found.load, found.peak)
+    lost = 0.0 if found.load is None else lost_work(run)
+    figures = found.figures()
+    return {
+        "state": figures.pop("state"),
+        "text": verdict_text(run, found, slo, lost),
+        **figures,
+        **found.uneven(),
+        **({} if found.by_pool is None else {"by_pool": [digits(each) for each in found.by_pool]}),
+        **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
+        **({"disturbed": True} if run.scenario.disturbed else {}),
+        **({"lost_work": lost} if lost else {}),
+        "peak_utilisation": None if found.peak is None else digits(found.peak.utilisation),
+        "slo_headroom": found.slo_headroom(slo),
+        **found.settling(),
+        **slo,
+        "cut": None if run.cut is None else run.cut.document(),
+        "reach": reach(run),
     }
 
 
@@ -372,10 +408,3 @@ def _whose(found: Sequence[dict[str, Any]], pools: Sequence[PreparedPool]) -> di
 def _data_ranks(run: RunRecord) -> int:
     """Data ranks of all replicas, which have a scheduler and a KV cache each."""
     return sum(pool.replicas * pool.deployment.layout.data for pool in run.pools)
-
-
-def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
-    """``sure``, a precision, with the settings that bring the requests it asks for where
-    ``run.horizon`` keeps them out."""
-    wanted = asked_in(sure["text"])
-    return sure if wanted is None else {**sure, "text": with_reach(sure["text"], found, wanted)}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from sim.metrics.definitions import METRIC
-from sim.metrics.fleet_words import fleet_text
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.terms.definitions import METRIC
 from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
 
 RANKS = ("mean", "p50", "p95", "p99")

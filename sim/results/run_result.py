@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from sim.metrics.asked import changed
-from sim.metrics.attainment import MISSED, OPEN, missed_at_ends
 from sim.metrics.charts import charts
-from sim.metrics.long_enough import doubts_at_ends
+from sim.metrics.enough.doubts import doubts_at_ends, missed_at_ends
+from sim.metrics.enough.precision import asking
+from sim.metrics.latency.timeline import Timeline, running, waiting
 from sim.metrics.own import load_metrics, own_metrics
-from sim.metrics.precision import asking
-from sim.metrics.reach import COME_WITH, with_reach
+from sim.metrics.question.asked import changed
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine, headlines
-from sim.metrics.run_record import RunRecord
+from sim.metrics.states import SloState
 from sim.metrics.summary import summarise
-from sim.metrics.timeline import Timeline, running, waiting
-from sim.metrics.verdict import opened
+from sim.metrics.words.verdict_words import opened
 from sim.results.notebook import result_html
 from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json
@@ -101,11 +100,11 @@ class RunResult:
         own["ends"] = ends
         if not ends["decided"]:
             text = opened(own["verdict"]["text"])
-            own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None, "text": text}
+            own["verdict"] |= {"slo_state": SloState.OPEN, "slo_headroom": None, "text": text}
             own["verdict"] |= doubts_at_ends(own["verdict"], ends)
             self._ask_for_one_number()
         elif missed_at_ends(own["verdict"], ends):
-            own["verdict"] |= {"slo_state": MISSED, "slo_doubts": [], "slo_headroom": 0.0}
+            own["verdict"] |= {"slo_state": SloState.MISSED, "slo_doubts": [], "slo_headroom": 0.0}
             own["verdict"]["requests_to_decide"] = None
 
     def _ask_for_one_number(self) -> None:
@@ -119,8 +118,7 @@ class RunResult:
         if verdict["settled"] is not False:
             most = max(most, needed)
         verdict["requests_to_decide"] = most
-        told = asking(text.partition(COME_WITH)[0], most)
-        own["precision"]["text"] = with_reach(told, verdict["reach"], most)
+        own["precision"]["text"] = asking(text, most, verdict["reach"])
         own["notes"] = [own["precision"]["text"] if n == text else n for n in own["notes"]]
 
     @cached_property

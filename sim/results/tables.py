@@ -27,12 +27,12 @@ from sim.growth.leaps import (
     WAITED,
 )
 from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED
-from sim.metrics.latency_parts import latency_parts
-from sim.metrics.token_accounts import token_accounts
+from sim.metrics.engine.token_accounts import token_accounts
+from sim.metrics.latency.latency_parts import latency_parts
 from sim.specs.window import Window
 
 if TYPE_CHECKING:
-    from sim.metrics.run_record import RunRecord
+    from sim.metrics.record.run_record import RunRecord
 
 STATUSES = {COMPLETED: "completed", REJECTED: "rejected", GAVE_UP: "gave up"}
 TIMESERIES_COLUMNS = {

@@ -13,7 +13,7 @@ from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sim.errors import InfersimError, UsageError
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.results.run_directory import RunDirectory
 from sim.scenario import Scenario
 from sim.serve.app import IDLE_TIMEOUT, Server

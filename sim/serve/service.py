@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.loop.live import UNSERVED, LiveFleet
 from sim.loop.steering import Action, Steerer
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.request import PLAIN, Prefix, Request, TrafficClass
 from sim.results.run_directory import RunDirectory
 from sim.schedulers.roles import Prompt

@@ -39,7 +39,7 @@ from sim.loop.live import (
 )
 from sim.loop.pipeline import Pipeline
 from sim.loop.steering import Action, Command
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.outages import rules_of
 from sim.pools import front_end_of, per_prompt_token_of
 from sim.request import Request

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.metrics.own import PREFIX
+from sim.metrics.states import State
 from sim.planning.contrast.compare_words import (
-    OVERLOADED,
     TRUST_WORDS,
     change,
     head,
@@ -137,8 +137,8 @@ def _longest(text: str) -> int:
 def _names(document: Mapping[str, Any], index: int) -> list[Text]:
     """What distinguishes a variant from the others, and below it that it is overloaded."""
     names = [Text(value) for value in values_of(document, index)]
-    if document["variants"][index]["state"] == OVERLOADED:
-        names[0].append(f"\n{OVERLOADED}", style="red")
+    if document["variants"][index]["state"] == State.OVERLOADED:
+        names[0].append(f"\n{State.OVERLOADED}", style="red")
     return names
 
 

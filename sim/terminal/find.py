@@ -25,8 +25,7 @@ from sim.planning.load.sentences import (
     trust_text,
 )
 from sim.planning.points.wording import (
-    FAILS,
-    OPEN,
+    LoadOutcome,
     nearest_promise,
     nearest_promises,
     outcome_text,
@@ -38,7 +37,7 @@ from sim.units import milliseconds, show_load
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
 
-STYLES = {"holds": "green", FAILS: "red", OPEN: "yellow"}
+STYLES = {"holds": "green", LoadOutcome.FAILS: "red", LoadOutcome.OPEN: "yellow"}
 
 
 def find_view(document: Mapping[str, Any]) -> Group:

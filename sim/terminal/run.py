@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.metrics.bound_words import bound_name
-from sim.metrics.definitions import METRICS
-from sim.metrics.fleet_words import fleet_text
-from sim.metrics.metric import Metric
+from sim.metrics.latency.timeline import Timeline
 from sim.metrics.own import PREFIX
-from sim.metrics.slo_text import headroom_text, slo_text, usd_per_good_request
-from sim.metrics.timeline import Timeline
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.states import SloState, State
+from sim.metrics.terms.definitions import METRICS, bound_name
+from sim.metrics.terms.metric import Metric
+from sim.metrics.words.slo_text import headroom_text, slo_text, usd_per_good_request
 from sim.scenario.prices import dollars
 from sim.terminal.console import SLO_STYLES, STATE_STYLES
 from sim.terminal.pools import pool_lines
@@ -87,12 +87,12 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
         remedy = f" To serve them, {refused['remedy']}." if refused["remedy"] else ""
         yield Text(f"Rejected: {refused['text']}{remedy}", style="red")
     state = verdict["state"]
-    missed = state == "stable" and verdict["slo_met"] is False
+    missed = state == State.STABLE and verdict["slo_met"] is False
     answers = [Text(verdict["text"], style="yellow" if missed else STATE_STYLES.get(state, ""))]
     if verdict["limits"]:
         slo = slo_text(verdict, spread.of_share("verdict.attainment"))
         answers.append(Text(slo, style=SLO_STYLES.get(verdict["slo_state"], "")))
-    settled = state == "too short to tell" and verdict["slo_state"] == "missed"
+    settled = state == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED
     yield from reversed(answers) if settled else answers
     if own.get("later") is not None:
         yield Text(own["later"]["text"], style="yellow")
@@ -105,7 +105,7 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
 
 def _observed(summary: dict[str, Any]) -> bool:
     """Whether the run was a real one, not simulated."""
-    return bool(summary["infersim"]["verdict"]["state"] == "observed")
+    return bool(summary["infersim"]["verdict"]["state"] == State.OBSERVED)
 
 
 def _capacity_lines(kv: dict[str, Any]) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 from sim.units import milliseconds, show_time
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from sim.metrics.timeline import Timeline
+from sim.metrics.latency.timeline import Timeline
 from sim.units import show_time
 
 BLOCKS, DIGITS = "·▁▂▃▄▅▆▇█", ".12345678"

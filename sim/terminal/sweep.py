@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.metrics.own import failures
+from sim.metrics.states import SloState, State
 from sim.planning.points.footnote_words import doubt_mark, footnotes
 from sim.planning.points.points import show
-from sim.planning.points.slo_state import MET, MISSED, OPEN
 from sim.planning.points.wording import (
     PROBABLY_TOO_MUCH,
     latency_ms,
@@ -37,10 +37,14 @@ MOST_OWN = 4
 UNCLEAR = "unclear"
 """Too short to tell whether the fleet is overloaded."""
 
-STATES = {"near saturation": "near full", "too short to tell": UNCLEAR, "no traffic served": "none"}
+STATES: Mapping[str, str] = {
+    State.NEAR_SATURATION: "near full",
+    State.TOO_SHORT: UNCLEAR,
+    State.NOTHING_SERVED: "none",
+}
 """Verdicts that are too long for a column."""
 
-SLO_STYLES = {MET: "green", MISSED: "red", OPEN: "yellow", None: ""}
+SLO_STYLES = {SloState.MET: "green", SloState.MISSED: "red", SloState.OPEN: "yellow", None: ""}
 
 
 def sweep_view(document: Mapping[str, Any]) -> Group:

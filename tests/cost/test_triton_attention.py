@@ -11,7 +11,7 @@ from sim.cost.kernels.form import Ceilings
 from sim.cost.measured import shaped
 from sim.cost.model import CostModel
 from sim.iteration import Batch, Part
-from sim.metrics.confidence import provenance
+from sim.metrics.bands.confidence import provenance
 from sim.specs.deployment import Deployment
 from sim.specs.layout import Layout
 

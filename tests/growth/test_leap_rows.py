@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim.growth.leaps import Leaps
 from sim.loop.recorder import PLAN
-from sim.metrics.gaps import Gaps
+from sim.metrics.latency.gaps import Gaps
 
 PLANS = st.lists(
     st.tuples(

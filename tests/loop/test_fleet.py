@@ -16,7 +16,7 @@ from sim import catalog
 from sim.errors import InfeasibleError
 from sim.growth.leaps import Leaps
 from sim.loop.recorder import GAVE_UP
-from sim.metrics.gaps import Gaps
+from sim.metrics.latency.gaps import Gaps
 from sim.result import Result
 from sim.results.tables import request_columns, timeseries_columns
 

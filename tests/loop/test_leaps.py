@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sim
 from sim.growth.steady import SteadyRun
 from sim.memory import ContiguousAllocator, PagedAllocator
-from sim.metrics.gaps import Gaps
+from sim.metrics.latency.gaps import Gaps
 from sim.request import TrafficClass
 from sim.routers import ROUTERS
 from sim.schedulers import Limits, Scheduler, make_scheduler

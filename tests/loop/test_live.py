@@ -10,7 +10,7 @@ import pytest
 
 from sim.loop.recorder import COMPLETED, GAVE_UP
 from sim.loop.steering import Action
-from sim.metrics.run_record import RunRecord
+from sim.metrics.record.run_record import RunRecord
 from sim.request import PLAIN, Request
 from sim.result import Result
 from sim.scenario import Scenario, load_scenario

@@ -12,7 +12,7 @@ import pytest
 import sim
 from sim.errors import UsageError
 from sim.memory.caching import CachingAllocator
-from sim.metrics.stability import load
+from sim.metrics.load.stability import load
 from sim.request import Prefix, Request
 from tests.feature_pairs import BASE
 from tests.golden_scenarios import changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.catalog.spreads import Spreads, learnt, source_name
-from sim.metrics.bands import (
+from sim.metrics.bands.bands import (
     CAUSES,
     Situation,
     band,
@@ -15,8 +15,8 @@ from sim.metrics.bands import (
     spread_of,
     weights,
 )
-from sim.metrics.dependence import PARTS
-from sim.metrics.figure_bands import figure_bands
+from sim.metrics.bands.dependence import PARTS
+from sim.metrics.bands.figure_bands import figure_bands
 from sim.result import simulate
 from sim.scenario import load_scenario
 

@@ -7,8 +7,8 @@ import pytest
 
 import sim
 from sim.loop.recorder import Recorder
-from sim.metrics import blocks
-from sim.metrics.latency_parts import latency_parts
+from sim.metrics.latency.latency_parts import latency_parts
+from sim.metrics.record import blocks
 from sim.request import Request
 from sim.result import Result
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sim
-from sim.metrics.busiest import BusiestReplica
-from sim.metrics.long_enough import too_much_for_one
+from sim.metrics.load.busiest import BusiestReplica
+from sim.metrics.load.long_enough import too_much_for_one
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.points.executors import local
@@ -139,10 +139,9 @@ def test_outages_are_no_unevenness() -> None:
 def test_a_trace_is_no_sample() -> None:
     """Of a law two standard errors are allowed for; what a trace sends a replica is what it is."""
     one = BusiestReplica(replica=0, utilisation=1.05, error=0.02, batch=10.0, backlog=50.0)
-    load = SimpleNamespace(uneven=one)
     law = PoissonArrivals(kind="poisson", rate=1.0)
-    assert too_much_for_one(load, None)  # type: ignore[arg-type]
-    assert not too_much_for_one(load, law)  # type: ignore[arg-type]
+    assert too_much_for_one(SimpleNamespace(uneven=one, law=None))  # type: ignore[arg-type]
+    assert not too_much_for_one(SimpleNamespace(uneven=one, law=law))  # type: ignore[arg-type]
 
 
 def test_capacity_is_that_of_the_busiest_replica(by_length: str) -> None:

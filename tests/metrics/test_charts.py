@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sim
-from sim.metrics.gaps import STEPS, Gaps
-from sim.metrics.operating_points import work
+from sim.metrics.engine.operating_points import work
+from sim.metrics.latency.gaps import STEPS, Gaps
 from sim.result import Result
 from sim.scenario.pools import only
 from tests.dense_models import attention_of, mlp_of

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import sim
-from sim.metrics.bands import ONE_SIDED, Situation, situation, weights
-from sim.metrics.crowding import crowded, front_end_busy, outside
-from sim.metrics.dependence import PARTS
-from sim.metrics.run_record import RunRecord
+from sim.metrics.bands.bands import ONE_SIDED, Situation, situation, weights
+from sim.metrics.bands.crowding import crowded, front_end_busy, outside
+from sim.metrics.bands.dependence import PARTS
+from sim.metrics.record.run_record import RunRecord
 
 
 def served(rate: float, **changes: Any) -> RunRecord:

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from sim import simulate
 from sim.errors import UsageError
-from sim.metrics.cut_short import cut_short, foreseen_cut
-from sim.metrics.precision import rounded_up
-from sim.metrics.slo_text import slo_text
+from sim.metrics.latency.intervals import rounded_up
+from sim.metrics.record.cut_short import cut_short, foreseen_cut
+from sim.metrics.words.slo_text import slo_text
 from sim.planning.load.find import find
 from sim.terminal.run import run_view
 from tests.planning_fixtures import small

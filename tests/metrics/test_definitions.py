@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from sim.metrics import repetitions
-from sim.metrics.definitions import DEFINITIONS, METRIC, METRICS, STUDIED, path_of
-from sim.metrics.metric import Metric
+from sim.metrics.terms.definitions import DEFINITIONS, METRIC, METRICS, STUDIED, path_of
+from sim.metrics.terms.metric import Metric
 from sim.planning.points.figures import FIGURES
 from sim.simulation import simulate
 from tests.places import ROOT
@@ -46,7 +46,7 @@ def test_every_number_with_an_interval_is_a_metric() -> None:
 
 
 WITH_A_NEW_ROW = """
-from sim.metrics import definitions as table
+from sim.metrics.terms import definitions as table
 
 new = table.Metric(
     "request_fairness", "goodput", "requests/s", "higher",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.metrics.dependence import MEMORY, PARTS, TIMES, Dependences, seconds_by_part
+from sim.metrics.bands.dependence import MEMORY, PARTS, TIMES, Dependences, seconds_by_part
 from sim.result import Result
 from sim.scenario import load_scenario
 from sim.simulation import simulate

@@ -10,8 +10,7 @@ import pytest
 import sim
 from sim.loop.recorder import GAVE_UP
 from sim.loop.session_rows import REFUSED
-from sim.metrics.early_ends import early_ends
-from sim.metrics.usual_sessions import usual
+from sim.metrics.load.usual_sessions import early_ends, usual
 from sim.result import Result
 from tests.golden_scenarios import changed
 from tests.workload.test_sessions import BASE

@@ -14,7 +14,8 @@ from sim.cost import CostModel, Operator
 from sim.cost.power import PowerModel
 from sim.errors import UsageError
 from sim.iteration import Batch
-from sim.metrics.energy import _Even, pool_energy
+from sim.metrics.fleet.energy import pool_energy
+from sim.metrics.record.draws import _Even
 from sim.result import Result
 from sim.specs.deployment import Deployment
 from sim.specs.power import SHARES, draw_by_shares

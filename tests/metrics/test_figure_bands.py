@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from sim.catalog.spreads import learnt
-from sim.metrics.bands import ONE_SIDED, half_of, without
-from sim.metrics.figure_bands import CHANCE, RISING, figure_bands
+from sim.metrics.bands.bands import ONE_SIDED, half_of, without
+from sim.metrics.bands.figure_bands import CHANCE, RISING, figure_bands
 from sim.result import simulate
 from sim.scenario import load_scenario
 
@@ -39,7 +39,7 @@ def test_what_is_left_out_only_takes_time(monkeypatch: pytest.MonkeyPatch) -> No
     def bands(spread: float) -> dict[str, list[float]]:
         of = {**known.everything.of, **dict.fromkeys(ONE_SIDED, spread)}
         changed = known._replace(everything=known.everything._replace(of=of))
-        monkeypatch.setattr("sim.metrics.figure_bands.learnt", lambda: changed)
+        monkeypatch.setattr("sim.metrics.bands.figure_bands.learnt", lambda: changed)
         found = figure_bands(result.record, result.summary, None)
         assert found is not None
         return {key: each["band90"] for key, each in found["figures"].items()}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.metrics import gaps as module
-from sim.metrics.gaps import Gaps
+from sim.metrics.latency import gaps as module
+from sim.metrics.latency.gaps import Gaps
 
 PERCENTILES = (1, 50, 90, 95, 99, 100)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sim
-from sim.metrics.host_tier import host_tier
-from sim.metrics.prefix_hits import _steady
+from sim.metrics.engine.host_tier import host_tier
+from sim.metrics.engine.prefix_hits import _steady
 from tests.feature_pairs import BASE, FEATURES
 from tests.golden_scenarios import changed
 

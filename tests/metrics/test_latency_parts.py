@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sim
 from sim.memory import PagedAllocator
-from sim.metrics.latency_parts import AFTER_PARTS, PARTS, TTFT_PARTS, Parts, parts_of
+from sim.metrics.latency.latency_parts import AFTER_PARTS, PARTS, TTFT_PARTS, Parts, parts_of
 from sim.result import Result
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from tests.harness import Arriving, LineTimer, Played, play

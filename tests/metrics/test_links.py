@@ -9,8 +9,8 @@ import pytest
 
 import sim
 from sim.ends import end_factors, run_ends
-from sim.metrics.confidence import widest
-from sim.metrics.figure_bands import figure_bands
+from sim.metrics.bands.confidence import widest
+from sim.metrics.bands.figure_bands import figure_bands
 from sim.result import Result
 
 BASE: dict[str, Any] = {

@@ -16,11 +16,9 @@ from reports.pages.run.head import cards
 from reports.pages.run.slo import limits
 from reports.pages.run.verdict import verdict as page_verdict
 from sim.ends import run_ends
-from sim.metrics import slo_verdict
-from sim.metrics.long_enough import (
-    LENGTH,
-    LOAD,
-    doubt,
+from sim.metrics.enough import doubts
+from sim.metrics.enough.doubts import DoubtFacts
+from sim.metrics.load.long_enough import (
     enough_of_all,
     enough_requests,
     may_be_too_much,
@@ -29,13 +27,16 @@ from sim.metrics.long_enough import (
     too_short,
     unsettled,
 )
-from sim.metrics.peak import Peak
+from sim.metrics.load.peak import Peak
+from sim.metrics.load.stability import Load
+from sim.metrics.record.queues import Drift
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine
-from sim.metrics.slo_text import headroom_text, slo_text
-from sim.metrics.stability import Drift, Load
+from sim.metrics.states import DoubtKind, SloState
+from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import Result, simulate
 from sim.scenario import load_scenario
-from sim.scenario.arrivals import DiurnalArrivals, PoissonArrivals
+from sim.scenario.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals
 from sim.terminal.run import run_view
 from tests.places import ROOT
 
@@ -67,7 +68,13 @@ def shown(result: Result) -> str:
     return " ".join(capture.get().split())
 
 
-def made_up(utilisation: float, error: float, requests: int, present: float = 0.0) -> Load:
+def made_up(
+    utilisation: float,
+    error: float,
+    requests: int,
+    present: float = 0.0,
+    law: Arrivals | None = None,
+) -> Load:
     times = np.linspace(0.0, 100.0, requests)
     return Load(
         rate=10.0,
@@ -83,7 +90,17 @@ def made_up(utilisation: float, error: float, requests: int, present: float = 0.
         costs=np.full(requests, 0.1),
         estimated=False,
         present=present,
+        law=law,
     )
+
+
+def doubted(load: Load, top: Peak | None = None) -> list[DoubtKind]:
+    """What leaves an SLO open that the requests of a run with this ``load`` met so far."""
+    run = cast(RunRecord, SimpleNamespace(cut=None))
+    return [
+        each.kind
+        for each in doubts.doubts(DoubtFacts(run, load, top, {"slo_state": SloState.OPEN}))
+    ]
 
 
 @pytest.mark.parametrize(("rate", "target"), [(27.33, 0.95), (25.0, 0.99)])
@@ -154,26 +171,40 @@ def test_repetitions_do_not_make_a_short_run_long() -> None:
 
 
 def test_what_leaves_a_load_open() -> None:
-    assert doubt(made_up(1.2, 0.01, 50_000), None, None) == LOAD
-    assert doubt(made_up(0.95, 0.04, 400), None, None) == LENGTH
-    assert doubt(made_up(0.8, 0.04, 400), None, None) is None
-    assert doubt(made_up(0.995, 0.003, 50_000), None, None) is None
+    assert doubted(made_up(1.2, 0.01, 50_000)) == [DoubtKind.LOAD]
+    assert doubted(made_up(0.95, 0.04, 400)) == [DoubtKind.LENGTH]
+    assert doubted(made_up(0.8, 0.04, 400)) == []
+    assert doubted(made_up(0.995, 0.003, 50_000)) == []
+
+
+def test_a_doubt_says_what_it_is_about_and_how_many_requests_settle_it() -> None:
+    day = DiurnalArrivals(kind="diurnal", rate=2.0, peak_rate=18.0, period=1000.0)
+    load = made_up(0.95, 0.04, 400, law=day)
+    run = cast(RunRecord, SimpleNamespace(cut=SimpleNamespace(has_peak=False)))
+    open_ = {"slo_state": SloState.OPEN}
+    found = doubts.doubts(DoubtFacts(run, load, Peak(1.2, "at the peak"), open_))
+    assert [each.about for each in found] == [
+        "an overload would not show yet",
+        "the peak of the day was still to come",
+        "the busiest part is cut off",
+    ]
+    assert {each.needs for each in found} == {enough_of_all(load)}
 
 
 STEADY_RATE = PoissonArrivals(kind="poisson", rate=10.0)
 
 
 def test_a_run_near_saturation_has_to_outlast_its_relaxation_time() -> None:
-    load = made_up(0.9, 0.01, 4000, present=100.0)
+    load = made_up(0.9, 0.01, 4000, present=100.0, law=STEADY_RATE)
     assert relaxation(load) == 1000.0  # 100 / (1 - 0.9)
-    assert unsettled(load, STEADY_RATE)
-    assert doubt(load, None, STEADY_RATE) == LENGTH
-    enough = enough_of_all(load, STEADY_RATE)
+    assert unsettled(load)
+    assert doubted(load) == [DoubtKind.LENGTH]
+    enough = enough_of_all(load)
     assert enough is not None
-    assert not unsettled(made_up(0.9, 0.01, enough, present=100.0), STEADY_RATE)
-    assert not unsettled(load, None), "of a trace there is no usual state to reach"
-    assert not unsettled(made_up(0.79, 0.01, 4000, present=1000.0), STEADY_RATE)
-    assert not unsettled(made_up(1.1, 0.01, 4000, present=1000.0), STEADY_RATE)
+    assert not unsettled(made_up(0.9, 0.01, enough, 100.0, STEADY_RATE))
+    assert not unsettled(replace(load, law=None)), "of a trace there is no usual state to reach"
+    assert not unsettled(made_up(0.79, 0.01, 4000, 1000.0, STEADY_RATE))
+    assert not unsettled(made_up(1.1, 0.01, 4000, 1000.0, STEADY_RATE))
 
 
 @pytest.mark.parametrize("utilisation", [0.8, 0.85, 0.9, 0.95, 0.99])
@@ -181,12 +212,12 @@ def test_a_run_near_saturation_has_to_outlast_its_relaxation_time() -> None:
 def test_whoever_simulates_as_long_as_advised_has_settled(
     utilisation: float, requests: int
 ) -> None:
-    load = made_up(utilisation, 0.8 / requests**0.5, requests, present=150.0)
-    enough = enough_of_all(load, STEADY_RATE)
+    load = made_up(utilisation, 0.8 / requests**0.5, requests, 150.0, STEADY_RATE)
+    enough = enough_of_all(load)
     assert enough is not None
     assert enough >= 2 * requests
     if not may_be_too_much(load):
-        assert not unsettled(made_up(utilisation, 0.001, enough, present=150.0), STEADY_RATE)
+        assert not unsettled(made_up(utilisation, 0.001, enough, 150.0, STEADY_RATE))
 
 
 @pytest.mark.parametrize("utilisation", [0.96, 1.0, 1.05, 1.1])
@@ -205,11 +236,11 @@ def test_whoever_simulates_enough_has_enough(utilisation: float, requests: int) 
 
 def test_a_day_that_is_cut_before_its_peak_is_too_short() -> None:
     day = DiurnalArrivals(kind="diurnal", rate=2.0, peak_rate=18.0, period=1000.0)
-    peak, morning = Peak(1.08, "at the peak"), made_up(0.6, 0.01, 500)
-    assert doubt(morning, peak, day) == LENGTH
+    peak, morning = Peak(1.08, "at the peak"), made_up(0.6, 0.01, 500, law=day)
+    assert doubted(morning, peak) == [DoubtKind.LENGTH]
     whole = replace(morning, arrived=morning.arrived * 10)
-    assert doubt(whole, peak, day) is None
-    assert doubt(morning, Peak(0.9, "at the peak"), day) is None
+    assert doubted(whole, peak) == []
+    assert doubted(morning, Peak(0.9, "at the peak")) == []
 
 
 def test_headroom_up_to_the_capacity_is_not_what_the_slo_needs() -> None:
@@ -333,10 +364,10 @@ def test_late_requests_may_all_have_come_after_the_start(
         "attainment_low": low,
         "target": 0.99,
     }
-    monkeypatch.setattr(slo_verdict, "judge_slo", lambda *_: judged)
-    monkeypatch.setattr(slo_verdict, "usual", lambda _: None)
+    monkeypatch.setattr(doubts, "judge_slo", lambda *_: judged)
+    monkeypatch.setattr(doubts, "usual", lambda _: None)
     run = SimpleNamespace(scenario=chat(20.0, 1000), cut=None)
-    found = made_up(0.9, 0.001, 1000, present=15.0)
-    assert not unsettled(found, run.scenario.workload.arrivals)
-    told = slo_verdict.slo_verdict(cast(Any, run), found, None)
+    found = made_up(0.9, 0.001, 1000, 15.0, run.scenario.workload.arrivals)
+    assert not unsettled(found)
+    told = doubts.slo_verdict(cast(Any, run), found, None)
     assert told["slo_state"] == state

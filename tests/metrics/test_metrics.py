@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import sim
 from sim.iteration import Batch, Part
 from sim.loop.recorder import GAP, PLAN
-from sim.metrics.attribution import attribute
-from sim.metrics.drain import arriving_share
-from sim.metrics.gaps import Gaps
-from sim.metrics.percentiles import describe, describe_gaps
+from sim.metrics.fleet.drain import arriving_share
+from sim.metrics.latency.gaps import Gaps
+from sim.metrics.latency.percentiles import describe, describe_gaps
+from sim.metrics.record.attribution import attribute
 from sim.result import Result
 from sim.scenario import load_scenario
 from sim.scenario.pools import only

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sim import simulate
-from sim.metrics.intervals import wilson
-from sim.metrics.objectives import REJECTED, Objective, SeenShare, look, pooled, slo_objectives
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.slo.objectives import Objective, SeenShare, look, pooled, slo_objectives
+from sim.metrics.states import Unserved
 from tests.planning_fixtures import small
 
 
@@ -16,7 +17,8 @@ def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> 
     kept = np.ones(of, dtype=bool)
     kept[np.linspace(0, of - 1, late + slow + rejected).astype(int)] = False
     within = {"ttft": 1 - (late + rejected) / of, "tpot": 1 - (slow + rejected) / of}
-    return SeenShare(kept, {"ttft": 3.0, "tpot": 1.1}, within, rejected / of)
+    unserved = {Unserved.REJECTED: rejected / of}
+    return SeenShare(kept, {"ttft": 3.0, "tpot": 1.1}, within, unserved=unserved)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +26,8 @@ def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> 
     [
         (seen(late=10, slow=60), "tpot"),  # though the p95 of TTFT is three times its limit
         (seen(late=60, slow=10), "ttft"),
-        (seen(late=20, slow=100, rejected=60), REJECTED),  # 6 % may not even miss 5 %
-        (seen(late=15, slow=10, rejected=40), REJECTED),
+        (seen(late=20, slow=100, rejected=60), Unserved.REJECTED),  # 6 % may not even miss 5 %
+        (seen(late=15, slow=10, rejected=40), Unserved.REJECTED),
         (seen(late=10, slow=50, rejected=40), "tpot"),
         (seen(late=10, slow=2, rejected=30), "ttft"),  # kept: the limit that comes closest
     ],
@@ -47,7 +49,7 @@ def test_rejections_of_a_run_are_told_from_latencies() -> None:
     counts = run.summary["infersim"]["requests"]
     assert told.rejected == counts["rejected"] / 400 > 0.1
     assert told.hopeless
-    assert told.tightest == REJECTED
+    assert told.tightest == Unserved.REJECTED
     wide = asked.override({"max_model_len": 2048})
     assert not pooled(objective, [look(simulate(wide).record, objective)]).rejected
 

@@ -11,10 +11,10 @@ from sim import catalog
 from sim.errors import UsageError
 from sim.loop.clock import Stop
 from sim.loop.recorder import REJECTED
-from sim.metrics.confidence import provenance
-from sim.metrics.energy import pool_energy
-from sim.metrics.pools import combined, mean, total
-from sim.metrics.run_record import RunRecord
+from sim.metrics.bands.confidence import provenance
+from sim.metrics.fleet.energy import pool_energy
+from sim.metrics.record.pools import combined, mean, total
+from sim.metrics.record.run_record import RunRecord
 from sim.pools import PreparedPool
 from sim.result import Result
 from sim.scenario import Scenario, load_scenario

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 import sim
-from sim.metrics.intervals import LEAST, inflation, p99_interval, percentile_interval
-from sim.metrics.precision import conclusion
+from sim.metrics.enough.precision import conclusion
+from sim.metrics.latency.intervals import LEAST, inflation, p99_interval, percentile_interval
 from tests.places import ROOT
 from tests.planning_fixtures import SMALL
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from sim.catalog.spreads import Spreads
-from sim.metrics.figure_bands import figure_bands
-from sim.metrics.ratio_bands import Error, error_of, ratio_band, shared_parts
+from sim.metrics.bands.figure_bands import figure_bands
+from sim.metrics.bands.ratio_bands import Error, error_of, ratio_band, shared_parts
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sim import simulate
-from sim.metrics.rejection import Rejection, Room, foreseen, rejection
+from sim.metrics.fleet.rejection import Rejection, Room, foreseen, rejection
 from sim.planning.load.loads import traffic_of
 from sim.request import Refusal
 from sim.setup import prepare

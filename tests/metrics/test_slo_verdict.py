@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import sim
-from sim.metrics.intervals import percentile_interval
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.latency.intervals import percentile_interval
 from sim.metrics.repetitions import combine
-from sim.metrics.slo_text import headroom_text, slo_text
+from sim.metrics.slo.objectives import slo_objectives
+from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.planning.load.finder import Finder
 from sim.result import Result
 from sim.scenario import load_scenario

@@ -15,7 +15,7 @@ from calibrate.engine.asked import no_drafts, refuse
 from sim.cli import app
 from sim.errors import UsageError
 from sim.iteration import Batch, PassConditions
-from sim.metrics.speculation import borrowed_note
+from sim.metrics.engine.speculation import borrowed_note
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
 from sim.scenario.speculation import Speculative

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sim
-from sim.metrics.stability import Growth, drift, longest_growth, peak_queue, warmup_length
+from sim.metrics.record.queues import Growth, drift, longest_growth, peak_queue
+from sim.metrics.record.warmup import warmup_length
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sim.metrics.trust import verdict_trust
+from sim.metrics.bands.trust import verdict_trust
 from sim.result import simulate
 from sim.scenario import load_scenario
 

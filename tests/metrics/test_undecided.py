@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sim.loop.recorder import COMPLETED, GAVE_UP
-from sim.metrics.objectives import look, slo_objectives
-from sim.metrics.slo_text import slo_text
+from sim.metrics.slo.objectives import look, slo_objectives
+from sim.metrics.words.slo_text import slo_text
 from sim.result import Result
 from sim.simulation import simulate
 

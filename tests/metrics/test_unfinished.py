@@ -5,7 +5,7 @@ from typing import Any
 
 from reports.pages.run.slo import limits
 from sim import simulate
-from sim.metrics.slo_text import slo_text
+from sim.metrics.words.slo_text import slo_text
 from sim.planning.points.footnote_words import footnotes
 from sim.result import Result
 from tests.planning_fixtures import small

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim.ends import at_factor
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.band_ends import crossing, only_iterations_take_time
 from sim.planning.load.find import Finder
 from sim.planning.load.loads import axis_of, traffic_of

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sim.errors import InfersimError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.advance import USUAL, Advance, PlanSteps
 from sim.planning.load.find import _end_in_copy, find
 from sim.planning.load.find_document import document

@@ -26,9 +26,9 @@ from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.causes.sensitivity_document import document as sensitivity_document
 from sim.planning.contrast.compare import Comparison
 from sim.planning.contrast.compare_words import headlines
-from sim.planning.fleet.choose import FleetQuestion, choose
+from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import Constraints
-from sim.planning.fleet.layouts import layouts
+from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.plan_document import document as plan_document
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document as find_document

@@ -21,7 +21,7 @@ from reports.pages.planning.diagnose import render as render_diagnosis
 from sim.cli import app
 from sim.ends import run_ends
 from sim.errors import InfeasibleError
-from sim.metrics.long_enough import UNFINISHED
+from sim.metrics.states import DoubtKind
 from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.causes.diagnose import Diagnosis, diagnose
 from sim.planning.causes.diagnose_document import _open, document
@@ -284,7 +284,7 @@ def test_an_slo_that_chance_decides_is_no_reason_to_change_anything() -> None:
     ("horizon", "todo"), [(None, "more requests"), ("5s", "a longer time (run.horizon)")]
 )
 def test_what_would_tell_is_what_ends_the_run(horizon: str | None, todo: str) -> None:
-    verdict = {"slo_doubts": [UNFINISHED], "requests_to_decide": None, "cut": None}
+    verdict = {"slo_doubts": [DoubtKind.UNFINISHED], "requests_to_decide": None, "cut": None}
     asked = SimpleNamespace(
         scenario=small(run__horizon=horizon), verdict=verdict, open_by_band=False
     )

@@ -18,10 +18,10 @@ from reports.pages.run.slo import page_text
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import slo_objectives
-from sim.planning.fleet.choose import FleetQuestion, choose
+from sim.metrics.slo.objectives import slo_objectives
+from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.layouts import layouts
+from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.load.find import TOLERANCE, Ends, FoundLoad, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder

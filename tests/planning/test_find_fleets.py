@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sim.errors import UsageError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UsageError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.choose import to_plan
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document

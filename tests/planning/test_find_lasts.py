@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim import simulate
-from sim.metrics.objectives import look, slo_objectives
+from sim.metrics.slo.objectives import look, slo_objectives
 from sim.planning.load.find import CURVE, CURVE_REQUESTS, NEAR_REQUESTS, TO_SHOW, TOLERANCE, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder

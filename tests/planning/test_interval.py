@@ -8,8 +8,8 @@ from statistics import NormalDist
 
 import pytest
 
-from sim.metrics.intervals import wilson
-from sim.metrics.objectives import Attained, Objective
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.slo.objectives import Attained, Objective
 from sim.planning.load.interval import open_between
 from sim.planning.load.probe import STABILITY, Probe
 

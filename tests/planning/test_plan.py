@@ -19,14 +19,14 @@ from sim import simulate
 from sim.cli import app
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
+from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.fleet_ends import FleetEnds, if_slower
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
+from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import _one_gone, document
 from sim.planning.fleet.sizing import Confirmed, Sized
@@ -35,7 +35,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
-from sim.planning.points.wording import HOLDS
+from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare
 from sim.terminal.console import as_text
@@ -248,7 +248,9 @@ def test_what_only_chance_lets_hold_at_the_slower_end_is_asked_of_the_nearer_one
 
     def at(finder: Finder, *_: Any) -> Any:
         further = finder.axis.scenario.assume.kernel_time > 1 + 0.9 * sized.at_target.error
-        return SimpleNamespace(holds=True, sure=not further, outcome="open" if further else HOLDS)
+        return SimpleNamespace(
+            holds=True, sure=not further, outcome="open" if further else LoadOutcome.HOLDS
+        )
 
     monkeypatch.setattr(fleet_ends, "lasting", at)
     monkeypatch.setattr(fleet_ends, "smallest_fleet", lambda *_: 1)

@@ -9,10 +9,10 @@ from reports.frame.page import coded
 from reports.pages.planning.plan import fleets
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
-from sim.metrics.objectives import look, slo_objectives
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
+from sim.metrics.slo.objectives import look, slo_objectives
+from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.layouts import layouts
+from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.load.finder import Finder
 from sim.scenario import Scenario

@@ -17,9 +17,9 @@ from reports.pages.planning.plan import headline
 from reports.pages.planning.plan import render as render_plan
 from sim.cli import app
 from sim.planning.fleet import plan_prices
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
+from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.layouts import Candidate, Rejected, layouts
+from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.plan_prices import money
 from sim.planning.fleet.sizing import Sized

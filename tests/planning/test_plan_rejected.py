@@ -12,9 +12,9 @@ from reports.figures import plan_pareto
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.errors import InfeasibleError
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
+from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.layouts import layouts
+from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.plan_document import document
 from sim.scenario import Scenario
 from sim.setup import prepare

@@ -9,10 +9,10 @@ from rich.console import Console
 from reports.pages.planning.plan import render as render_plan
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import trials
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, as_cheap, choose
+from sim.planning.fleet.choose import FleetPlan, as_cheap, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.fleet_ends import FleetEnds
-from sim.planning.fleet.layouts import Candidate, Screened, layouts
+from sim.planning.fleet.layouts import Candidate, FleetQuestion, Screened, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.terminal.plan import plan_view

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import UsageError
-from sim.metrics.objectives import Objective, SeenShare, limits_ms, pooled, wilson
+from sim.metrics.slo.objectives import Objective, SeenShare, limits_ms, pooled, wilson
 from sim.planning.fleet.choose import read_rate
 from sim.planning.fleet.constraints import Constraints, read_constraints
 from sim.planning.fleet.sizing import smallest

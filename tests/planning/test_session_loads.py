@@ -10,9 +10,9 @@ import pytest
 
 import sim
 from sim.loop.session_rows import SessionRecorder
-from sim.metrics.full_batch import full_batch
-from sim.metrics.run_record import RunRecord
-from sim.metrics.usual_sessions import usual_shares
+from sim.metrics.load.full_batch import full_batch
+from sim.metrics.load.usual_sessions import usual_shares
+from sim.metrics.record.run_record import RunRecord
 from sim.planning.contrast.compare import traffic_digest
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of

@@ -16,7 +16,7 @@ from reports.pages.planning.split import render
 from reports.pages.run.slo import page_text
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import slo_objectives
+from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.layouts import Candidate
 from sim.planning.fleet.split import choose_split
 from sim.planning.fleet.split_document import document

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sim.errors import UsageError
-from sim.metrics.objectives import slo_objectives
-from sim.planning.fleet.choose import FleetQuestion, choose
+from sim.metrics.slo.objectives import slo_objectives
+from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import Constraints
-from sim.planning.fleet.layouts import layouts
+from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.load.find import find
 from sim.planning.load.finder import Finder

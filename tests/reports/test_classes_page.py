@@ -13,7 +13,7 @@ from reports.frame.run_directory import SavedRun
 from reports.pages.run import classes
 from reports.pages.run.page import render
 from reports.pages.run.verdict import verdict
-from sim.metrics.definitions import DEFINITIONS
+from sim.metrics.terms.definitions import DEFINITIONS
 from sim.scenario import load_scenario
 from tests.planning_fixtures import SMALL
 

@@ -31,7 +31,7 @@ from reports.pages.run import tables, work
 from reports.pages.run.page import SECTIONS
 from reports.pages.run.verdict import verdict
 from sim.errors import UsageError
-from sim.metrics import definitions
+from sim.metrics.terms import definitions
 from tests.counted_work import calls
 from tests.figures import OF_RUNS
 from tests.report_fixtures import KV_TOKENS, SavedRun, make_run, plan_frame, save, summary_of

@@ -29,9 +29,9 @@ from reports.frame.formats import phrase
 from reports.frame.run_directory import SavedRun
 from reports.pages.run import latency, limits, memory, moments, traffic, work
 from reports.pages.run.missing import OLDER
-from sim.metrics.bound_words import bound_name
-from sim.metrics.latency_parts import PARTS as ALL_PARTS
-from sim.metrics.latency_parts import TTFT_PARTS
+from sim.metrics.latency.latency_parts import PARTS as ALL_PARTS
+from sim.metrics.latency.latency_parts import TTFT_PARTS
+from sim.metrics.terms.definitions import bound_name
 from tests.report_fixtures import KV_TOKENS, make_run, plan_frame
 from tests.reports.test_report import FIGURES, Reader, render
 

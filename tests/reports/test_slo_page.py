@@ -15,7 +15,7 @@ from reports.frame.run_directory import SavedRun
 from reports.pages.run import head, limits
 from reports.pages.run.slo import judged, percent
 from reports.pages.run.verdict import verdict
-from sim.metrics.slo_text import headroom_text
+from sim.metrics.words.slo_text import headroom_text
 from sim.scenario import load_scenario
 from sim.terminal.console import as_text
 from sim.terminal.run import run_view

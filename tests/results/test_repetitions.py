@@ -15,8 +15,9 @@ import pytest
 import sim
 from reports import render
 from sim.errors import UsageError
+from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine, headlines, intervals
-from sim.metrics.run_record import RunRecord
+from sim.metrics.texts import Composed
 from sim.result import Result
 from sim.rng import LARGEST_SEED, repetition_seed
 from sim.setup import prepare
@@ -197,7 +198,12 @@ def test_every_headline_figure_has_its_interval(result: Result) -> None:
 def tiny(seed: int, **changes: Any) -> dict[str, Any]:
     """A summary with a few entries of each kind; ``changes`` go to the verdict."""
     verdict = {
-        **{"state": "stable", "text": f"Text of {seed}.", "slo_met": True, "attainment": 1.0},
+        **{
+            "state": "stable",
+            "text": Composed({"told": f"Text of {seed}."}),
+            "slo_met": True,
+            "attainment": 1.0,
+        },
         **{"attainment_low": 0.95, "attainment_high": 1.0, "slo_state": "met"},
         **{"requests_to_decide": None, "target": 0.9, "first_limit": "ttft"},
         "limits": {"ttft": {"limit_ms": 100.0, "attainment": 1.0}},
@@ -222,7 +228,12 @@ def tiny(seed: int, **changes: Any) -> dict[str, Any]:
             "energy": None,
             "error_band": {"throughput": seed / 10, "text": "So."},
             "precision": stated
-            | {"percentile": "p99", "sufficient": True, "requests_needed": None, "text": "Enough."},
+            | {
+                "percentile": "p99",
+                "sufficient": True,
+                "requests_needed": None,
+                "text": Composed({"found": "Enough."}),
+            },
             "repetitions": None,
             "notes": [f"Left out: {seed} requests.", "Always said."],
             "interrupted": False,
@@ -303,7 +314,7 @@ def test_a_wide_interval_of_the_p99_is_said_once() -> None:
     assert combine(parts)["infersim"]["precision"]["sufficient"] is True
     for part, p99 in zip(parts, (1.0, 2.0, 3.0), strict=True):
         part["p99_ttft_ms"] = p99
-        part["infersim"]["precision"]["text"] = f"Too short: {p99}."
+        part["infersim"]["precision"]["text"] = Composed({"found": f"Too short: {p99}."})
         part["infersim"]["notes"].append(f"Too short: {p99}.")
     own = combine(parts)["infersim"]
     assert own["precision"]["sufficient"] is False
@@ -317,7 +328,10 @@ def test_a_wide_interval_of_the_p99_is_said_once() -> None:
 
 def test_more_repetitions_do_not_make_up_for_short_ones() -> None:
     parts = [tiny(i) for i in range(3)]
-    parts[1]["infersim"]["precision"] |= {"sufficient": False, "text": "Too short."}
+    parts[1]["infersim"]["precision"] |= {
+        "sufficient": False,
+        "text": Composed({"found": "Too short."}),
+    }
     parts[1]["infersim"]["precision"]["p99_tpot_ms"]["high"] = None
     own = combine(parts)["infersim"]
     assert own["precision"]["sufficient"] is False

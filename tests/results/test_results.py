@@ -17,7 +17,7 @@ import yaml
 
 import sim
 from sim.errors import UsageError
-from sim.metrics.latency_parts import PARTS
+from sim.metrics.latency.latency_parts import PARTS
 from sim.result import Result
 from sim.results.run_directory import new_run_directory
 from tests.places import ROOT, RUN_FILES

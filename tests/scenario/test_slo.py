@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError, UsageError
-from sim.metrics.objectives import Objective, slo_objectives
+from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.constraints import read_constraints
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.slo import BARE, METRICS, PERCENTILES

@@ -13,7 +13,7 @@ import pytest
 
 import reports
 from reports.pages.run.slo import page_text
-from sim.metrics.slo_text import headroom_text, slo_text
+from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import simulate
 from sim.terminal.console import as_text
 from sim.terminal.run import run_view

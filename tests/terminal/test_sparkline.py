@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import sim
-from sim.metrics.timeline import Level, Timeline, running, waiting
+from sim.metrics.latency.timeline import Level, Timeline, running, waiting
 from sim.terminal.sparkline import BLOCKS, DIGITS, Sparks, sparkline
 
 

@@ -17,7 +17,7 @@ from reports.pages.planning.study import (
     text,
     value,
 )
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 from sim.planning.causes.ablate_words import adds_up, figures, headline, kind, part_text
 
 SECTIONS: Mapping[str, str] = {

@@ -10,8 +10,8 @@ from reports.frame.content import Headline
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import text
-from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.definitions import METRIC
 from sim.planning.claims.words import headline, shown
 
 SECTIONS: Mapping[str, str] = {

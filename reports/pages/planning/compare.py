@@ -21,9 +21,9 @@ from reports.pages.planning.compare_runs import (
     slot_plots,
 )
 from reports.pages.planning.study import reasons
-from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import METRICS
-from sim.metrics.metric import Definition
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.definitions import METRICS
+from sim.metrics.terms.metric import Definition
 from sim.planning.contrast.compare_words import (
     TRUST_WORDS,
     change,

@@ -19,7 +19,7 @@ from reports.pages.planning.study import (
     values,
     within,
 )
-from sim.planning.points.slo_state import MET, MISSED, OPEN
+from sim.metrics.states import SloState
 from sim.units import milliseconds
 
 SECTIONS: Mapping[str, str] = {
@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, str] = {
 
 def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
-    tones = {MET: "good", MISSED: "bad", OPEN: "warn"}
+    tones = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
     tone = tones.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
     limited, texts = limiting(document), [document["verdict"]["text"]]
@@ -163,7 +163,7 @@ def _share(outcome: Mapping[str, Any]) -> Cell:
     """The share within the SLO, coloured by whether that meets it; uncoloured where it is too close
     to call."""
     cell = within(outcome["attainment"], outcome["slo_state"])
-    tone = {MET: "good", MISSED: "bad"}.get(outcome["slo_state"], "")
+    tone = {SloState.MET: "good", SloState.MISSED: "bad"}.get(outcome["slo_state"], "")
     return cell if cell.value is None else cell._replace(tone=tone, strength=0.6)
 
 

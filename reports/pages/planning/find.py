@@ -13,16 +13,8 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
 from reports.pages.planning.study import named, share_columns, within
-from sim.metrics.definitions import METRIC
-from sim.planning.points.wording import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    limit_name,
-    nearest_promise,
-    outcome_text,
-    rank,
-)
+from sim.metrics.terms.definitions import METRIC
+from sim.planning.points.wording import LoadOutcome, limit_name, nearest_promise, outcome_text, rank
 from sim.units import show_load
 
 SECTIONS: Mapping[str, str] = {
@@ -33,7 +25,11 @@ SECTIONS: Mapping[str, str] = {
 }
 
 
-TONES: Mapping[str, str] = {HOLDS: "good", FAILS: "bad", OPEN: "warn"}
+TONES: Mapping[str, str] = {
+    LoadOutcome.HOLDS: "good",
+    LoadOutcome.FAILS: "bad",
+    LoadOutcome.OPEN: "warn",
+}
 
 FIRST = ("The scenario's own load", "If iterations are ")
 """How the sentences begin that stand with the answer."""
@@ -84,7 +80,9 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
     fails = document["fails_at"]
     words = {probe["load"]: outcome_text(probe) for probe in document["probes"]}
     details = (
-        () if fails is None else (f"{phrase(fails, 'number', unit)}: {words.get(fails, FAILS)}",)
+        ()
+        if fails is None
+        else (f"{phrase(fails, 'number', unit)}: {words.get(fails, LoadOutcome.FAILS)}",)
     )
     sure = (document.get("trust") or {}).get("sure_up_to")  # which results of older versions lack
     if sure is not None:

@@ -22,7 +22,7 @@ from reports.pages.planning.study import (
     values,
     within,
 )
-from sim.metrics.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
 from sim.planning.points.wording import verdict_word
 from sim.units import show_share
 

@@ -13,9 +13,9 @@ from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
-from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import METRIC, STUDIED
-from sim.metrics.metric import Definition
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.definitions import METRIC, STUDIED
+from sim.metrics.terms.metric import Definition
 from sim.planning.points.footnote_words import doubt_mark
 from sim.planning.points.wording import promise_name, share
 from sim.units import TWICE, milliseconds, number

@@ -16,9 +16,9 @@ from reports.frame.page import fill
 from reports.frame.run_directory import known
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import within
-from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import METRIC
-from sim.metrics.metric import Definition
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.definitions import METRIC
+from sim.metrics.terms.metric import Definition
 from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile, state_word
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS

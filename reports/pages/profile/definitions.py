@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.metrics.metric import Definition
+from sim.metrics.terms.metric import Definition
 
 DEFINITIONS: Mapping[str, Definition] = {
     "holdout": Definition(

@@ -16,7 +16,7 @@ from reports.frame.formats import Kind, show
 from reports.frame.run_directory import known
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.slo import judged, limits, percent
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 
 NAMED = 4
 """Classes of which a sentence has the share within the SLO."""

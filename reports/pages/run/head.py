@@ -17,8 +17,8 @@ from reports.pages.run import slo
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count as repetition_count
 from reports.pages.run.repetitions import explanation, plus_minus
-from sim.metrics.bound_words import bound_name
-from sim.metrics.fleet_words import fleet_text
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.terms.definitions import bound_name
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_number
 
 

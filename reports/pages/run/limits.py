@@ -17,7 +17,8 @@ from reports.frame.formats import NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.slo import SloLimit, digits, judged, limits, milliseconds, percent
-from sim.metrics.slo_text import UNSERVED, is_apart
+from sim.metrics.states import is_apart
+from sim.metrics.words.slo_text import UNSERVED
 from sim.units import TWICE, number
 
 VERDICT = "infersim.verdict"

@@ -28,7 +28,7 @@ from reports.pages.run import (
 )
 from reports.pages.run.missing import absent, is_observed
 from reports.pages.run.verdict import verdict
-from sim.metrics.definitions import DEFINITIONS
+from sim.metrics.terms.definitions import DEFINITIONS
 from sim.results.trail_files import Trail
 
 SECTIONS: Mapping[str, str] = {

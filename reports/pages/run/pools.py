@@ -8,7 +8,7 @@ from typing import Any
 from reports.frame.formats import Kind, show
 from reports.frame.run_directory import known
 from reports.frame.tables import Cell, PageColumn, PageTable
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 
 COLUMNS: Mapping[str, tuple[str, str, Kind]] = {
     "replicas": ("Replicas", "", "count"),

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 from reports.frame.formats import MISSING, NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
-from sim.metrics.long_enough import LENGTH, LOAD, UNFINISHED
-from sim.metrics.slo_text import is_apart, limit_title
+from sim.metrics.states import DoubtKind, is_apart, too_short_for
+from sim.metrics.words.slo_text import limit_title
 from sim.units import show_share, show_time
-
-OPEN = "too close to call"
 
 
 class SloLimit(NamedTuple):
@@ -99,7 +97,10 @@ def limits(summary: Mapping[str, Any]) -> dict[str, SloLimit]:
     """The limits of the scenario by their keys; may be empty."""
     verdict = pick(summary, "infersim.verdict")
     doubts = set(known(verdict, "slo_doubts") or ())
-    so_far, left_open = bool({LOAD, LENGTH} & doubts), UNFINISHED in doubts
+    so_far, left_open = (
+        too_short_for(doubts),
+        DoubtKind.UNFINISHED in doubts,
+    )
     bands = known(summary, "infersim.bands.figures") or {}
     found = {}
     for name, entry in (pick(verdict, "limits") or {}).items():

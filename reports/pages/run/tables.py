@@ -15,8 +15,8 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import SloLimit, digits, limits, shown_limit
-from sim.metrics.definitions import DEFINITIONS, METRICS, path_of
-from sim.metrics.metric import Metric
+from sim.metrics.terms.definitions import DEFINITIONS, METRICS, path_of
+from sim.metrics.terms.metric import Metric
 
 
 def lines(*tables: str) -> Sequence[Metric]:

@@ -13,12 +13,12 @@ from reports.frame.run_directory import known, pick
 from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
-from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
-from sim.metrics.slo_text import (
+from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, page_text, percent
+from sim.metrics.states import SloState, State, is_apart
+from sim.metrics.words.slo_text import (
     UNSERVED,
     deciding,
-    headroom_text,
-    is_apart,
+    headroom_sentences,
     limit_title,
     usd_per_good_request,
     within,
@@ -27,14 +27,14 @@ from sim.metrics.slo_text import (
 Tone = Literal["good", "warn", "bad", "neutral"]
 
 _STATES: Mapping[str, tuple[Tone, str, str]] = {
-    "stable": ("good", "Stable", "Yes, it is stable."),
-    "near saturation": ("warn", "Near saturation", "Barely: near saturation."),
-    "too short to tell": ("warn", "Too short to tell", "The run is too short to tell."),
-    "overloaded": ("bad", "Overloaded", "No, it is overloaded."),
-    "offline": ("neutral", "Offline", "Offline: all work was there at the start."),
-    "closed loop": ("neutral", "Closed loop", "By design: clients wait for their answers."),
-    "observed": ("neutral", "Observed", "This run was observed, not judged."),
-    "no traffic served": ("bad", "No traffic served", "No, it served nothing."),
+    State.STABLE: ("good", "Stable", "Yes, it is stable."),
+    State.NEAR_SATURATION: ("warn", "Near saturation", "Barely: near saturation."),
+    State.TOO_SHORT: ("warn", "Too short to tell", "The run is too short to tell."),
+    State.OVERLOADED: ("bad", "Overloaded", "No, it is overloaded."),
+    State.OFFLINE: ("neutral", "Offline", "Offline: all work was there at the start."),
+    State.CLOSED_LOOP: ("neutral", "Closed loop", "By design: clients wait for their answers."),
+    State.OBSERVED: ("neutral", "Observed", "This run was observed, not judged."),
+    State.NOTHING_SERVED: ("bad", "No traffic served", "No, it served nothing."),
 }
 UNUSED = 0.05
 """Share of the KV cache from which on what is reserved and holds nothing is part of the answer."""
@@ -97,11 +97,8 @@ def _state(state: str) -> tuple[Tone, str, str]:
 
 def _without_state(text: str, state: str) -> str:
     """``text`` without a leading "State:", which the headline says already."""
-    head, colon, rest = text.partition(":")
-    if not colon or head.strip().lower() != state.lower() or not rest.strip():
-        return text
-    rest = rest.strip()
-    return rest[0].upper() + rest[1:]
+    rest = text.removeprefix(f"{state.capitalize()}: ")
+    return f"{rest[:1].upper()}{rest[1:]}"
 
 
 def _fits(summary: Mapping[str, Any]) -> RowAnswer:
@@ -173,7 +170,7 @@ def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
     detail = " ".join(sentences)
     if judged(summary)["slo_state"] is None:
         detail += _later(summary)
-    return RowAnswer("stable", "Does it keep up?", tone, short, page_text(detail))
+    return RowAnswer(State.STABLE, "Does it keep up?", tone, short, page_text(detail))
 
 
 def _recovers(summary: Mapping[str, Any]) -> list[RowAnswer]:
@@ -194,11 +191,11 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
         short = "There was nothing to judge." if given else "There is no SLO."
         detail = "Add `slo:` with a limit of TTFT, TPOT or E2EL to the scenario to get a verdict."
         return RowAnswer("slo", question, "neutral", short, "" if given else detail)
-    word = {"met": "Yes", "missed": "No"}.get(state, "Too close to call")
-    tones: Mapping[str, Tone] = {"met": "good", "missed": "bad"}
+    word = {SloState.MET: "Yes", SloState.MISSED: "No"}.get(state, "Too close to call")
+    tones: Mapping[str, Tone] = {SloState.MET: "good", SloState.MISSED: "bad"}
     parts = [_within(limit) for limit in given.values()]
     detail = "; ".join(parts) + "." if parts else ""
-    if state == OPEN:
+    if state == SloState.OPEN:
         detail = deciding(found).strip() + " " + detail
     first = found["first_limit"]
     if first is not None:
@@ -210,7 +207,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
     detail = f"{detail} {classes.sentence(summary)}".rstrip()
     detail += _later(summary)
     cut = known(found, "cut")
-    where = "" if cut is None or state == OPEN else f", in {cut['part']}"
+    where = "" if cut is None or state == SloState.OPEN else f", in {cut['part']}"
     short = f"{word}{page_text(where)}: {_share_within(found, given)}"
     return RowAnswer("slo", question, tones.get(state, "warn"), short, page_text(detail))
 
@@ -238,35 +235,38 @@ def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> st
         first = given.get(found["first_limit"])
         unserved = UNSERVED.get(found["first_limit"], "were not served")
         return f"requests {unserved}." if first is None else f"{_within(first)}."
-    told = within(percent(found["attainment"], found["target"]), enough=bool(found["slo_met"]))
+    told = within(
+        found["attainment"],
+        percent(found["attainment"], found["target"]),
+        enough=bool(found["slo_met"]),
+    )
     return f"{told} within the SLO ({percent(found['target'])} wanted)."
 
 
 def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     question = "How much headroom is there?"
     found = judged(summary)
-    text, used = headroom_text(found), found["utilisation"]
-    if not text or known(summary, "infersim.verdict.headroom") is None:
+    sentences, used = headroom_sentences(found), found["utilisation"]
+    if not sentences or known(summary, "infersim.verdict.headroom") is None:
         return RowAnswer("headroom", question, "neutral", _no_headroom(summary), "")
-    short, _, rest = text.partition(". ")
-    short = short.removesuffix(".") + "."
+    short, *rest = sentences
     error = known(summary, "infersim.verdict.utilisation_error")
     detail = f"The traffic takes {phrase(round(used, 3), 'share')} of what full batches would serve"
     if error:
         wide = round(2 * error, 3 if 2 * error < 1 else 2)
         detail += f", ±{phrase(wide, 'share')} by chance in the lengths (95 %)"
     tone: Tone = "bad" if used >= 1 else "neutral"
-    told = f"{detail}. {rest}".strip()
+    told = " ".join([f"{detail}.", *rest])
     return RowAnswer("headroom", question, tone, page_text(short), page_text(told))
 
 
 def _no_headroom(summary: Mapping[str, Any]) -> str:
     """Why there is no such figure."""
-    told = {
-        "offline": "None by design: all work was there at the start.",
-        "closed loop": "No such thing: the load adapts to the fleet.",
-        "observed": "Not known: the capacity of a real engine was not measured.",
-        "no traffic served": "Not known: nothing was served.",
+    told: Mapping[str, str] = {
+        State.OFFLINE: "None by design: all work was there at the start.",
+        State.CLOSED_LOOP: "No such thing: the load adapts to the fleet.",
+        State.OBSERVED: "Not known: the capacity of a real engine was not measured.",
+        State.NOTHING_SERVED: "Not known: nothing was served.",
     }
     state = str(pick(summary, "infersim.verdict.state"))
     return told.get(state, "Not known.")

@@ -12,7 +12,7 @@ from reports.frame.formats import MISSING, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed, reason
-from sim.metrics.bound_words import bound_name
+from sim.metrics.terms.definitions import bound_name
 from sim.units import show_rate
 
 NOT_COUNTED = (

@@ -19,7 +19,7 @@ from reports.frame.content import Card, Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import Frames
 from reports.pages.validation import tables
-from sim.metrics.definitions import DEFINITIONS
+from sim.metrics.terms.definitions import DEFINITIONS
 
 GOOD, FAIR = 0.10, 0.25
 """Errors up to which a prediction is called good, and up to which fair."""

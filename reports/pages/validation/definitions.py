@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.metric import Definition
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.metric import Definition
 
 DEFINITIONS: Mapping[str, Definition] = {
     "error": Definition(

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from reports.frame.formats import MISSING, Kind, show
 from reports.frame.tables import Cell, PageColumn, PageTable
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 
 _BAND = {True: "yes", False: "no ✗", None: MISSING}
 

@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.asked import asked, changed
-from sim.metrics.fleet_words import fleet_text
+from sim.metrics.question.asked import asked, changed
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.states import State
 from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
@@ -183,7 +184,7 @@ def _notes(found: Ablation) -> list[str]:
             notes.append(f"{technique.title} changes nothing without {' and '.join(missing)}.")
     full = found.outcome(frozenset(t.name for t in found.added)).summary
     state = None if full is None else full["infersim"]["verdict"]["state"]
-    if state in ("stable", "near saturation") and not found.saturated:
+    if state in (State.STABLE, State.NEAR_SATURATION) and not found.saturated:
         notes.append(
             "With all techniques the traffic is held, so its rate sets the throughput, not the "
             "techniques: see the capacity, or let all requests arrive at once (--saturate)."

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.metrics.states import State
 from sim.units import milliseconds, number
 
 Document = Mapping[str, Any]
@@ -21,7 +22,6 @@ WORDS: Mapping[str, str] = {
     "output_throughput": "the throughput",
 }
 
-OVERLOADED = "overloaded"
 
 SAME = 1e-3
 """A ratio this near 1, or a part of the whole this small, is no change."""
@@ -41,8 +41,8 @@ def headline(document: Document) -> str:
     if main is None:
         return "Not comparable with the naive baseline."
     text = f"{number(found[main]['factor'])}x {WORDS[main]} of the naive baseline"
-    if _baseline_state(document) == OVERLOADED:
-        both = _state_of_all(document) == OVERLOADED
+    if _baseline_state(document) == State.OVERLOADED:
+        both = _state_of_all(document) == State.OVERLOADED
         text += f", {'and both are' if both else 'which is'} overloaded by this traffic"
     before, after = (found["p99_ttft_ms"][key] for key in ("baseline", "full"))
     if before is None or after is None:

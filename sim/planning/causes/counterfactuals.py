@@ -15,7 +15,7 @@ from sim import catalog
 from sim.deployments import deployment_of
 from sim.errors import UsageError
 from sim.memory import ALLOCATORS, PagedAllocator
-from sim.metrics.rejection import Rejection
+from sim.metrics.fleet.rejection import Rejection
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted
 from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity

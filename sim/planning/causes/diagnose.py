@@ -20,11 +20,12 @@ import numpy as np
 
 from sim.ends import run_ends
 from sim.errors import InfeasibleError
-from sim.metrics.latency_parts import PARTS, TTFT_PARTS, latency_parts
-from sim.metrics.long_enough import BAND, FULL, LENGTH, LOAD
-from sim.metrics.rejection import Rejection, rejection
-from sim.metrics.run_record import RunRecord
-from sim.metrics.slo_text import slo_doubts
+from sim.metrics.fleet.rejection import Rejection, rejection
+from sim.metrics.latency.latency_parts import PARTS, TTFT_PARTS, latency_parts
+from sim.metrics.load.long_enough import FULL
+from sim.metrics.record.run_record import RunRecord
+from sim.metrics.states import DoubtKind, SloState, State, too_short_for
+from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.counterfactuals import (
     PROBE,
     SAVING,
@@ -36,7 +37,7 @@ from sim.planning.contrast.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.points.evaluate import check_served
 from sim.planning.points.executors import Executor
 from sim.planning.points.points import Outcome, Point
-from sim.planning.points.slo_state import MET, OPEN, meets, slo_state
+from sim.planning.points.slo_state import meets, slo_state
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
@@ -135,14 +136,14 @@ class Diagnosis:
     def misses(self) -> bool:
         """Whether the SLO is missed, or the traffic cannot be held, sure or not."""
         met = self.verdict["slo_met"]
-        return met is not None and not (met and self.verdict["state"] != "overloaded")
+        return met is not None and not (met and self.verdict["state"] != State.OVERLOADED)
 
     @property
     def at_ease(self) -> bool:
         """Whether nothing needs to change: the SLO is met beyond doubt and there is room."""
         peak = self.verdict["peak_utilisation"]
-        room = self.verdict["state"] == "stable" and (peak is None or peak < FULL)
-        return meets(self.base) and self.slo == MET and room
+        room = self.verdict["state"] == State.STABLE and (peak is None or peak < FULL)
+        return meets(self.base) and self.slo == SloState.MET and room
 
     @property
     def probes(self) -> list[Trial]:
@@ -165,8 +166,8 @@ class Diagnosis:
     @property
     def open_by_band(self) -> bool:
         """Whether the error band leaves the SLO open, so that a longer run would not decide it."""
-        doubts = slo_doubts(self.verdict) if self.slo == OPEN else []
-        return BAND in doubts and not {LOAD, LENGTH} & set(doubts)
+        doubts = slo_doubts(self.verdict) if self.slo == SloState.OPEN else []
+        return DoubtKind.BAND in doubts and not too_short_for(doubts)
 
     @property
     def by_slo(self) -> bool:

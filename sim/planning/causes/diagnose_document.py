@@ -11,17 +11,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.asked import asked, changed
-from sim.metrics.bound_words import bound_name
-from sim.metrics.fleet_words import fleet_text
-from sim.metrics.long_enough import LENGTH, LOAD
-from sim.metrics.slo_text import deciding, slo_doubts, within
+from sim.metrics.question.asked import asked, changed
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.states import SloState, too_short_for
+from sim.metrics.terms.definitions import bound_name
+from sim.metrics.words.slo_text import deciding, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figures_of
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Settings, show
-from sim.planning.points.slo_state import MET, OPEN
 from sim.planning.points.wording import share
 from sim.schedulers import RequestLevel, Static
 from sim.units import milliseconds, number, show_number
@@ -37,13 +36,14 @@ def headline(found: Diagnosis) -> str:
     if verdict["slo_met"] is None:
         return "There is no SLO to meet; the advice is ranked by what it does to all figures."
     cut = verdict["cut"]
-    where = "" if cut is None or found.slo == OPEN else f" in {cut['part']}"
-    enough = found.at_ease or found.slo == OPEN or not found.misses
-    kept = within(share(verdict["attainment"]), enough=enough) + f" within the SLO{where}"
+    where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
+    enough = found.at_ease or found.slo == SloState.OPEN or not found.misses
+    attained = verdict["attainment"]
+    kept = within(attained, share(attained), enough=enough) + f" within the SLO{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
-    if found.slo == OPEN:
+    if found.slo == SloState.OPEN:
         return _open(found, kept, wanted)
     if not found.misses:
         return f"The SLO is met, with little room: {kept}, {wanted}.{_saving(found)}"
@@ -57,7 +57,7 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
     if found.open_by_band:
         text = f"{first} at the predicted times {kept}, {wanted}.{deciding(verdict)}"
         return f"{text} {_cure(found)}"
-    so_far = " so far" if {LOAD, LENGTH} & set(doubts) else ""
+    so_far = " so far" if too_short_for(doubts) else ""
     told = verdict["requests_to_decide"] or verdict["cut"]
     ends = (
         "a longer time (run.horizon)" if found.scenario.run.horizon is not None else "more requests"
@@ -72,7 +72,7 @@ def _cure(found: Diagnosis) -> str:
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:
         return f"The least that meets it: {meeting[0].change.title}."
-    sure = " for sure" if found.slo == OPEN else ""
+    sure = " for sure" if found.slo == SloState.OPEN else ""
     return f"No single change that was tried meets it{sure}.{_accepted(found)}"
 
 
@@ -93,8 +93,10 @@ def _saving(found: Diagnosis) -> str:
     if not found.savings:
         return ""
     trial = found.savings[0]
-    told = {MET: "would also meet it", OPEN: "leaves that too close to call"}
-    word = told.get(trial.slo or "", "would miss it")
+    word = "would miss it"
+    if trial.slo is not None and trial.slo != SloState.MISSED:
+        met = trial.slo == SloState.MET
+        word = "would also meet it" if met else "leaves that too close to call"
     return f" {trial.change.title[0].upper()}{trial.change.title[1:]} {word}."
 
 

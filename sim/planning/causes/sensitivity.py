@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.errors import InfeasibleError
+from sim.metrics.states import State
 from sim.planning.causes.uncertain import Input, uncertain
 from sim.planning.contrast.gains import (
     CAPACITY,
@@ -102,9 +103,9 @@ def decision(summary: Mapping[str, Any]) -> bool | None:
     verdict = summary["infersim"]["verdict"]
     if verdict["slo_met"] is not None:
         return bool(verdict["slo_met"])
-    if verdict["state"] in ("offline", "closed loop", "no traffic served"):
+    if verdict["state"] in (State.OFFLINE, State.CLOSED_LOOP, State.NOTHING_SERVED):
         return None
-    return bool(verdict["state"] != "overloaded")
+    return bool(verdict["state"] != State.OVERLOADED)
 
 
 def sensitivity(

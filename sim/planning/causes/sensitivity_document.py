@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sim.metrics.asked import asked, changed
-from sim.metrics.fleet_words import fleet_text
-from sim.metrics.long_enough import LENGTH, LOAD
-from sim.metrics.slo_text import slo_doubts
-from sim.metrics.trust import trust
+from sim.metrics.bands.trust import trust
+from sim.metrics.question.asked import asked, changed
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.states import too_short_for
+from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import FIGURES, figures_of
 from sim.planning.load.loads import LoadAxis
@@ -133,7 +133,7 @@ def _now(found: Sensitivity) -> str:
     """The decision of the scenario unchanged, in a word."""
     if is_open(found.base):
         word = "met" if found.holds else "missed"
-        if {LOAD, LENGTH} & set(slo_doubts(found.base["infersim"]["verdict"])):
+        if too_short_for(slo_doubts(found.base["infersim"]["verdict"])):
             return f"Too close to call, {word} so far"
         return f"Too close to call, {word} at the predicted times"
     return "Yes" if found.holds else "No"

@@ -14,7 +14,7 @@ from operator import mul
 from sim import catalog
 from sim.ends import end_factors
 from sim.errors import UsageError, did_you_mean
-from sim.metrics.confidence import HOST_ERROR
+from sim.metrics.bands.confidence import HOST_ERROR
 from sim.planning.load.loads import LoadAxis, Scale, check_copies
 from sim.planning.points.points import Settings
 from sim.scenario import Scenario

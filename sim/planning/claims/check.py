@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.errors import InfersimError, UsageError
 from sim.iteration import Batch
-from sim.metrics.definitions import DEFINITIONS, METRIC, path_of
+from sim.metrics.terms.definitions import DEFINITIONS, METRIC, path_of
 from sim.planning.claims.claim import Claim
 from sim.planning.claims.expressions import check
 from sim.planning.points.executors import Executor

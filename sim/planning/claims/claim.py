@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sim.errors import ScenarioError, UsageError, did_you_mean
-from sim.metrics.definitions import METRIC
+from sim.metrics.terms.definitions import METRIC
 from sim.scenario import Scenario
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import failure

@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
-from sim.metrics.asked import asked, changed, hardware
 from sim.metrics.own import failures
+from sim.metrics.question.asked import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sim.metrics.definitions import METRIC
-from sim.metrics.trust import GUESS, LIKELY, SURE
+from sim.metrics.bands.trust import Trust
+from sim.metrics.states import State
+from sim.metrics.terms.definitions import METRIC
 from sim.planning.contrast.fleet_bills import of_fleets
 from sim.planning.contrast.variant_words import Document, Entry, entries_of, name, varied
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 
-OVERLOADED = "overloaded"
-UNSURE = "too short to tell"
-
-BY_THROUGHPUT = (OVERLOADED, "offline", "closed loop")
+BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
 
 SAME = 0.005
@@ -146,10 +144,7 @@ def _range(band: Sequence[float | None]) -> str:
     return f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
 
 
-ORDER = (SURE, LIKELY, GUESS)
-
-THAT_IS = " That is "
-"""How the sentence begins that says how sure the best variant is."""
+ORDER = (Trust.SURE, Trust.LIKELY, Trust.GUESS)
 
 TRUST_WORDS = (
     "sure, likely, a guess: one is the larger throughout the 90 % band of the ratio, throughout "
@@ -170,7 +165,7 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         band = [None if high is None else 1 / high, 1 / low if low else None]
     whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
     times = _range(band)
-    return f"{THAT_IS}{apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
+    return f" That is {apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
 
 
 def shared_errors(document: Document) -> str:
@@ -202,37 +197,54 @@ def _causes(names: Sequence[str]) -> str:
     return ", ".join(words.get(each, each) for each in names)
 
 
+class CompareLine(NamedTuple):
+    """A line on the variants; ``is_sure`` where it says how sure the best one is, ``of_fleets``
+    where it says what their fleets cost."""
+
+    text: str
+    is_sure: bool = False
+    of_fleets: bool = False
+
+
 def headlines(document: Document) -> list[str]:
+    """The texts of ``lines_of``."""
+    return [line.text for line in lines_of(document)]
+
+
+def lines_of(document: Document) -> list[CompareLine]:
     """The states and the best variant in the metric that means something there, then the rest."""
     served = [i for i, variant in enumerate(document["variants"]) if variant["error"] is None]
     if not served:
         return []
     states = [document["variants"][index]["state"] for index in served]
-    over = [index for index in served if document["variants"][index]["state"] == OVERLOADED]
+    over = [index for index in served if document["variants"][index]["state"] == State.OVERLOADED]
     if all(state in BY_THROUGHPUT for state in states):
         return _by_throughput(document, served, all_over=len(over) == len(served))
-    unsure = [index for index in served if document["variants"][index]["state"] == UNSURE]
+    unsure = [index for index in served if document["variants"][index]["state"] == State.TOO_SHORT]
     up = [index for index in served if index not in [*over, *unsure]]
     told = [_keeping_up(document, served, up)] if up else []
     if over:
-        told.append(f"{_list(document, over)} {'are' if len(over) > 1 else 'is'} {OVERLOADED}")
+        told.append(
+            f"{_list(document, over)} {'are' if len(over) > 1 else 'is'} {State.OVERLOADED}"
+        )
     if unsure:
         who = _all(served) if unsure == served else _list(document, unsure)
         they = "they keep" if len(unsure) > 1 else "it keeps"
-        told.append(f"{who} ran {UNSURE} whether {they} up (run.requests)")
+        told.append(f"{who} ran {State.TOO_SHORT} whether {they} up (run.requests)")
     text = "; ".join(told)
     entries = entries_of(document)
-    further = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
+    further = [CompareLine(of_fleets(document), of_fleets=True)]
+    further += [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
     rate = "request_goodput" if limited(document) else "output_throughput"
     further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
-    return [f"{text}.", *(line for line in (of_fleets(document), *further) if line)]
+    return [CompareLine(f"{text}."), *(line for line in further if line.text)]
 
 
 def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
     """The variants that hold the traffic, ``up``, and which of them only just."""
     who, plural = _all(served) if up == served else _list(document, up), len(up) > 1
     text = f"{who} keep{'' if plural else 's'} up with the traffic"
-    near = [i for i in up if document["variants"][i]["state"] == "near saturation"]
+    near = [i for i in up if document["variants"][i]["state"] == State.NEAR_SATURATION]
     if near:
         text += f" ({'all' if near == up and plural else _list(document, near)} near saturation)"
     return text
@@ -241,13 +253,17 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
 def main_headline(document: Document) -> tuple[str, list[str]]:
     """The headline, with what fleets cost where they differ, else with how sure the best variant
     is; and the other lines."""
-    told = headlines(document)
-    if told and (fleets := of_fleets(document)) in told:
-        return f"{told[0]} {fleets}", [line for line in told[1:] if line != fleets]
-    at = next((n for n, line in enumerate(told) if THAT_IS in line), 0)
-    if not told or not at:
-        return (told[0], told[1:]) if told else ("", [])
-    return f"{told[0]} {told[at]}", [*told[1:at], *told[at + 1 :]]
+    lines = lines_of(document)
+    if not lines:
+        return "", []
+    first, *others = lines
+    at = next((n for n, line in enumerate(others) if line.of_fleets), None)
+    if at is None and not first.is_sure:
+        at = next((n for n, line in enumerate(others) if line.is_sure), None)
+    texts = [line.text for line in others]
+    if at is None:
+        return first.text, texts
+    return f"{first.text} {texts.pop(at)}", texts
 
 
 def limited(document: Document) -> bool:
@@ -278,57 +294,67 @@ def _list(document: Document, indices: Sequence[int]) -> str:
     return f"{apart.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
 
 
-def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[str]:
+def _by_throughput(
+    document: Document, served: Sequence[int], *, all_over: bool
+) -> list[CompareLine]:
     entry = entries_of(document)["output_throughput"]
     told = [_rate(document, entry, served)]
     if all_over:
-        told[0] = f"{_all(served)} are {OVERLOADED}; {told[0]}"
+        told[0] = told[0]._replace(text=f"{_all(served)} are {State.OVERLOADED}; {told[0].text}")
         told.append(
-            "Latencies depend on how long the overload lasts: they rank the variants and say no "
-            "more."
+            CompareLine(
+                "Latencies depend on how long the overload lasts: they rank the variants and say "
+                "no more."
+            )
         )
     return told
 
 
-def _rate(document: Document, entry: Entry, served: Sequence[int]) -> str:
+def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLine:
     """The variant that serves the most, and how many times what the others serve."""
     what = METRIC[entry["key"]].title.lower()
     first, best = _first(entry), entry["best"]
     if first is None or not best:
-        return f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
+        return CompareLine(
+            f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
+        )
     value = with_unit(entry, entry["means"][first])
     if _alike(entry["means"]):
-        return f"{what.capitalize()}: the same within {SAME:.1%}, about {value}."
+        return CompareLine(f"{what.capitalize()}: the same within {SAME:.1%}, about {value}.")
     head = f"{name(document, first)} serves the most {what}, {value}"
     if entry["key"] == "request_goodput":
         head = f"{name(document, first)} has the highest goodput, {value}"
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
-    return f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}"
+    return CompareLine(
+        f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}", is_sure=bool(sure)
+    )
 
 
-def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
+def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine:
     """The variant that answers soonest among those that keep up."""
     means = {index: entry["means"][index] for index in up}
     known = {index: mean for index, mean in means.items() if mean is not None}
     if len(known) < 2:
-        return ""
+        return CompareLine("")
     title, first = entry["title"], _first(entry)
     if first not in known:
         first = min(known, key=lambda index: known[index])
         value = milliseconds(known[first])
-        return f"Of these, {name(document, first)} has the lowest {title}, {value}."
+        return CompareLine(f"Of these, {name(document, first)} has the lowest {title}, {value}.")
     if not entry["best"]:
-        return f"{title}: no difference that is sure, {_span(entry, list(known))}."
+        return CompareLine(f"{title}: no difference that is sure, {_span(entry, list(known))}.")
     if _alike(entry["means"]):
-        return f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
+        return CompareLine(
+            f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
+        )
     head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{} times as long")
-    return f"{head}{_tied(entry['best'])}{times}.{sure}"
+    return CompareLine(f"{head}{_tied(entry['best'])}{times}.{sure}", is_sure=bool(sure))
 
 
 def _span(entry: Entry, variants: Sequence[int]) -> str:

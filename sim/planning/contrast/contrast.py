@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.metrics.ratio_bands import Bands
+from sim.metrics.bands.ratio_bands import Bands
 from sim.planning.contrast.paired import Difference, difference
 from sim.planning.contrast.trusted import errors, trusted
 from sim.planning.points.figures import FIGURES, HELD, OF_FLEETS, PointFigure, best_of, own_figures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.metrics.attainment import MET
+from sim.metrics.states import SloState
 from sim.planning.contrast.variant_words import Document, Entry, entries_of, name
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import share
@@ -22,7 +22,9 @@ def of_fleets(document: Document) -> str:
         return ""
     dollars = entries[DOLLARS.key]["means"]
     priced = [index for index, usd in enumerate(dollars) if usd is not None]
-    good = [index for index in priced if document["variants"][index].get("slo") in (None, MET)]
+    good = [
+        index for index in priced if document["variants"][index].get("slo") in (None, SloState.MET)
+    ]
     if len(priced) < 2:
         return ""
     judged = any(document["variants"][index].get("slo") for index in priced)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.metrics.definitions import METRIC, STUDIED
+from sim.metrics.terms.definitions import METRIC, STUDIED
 from sim.planning.points.points import Outcome
 
 CLIP = math.log(10)

@@ -17,6 +17,7 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
 from sim.metrics.repetitions import CONFIDENCE, headlines
+from sim.metrics.states import State
 from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, held, own_figures
@@ -96,7 +97,7 @@ def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
             contrast, by = _by_request(runs), "request"
     notes = [f"{run.path} is not complete." for run in runs if not run.complete]
     told = [(label, run.summary) for label, run in zip(labels, runs, strict=True)]
-    simulated = [run.summary for run in runs if _state(run) != "observed"]
+    simulated = [run.summary for run in runs if _state(run) != State.OBSERVED]
     notes += [] if same else ["The runs did not meet the same traffic."]
     notes += [*notes_of(told), *sure_of_all(simulated)]
     return {
@@ -152,7 +153,7 @@ def _same_traffic(one: ContrastRun, other: ContrastRun) -> bool:
 
 def _closed(run: ContrastRun) -> bool:
     """Whether users waited for their answers before they asked again."""
-    return bool(run.summary["infersim"]["verdict"]["state"] == "closed loop")
+    return bool(run.summary["infersim"]["verdict"]["state"] == State.CLOSED_LOOP)
 
 
 def _repeated(label: str, run: ContrastRun, seeds: Sequence[int]) -> ContrastColumn:

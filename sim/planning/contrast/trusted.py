@@ -1,8 +1,8 @@
 """Says how far the difference of two variants can be trusted: what measurements would find.
 
 More runs narrow what chance leaves open, and nothing else. What the errors of predicted times leave
-open of a ratio is ``sim.metrics.ratio_bands``; the word for it is that of every decision
-(``sim.metrics.trust``).
+open of a ratio is ``sim.metrics.bands.ratio_bands``; the word for it is that of every decision
+(``sim.metrics.bands.trust``).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 from typing import Any
 
 from sim.catalog.spreads import learnt
-from sim.metrics.bands import CAUSES
-from sim.metrics.intervals import Z95
-from sim.metrics.ratio_bands import Bands, error_of, ratio_band, shared_parts
-from sim.metrics.trust import trust
+from sim.metrics.bands.bands import CAUSES
+from sim.metrics.bands.ratio_bands import Bands, error_of, ratio_band, shared_parts
+from sim.metrics.bands.trust import trust
+from sim.metrics.latency.intervals import Z95
 from sim.planning.contrast.paired import Difference
 
 NO_TRUST: dict[str, Any] = {"band50": None, "band90": None, "parts": {}, "trust": None}

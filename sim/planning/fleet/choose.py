@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.objectives import Objective, slo_objectives
-from sim.planning.fleet.constraints import Constraints
+from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.fleet_ends import FleetEnds
-from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
+from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, Sized, size
 from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
-from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
+from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
 from sim.planning.points.copies import cores
 from sim.planning.points.crew import Crew, CrewCall, crew
 from sim.planning.points.wording import counted
@@ -47,24 +46,6 @@ EXPENSIVE = "more expensive"
 
 SHOWN_REASONS = 12
 """Layouts whose reasons an error lists."""
-
-
-@dataclass(frozen=True)
-class FleetQuestion:
-    """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more;
-    ``scale`` says how a trace gets that load."""
-
-    layouts: tuple[Candidate, ...]
-    rate: float
-    headroom: float
-    top: int
-    constraints: Constraints
-    scale: Scale = "compress"
-
-    @property
-    def target(self) -> float:
-        """Requests per second that a fleet must hold."""
-        return self.rate * (1 + self.headroom)
 
 
 @dataclass(frozen=True)

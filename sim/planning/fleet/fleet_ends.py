@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.ends import at_factor, end_factors
-from sim.metrics.bands import half_of
-from sim.metrics.objectives import Objective
+from sim.metrics.bands.bands import half_of
+from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.sizing import FAR, Sized, smallest_fleet
 from sim.planning.load.advance import Advance
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import Scale
 from sim.planning.points.simulated import Simulated
-from sim.planning.points.wording import HOLDS
+from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario
 
 ENDS = 0.125
@@ -90,7 +90,7 @@ def if_slower(
     at_half = at_end.holds and at_end.sure
     if not at_half:
         half = _at(scenario, sized, objectives, scale, 1 + half_of(error), simulated)
-        at_half = lasting(half, rate, mine - spare).outcome == HOLDS
+        at_half = lasting(half, rate, mine - spare).outcome == LoadOutcome.HOLDS
     guess = int(mine * factor ** _power(sized))
     most = smallest_fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
     return FleetEnds(error, mine, most, at_end.holds, at_half, at_end.sure)

@@ -15,12 +15,12 @@ from typing import Any
 from sim import catalog
 from sim.cost import missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
-from sim.metrics.intervals import wilson
-from sim.metrics.objectives import Objective
-from sim.metrics.rejection import Rejection, Room, foreseen, room_of
-from sim.metrics.slo_text import within
+from sim.metrics.fleet.rejection import Rejection, Room, foreseen, room_of
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.slo.objectives import Objective
+from sim.metrics.words.slo_text import within
 from sim.planning.fleet.constraints import Constraints
-from sim.planning.load.loads import Traffic, traffic_of
+from sim.planning.load.loads import Scale, Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
 from sim.planning.node import most_of
 from sim.planning.points.points import Settings
@@ -138,6 +138,24 @@ class Candidate:
         if pool.kv_cache.num_gpu_blocks is not None:
             changes["kv_cache.num_gpu_blocks"] = None  # those of another layout
         return changes | _precision(self.precision)
+
+
+@dataclass(frozen=True)
+class FleetQuestion:
+    """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more;
+    ``scale`` says how a trace gets that load."""
+
+    layouts: tuple[Candidate, ...]
+    rate: float
+    headroom: float
+    top: int
+    constraints: Constraints
+    scale: Scale = "compress"
+
+    @property
+    def target(self) -> float:
+        """Requests per second that a fleet must hold."""
+        return self.rate * (1 + self.headroom)
 
 
 def _precision(name: str | None) -> dict[str, object]:
@@ -324,7 +342,7 @@ def _too_slow(layout: Candidate, objective: Objective, lone: Alone, price: float
     worst = min(kept, key=lambda name: kept[name])
     name = limit_name(worst)
     text = (
-        f"{within(share(kept[worst]), enough=False)} within {name} "
+        f"{within(kept[worst], share(kept[worst]), enough=False)} within {name} "
         f"{show_time(objective.limits[worst])} even when each has the replica for itself; the SLO "
         f"asks for {share(objective.share)}"
     )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.metrics.trust import trust
+from sim.metrics.bands.trust import trust
 from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.sizing import Sized
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.asked import asked, changed, driven_by
-from sim.metrics.bands import half_of
-from sim.metrics.engine_defaults import engine_defaults_note
-from sim.metrics.objectives import judged_by
+from sim.metrics.bands.bands import half_of
+from sim.metrics.question.asked import asked, changed, driven_by
+from sim.metrics.slo.objectives import judged_by
+from sim.metrics.words.engine_defaults import engine_defaults_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_bands import Band, bands, front
@@ -24,8 +24,7 @@ from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.token_costs import UsualTokens, power_drawn, token_costs
 from sim.planning.fleet.worth import worth
-from sim.planning.load.loads import LoadAxis, as_played, further_notes
-from sim.planning.load.settled import goes_on
+from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario

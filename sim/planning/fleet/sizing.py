@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sim.errors import InfersimError
-from sim.metrics.objectives import REJECTED, Objective
+from sim.metrics.slo.objectives import Objective
+from sim.metrics.states import Unserved
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
 from sim.planning.load.advance import Advance
@@ -325,7 +326,7 @@ def confirm(
 
 def _not_even(layout: Candidate, probe: Probe, price: float) -> Rejected:
     """Rejected since not even a trickle holds; ``probe`` is that of the lowest load."""
-    if probe.breaks == REJECTED and probe.rejection is not None:
+    if probe.breaks == Unserved.REJECTED and probe.rejection is not None:
         return Rejected(layout, REJECTS, refused(probe), price)
     text = (
         f"one replica at {show_load(probe.load, 3)} requests/s, where requests hardly meet each "

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from sim.errors import InfeasibleError, InfersimError
-from sim.metrics.objectives import Objective, slo_objectives
-from sim.planning.fleet.choose import FleetPlan, FleetQuestion, Tell, choose, to_plan
+from sim.metrics.slo.objectives import Objective, slo_objectives
+from sim.planning.fleet.choose import FleetPlan, Tell, choose, to_plan
 from sim.planning.fleet.constraints import Constraints
+from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
     RejectedPair,

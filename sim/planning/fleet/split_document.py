@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.objectives import judged_by
+from sim.metrics.slo.objectives import judged_by
 from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.layouts import Candidate
 from sim.planning.fleet.plan_bands import bands

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
-from sim.metrics.bands import half_of
-from sim.metrics.objectives import Objective
-from sim.metrics.trust import trust
+from sim.metrics.bands.bands import half_of
+from sim.metrics.bands.trust import trust
+from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair, SplitQuestion
 from sim.planning.load.advance import Advance
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import Probe, missed
 from sim.planning.points.simulated import Simulated
-from sim.planning.points.wording import FAILS, HOLDS, counted, limit_name
+from sim.planning.points.wording import LoadOutcome, counted, limit_name
 from sim.scenario import Scenario
 from sim.units import show_load
 
@@ -146,7 +146,7 @@ def _bounds(screened: ScreenedPair, enough: tuple[int, int], judge: Judge) -> li
         while high - low > 1:
             middle = (low + high) // 2
             seen = judge(*((middle, enough[1]) if phase == 0 else (enough[0], middle)), True)
-            if seen.probe.outcome == FAILS:
+            if seen.probe.outcome == LoadOutcome.FAILS:
                 low, worst = middle, seen
             else:
                 high = middle
@@ -234,7 +234,7 @@ def split_ends(
         return lasting(finder, question.rate, asked.replicas)
 
     end = at(end_factors(error)[1])
-    half = end.outcome == HOLDS or at(1 + half_of(error)).outcome == HOLDS
+    half = end.outcome == LoadOutcome.HOLDS or at(1 + half_of(error)).outcome == LoadOutcome.HOLDS
     return SplitEnds(error, end.holds, half, end.sure)
 
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sim.metrics.objectives import Objective
+from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.fleet_ends import FleetEnds, fewest_if_faster, if_slower
+from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.sizing import Confirmed, Sized, confirm
 from sim.planning.load.advance import PlanSteps
 from sim.planning.points.crew import Crew, CrewCall
 from sim.planning.points.simulated import Simulated
 from sim.scenario import Scenario
-
-if TYPE_CHECKING:
-    from sim.planning.fleet.choose import FleetQuestion
 
 TOLERANCE = 0.02
 

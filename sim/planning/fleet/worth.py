@@ -1,7 +1,7 @@
 """Says what a measurement would be worth: which part of the error band it would narrow, and how.
 
-A band has named parts (``sim.metrics.bands``). The part whose absence narrows the band the most is
-the one to measure first.
+A band has named parts (``sim.metrics.bands.bands``). The part whose absence narrows the band the
+most is the one to measure first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.bands import without
+from sim.metrics.bands.bands import without
 
 HOW: Mapping[str, str] = {
     "kernels": "kernels measured on one such GPU (`infersim calibrate`, some five minutes)",

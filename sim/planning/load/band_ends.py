@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from sim.planning.load.finder import Finder
+from sim.planning.load.loads import LoadAxis
 from sim.planning.load.probe import FEWEST, SEVERAL, Probe
 from sim.scenario.roles import BOTH
 from sim.setup import own_parts
-
-if TYPE_CHECKING:
-    from sim.planning.load.finder import Finder
-    from sim.planning.load.loads import LoadAxis
 
 NEARBY = 0.15
 """How far from the highest load, as a share, loads say how fast latencies grow there."""

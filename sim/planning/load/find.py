@@ -13,9 +13,10 @@ from typing import Any
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.long_enough import FULL
-from sim.metrics.objectives import REJECTED, USUAL_SHARE, Objective, slo_objectives
-from sim.metrics.trust import GUESS, LIKELY, SURE
+from sim.metrics.bands.trust import Trust
+from sim.metrics.load.long_enough import FULL
+from sim.metrics.slo.objectives import USUAL_SHARE, Objective, slo_objectives
+from sim.metrics.states import Unserved
 from sim.planning.load.advance import END_RUNS, Advance, Progress
 from sim.planning.load.band_ends import (
     NEARBY,
@@ -349,7 +350,7 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
     unit = finder.axis.unit
     if not probe.attained:
         return f"not even {show_load(probe.load, 3)} {unit} are stable: {probe.state}"
-    if probe.breaks == REJECTED and probe.rejection is not None:
+    if probe.breaks == Unserved.REJECTED and probe.rejection is not None:
         return f"the SLO cannot be met at any load: {refused(probe)}"
     if finder.waits_for_batches:
         whole = (pool.settings for pool in finder.pools if pool.policy.shape.whole)
@@ -372,11 +373,11 @@ def _refusal_trust(finder: Finder, probe: Probe, replicas: int) -> str:
     """How sure it is that the lowest load misses the SLO: whether it does so at the faster end of
     the error band too."""
     if not probe.error or not probe.sure:
-        return f"That is {GUESS}."
+        return f"That is {Trust.GUESS}."
     faster, axis = end_factors(probe.error)[0], finder.axis
     scenario = at_factor(axis.scenario, faster)
     other = Finder(scenario, axis.kind, finder.objectives, axis.scale).probe(probe.load, replicas)
     band = f"iterations {probe.error:.0%} faster, the end of their 90 % band"
     if other.holds:
-        return f"That is {LIKELY} at most: with {band}, this load holds."
-    return f"That is {SURE}: with {band}, it fails too."
+        return f"That is {Trust.LIKELY} at most: with {band}, this load holds."
+    return f"That is {Trust.SURE}: with {band}, it fails too."

@@ -7,17 +7,16 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.asked import asked, changed, driven_by, hardware
-from sim.metrics.bands import half_of
-from sim.metrics.long_enough import FULL
-from sim.metrics.objectives import limits_ms, shown_shares
-from sim.metrics.trust import trust
+from sim.metrics.bands.bands import half_of
+from sim.metrics.bands.trust import trust
+from sim.metrics.load.long_enough import FULL
+from sim.metrics.question.asked import asked, changed, driven_by, hardware
+from sim.metrics.slo.objectives import limits_ms, shown_shares
 from sim.planning.load.find import FoundLoad
-from sim.planning.load.loads import further_notes
+from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
 from sim.planning.load.sentences import sentences
-from sim.planning.load.settled import goes_on
-from sim.planning.points.wording import FAILS, HOLDS, OPEN
+from sim.planning.points.wording import LoadOutcome
 from sim.scenario.prices import name_of
 from sim.version import version
 
@@ -31,7 +30,9 @@ def holds_up_to(found: FoundLoad) -> float | None:
     """The highest load of which chance in the longest runs leaves no doubt that it holds."""
     if found.settled.lasts:
         return found.settled.sure
-    held = [p.load for p in found.probes if p.outcome == HOLDS and p.load <= found.best.load]
+    held = [
+        p.load for p in found.probes if p.outcome == LoadOutcome.HOLDS and p.load <= found.best.load
+    ]
     return max(held, default=None)
 
 
@@ -40,7 +41,9 @@ def fails_from(found: FoundLoad) -> float | None:
     fails."""
     if found.settled.lasts:
         return found.settled.missed
-    missed = [p.load for p in found.probes if p.outcome == FAILS and p.load > found.best.load]
+    missed = [
+        p.load for p in found.probes if p.outcome == LoadOutcome.FAILS and p.load > found.best.load
+    ]
     return min(missed, default=None)
 
 
@@ -121,7 +124,9 @@ def _chance(found: FoundLoad) -> dict[str, Any]:
 def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
     """One load as plain data, by what the whole search says of it."""
     told = probe.document()
-    return told | {"sure": False, "outcome": OPEN} if between(found, probe.load) else told
+    return (
+        told | {"sure": False, "outcome": LoadOutcome.OPEN} if between(found, probe.load) else told
+    )
 
 
 def _first_requests(found: FoundLoad) -> int | None:
@@ -182,7 +187,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         else {
             "load": own.load,
             "holds": own.holds,
-            "outcome": OPEN if between(found, own.load) else own.outcome,
+            "outcome": LoadOutcome.OPEN if between(found, own.load) else own.outcome,
             "probe": _told(found, own),
         },
         "headroom": headroom(found),

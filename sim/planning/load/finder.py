@@ -11,14 +11,15 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from sim.metrics.long_enough import DOUBT
-from sim.metrics.objectives import Objective
+from sim.metrics.load.long_enough import DOUBT
+from sim.metrics.slo.objectives import Objective
 from sim.own import is_own
 from sim.planning.load.advance import Advance
 from sim.planning.load.loads import (
     Kind,
     Scale,
     axis_of,
+    goes_on,
     traffic_of,
 )
 from sim.planning.load.probe import (
@@ -37,7 +38,6 @@ from sim.planning.load.saturation import (
     saturation,
 )
 from sim.planning.load.search import FIRST_STEP, FURTHEST, SLOPE, Bracket, search
-from sim.planning.load.settled import goes_on
 from sim.planning.points.copies import Workers
 from sim.scenario import Scenario
 from sim.setup import prepare

@@ -14,11 +14,11 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from sim.metrics.intervals import wilson
-from sim.metrics.long_enough import DOUBT
-from sim.metrics.objectives import Attained
+from sim.metrics.latency.intervals import wilson
+from sim.metrics.load.long_enough import DOUBT
+from sim.metrics.slo.objectives import Attained
 from sim.planning.load.probe import STABILITY, Probe
-from sim.planning.points.wording import HOLDS
+from sim.planning.points.wording import LoadOutcome
 
 NEARBY = 0.15
 """How far from the answer, as a share, loads say how fast the share falls there."""
@@ -33,7 +33,7 @@ def open_between(
     runs at ``best`` and ``fails`` and at what else was ``tried`` in as long runs; None where they
     do not say."""
     if fails is None:
-        return (best.load if best.outcome == HOLDS and not _full(best) else None), None
+        return (best.load if best.outcome == LoadOutcome.HOLDS and not _full(best) else None), None
     near = [each for each in tried if abs(math.log(each.load / best.load)) <= NEARBY]
     near = [best, fails, *near]
     low, high = math.inf, math.inf

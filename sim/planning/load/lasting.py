@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sim.metrics.long_enough import DOUBT, FULL, holds_without_start
+from sim.metrics.load.long_enough import DOUBT, FULL, holds_without_start
 from sim.planning.load.finder import Finder
 from sim.planning.load.probe import MOST, STABILITY, Probe
 from sim.planning.load.settled import lasts, longest_stretch
-from sim.planning.points.wording import FAILS
+from sim.planning.points.wording import LoadOutcome
 
 
 def lasting(
@@ -28,7 +28,7 @@ def lasting(
         usual = quick(finder, load, replicas)
         if _clear(finder, usual, replicas):
             return usual
-        if usual.outcome == FAILS:
+        if usual.outcome == LoadOutcome.FAILS:
             return finder.probe(load, replicas)
     stretch = longest_stretch(finder.usual_length(load, replicas))
     longer = finder.probe(load, replicas, stretch=stretch, most=most)

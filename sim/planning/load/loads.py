@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from sim.cost.measured_experts import experts_note
 from sim.deployments import deployment_of
 from sim.errors import UsageError
-from sim.metrics.cut_short import foreseen_cut
+from sim.metrics.record.cut_short import foreseen_cut
+from sim.metrics.record.recorded import STEADY
 from sim.planning.points.points import Settings
 from sim.request import Prefix
 from sim.scenario import Scenario
@@ -45,6 +46,9 @@ SCALING = {
 
 SAMPLE = 20_000
 """Requests whose lengths stand for those of the traffic; more would not change their means."""
+
+ENDLESS = (*STEADY, "closed")
+"""Arrivals that go on as they are, so that a longer run asks the same question."""
 
 
 @dataclass(frozen=True)
@@ -341,3 +345,12 @@ def axis_of(
         f"workload.arrivals: {why}, so there is no rate to look for; look for the concurrency, or "
         "give arrivals with a rate, such as poisson"
     )
+
+
+def goes_on(axis: LoadAxis) -> bool:
+    """Whether longer runs have more of the same traffic."""
+    scenario = axis.scenario
+    arrivals = scenario.workload.arrivals
+    steady = axis.whole or (arrivals is not None and arrivals.kind in ENDLESS)
+    made_up = scenario.workload.trace is None and scenario.run.requests is not None
+    return steady and made_up and scenario.run.horizon is None

@@ -16,23 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.metrics.cut_short import requests_of_curve
-from sim.metrics.long_enough import DOUBT, FULL, SURE
-from sim.metrics.objectives import (
-    Attained,
-    Objective,
-    breaks_first,
-    pooled,
-    slo_objectives,
-)
-from sim.metrics.rejection import Rejection, over_runs
-from sim.metrics.repetitions import SEVERITY
-from sim.metrics.verdict import OPENING
+from sim.metrics.fleet.rejection import Rejection, over_runs
+from sim.metrics.load.long_enough import DOUBT, FULL, SURE
+from sim.metrics.record.cut_short import requests_of_curve
+from sim.metrics.slo.objectives import Attained, Objective, breaks_first, pooled, slo_objectives
+from sim.metrics.states import State
+from sim.metrics.words.verdict_words import OPENING
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
 from sim.planning.points.copies import Workers, can_copy
 from sim.planning.points.simulated import Simulated
-from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
+from sim.planning.points.wording import LoadOutcome, share
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.scenario.run import Warmup
@@ -95,7 +89,7 @@ class Probe:
     runs: int
     requests: int
     attained: tuple[Attained, ...]
-    state: str
+    state: State
     utilisation: float | None
     figures: dict[str, float | None]
     error: float | None
@@ -104,11 +98,11 @@ class Probe:
     cut: bool = False
 
     @property
-    def outcome(self) -> str:
-        """``HOLDS``, ``FAILS`` or ``OPEN``."""
+    def outcome(self) -> LoadOutcome:
+        """Whether the load holds."""
         if not self.sure:
-            return OPEN
-        return HOLDS if self.holds else FAILS
+            return LoadOutcome.OPEN
+        return LoadOutcome.HOLDS if self.holds else LoadOutcome.FAILS
 
     @property
     def to_decide(self) -> int | None:
@@ -348,14 +342,14 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
     verdicts = [each.verdict for each in played]
     loads = [(v["utilisation"], v["utilisation_error"]) for v in verdicts]
     known = [(share, error) for share, error in loads if share is not None]
-    state = min((v["state"] for v in verdicts), key=_severity)
+    state = min((State(v["state"]) for v in verdicts), key=lambda each: each.severity)
     utilisation = sum(share for share, _ in known) / len(known) if known else None
     if attained:
         beyond = all(share - SURE * error > 1 + DOUBT for share, error in known)
         too_much = bool(known) and beyond
         kept, sure = all(each.kept for each in attained), all(each.sure for each in attained)
     else:
-        too_much, kept, sure = state != "stable", True, True
+        too_much, kept, sure = state != State.STABLE, True, True
     requests = sum(each.submitted for each in played)
     return Probe(
         load=load,
@@ -372,10 +366,6 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
         parts=played[0].band["parts"],
         rejection=over_runs([each.refused for each in played], requests),
     )
-
-
-def _severity(state: str) -> int:
-    return SEVERITY.index(state) if state in SEVERITY else len(SEVERITY)
 
 
 def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:

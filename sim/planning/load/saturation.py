@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sim.errors import InfeasibleError
 from sim.iteration import Batch, Part
-from sim.metrics.full_batch import FullBatch, full_batch
-from sim.metrics.objectives import Objective
+from sim.metrics.load.full_batch import FullBatch, full_batch
+from sim.metrics.slo.objectives import Objective
 from sim.planning.load.loads import Traffic
 from sim.pools import PreparedPool
 from sim.scenario.roles import DECODE, PREFILL

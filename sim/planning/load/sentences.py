@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.metrics.states import State
 from sim.planning.load.probe import MOST
 from sim.planning.points.wording import (
-    FAILS,
-    OPEN,
+    LoadOutcome,
+    breaking,
     limit_name,
     nearest_promise,
-    outcome_text,
     promise_name,
     share,
 )
@@ -19,7 +19,6 @@ from sim.units import show_load, show_time
 
 Document = Mapping[str, Any]
 
-OVERLOADED = "overloaded"
 """What the verdict calls a load of which more arrives than can be served."""
 
 MANY = 1_000_000
@@ -130,8 +129,8 @@ def first_to_break(document: Document) -> str:
         return "Nothing breaks."
     full = f"{show_load(document['saturated'])} {document['unit']}"
     states = {probe["load"]: probe["state"] for probe in document["probes"]}
-    state = states.get(document["fails_at"], OVERLOADED)
-    if document["criterion"] == "stable" and state != OVERLOADED:
+    state = states.get(document["fails_at"], State.OVERLOADED)
+    if document["criterion"] == "stable" and state != State.OVERLOADED:
         return (
             f"What ends it: at {show_load(document['fails_at'])} {document['unit']} the verdict is "
             f"{state}, not stable. Full batches serve {full}."
@@ -147,15 +146,15 @@ def own_load(document: Document) -> str:
     """The scenario's own load against the highest one."""
     own, room = document["own"], document["headroom"]
     load = f"The scenario's own load of {show_load(own['load'])} {document['unit']}"
-    if own["outcome"] == OPEN:
-        kept = nearest_promise({**own["probe"], "outcome": OPEN})
+    if own["outcome"] == LoadOutcome.OPEN:
+        kept = nearest_promise({**own["probe"], "outcome": LoadOutcome.OPEN})
         assert kept is not None
         between = f"{share(kept['low'])} to {share(kept['high'])}"
         limits = "the SLO" if len(document["promises"]) == 1 else f"the {promise_name(kept)} limit"
         return f"{load} is too close to call: {between} of requests are within {limits}."
     if own["holds"]:
         return f"{load} holds, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
-    breaks = outcome_text({**own["probe"], "outcome": FAILS}).removeprefix(f"{FAILS}: ")
+    breaks = breaking(own["probe"])
     if room >= 0:  # chance, or batches that fill sooner where there is more
         return f"{load} does not hold ({breaks}), though the highest load does."
     return f"{load} does not hold ({breaks}): {1 + room:.0%} of it would."
@@ -210,8 +209,8 @@ def sureness(document: Document) -> list[str]:
         missing = "" if high is None else f" and missed at {show_load(high)}"
     open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
     return [
-        f"{told} {held}{missing}. Where the table says {OPEN}, {open_ones} contains the share that "
-        f"the SLO asks for, and the share itself decided.{_deciding(document)}"
+        f"{told} {held}{missing}. Where the table says {LoadOutcome.OPEN}, {open_ones} contains "
+        f"the share that the SLO asks for, and the share itself decided.{_deciding(document)}"
     ]
 
 
@@ -229,7 +228,7 @@ def lengths(document: Document) -> str:
             f"longer ones, of {answer}, in which the empty start weighs less, decided"
         )
     longest = _length(runs["longest"], document)
-    if runs["confirmed"] and document["at_best"]["outcome"] == OPEN:
+    if runs["confirmed"] and document["at_best"]["outcome"] == LoadOutcome.OPEN:
         return f"{text}; runs of {longest} are in favour, but too close to call."
     if runs["confirmed"]:
         return f"{text}, and runs of {longest} confirm that this load holds."

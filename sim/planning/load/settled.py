@@ -11,24 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sim.metrics.long_enough import STEADY
 from sim.planning.load.advance import LONG_LOADS, ROUGH_RUNS
 from sim.planning.load.band_ends import crossed, slope_at
+from sim.planning.load.finder import Finder, Tell
 from sim.planning.load.interval import open_between
+from sim.planning.load.loads import goes_on
 from sim.planning.load.probe import FEWEST, LONG_ENOUGH, MOST, Probe
-
-if TYPE_CHECKING:
-    from sim.planning.load.finder import Finder, Tell
-    from sim.planning.load.loads import LoadAxis
 
 LONGER = 4
 """Times by which runs grow. Close to the highest load of the chat scenario, the empty start is felt
 in the first 2,000 to 3,000 requests of a run."""
-
-ENDLESS = (*STEADY, "closed")
-"""Arrivals that go on as they are, so that a longer run asks the same question."""
 
 ROUGH = 0.05
 """How close together the loads are between which the usual runs leave the answer: two of them are
@@ -136,12 +130,3 @@ def lasts(finder: Finder) -> bool:
     warmup = axis.scenario.run.warmup
     opening_counts = axis.whole and 0 in (warmup.requests, warmup.seconds)
     return bool(finder.objectives) and goes_on(axis) and not opening_counts
-
-
-def goes_on(axis: LoadAxis) -> bool:
-    """Whether longer runs have more of the same traffic."""
-    scenario = axis.scenario
-    arrivals = scenario.workload.arrivals
-    steady = axis.whole or (arrivals is not None and arrivals.kind in ENDLESS)
-    made_up = scenario.workload.trace is None and scenario.run.requests is not None
-    return steady and made_up and scenario.run.horizon is None

@@ -10,7 +10,7 @@ from typing import Any
 from sim.ends import run_ends
 from sim.errors import InfeasibleError, InfersimError
 from sim.loop.clock import Stop
-from sim.metrics.figure_bands import figure_bands
+from sim.metrics.bands.figure_bands import figure_bands
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
 from sim.simulation import simulate

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from sim.metrics.definitions import METRICS
 from sim.metrics.own import PREFIX
+from sim.metrics.terms.definitions import METRICS
 
 
 class PointFigure(NamedTuple):

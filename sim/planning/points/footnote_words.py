@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.long_enough import BAND, CHANCE, END_CHANCE, LENGTH, LOAD, UNFINISHED
+from sim.metrics.enough.reach import reach_text
 from sim.metrics.own import FAILED
-from sim.metrics.reach import reach_text
-from sim.metrics.slo_text import slo_doubts
-from sim.planning.points.slo_state import OPEN
+from sim.metrics.states import DoubtKind, SloState, too_short_for
+from sim.metrics.words.notes import WARM_UP, without_numbers
+from sim.metrics.words.slo_text import slo_doubts
 
 Verdict = Mapping[str, Any]
 
 MARK = "?"
 """Stands behind what is too close to call."""
 
-LEFT_OUT = ("Latency statistics leave out", FAILED)
+LEFT_OUT = (WARM_UP, FAILED)
 """How notes begin that are of one run alone, or stand elsewhere (``metrics.own.failures``)."""
 
 
@@ -27,18 +26,26 @@ def doubt_mark(slo: str | None) -> str:
     >>> doubt_mark("too close to call"), doubt_mark("met")
     (' ?', '')
     """
-    return f" {MARK}" if slo == OPEN else ""
+    return f" {MARK}" if slo == SloState.OPEN else ""
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     """Why the runs with these verdicts that are marked are open, each reason once; nothing where
     none is."""
-    marked = [(each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == OPEN]
-    cut = [each for each, doubts in marked if LOAD not in doubts and _lacks_its_peak(each)]
-    short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts and each not in cut]
-    left = [each for each, doubts in marked if UNFINISHED in doubts and each not in [*cut, *short]]
+    marked = [
+        (each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == SloState.OPEN
+    ]
+    cut = [
+        each for each, doubts in marked if DoubtKind.LOAD not in doubts and _lacks_its_peak(each)
+    ]
+    short = [each for each, doubts in marked if too_short_for(doubts) and each not in cut]
+    left = [
+        each
+        for each, doubts in marked
+        if DoubtKind.UNFINISHED in doubts and each not in [*cut, *short]
+    ]
     known = [*cut, *short, *left]
-    banded = [each for each, doubts in marked if each not in known and BAND in doubts]
+    banded = [each for each, doubts in marked if each not in known and DoubtKind.BAND in doubts]
     chance = [each for each, _ in marked if each not in [*known, *banded]]
     lines = [f"{MARK}: too close to call. {each['cut']['note']}" for each in cut[:1]]
     if chance:
@@ -47,7 +54,10 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
             f"{_enough(chance, '; up to {} requests{} would decide')}."
         )
     if banded:
-        by_chance = [bool({CHANCE, END_CHANCE} & set(slo_doubts(each))) for each in banded]
+        by_chance = [
+            bool({DoubtKind.CHANCE, DoubtKind.END_CHANCE} & set(slo_doubts(each)))
+            for each in banded
+        ]
         narrow = "do not narrow it"
         if any(by_chance):
             some = "" if all(by_chance) else "only "
@@ -101,7 +111,7 @@ def notes_of(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         precise = (own.get("precision") or {}).get("text")
         for note in own.get("notes") or ():
             if note != precise and not note.startswith(LEFT_OUT):
-                known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append((label, note))
+                known.setdefault(without_numbers(note), []).append((label, note))
     found = []
     for alike in known.values():
         labels = list(dict.fromkeys(label for label, note in alike if note == alike[0][1]))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.attainment import MET, MISSED, OPEN
-
-__all__ = ["MET", "MISSED", "OPEN", "is_open", "meets", "slo_state"]
+from sim.metrics.states import SloState, State
 
 
-def slo_state(verdict: Mapping[str, Any]) -> str | None:
-    """``MET``, ``MISSED`` or ``OPEN``; None without an SLO, or without a request to judge by."""
-    found: str | None = verdict["slo_state"]
+def slo_state(verdict: Mapping[str, Any]) -> SloState | None:
+    """Whether the run met its SLO; None without an SLO, or without a request to judge by."""
+    found: SloState | None = verdict["slo_state"]
     return found
 
 
@@ -21,9 +19,9 @@ def meets(summary: Mapping[str, Any] | None) -> bool:
     if summary is None:
         return False
     verdict = summary["infersim"]["verdict"]
-    return slo_state(verdict) == MET and verdict["state"] != "overloaded"
+    return slo_state(verdict) == SloState.MET and verdict["state"] != State.OVERLOADED
 
 
 def is_open(summary: Mapping[str, Any] | None) -> bool:
     """Whether it is open whether a run was within its SLO: by chance, or because it is short."""
-    return summary is not None and slo_state(summary["infersim"]["verdict"]) == OPEN
+    return summary is not None and slo_state(summary["infersim"]["verdict"]) == SloState.OPEN

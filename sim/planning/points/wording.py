@@ -6,17 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.slo_text import is_apart
-from sim.metrics.trust import GUESS, LIKELY, SURE
-
-HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
-"""Outcomes of a load; the last applies where the intervals leave open whether it holds."""
+from sim.metrics.bands.trust import Trust
+from sim.metrics.states import State, Word, is_apart
 
 PROBABLY_TOO_MUCH = "overload?"
 """Near saturation, with more arriving than can be served: probably overloaded."""
 
 USUAL_PERCENTILE = 99.0
 """Percentile that is shown where the SLO says nothing of it."""
+
+
+class LoadOutcome(Word):
+    """Whether a load holds; open where the intervals leave open whether it does."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    OPEN = "too close to call"
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
@@ -109,7 +114,7 @@ def nearest_promise(probe: Mapping[str, Any]) -> Mapping[str, Any] | None:
     0.5
     """
     promises: list[Mapping[str, Any]] = list(probe["promises"])
-    if probe.get("outcome") == OPEN:
+    if probe.get("outcome") == LoadOutcome.OPEN:
         left = [each for each in promises if each["low"] < each["target"] <= each["high"]]
         promises = left or promises
     return max(promises, key=_used, default=None)
@@ -156,11 +161,16 @@ def nearest_promises(
 def outcome_text(probe: Mapping[str, Any]) -> str:
     """``holds``, ``fails: TPOT`` or ``too close to call``; without an SLO what the verdict says
     instead of stable."""
-    if probe["outcome"] != FAILS:
+    if probe["outcome"] != LoadOutcome.FAILS:
         return str(probe["outcome"])
+    return f"{LoadOutcome.FAILS}: {breaking(probe)}"
+
+
+def breaking(probe: Mapping[str, Any]) -> str:
+    """What a load that fails breaks; without an SLO what the verdict says instead of stable."""
     if probe.get("promises") == [] and "state" in probe:
-        return f"{FAILS}: {probe['state']}"
-    return f"{FAILS}: {limit_name(probe['breaks'])}"
+        return str(probe["state"])
+    return limit_name(probe["breaks"])
 
 
 def verdict_word(slo: str | None, holds: bool | None) -> str:
@@ -177,7 +187,7 @@ def verdict_word(slo: str | None, holds: bool | None) -> str:
     if slo is None:
         return "held" if holds else "not held"
     word = "met" if holds else "missed"
-    return f"{word} ?" if slo == OPEN else word
+    return f"{word} ?" if slo == LoadOutcome.OPEN else word
 
 
 def state_word(verdict: Mapping[str, Any]) -> str:
@@ -190,7 +200,7 @@ def state_word(verdict: Mapping[str, Any]) -> str:
     'near saturation'
     """
     state = str(verdict["state"])
-    if state == "near saturation" and (verdict["utilisation"] or 0.0) > 1:
+    if state == State.NEAR_SATURATION and (verdict["utilisation"] or 0.0) > 1:
         return PROBABLY_TOO_MUCH
     return state
 
@@ -235,12 +245,12 @@ def held_text(trust: str) -> tuple[bool, str]:
     >>> held_text("likely")
     (False, 'It is likely to hold the rate.')
     """
-    told = {
-        SURE: "It is sure to hold the rate.",
-        LIKELY: "It is likely to hold the rate.",
-        GUESS: "That it holds the rate is a guess.",
+    told: Mapping[str, str] = {
+        Trust.SURE: "It is sure to hold the rate.",
+        Trust.LIKELY: "It is likely to hold the rate.",
+        Trust.GUESS: "That it holds the rate is a guess.",
     }
-    return trust == SURE, told[trust]
+    return trust == Trust.SURE, told[trust]
 
 
 def as_cheap_text(ranking: Mapping[str, Any]) -> str:

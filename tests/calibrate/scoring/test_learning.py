@@ -28,7 +28,7 @@ from calibrate.scoring.spreads_file import spreads_yaml
 from calibrate.scoring.trust_page import trust_page
 from sim.catalog.spreads import Spreads, learnt
 from sim.errors import UsageError
-from sim.metrics.bands import CAUSES, of_side, spread_of
+from sim.metrics.bands.bands import CAUSES, of_side, spread_of
 from tests.calibrate.scoring.test_scoring import row
 
 CAUSE = {"run, tokens": 1.0}

@@ -18,7 +18,7 @@ from calibrate.validation.prediction import Variant, predict, question
 from calibrate.validation.regimes import NAMES, by_regime, regime_of, scatter
 from calibrate.validation.series import MOST_GAPS, observed_gaps, series
 from sim.errors import UsageError
-from sim.metrics.gaps import Gaps
+from sim.metrics.latency.gaps import Gaps
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 from sim.specs.engine import Factors

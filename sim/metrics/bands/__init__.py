@@ -1,0 +1,1 @@
+"""Provides error bands of figures and ratios, and how sure decisions are."""

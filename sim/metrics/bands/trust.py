@@ -1,0 +1,96 @@
+"""Says in one word how sure a decision is, for ``run`` and for every command that decides.
+
+Two things leave a decision open: chance in the traffic, to which the empty start of a run belongs,
+and the error of the predicted times. More requests narrow the first and not the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.metrics.states import DoubtKind, State, Word
+
+
+class Trust(Word):
+    """How sure a decision is, the surest first."""
+
+    SURE = "sure"
+    LIKELY = "likely"
+    GUESS = "a guess"
+
+
+def trust(*, decided: bool, at_band: bool, at_half: bool) -> str:
+    """How sure a decision is. ``decided`` says whether chance, and the start of a run, leave no
+    doubt; ``at_band`` whether it is the same with iterations off by the 90 % band of predicted
+    times, ``at_half`` by the 50 % band.
+
+    >>> trust(decided=True, at_band=True, at_half=True)
+    'sure'
+    >>> trust(decided=True, at_band=False, at_half=True)
+    'likely'
+    >>> trust(decided=False, at_band=True, at_half=True)
+    'a guess'
+    """
+    if not decided or not (at_band or at_half):
+        return Trust.GUESS
+    return Trust.SURE if at_band else Trust.LIKELY
+
+
+Figures = Mapping[str, Mapping[str, Any]]
+"""The bands of a run's figures (``sim.metrics.bands.figure_bands``)."""
+
+
+def verdict_trust(
+    verdict: Mapping[str, Any],
+    figures: Figures,
+    ends: Mapping[str, Any] | None,
+    *,
+    compared: bool = True,
+) -> dict[str, str] | None:
+    """How sure the verdict of a run is (``word``), and that in a ``text``: whether its SLO is met
+    or, without one, whether its traffic is held. None where there is nothing to decide. The 90 %
+    band counts by the runs at its ``ends``, of a run that is too far from its limits to have such
+    not at all; the 50 % band by that of each limited percentile, or of the capacity. The text says
+    so where the bands are of other engines or GPUs alone (not ``compared``)."""
+    if verdict["limits"]:
+        met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
+        word = trust(
+            decided=not doubts - {DoubtKind.BAND, DoubtKind.END_CHANCE},
+            at_band=DoubtKind.BAND not in doubts,
+            at_half=_same_at_half(verdict["limits"], figures, met=met),
+        )
+        return _said(f"the SLO is {'met' if met else 'missed'}", word, compared=compared)
+    state = verdict["state"]
+    if state not in (State.STABLE, State.NEAR_SATURATION, State.OVERLOADED):
+        return None
+    held = state != State.OVERLOADED
+    low, high = figures["capacity"]["band50"] if "capacity" in figures else (0.0, 0.0)
+    word = trust(
+        decided=state != State.NEAR_SATURATION,
+        at_band=ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held,
+        at_half=low > 1 if held else 0 < high < 1,
+    )
+    return _said(f"the traffic is {'held' if held else 'too much'}", word, compared=compared)
+
+
+def _said(what: str, word: str, *, compared: bool) -> dict[str, str]:
+    limits = "" if compared else ", if its times are no further off than those that were compared"
+    return {"word": word, "text": f"That {what} is {word}{limits}."}
+
+
+def _same_at_half(limits: Mapping[str, Any], figures: Figures, *, met: bool) -> bool:
+    """Whether the 50 % bands leave the limits as they are: all met, or one of them missed."""
+    sides = []
+    for name, limit in limits.items():
+        metric = name.partition("_")[0]
+        found = figures.get(f"p{limit['percentile']:g}_{metric}_ms")
+        if found is None:
+            return False
+        low, high = found["band50"]
+        sides.append((low > limit["limit_ms"], high <= limit["limit_ms"]))
+    return all(within for _, within in sides) if met else any(beyond for beyond, _ in sides)
+
+
+def _held_at(ends: Mapping[str, Any], name: str) -> bool:
+    return bool(ends[name]["verdict"]["state"] != State.OVERLOADED)

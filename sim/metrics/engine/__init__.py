@@ -1,0 +1,1 @@
+"""Sums up how engines worked: caches, drafts, tokens, and points on the roofline."""

@@ -1,0 +1,1 @@
+"""Computes latencies: gaps between tokens, percentiles, intervals, parts, and how many waited."""

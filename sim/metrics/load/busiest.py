@@ -1,0 +1,100 @@
+"""Finds the replica of a fleet that takes the largest share of its own capacity.
+
+A fleet may have capacity to spare while one of its replicas is overloaded: a session or a kind of
+request that is kept on one replica cannot use the others. The load of a fleet is a mean over its
+replicas and does not show that. Times in seconds, rates per second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.metrics.load.full_batch import FullBatch
+from sim.metrics.record.pools import PoolRun
+
+Floats = NDArray[np.float64]
+
+
+class BusiestReplica(NamedTuple):
+    """The replica with the largest share of its own capacity taken.
+
+    ``replica`` is its number in the fleet, from 0. Its requests take the share ``utilisation`` of
+    what its full batches serve, with the standard error ``error`` that chance in dealing and in
+    lengths leaves. ``batch`` requests fill its batches; at the last arrival of the run ``backlog``
+    more than those were unfinished on it.
+    """
+
+    replica: int
+    utilisation: float
+    error: float
+    batch: float
+    backlog: float
+
+
+def busiest(
+    parts: Sequence[PoolRun],
+    served: Sequence[tuple[FullBatch, Floats]],
+    accepted: NDArray[np.void],
+    shares: Floats | None,
+    rate: float,
+) -> BusiestReplica | None:
+    """The busiest replica of a run to which ``rate`` accepted requests come per second.
+
+    ``served`` has the full batch of each part, and what each of the ``accepted`` requests takes of
+    its pool (s); ``shares`` weighs them, None where they are alike. None where it is not known
+    which replica served a request, or where no pool has several that are there all the time.
+    """
+    weights = np.full(len(accepted), 1 / len(accepted)) if shares is None else shares
+    found, before = [], 0
+    for part, (full, costs) in zip(parts, served, strict=True):
+        if part.pool.replicas > 1 and part.held is None:
+            one = _of_pool(part, full, costs * weights * rate, accepted)
+            if one is not None:
+                found.append(one._replace(replica=before + one.replica))
+        before += part.pool.replicas
+    return max(found, key=lambda each: each.utilisation, default=None)
+
+
+def _of_pool(
+    part: PoolRun, full: FullBatch, taken: Floats, accepted: NDArray[np.void]
+) -> BusiestReplica | None:
+    """The busiest replica of a pool, by its number there; each request takes the share ``taken``
+    of the pool."""
+    count = part.pool.replicas
+    at, known = _dealt(part, accepted)
+    if not known.any():
+        return None
+    used = np.bincount(at[known], taken[known], count) * count
+    place = int(used.argmax())
+    there = accepted[known & (at == place)]
+    last = float(accepted["arrival"][-1])
+    unfinished = len(there) - int((there["finish"] <= last).sum())
+    batch = full.slots * part.ranks / count
+    chance = math.sqrt((1 - len(there) / len(accepted)) / len(there))
+    return BusiestReplica(
+        replica=place,
+        utilisation=float(used[place]),
+        error=float(used[place])
+        * math.hypot(chance, full.error * math.sqrt(len(accepted) / len(there))),
+        batch=batch,
+        backlog=max(0.0, unfinished - batch),
+    )
+
+
+def _dealt(
+    part: PoolRun, accepted: NDArray[np.void]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The place in its pool of the replica that had each of the ``accepted`` requests, and of which
+    of them it is known."""
+    settings = part.pool.settings
+    at = np.full(len(accepted), -1, dtype=np.int64)
+    _, here, there = np.intersect1d(accepted["id"], part.requests["id"], return_indices=True)
+    numbers = part.requests["replica"][there].astype(np.int64)
+    at[here] = (numbers - settings.numbers.start) // settings.engines.step
+    at[here[numbers < 0]] = -1
+    return at, at >= 0

@@ -1,0 +1,1 @@
+"""Words what a scenario asks of which fleet."""

@@ -1,0 +1,1 @@
+"""Holds what a run left behind, and what its metrics share: pools, warm-up, attribution."""

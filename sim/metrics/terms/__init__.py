@@ -1,0 +1,1 @@
+"""Defines the metrics by key: title, unit, definition."""

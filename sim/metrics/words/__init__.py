@@ -1,0 +1,1 @@
+"""Words what a summary says: verdict, SLO, headroom, notes."""

@@ -1,0 +1,246 @@
+"""Words what the verdict says of SLO and headroom: the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.metrics.enough.reach import reach_text
+from sim.metrics.load.long_enough import SURE
+from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
+from sim.units import show_number, show_share, show_time, show_utilisation
+
+FIND = "`infersim find` gives the load that meets the SLO"
+SWEEP = "`infersim sweep --sweep workload.arrivals.rate=...` shows which loads meet the SLO"
+
+
+UNSERVED = {
+    "rejected": "were rejected",
+    "lost": "were lost with a replica or found none",
+    "timed_out": "timed out: their clients did not wait any longer",
+}
+"""What became of requests that break an SLO before any limit does, by its ``first_limit``."""
+
+_BY_UNFINISHED = (
+    "Only requests that were not finished when the run ended make it so, and they may be within "
+    "the SLO."
+)
+
+
+def within(share: float | None, text: str, *, enough: bool) -> str:
+    """The subject of a sentence about the requests within a limit: their ``share``, as ``text``.
+
+    >>> within(0.98, "98%", enough=False), within(0.0, "0%", enough=False)
+    ('only 98% of requests are', 'none of the requests is')
+    """
+    if share == 0:
+        return "none of the requests is"
+    return f"{'' if enough else 'only '}{text} of requests are"
+
+
+def limit_title(name: str) -> str:
+    """What a limit, or another entry of ``first_limit``, is called.
+
+    >>> limit_title("ttft"), limit_title("tpot_p95"), limit_title("rejected")
+    ('TTFT', 'TPOT p95', 'rejected requests')
+    >>> limit_title("timed_out")
+    'timed-out requests'
+    """
+    if name in UNSERVED:
+        return f"{name.replace('_', '-')} requests"
+    metric, _, percentile = name.partition("_")
+    return f"{metric.upper()} {percentile}".strip()
+
+
+def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
+    """Whether the SLO is met, with the share that decides and every limit; ``plus_minus`` stands
+    behind the share.
+
+    >>> limits = {"ttft": {"limit_ms": 500.0, "attainment": 0.98, "target": 0.99}}
+    >>> verdict = {"slo_met": False, "slo_state": "missed", "first_limit": "ttft", "target": 0.99}
+    >>> slo_text(verdict | {"attainment": 0.98, "limits": limits})
+    'SLO missed, first by TTFT: only 98% of requests, 99% wanted (TTFT <= 500 ms 98%)'
+    """
+    limits, target = verdict["limits"], verdict["target"]
+    between = "; " if any(map(is_apart, limits)) else ", "  # those have a comma of their own
+    listed = between.join(_limit(name, entry) for name, entry in limits.items())
+    if verdict["slo_met"] is None:
+        return f"SLO: not judged ({listed})"
+    if all(map(is_apart, limits)):
+        text = listed
+    else:
+        share, few = f"{show_share(verdict['attainment'], target)}", not verdict["slo_met"]
+        told = f"{'only ' if few else ''}{share}{plus_minus} of requests"
+        told = told if verdict["attainment"] else "none of the requests"
+        text = f"{told}, {show_share(target)} wanted ({listed})"
+    first = verdict["first_limit"]
+    met = verdict["slo_met"]
+    word = "met" if met else "missed"
+    cut = verdict.get("cut")
+    if cut is not None and verdict["slo_state"] != SloState.OPEN:
+        word += f" in {cut['part']}"
+    if not met and first:
+        word += f", first by {limit_title(first)}"
+    if verdict["slo_state"] != SloState.OPEN:
+        return f"SLO {word}: {text}"
+    doubts = slo_doubts(verdict)
+    if {DoubtKind.LOAD, DoubtKind.LENGTH, DoubtKind.UNFINISHED} & set(doubts):
+        word = f"so far {word}"
+    elif DoubtKind.BAND in doubts and DoubtKind.CHANCE not in doubts:
+        word = f"at the predicted times {word}"
+    colon = ":" if all(map(is_apart, limits)) else ","
+    return f"SLO too close to call: {word}{colon} {text}.{deciding(verdict)}"
+
+
+def _limit(name: str, entry: Mapping[str, Any]) -> str:
+    limit = show_time(entry["limit_ms"] / 1e3)
+    if not is_apart(name):
+        share = entry["attainment"]
+        shown = "" if share is None else f" {show_share(share, entry['target'])}"
+        return f"{name.upper()} <= {limit}{shown}"
+    value, share = entry["value_ms"], entry["attainment"]
+    found = "not reached" if value is None else show_time(value / 1e3)
+    text = f"{limit_title(name)} is {found}, the limit {limit}"
+    if value is None or (value <= entry["limit_ms"]) == (share >= entry["target"]):
+        return text
+    # requests that were not served, or the interpolation between two latencies, decide
+    return f"{text}, which {show_share(share, entry['target'])} of all requests kept"
+
+
+def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:
+    """What leaves an open SLO open; of a run directory that does not say it, what is likely."""
+    stated = verdict.get("slo_doubts")
+    if stated:
+        return list(stated)
+    low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
+    return [DoubtKind.CHANCE] if low is not None and low < target <= high else [DoubtKind.BAND]
+
+
+def deciding(verdict: Mapping[str, Any]) -> str:
+    """Why an SLO is too close to call, and what would tell."""
+    doubts, count = slo_doubts(verdict), verdict["requests_to_decide"]
+    cut = verdict.get("cut")
+    how = "" if count is None else reach_text(verdict.get("reach"), count)
+    if cut is not None and not cut["has_peak"] and DoubtKind.LOAD not in doubts:
+        text = f" {cut['note']}"
+    elif too_short_for(doubts):
+        text = f" {_too_short(verdict, doubts)}"
+        if count is not None:
+            text += f" Simulate {count:,} requests or more{how}."
+    elif DoubtKind.CHANCE in doubts:
+        text = _by_chance(verdict)
+        if count is not None:
+            text += f" About {count:,} requests would decide{how}"
+            text += " at the predicted times." if DoubtKind.BAND in doubts else "."
+    else:
+        text = ""
+    if DoubtKind.UNFINISHED in doubts:
+        text = f" {_BY_UNFINISHED}{text or ' A longer run would tell.'}"
+    if DoubtKind.BAND in doubts:
+        also = " The error band of the predicted times leaves it open"
+        narrow = "do not narrow it"
+        if DoubtKind.END_CHANCE in doubts:
+            narrow = "may narrow it, since at an end of it the interval contains the target"
+        text += (
+            f"{also} all the same."
+            if text
+            else f"{also}; more requests {narrow}, and a longer run may hold less."
+        )
+    return text
+
+
+def _too_short(verdict: Mapping[str, Any], doubts: Sequence[str]) -> str:
+    """Why the requests so far say little of those that come later."""
+    if DoubtKind.LOAD in doubts:
+        return "More arrives than full batches serve: a longer run would miss it."
+    if (verdict["utilisation"] or 0.0) > 1:
+        return (
+            "More seems to arrive than full batches serve, so a longer run would miss it; this one "
+            "is too short to tell."
+        )
+    error, top = (verdict.get(key) or 0.0 for key in ("utilisation_error", "peak_utilisation"))
+    if max((verdict["utilisation"] or 0.0) + SURE * error, top) >= 1:
+        return "The run is too short to tell: the traffic may be more than full batches serve."
+    return (
+        "The run is too short to tell: it began with an empty fleet, and so close to the capacity "
+        "requests that come later may be slower."
+    )
+
+
+def _by_chance(verdict: Mapping[str, Any]) -> str:
+    low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
+    if low is None or not low < target <= high:
+        return ""
+    span = f"{show_share(low, target)} to {show_share(high, target)}"
+    return f" With 95% confidence the share is {span}."
+
+
+def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
+    """Why no headroom is certain, if none is."""
+    if verdict["slo_state"] == SloState.OPEN:
+        return "the SLO is too close to call"
+    low, high = max(0.0, used - SURE * error), used + SURE * error
+    between = f"{show_utilisation(low)} and {show_utilisation(high)}"
+    return f"the traffic takes between {between} of the capacity"
+
+
+def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | None) -> str:
+    """What reaches its capacity first as the traffic grows."""
+    one = verdict.get("busiest_replica")
+    if one is not None and one["utilisation"] > max(used, top or 0.0):
+        return f"replica {one['replica']}, which the router sends the most,"
+    return "it" if top is None or top <= used else "its peak"
+
+
+def headroom_text(verdict: Mapping[str, Any]) -> str:
+    """By how much the traffic could grow; empty where that is no question."""
+    return " ".join(headroom_sentences(verdict))
+
+
+def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
+    """By how much the traffic could grow, then what to do or to know about it."""
+    used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
+    if used is None:
+        return []
+    grows = verdict.get("scales", False)
+    finds = f"{SWEEP if grows or verdict.get('disturbed') else FIND}."
+    if verdict["slo_state"] == SloState.MISSED:
+        return ["None: the SLO is missed already.", finds]
+    error = verdict.get("utilisation_error") or 0.0
+    known = verdict["slo_state"] != SloState.OPEN if used < 1 else used - SURE * error >= 1
+    if not known:
+        return [f"None that is sure: {_unsure(verdict, used, error)}."]
+    if used >= 1:
+        judged = verdict["slo_met"] is not None
+        least, most = (show_utilisation(1 - 1 / (used + SURE * each)) for each in (-error, error))
+        by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
+        text = f"None: the traffic would have to shrink by {by}."
+        return [text, finds] if judged else [text]
+    where = _at_capacity_first(verdict, used, top)
+    if room is None:
+        taken = show_utilisation(top)
+        return [f"Not known: {where} takes {taken} of the capacity already.", finds]
+    times = f"{show_number(1 + room)} times the traffic"
+    if grows:
+        text = f"{times} would take all of as many replicas as were held"
+        loose = "; the fleet may start more."
+    else:
+        text = f"About {times}: then {where} takes the whole capacity"
+        loose = ", a loose bound, since the SLO is missed before."
+    told = [f"{text}."] if verdict["slo_met"] is None else [f"{text}{loose}", finds]
+    if lost := verdict.get("lost_work"):
+        told.append(
+            f"The capacity is without the {show_share(lost)} of the GPU time that was lost."
+        )
+    return told
+
+
+def usd_per_good_request(summary: Mapping[str, Any]) -> float | None:
+    """What a request within the SLO costs (USD), where an SLO is missed: all that was paid, over
+    those. None where the SLO is met, none is within it, or no price is known."""
+    own = summary["infersim"]
+    good, rate = summary["request_goodput"], summary["request_throughput"]
+    cost = own["cost"]
+    if own["verdict"].get("slo_met") is not False or not good or not rate or cost is None:
+        return None
+    return float(cost["usd"] * rate / (good * summary["completed"]))
