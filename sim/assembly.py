@@ -49,8 +49,7 @@ from sim.scaling import (
 )
 from sim.scenario import Scenario
 from sim.scenario.autoscaling import Autoscaling, Replicas, ScalingStep
-from sim.scenario.models import endpoints_of
-from sim.scenario.pools import weighted
+from sim.scenario.pools import endpoints_of, weighted
 from sim.scenario.transfer import Transfer
 from sim.schedulers import PipelinedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole

@@ -8,7 +8,7 @@ scenario.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -49,10 +49,10 @@ from sim.pools import (
 )
 from sim.request import Request
 from sim.rng import repetition_seed
-from sim.routers import WEIGHTED, router_class
+from sim.routers import router_class
 from sim.scenario import AnyScenario, Scenario, as_scenario
-from sim.scenario.own_policies import check_policies
-from sim.scenario.pools import only, weighted
+from sim.scenario.checks.table import check_models, check_policies, check_router
+from sim.scenario.pools import only
 from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
 from sim.undisturbed import check_undisturbed
@@ -115,23 +115,15 @@ def prepare(scenario: Scenario) -> Setup:
             found.append(prepare_pool(scenario, pool))
         else:
             found.append(replace(alike, settings=pool))
-    _check_models(found)
+    check_models(
+        {
+            pool.deployment.model.name: bool(
+                pool.deployment.model.windows or pool.capacity.state_blocks
+            )
+            for pool in found
+        }
+    )
     return Setup(scenario, tuple(found))
-
-
-def _check_models(pools: Sequence[PreparedPool]) -> None:
-    """Raise UsageError for models of one fleet that see different amounts of their context."""
-    models = {pool.deployment.model.name: pool for pool in pools}
-    kept = {
-        name: p.deployment.model.windows or p.capacity.state_blocks for name, p in models.items()
-    }
-    odd = [name for name, windowed in kept.items() if windowed]
-    if odd and len(models) > 1:
-        raise UsageError(
-            f"fleet: models with windows or a state ({', '.join(odd)}) are not modelled next to "
-            f"others ({', '.join(name for name in models if name not in odd) or 'another'}) yet; "
-            "give each a scenario of its own"
-        )
 
 
 def _check_own_parts(scenario: Scenario) -> None:
@@ -142,15 +134,10 @@ def _check_own_parts(scenario: Scenario) -> None:
             scheduler_class(pool.scheduler.batching, folders=folders)
         with scenario.blamed("scheduler.order", pool.index):
             make_order(pool.scheduler.order, folders)
-    check_policies(scenario, folders)
+    check_policies(scenario)
     with scenario.blamed("router"):
         kind = router_class(scenario.router, folders)
-    if is_own(scenario.router) and weighted(scenario.pools) and not kind.weighs:
-        raise UsageError(
-            f"fleet.weight: router {scenario.router!r} does not say that it goes by weights; give "
-            "its class `weighs = True` once it heeds `target.weight`, or take one of "
-            f"{', '.join(WEIGHTED)}"
-        )
+    check_router(scenario, kind)
     with scenario.blamed("metrics"):
         load_metrics(scenario.metrics or (), folders)
 

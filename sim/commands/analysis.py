@@ -141,7 +141,7 @@ def _drafted(d: Deployment, drafter: str) -> Deployment:
     model = None if named else catalog.model(drafter)
     try:
         return with_drafts(d, drafter if named else "draft_model", (1.0,), model)
-    except ValueError as error:
+    except (UsageError, ValueError) as error:
         raise UsageError(f"--drafter {drafter}: {error}") from None
 
 

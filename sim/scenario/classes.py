@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,12 +11,6 @@ from sim.scenario.document import show
 from sim.scenario.fields import Line, Positive, Priority, Share, trouble
 from sim.scenario.slo import TtftLimit
 from sim.scenario.support import Section
-from sim.schedulers import able
-from sim.schedulers.abilities import IN_ORDER
-from sim.schedulers.orders import Fair
-
-if TYPE_CHECKING:
-    from sim.scenario.pools import PoolSettings
 
 ROUNDING = 1e-6
 """How far the shares of all classes may be from 1 in sum."""
@@ -56,17 +49,6 @@ class TrafficClassSettings(Section):
         description="For scheduler.order: fair. While two classes both have waiting requests, one "
         "of twice the weight gets twice the tokens.",
     )
-
-
-def check_fair(pools: Sequence[PoolSettings]) -> None:
-    """Raise the error of a pool whose queue counts what classes were served, and whose policy does
-    not keep to its head."""
-    for pool in pools:
-        if pool.scheduler.order == Fair.name and not able(pool.scheduler.batching, IN_ORDER):
-            raise trouble(
-                f"order {Fair.name} is not modelled for {pool.scheduler.batching} batching",
-                ("scheduler", "order"),
-            )
 
 
 def checked(classes: Sequence[TrafficClassSettings]) -> None:

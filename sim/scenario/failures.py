@@ -5,8 +5,7 @@ Times in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
@@ -14,11 +13,6 @@ from pydantic import Field, create_model, model_validator
 from sim.scenario.fields import Count, Duration, Line, Place, Wait, at_most, trouble
 from sim.scenario.readers import Before
 from sim.scenario.support import Section
-from sim.schedulers import RULES, able
-from sim.schedulers.abilities import LOSES, WITHDRAWS
-
-if TYPE_CHECKING:
-    from sim.scenario.pools import PoolSettings
 
 
 class Cancel(Section):
@@ -135,97 +129,3 @@ class Failures(Section):
         if self.repair is not None and self.outages is not None:
             raise trouble("outages say with `for` how long each lasts", "repair")
         return self
-
-
-def check_clients(
-    pools: Sequence[PoolSettings], failures: Failures | None, router: str, stateless: Sequence[str]
-) -> None:
-    """Raise the error of a scenario whose replicas cannot fail, or whose clients cannot give up, on
-    these ``pools``; ``stateless`` routers remember nothing of a replica by its place."""
-    timeouts = [pool for pool in pools if pool.scheduler.client_timeout is not None]
-    if timeouts and any(_patience(pool) != _patience(pools[0]) for pool in pools):
-        raise trouble(
-            "clients do not know the pool that serves them: client_timeout and on_timeout must be "
-            "the same for all pools; give them in the scenario's own scheduler",
-            *(("fleet", pool.index, "scheduler", "client_timeout") for pool in pools),
-            ("scheduler", "client_timeout"),
-        )
-    if failures is None and not timeouts:
-        return
-    what, at = "failures are", ("failures",)
-    if failures is None:
-        what, at = "a client_timeout is", ("scheduler", "client_timeout")  # type: ignore[assignment]
-    elif router not in stateless and sum(pool.replicas for pool in pools) > 1:
-        raise trouble(
-            f"router {router} is not modelled for replicas that come and go; supported: "
-            f"{', '.join(stateless)}",
-            ("router",),
-        )
-    for pool in pools:
-        if (why := _unsuited(pool, timeouts=bool(timeouts))) is not None:
-            raise trouble(f"{what} not modelled for {why}", ("fleet", pool.index), at)
-    if failures is not None and failures.outages is not None:
-        _check_outages(failures.outages, pools)
-
-
-def _patience(pool: PoolSettings) -> Any:
-    return pool.scheduler.client_timeout, pool.scheduler.on_timeout
-
-
-def _unsuited(pool: PoolSettings, *, timeouts: bool) -> str | None:
-    """What of ``pool`` neither loses nor drops requests here; the latter only with ``timeouts``."""
-    lets_go = WITHDRAWS in RULES[pool.scheduler.rule].abilities
-    if timeouts and not lets_go and pool.layout.pipeline == 1:
-        return f"`policy: {pool.scheduler.rule}`, whose estimates count on requests that run"
-    return keeps_requests(pool)
-
-
-def keeps_requests(pool: PoolSettings, folders: Sequence[Path] | None = None) -> str | None:
-    """What of ``pool`` does not lose requests when a replica fails; None if they are lost. A policy
-    of one's own is looked for in ``folders``, and not asked without."""
-    knobs, stages = pool.scheduler, pool.layout.pipeline
-    found = {
-        f"pools of one phase ({pool.name!r} has the role {pool.role})": pool.role != "both",
-        f"several batches in flight (pipeline_parallel: {stages})": stages > 1,
-        f"{knobs.batching} batching": not able(knobs.batching, LOSES, folders),
-        "memory in the host (kv_cache.host_memory)": bool(pool.kv_cache.host_memory),
-    }
-    return next((why for why, holds in found.items() if holds), None)
-
-
-def named_pool(
-    pools: Sequence[PoolSettings], named: str | None, replica: int, place: tuple[str | int, ...]
-) -> PoolSettings:
-    """The pool of a ``replica`` that is written at ``place``; raises the error of one that
-    is not there."""
-    names = [pool.name for pool in pools]
-    if named is None and len(pools) > 1:
-        raise trouble(f"of which pool? one of {', '.join(names)}", (*place, "pool"), place)
-    if named is not None and named not in names:
-        raise trouble(
-            f"no pool is called {named!r}; there are {', '.join(names)}", (*place, "pool")
-        )
-    pool = pools[0 if named is None else names.index(named)]
-    if replica >= pool.replicas:
-        raise trouble(
-            f"pool {pool.name} has the replicas 0 to {pool.replicas - 1}, and no {replica}",
-            (*place, "replica"),
-        )
-    return pool
-
-
-def _check_outages(outages: Sequence[Outage], pools: Sequence[PoolSettings]) -> None:
-    gone: dict[tuple[int, int], float] = {}
-    for at, outage in sorted(enumerate(outages), key=lambda item: item[1].at):
-        place = ("failures", "outages", at)
-        pool = named_pool(pools, outage.pool, outage.replica, place)
-        which = (pool.index, outage.replica)
-        if outage.at <= gone.get(which, -1.0):
-            raise trouble(
-                f"replica {outage.replica} of pool {pool.name} is gone then already",
-                (*place, "at"),
-            )
-        if outage.lasts is not None:
-            gone[which] = outage.at + outage.lasts
-        else:
-            gone[which] = float("inf") if pool.scales is None else outage.at

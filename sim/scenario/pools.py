@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 AnyPool = TypeVar("AnyPool")
 
+BOTH, PREFILL, DECODE = "both", "prefill", "decode"
+"""The roles of pools."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
@@ -139,6 +142,23 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
 def _model(path: str) -> ModelChoice:
     """The model of a pool, which was found when the pool was read."""
     return ModelChoice.model_construct(path=path, expert_skew=0.0)
+
+
+def endpoints_of(scenario: Scenario) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Each model of a fleet that serves several, with the classes of requests that ask for it and
+    the pools that serve it, by number; empty where there is one model."""
+    served = list(dict.fromkeys(pool.model.path for pool in scenario.pools))
+    if len(served) == 1:
+        return []
+    wanted = [item.model or scenario.model.path for item in scenario.workload.classes or ()]
+    return [
+        (
+            model,
+            tuple(at for at, its in enumerate(wanted) if its == model),
+            tuple(pool.index for pool in scenario.pools if pool.model.path == model),
+        )
+        for model in served
+    ]
 
 
 def weighted(pools: Sequence[PoolSettings]) -> bool:

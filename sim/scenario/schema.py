@@ -27,12 +27,12 @@ from sim.scenario.admission import Admission
 from sim.scenario.assume import Assume
 from sim.scenario.autoscaling import Autoscaling
 from sim.scenario.checkpoint import as_published
-from sim.scenario.combinations import check_drafts, check_orders, check_pages, check_pipelines
+from sim.scenario.checks.table import check_scenario
 from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, KeyPath, Problem, failure, has
 from sim.scenario.energy import Energy
-from sim.scenario.failures import Failures, check_clients
+from sim.scenario.failures import Failures
 from sim.scenario.fields import (
     EngineName,
     Line,
@@ -45,17 +45,15 @@ from sim.scenario.fields import (
     trouble,
 )
 from sim.scenario.model import ModelChoice
-from sim.scenario.models import check_models
 from sim.scenario.overrides import Overrides, applied, in_full
 from sim.scenario.own_settings import completed
 from sim.scenario.paths import absolute_paths
 from sim.scenario.pool import Pool
 from sim.scenario.pools import PoolSettings, only, pools_of
-from sim.scenario.roles import STATELESS, check_roles, check_scaling, check_weights
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
 from sim.scenario.speculation import Speculative
-from sim.scenario.steering import Steering, check_steering
+from sim.scenario.steering import Steering
 from sim.scenario.support import LimitedSection
 from sim.scenario.traffic import Workload
 from sim.scenario.transfer import Transfer
@@ -216,21 +214,8 @@ class Scenario(LimitedSection):
         return self
 
     @model_validator(mode="after")
-    def _roles_of_pools(self) -> Scenario:
-        check_scaling(self.pools, self.autoscaling, self.router)
-        check_roles(self.pools, self.transfer)
-        check_weights(self.pools, self.router)
-        check_clients(self.pools, self.failures, self.router, STATELESS)
-        check_steering(self.pools, self.steering, self.failures, self.router, STATELESS)
-        check_models(self)
-        return self
-
-    @model_validator(mode="after")
     def _what_goes_together(self) -> Scenario:
-        check_orders(self)
-        check_pipelines(self)
-        check_drafts(self)
-        check_pages(self)
+        check_scenario(self)
         return self
 
     @classmethod

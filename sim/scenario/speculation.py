@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, model_validator
 
 from sim.catalog.acceptance import tables
 from sim.errors import did_you_mean
-from sim.memory import ALLOCATORS
 from sim.scenario.document import show
 from sim.scenario.fields import Count, Line, ModelName, Positive, Share, at_most, trouble
 from sim.scenario.support import Section
-from sim.schedulers import ORDERS, RULES, able
-from sim.schedulers.abilities import DRAFTS
 from sim.specs.speculation import constant_rates, rates_of_length
-
-if TYPE_CHECKING:
-    from sim.scenario.pools import PoolSettings
 
 Ranges = tuple[tuple[int, int, int], ...]
 """Drafts by the number of requests: first, last, tokens."""
@@ -246,109 +240,3 @@ class Speculative(Section):
                 f"only method: draft_model has a draft_model, not {self.method}", "draft_model"
             )
         return self
-
-
-def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
-    """Why tokens are not drafted under the other settings of ``pool``, and the section and key
-    to blame; None where they are."""
-    knobs, kv, guesses, layout = pool.scheduler, pool.kv_cache, pool.speculative, pool.layout
-    assert guesses is not None
-    order, one = ORDERS.get(knobs.order), 1 + (guesses.method == "draft_model")
-    table, running = guesses.num_tokens_per_batch_size, knobs.max_num_seqs
-    needed, slots = running * (one + guesses.num_tokens), one + guesses.num_tokens
-    if isinstance(table, tuple):
-        counts = enumerate(by_batch(table, running), 1)
-        needed, running, slots = max((n * (one + k), n, one + k) for n, k in counts)
-    undrafted = "is not modelled with drafts"
-    short = (
-        f"each of {running:,} running requests (max_num_seqs) takes {slots} tokens of "
-        f"an iteration, its drafts included: more than max_num_batched_tokens "
-        f"({knobs.max_num_batched_tokens:,}); raise the one or lower the other"
-    )
-    rules = (
-        (
-            pool.role != "both" and table is not None,
-            "in pools of one phase the number of drafts does not follow the batch",
-            *("fleet", "role"),
-        ),
-        (
-            not able(knobs.batching, DRAFTS),
-            f"{knobs.batching} batching has no rule for drafts",
-            *("scheduler", "batching"),
-        ),
-        (
-            DRAFTS not in RULES[knobs.rule].abilities,
-            f"only vLLM's rule is modelled, not policy: {knobs.rule}, which gives drafts tokens "
-            "and blocks by another; use policy: vllm with this engine's overheads",
-            *("scheduler", "policy"),
-        ),
-        (
-            order is None or order.preempts_by_rank,
-            f"order: {knobs.order} {undrafted}: who is preempted for a rank, or passed over, gives "
-            "back tokens that were drafted and not checked yet",
-            *("scheduler", "order"),
-        ),
-        (
-            knobs.plans_ahead and guesses.method == "ngram",
-            "vLLM searches the text on the host, where the last tokens are not known yet when an "
-            "iteration is planned ahead, and refuses it for n-gram drafts",
-            *("scheduler", "async_scheduling"),
-        ),
-        (
-            knobs.plans_ahead and table is not None,
-            "a number of drafts by batch is not modelled with plans made ahead: the batch that "
-            "says how many is still in flight when the next one is planned",
-            *("scheduler", "async_scheduling"),
-        ),
-        (
-            knobs.plans_ahead and layout.data > 1,
-            "drafts on data ranks are not modelled with plans made ahead: a rank whose request has "
-            "ended by drafts computes it once more, and all others wait for it",
-            *("scheduler", "async_scheduling"),
-        ),
-        (
-            knobs.long_prefill_token_threshold is not None,
-            f"a cap on the tokens of a prompt {undrafted}, which take their share of the budget "
-            "before it",
-            *("scheduler", "long_prefill_token_threshold"),
-        ),
-        (
-            ALLOCATORS[kv.allocator].reserves_longest,
-            f"{kv.allocator} allocation has no blocks for drafts",
-            *("kv_cache", "allocator"),
-        ),
-        (
-            kv.host_memory is not None,
-            f"memory in the host {undrafted}: a block goes there once its tokens are checked, an "
-            "iteration later, and one that a drafter computed has no content to be found by",
-            *("kv_cache", "host_memory"),
-        ),
-        (
-            layout.pipeline > 1,
-            "pipelines are not modelled with drafts: the drafter runs after the last stage, which "
-            "alone takes longer, so that all batches in flight wait for it",
-            "fleet",
-            "pipeline_parallel",
-        ),
-        (
-            layout.data > 1 and guesses.match_rate not in (None, 1.0),
-            "match_rate is of one scheduler's batch: all data ranks wait for the one whose texts "
-            "match most, which a mean does not say",
-            *("fleet", "data_parallel"),
-        ),
-        (
-            layout.data > 1 and table is not None,
-            "vLLM switches num_tokens_per_batch_size off on data ranks, since each has to make as "
-            "many passes of the drafter",
-            *("fleet", "data_parallel"),
-        ),
-        (
-            knobs.max_num_batched_tokens < needed,
-            short,
-            *("scheduler", "max_num_seqs"),
-        ),
-    )
-    for holds, why, section, key in rules:
-        if holds:
-            return why, section, key
-    return None

@@ -6,17 +6,12 @@ these words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from sim.scenario.failures import Failures, keeps_requests, named_pool
-from sim.scenario.fields import Line, Place, Wait, trouble
+from sim.scenario.fields import Line, Place, Wait
 from sim.scenario.support import Section
-
-if TYPE_CHECKING:
-    from sim.scenario.pools import PoolSettings
 
 
 class SteeringStep(Section):
@@ -53,42 +48,3 @@ class Steering(Section):
     def _of_its_parts(cls, value: Any) -> Any:
         """auto means null."""
         return None if value == "auto" else value
-
-
-def unsteered(router: str, stateless: Sequence[str], replicas: int) -> str | None:
-    """Why operators cannot steer the replicas behind ``router``; None if they can."""
-    if router in stateless or replicas == 1:
-        return None
-    return (
-        f"router {router} is not modelled for replicas that come and go; supported: "
-        f"{', '.join(stateless)}"
-    )
-
-
-def check_steering(
-    pools: Sequence[PoolSettings],
-    steering: Steering | None,
-    failures: Failures | None,
-    router: str,
-    stateless: Sequence[str],
-) -> None:
-    """Raise the error of a scenario whose replicas cannot be steered as ``steering`` says."""
-    if steering is None:
-        return
-    if (why := unsteered(router, stateless, sum(pool.replicas for pool in pools))) is not None:
-        raise trouble(why, ("router",))
-    for at, step in enumerate(steering.steps):
-        place = ("steering", "steps", at)
-        pool = named_pool(pools, step.pool, step.replica, place)
-        if pool.scales is not None and not pool.scales.min:
-            raise trouble(
-                f"operators are not modelled where no replica may serve, as in pool {pool.name}; "
-                "give `replicas: {min: 1}`",
-                ("fleet", pool.index, "replicas"),
-            )
-        if step.do != "fail" and pool.scales is not None:
-            raise trouble(f"pool {pool.name} scales itself; its replicas can only fail", place)
-        if step.do == "fail" and failures is not None:
-            raise trouble("replicas fail as `failures` says; give one of the two", place)
-        if step.do == "fail" and (kept := keeps_requests(pool)) is not None:
-            raise trouble(f"failures are not modelled for {kept}", place)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.planning.load.probe import FEWEST, SEVERAL, Probe
-from sim.scenario.roles import BOTH
+from sim.scenario.pools import BOTH
 from sim.simulation import own_parts
 
 if TYPE_CHECKING:

@@ -1,0 +1,148 @@
+"""Provides the table of what does not go together in a scenario, and asks it before anything runs.
+
+A row is a ``Clash`` of a chapter; chapters are asked in this order, and the first row that holds is
+the refusal. ``check_scenario`` asks of what is written; the others need what it leads to: the
+classes of a user's own, the deployment of a replica, its memory. ``infersim explain limits`` shows
+all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sim.errors import UsageError
+from sim.scenario.checks.clash import Chapter
+from sim.scenario.checks.clients import (
+    ADMITTING_FLEETS,
+    ADMITTING_POOLS,
+    CLIENTS,
+    FAILING_POOLS,
+    FAILURES,
+    IMPATIENT_POOLS,
+    LIVE,
+    OUTAGES,
+    STEERING,
+    STEPS,
+)
+from sim.scenario.checks.drafts import DRAFTED_MODELS, DRAFTED_POOLS, DraftsFor
+from sim.scenario.checks.fleets import (
+    ASKED_MODELS,
+    BLOCK_SIZES,
+    MIXED_ROLES,
+    PHASES,
+    ROLES,
+    SCALED_FLEETS,
+    SCALED_POOLS,
+    SERVED_MODELS,
+    SEVERAL_MODELS,
+    SINGLE_ROLES,
+    WEIGHTS,
+)
+from sim.scenario.checks.own import OWN_POLICIES, OWN_ROUTERS, RoutedFleet
+from sim.scenario.checks.queues import DEADLINES, FAIR, PAGES, PIPELINES, PREFIXES
+from sim.scenario.checks.replicas import (
+    CACHES,
+    CASCADES,
+    HOSTS,
+    LIMITS,
+    MODELS,
+    STATES,
+    WINDOWS,
+    FilledReplica,
+    OneReplica,
+    ServedModels,
+)
+from sim.scenario.checks.subjects import LoadedPool, WholeFleet
+from sim.scenario.fields import trouble
+
+if TYPE_CHECKING:
+    from sim.memory.capacity import Capacity
+    from sim.routers import Router
+    from sim.scenario.pools import PoolSettings
+    from sim.scenario.schema import Scenario
+    from sim.specs.deployment import Deployment
+    from sim.specs.model import ModelSpec
+
+WRITTEN: Sequence[Chapter[WholeFleet, Any]] = (
+    *(SCALED_FLEETS, SCALED_POOLS),
+    *(ROLES, MIXED_ROLES, SINGLE_ROLES, PHASES, BLOCK_SIZES, WEIGHTS),
+    *(CLIENTS, FAILURES, FAILING_POOLS, IMPATIENT_POOLS, OUTAGES, STEERING, STEPS),
+    *(ASKED_MODELS, SERVED_MODELS, SEVERAL_MODELS),
+    *(ADMITTING_FLEETS, ADMITTING_POOLS, FAIR, DEADLINES, PREFIXES, PIPELINES),
+    *(DRAFTED_POOLS, PAGES),
+)
+"""What a scenario says."""
+
+FILLED: Sequence[Chapter[FilledReplica, Any]] = (STATES, CACHES, CASCADES, WINDOWS, HOSTS)
+"""What a replica with its memory is."""
+
+ALL: list[Chapter[Any, Any]] = [
+    *WRITTEN,
+    *(OWN_POLICIES, OWN_ROUTERS),
+    *(DRAFTED_MODELS, LIMITS),
+    *FILLED,
+    MODELS,
+]
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    """Every row as plain data; those of chapters about the same thing follow one another."""
+    order = list(dict.fromkeys(chapter.about for chapter in ALL))
+    for chapter in sorted(ALL, key=lambda chapter: order.index(chapter.about)):
+        for row in chapter.rows:
+            yield row.document(chapter.about)
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Raise the error of a ``scenario`` that asks for what does not go together."""
+    fleet = WholeFleet(scenario, scenario.pools)
+    for chapter in WRITTEN:
+        if (found := chapter.refusal(fleet)) is not None:
+            raise trouble(found.message, *found.places)
+
+
+def check_policies(scenario: Scenario) -> None:
+    """UsageError for a policy of a user's own that does not say that it can do what is asked."""
+    _check(WholeFleet(scenario, scenario.pools), OWN_POLICIES)
+
+
+def check_router(scenario: Scenario, kind: type[Router]) -> None:
+    """UsageError for a router of a user's own, of this ``kind``, that does not heed weights."""
+    _check(RoutedFleet(scenario, scenario.pools, kind), OWN_ROUTERS)
+
+
+def check_drafts(deployment: Deployment, method: str, drafter: ModelSpec | None) -> None:
+    """UsageError for a ``deployment`` for which ``method``, or the model ``drafter``, cannot
+    draft."""
+    _check(DraftsFor(deployment, method, drafter), DRAFTED_MODELS)
+
+
+def check_limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> None:
+    """UsageError for limits that replicas of ``pool`` cannot have."""
+    _check(OneReplica(scenario, scenario.pools, pool, deployment), LIMITS)
+
+
+def check_replica(
+    scenario: Scenario, pool: PoolSettings, deployment: Deployment, memory: Capacity
+) -> None:
+    """UsageError for what does not go together in replicas of ``pool``, which have ``memory``."""
+    _check(FilledReplica(scenario, scenario.pools, pool, deployment, memory), *FILLED)
+
+
+def check_models(kept: Mapping[str, bool]) -> None:
+    """UsageError for models of one fleet that see different amounts of their context: by name,
+    whether each has windows or a state."""
+    _check(ServedModels(kept), MODELS)
+
+
+def unfailing(scenario: Scenario, pool: PoolSettings) -> str | None:
+    """Why replicas of ``pool``, whose policy is loaded, cannot fail; None if they can."""
+    found = LIVE.refusal(LoadedPool(scenario, scenario.pools, pool))
+    return None if found is None else found.message
+
+
+def _check(whole: Any, *chapters: Chapter[Any, Any]) -> None:
+    for chapter in chapters:
+        if (found := chapter.refusal(whole)) is not None:
+            raise UsageError(f"{found.key}: {found.message}")
