@@ -85,15 +85,18 @@ class Refusal:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
 class Chapter(Generic[Whole, T]):
-    """The rows ``about`` one thing, for ``each`` subject of the whole; where they are ``counted``,
-    a refusal names all that hold, not the first row alone."""
+    """The ``rows`` ``about`` one thing, asked of ``each`` subject of the whole; where they are
+    ``counted``, a refusal names all that hold, not the first row alone."""
 
-    about: str
-    each: Callable[[Whole], Iterable[T]]
-    rows: tuple[Clash[T], ...]
-    counted: bool = False
+    def __init__(
+        self,
+        about: str,
+        each: Callable[[Whole], Iterable[T]],
+        *rows: Clash[T],
+        counted: bool = False,
+    ) -> None:
+        self.about, self.each, self.rows, self.counted = about, each, rows, counted
 
     def refusal(self, whole: Whole) -> Refusal | None:
         """What the first row that holds says; None where everything goes together."""

@@ -44,11 +44,7 @@ def _keeping(
             "several batches in flight (pipeline_parallel: {layout.pipeline})",
             lambda p: p.layout.pipeline > 1,
         ),
-        row(
-            "batching of whole batches",
-            "{knobs.batching} batching",
-            lambda p: not p.able(LOSES),
-        ),
+        row("batching of whole batches", "{knobs.batching} batching", lambda p: not p.able(LOSES)),
         row(
             "memory in the host",
             "memory in the host (kv_cache.host_memory)",
@@ -75,33 +71,29 @@ def _patience(pool: PoolSettings) -> object:
 CLIENTS: Chapter[WholeFleet, WholeFleet] = Chapter(
     "scheduler.client_timeout",
     whole,
-    (
-        Clash(
-            "another one in each pool",
-            lambda f: f.impatient and any(_patience(p) != _patience(f.pools[0]) for p in f.pools),
-            "clients do not know the pool that serves them: client_timeout and on_timeout must be "
-            "the same for all pools",
-            "give them in the scenario's own scheduler",
-            ("fleet.*.scheduler.client_timeout", "scheduler.client_timeout"),
-        ),
+    Clash(
+        "another one in each pool",
+        lambda f: f.impatient and any(_patience(p) != _patience(f.pools[0]) for p in f.pools),
+        "clients do not know the pool that serves them: client_timeout and on_timeout must be "
+        "the same for all pools",
+        "give them in the scenario's own scheduler",
+        ("fleet.*.scheduler.client_timeout", "scheduler.client_timeout"),
     ),
 )
 
 FAILURES: Chapter[WholeFleet, WholeFleet] = Chapter(
     "failures",
     whole,
-    (
-        Clash(
-            "a router that remembers replicas by their places",
-            lambda f: (
-                f.scenario.failures is not None
-                and f.scenario.router not in STATELESS
-                and f.replicas > 1
-            ),
-            COME_AND_GO,
-            SUPPORTED,
-            ("router",),
+    Clash(
+        "a router that remembers replicas by their places",
+        lambda f: (
+            f.scenario.failures is not None
+            and f.scenario.router not in STATELESS
+            and f.replicas > 1
         ),
+        COME_AND_GO,
+        SUPPORTED,
+        ("router",),
     ),
 )
 
@@ -118,31 +110,25 @@ def _given_up(fleet: WholeFleet) -> tuple[OnePool, ...]:
 FAILING_POOLS: Chapter[WholeFleet, OnePool] = Chapter(
     "failures",
     _failing,
-    (
-        _withdrawing("failures are", "fleet.*", "failures"),
-        *_keeping("failures are", "fleet.*", "failures"),
-    ),
+    _withdrawing("failures are", "fleet.*", "failures"),
+    *_keeping("failures are", "fleet.*", "failures"),
 )
 
 IMPATIENT_POOLS: Chapter[WholeFleet, OnePool] = Chapter(
     "scheduler.client_timeout",
     _given_up,
-    (
-        _withdrawing("a client_timeout is", "fleet.*", "scheduler.client_timeout"),
-        *_keeping("a client_timeout is", "fleet.*", "scheduler.client_timeout"),
-    ),
+    _withdrawing("a client_timeout is", "fleet.*", "scheduler.client_timeout"),
+    *_keeping("a client_timeout is", "fleet.*", "scheduler.client_timeout"),
 )
 
 OUTAGES: Chapter[WholeFleet, OneOutage] = Chapter(
     "an outage",
     outages,
-    (
-        Clash(
-            "an earlier one that still lasts",
-            lambda o: o.gone,
-            "replica {outage.replica} of pool {pool.name} is gone then already",
-            where=("failures.outages.*.at",),
-        ),
+    Clash(
+        "an earlier one that still lasts",
+        lambda o: o.gone,
+        "replica {outage.replica} of pool {pool.name} is gone then already",
+        where=("failures.outages.*.at",),
     ),
 )
 
@@ -157,70 +143,63 @@ def unsteered(router: str, replicas: int) -> str | None:
 STEERING: Chapter[WholeFleet, WholeFleet] = Chapter(
     "steering",
     whole,
-    (
-        Clash(
-            "a router that remembers replicas by their places",
-            lambda f: (
-                f.scenario.steering is not None
-                and unsteered(f.scenario.router, f.replicas) is not None
-            ),
-            COME_AND_GO,
-            SUPPORTED,
-            ("router",),
+    Clash(
+        "a router that remembers replicas by their places",
+        lambda f: (
+            f.scenario.steering is not None and unsteered(f.scenario.router, f.replicas) is not None
         ),
+        COME_AND_GO,
+        SUPPORTED,
+        ("router",),
     ),
 )
 
 STEPS: Chapter[WholeFleet, OneStep] = Chapter(
     "steering",
     steps,
-    (
-        Clash(
-            "replicas: {{min: 0}}",
-            lambda s: s.pool.scales is not None and not s.pool.scales.min,
-            "operators are not modelled where no replica may serve, as in pool {pool.name}",
-            "give `replicas: {{min: 1}}`",
-            ("fleet.*.replicas",),
-        ),
-        Clash(
-            "pools that are scaled, but to let replicas fail",
-            lambda s: s.step.do != "fail" and s.pool.scales is not None,
-            "pool {pool.name} scales itself; its replicas can only fail",
-            where=("steering.steps.*",),
-        ),
-        Clash(
-            "failures, where operators let replicas fail",
-            lambda s: s.step.do == "fail" and s.scenario.failures is not None,
-            "replicas fail as `failures` says",
-            "give one of the two",
-            ("steering.steps.*",),
-        ),
-        *_keeping("failures are", "steering.steps.*", asked=lambda s: s.step.do == "fail"),
+    Clash(
+        "replicas: {{min: 0}}",
+        lambda s: s.pool.scales is not None and not s.pool.scales.min,
+        "operators are not modelled where no replica may serve, as in pool {pool.name}",
+        "give `replicas: {{min: 1}}`",
+        ("fleet.*.replicas",),
     ),
+    Clash(
+        "pools that are scaled, but to let replicas fail",
+        lambda s: s.step.do != "fail" and s.pool.scales is not None,
+        "pool {pool.name} scales itself; its replicas can only fail",
+        where=("steering.steps.*",),
+    ),
+    Clash(
+        "failures, where operators let replicas fail",
+        lambda s: s.step.do == "fail" and s.scenario.failures is not None,
+        "replicas fail as `failures` says",
+        "give one of the two",
+        ("steering.steps.*",),
+    ),
+    *_keeping("failures are", "steering.steps.*", asked=lambda s: s.step.do == "fail"),
 )
 
 LIVE: Chapter[OnePool, OnePool] = Chapter(
-    "replicas that fail", lambda pool: (pool,), _keeping("failures are", "failures")
+    "replicas that fail", lambda pool: (pool,), *_keeping("failures are", "failures")
 )
 """Pools whose replicas operators cannot let fail, in a session of ``infersim serve``."""
 
 ADMITTING_FLEETS: Chapter[WholeFleet, WholeFleet] = Chapter(
     "admission",
     lambda fleet: () if fleet.scenario.admission is None else (fleet,),
-    (
-        Clash(
-            "requests without a deadline",
-            lambda f: not f.dated,
-            "no request has a deadline: give slo.ttft, or a deadline to some of workload.classes",
-            where=("admission",),
-        ),
-        Clash(
-            "clients that send again",
-            lambda f: f.scenario.failures is not None or f.impatient,
-            "clients that send again what was refused are not modelled: leave out failures and "
-            "scheduler.client_timeout",
-            where=("admission",),
-        ),
+    Clash(
+        "requests without a deadline",
+        lambda f: not f.dated,
+        "no request has a deadline: give slo.ttft, or a deadline to some of workload.classes",
+        where=("admission",),
+    ),
+    Clash(
+        "clients that send again",
+        lambda f: f.scenario.failures is not None or f.impatient,
+        "clients that send again what was refused are not modelled: leave out failures and "
+        "scheduler.client_timeout",
+        where=("admission",),
     ),
 )
 
@@ -238,22 +217,14 @@ def _unadmitted(other: str, found: str, when: Callable[[OnePool], bool]) -> Clas
 ADMITTING_POOLS: Chapter[WholeFleet, OnePool] = Chapter(
     "admission",
     lambda fleet: () if fleet.scenario.admission is None else fleet.each(),
-    (
-        _unadmitted("pools of one phase", "the role {pool.role}", lambda p: p.pool.role != BOTH),
-        _unadmitted(
-            "data ranks and pipelines",
-            "data ranks or a pipeline",
-            lambda p: p.layout.batches > 1,
-        ),
-        _unadmitted(
-            "batching of whole batches",
-            "{knobs.batching} batching",
-            lambda p: not p.able(IN_ORDER),
-        ),
-        _unadmitted(
-            "an order but fcfs",
-            "the order {knobs.order}",
-            lambda p: p.knobs.order != FirstCome.name,
-        ),
+    _unadmitted("pools of one phase", "the role {pool.role}", lambda p: p.pool.role != BOTH),
+    _unadmitted(
+        "data ranks and pipelines", "data ranks or a pipeline", lambda p: p.layout.batches > 1
+    ),
+    _unadmitted(
+        "batching of whole batches", "{knobs.batching} batching", lambda p: not p.able(IN_ORDER)
+    ),
+    _unadmitted(
+        "an order but fcfs", "the order {knobs.order}", lambda p: p.knobs.order != FirstCome.name
     ),
 )

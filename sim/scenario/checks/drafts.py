@@ -66,105 +66,103 @@ UNDRAFTED = "is not modelled with drafts"
 DRAFTED_POOLS: Chapter[WholeFleet, DraftingPool] = Chapter(
     "drafts (speculative)",
     _drafting,
-    (
-        _undrafted(
-            "pools of one phase and num_tokens_per_batch_size",
-            "role",
-            lambda p: p.pool.role != BOTH and p.table is not None,
-            "in pools of one phase the number of drafts does not follow the batch",
-        ),
-        _undrafted(
-            "batching of whole batches",
-            "scheduler.batching",
-            lambda p: not p.able(DRAFTS),
-            "{knobs.batching} batching has no rule for drafts",
-        ),
-        _undrafted(
-            "the rule of another engine than vLLM",
-            "scheduler.policy",
-            lambda p: DRAFTS not in p.rule.abilities,
-            "only vLLM's rule is modelled, not policy: {knobs.rule}, which gives drafts tokens "
-            "and blocks by another",
-            "use policy: vllm with this engine's overheads",
-        ),
-        _undrafted(
-            "an order that preempts by rank",
-            "scheduler.order",
-            lambda p: p.by_rank,
-            f"order: {{knobs.order}} {UNDRAFTED}: who is preempted for a rank, or passed over, "
-            "gives back tokens that were drafted and not checked yet",
-        ),
-        _undrafted(
-            "plans made ahead and method: ngram",
-            "scheduler.async_scheduling",
-            lambda p: p.knobs.plans_ahead and p.guesses.method == "ngram",
-            "vLLM searches the text on the host, where the last tokens are not known yet when an "
-            "iteration is planned ahead, and refuses it for n-gram drafts",
-        ),
-        _undrafted(
-            "plans made ahead and num_tokens_per_batch_size",
-            "scheduler.async_scheduling",
-            lambda p: p.knobs.plans_ahead and p.table is not None,
-            "a number of drafts by batch is not modelled with plans made ahead: the batch that "
-            "says how many is still in flight when the next one is planned",
-        ),
-        _undrafted(
-            "plans made ahead on data ranks",
-            "scheduler.async_scheduling",
-            lambda p: p.knobs.plans_ahead and p.layout.data > 1,
-            "drafts on data ranks are not modelled with plans made ahead: a rank whose request has "
-            "ended by drafts computes it once more, and all others wait for it",
-        ),
-        _undrafted(
-            "a cap on the tokens of a prompt",
-            "scheduler.long_prefill_token_threshold",
-            lambda p: p.knobs.long_prefill_token_threshold is not None,
-            f"a cap on the tokens of a prompt {UNDRAFTED}, which take their share of the budget "
-            "before it",
-        ),
-        _undrafted(
-            "memory without blocks",
-            "kv_cache.allocator",
-            lambda p: p.reserves,
-            "{kv.allocator} allocation has no blocks for drafts",
-        ),
-        _undrafted(
-            "memory in the host",
-            "kv_cache.host_memory",
-            lambda p: p.kv.host_memory is not None,
-            f"memory in the host {UNDRAFTED}: a block goes there once its tokens are checked, an "
-            "iteration later, and one that a drafter computed has no content to be found by",
-        ),
-        _undrafted(
-            "pipelines",
-            "pipeline_parallel",
-            lambda p: p.layout.pipeline > 1,
-            "pipelines are not modelled with drafts: the drafter runs after the last stage, which "
-            "alone takes longer, so that all batches in flight wait for it",
-        ),
-        _undrafted(
-            "data ranks and match_rate",
-            "data_parallel",
-            lambda p: p.layout.data > 1 and p.guesses.match_rate not in (None, 1.0),
-            "match_rate is of one scheduler's batch: all data ranks wait for the one whose texts "
-            "match most, which a mean does not say",
-        ),
-        _undrafted(
-            "data ranks and num_tokens_per_batch_size",
-            "data_parallel",
-            lambda p: p.layout.data > 1 and p.table is not None,
-            "vLLM switches num_tokens_per_batch_size off on data ranks, since each has to make as "
-            "many passes of the drafter",
-        ),
-        _undrafted(
-            "iterations of too few tokens",
-            "scheduler.max_num_seqs",
-            lambda p: p.knobs.max_num_batched_tokens < p.demand.tokens,
-            "each of {demand.running:,} running requests (max_num_seqs) takes {demand.slots} "
-            "tokens of an iteration, its drafts included: more than max_num_batched_tokens "
-            "({knobs.max_num_batched_tokens:,})",
-            "raise the one or lower the other",
-        ),
+    _undrafted(
+        "pools of one phase and num_tokens_per_batch_size",
+        "role",
+        lambda p: p.pool.role != BOTH and p.table is not None,
+        "in pools of one phase the number of drafts does not follow the batch",
+    ),
+    _undrafted(
+        "batching of whole batches",
+        "scheduler.batching",
+        lambda p: not p.able(DRAFTS),
+        "{knobs.batching} batching has no rule for drafts",
+    ),
+    _undrafted(
+        "the rule of another engine than vLLM",
+        "scheduler.policy",
+        lambda p: DRAFTS not in p.rule.abilities,
+        "only vLLM's rule is modelled, not policy: {knobs.rule}, which gives drafts tokens "
+        "and blocks by another",
+        "use policy: vllm with this engine's overheads",
+    ),
+    _undrafted(
+        "an order that preempts by rank",
+        "scheduler.order",
+        lambda p: p.by_rank,
+        f"order: {{knobs.order}} {UNDRAFTED}: who is preempted for a rank, or passed over, "
+        "gives back tokens that were drafted and not checked yet",
+    ),
+    _undrafted(
+        "plans made ahead and method: ngram",
+        "scheduler.async_scheduling",
+        lambda p: p.knobs.plans_ahead and p.guesses.method == "ngram",
+        "vLLM searches the text on the host, where the last tokens are not known yet when an "
+        "iteration is planned ahead, and refuses it for n-gram drafts",
+    ),
+    _undrafted(
+        "plans made ahead and num_tokens_per_batch_size",
+        "scheduler.async_scheduling",
+        lambda p: p.knobs.plans_ahead and p.table is not None,
+        "a number of drafts by batch is not modelled with plans made ahead: the batch that "
+        "says how many is still in flight when the next one is planned",
+    ),
+    _undrafted(
+        "plans made ahead on data ranks",
+        "scheduler.async_scheduling",
+        lambda p: p.knobs.plans_ahead and p.layout.data > 1,
+        "drafts on data ranks are not modelled with plans made ahead: a rank whose request has "
+        "ended by drafts computes it once more, and all others wait for it",
+    ),
+    _undrafted(
+        "a cap on the tokens of a prompt",
+        "scheduler.long_prefill_token_threshold",
+        lambda p: p.knobs.long_prefill_token_threshold is not None,
+        f"a cap on the tokens of a prompt {UNDRAFTED}, which take their share of the budget "
+        "before it",
+    ),
+    _undrafted(
+        "memory without blocks",
+        "kv_cache.allocator",
+        lambda p: p.reserves,
+        "{kv.allocator} allocation has no blocks for drafts",
+    ),
+    _undrafted(
+        "memory in the host",
+        "kv_cache.host_memory",
+        lambda p: p.kv.host_memory is not None,
+        f"memory in the host {UNDRAFTED}: a block goes there once its tokens are checked, an "
+        "iteration later, and one that a drafter computed has no content to be found by",
+    ),
+    _undrafted(
+        "pipelines",
+        "pipeline_parallel",
+        lambda p: p.layout.pipeline > 1,
+        "pipelines are not modelled with drafts: the drafter runs after the last stage, which "
+        "alone takes longer, so that all batches in flight wait for it",
+    ),
+    _undrafted(
+        "data ranks and match_rate",
+        "data_parallel",
+        lambda p: p.layout.data > 1 and p.guesses.match_rate not in (None, 1.0),
+        "match_rate is of one scheduler's batch: all data ranks wait for the one whose texts "
+        "match most, which a mean does not say",
+    ),
+    _undrafted(
+        "data ranks and num_tokens_per_batch_size",
+        "data_parallel",
+        lambda p: p.layout.data > 1 and p.table is not None,
+        "vLLM switches num_tokens_per_batch_size off on data ranks, since each has to make as "
+        "many passes of the drafter",
+    ),
+    _undrafted(
+        "iterations of too few tokens",
+        "scheduler.max_num_seqs",
+        lambda p: p.knobs.max_num_batched_tokens < p.demand.tokens,
+        "each of {demand.running:,} running requests (max_num_seqs) takes {demand.slots} "
+        "tokens of an iteration, its drafts included: more than max_num_batched_tokens "
+        "({knobs.max_num_batched_tokens:,})",
+        "raise the one or lower the other",
     ),
 )
 
@@ -186,44 +184,42 @@ class DraftsFor(Subject):
 DRAFTED_MODELS: Chapter[DraftsFor, DraftsFor] = Chapter(
     "drafts (speculative)",
     lambda drafting: (drafting,),
-    (
-        Clash(
-            "models with a state",
-            lambda d: bool(d.deployment.state_bytes()),
-            "not modelled for models with a state, such as {model.name}: a draft that is rejected "
-            "leaves the state that was before it, so that each draft has one of its own, in memory "
-            "and in every layer's reads",
-            where=("speculative",),
-        ),
-        Clash(
-            "method: mtp and a model without such a layer",
-            lambda d: d.method == "mtp" and not d.model.mtp_layers,
-            "{model.name} is not known to have been published with a layer for multi-token "
-            "prediction, so that nothing could draft by mtp",
-            "choose eagle, ngram or draft_model (a config.json names such layers by "
-            "num_nextn_predict_layers, mtp_num_hidden_layers or num_mtp_modules)",
-            ("speculative.method",),
-        ),
-        Clash(
-            "method: mtp and a model whose last layer has a window",
-            lambda d: d.method == "mtp" and d.model.layers[-1].attention.window is not None,
-            "whether the layer that drafts for {model.name} looks through a window, as its last "
-            "layer does, is not known",
-            "choose eagle or ngram",
-            ("speculative.method",),
-        ),
-        Clash(
-            "a draft_model with windows or a state",
-            lambda d: d.drafter is not None and bool(d.drafter.windows or d.drafter.state_bytes()),
-            "{drafter.name} has windows or a state",
-            where=("speculative.draft_model",),
-        ),
-        Clash(
-            "a draft_model of other tokens",
-            lambda d: d.drafter is not None and d.drafter.vocab_size != d.model.vocab_size,
-            "{drafter.name} has {drafter.vocab_size:,} tokens, not the {model.vocab_size:,} of "
-            "{model.name}, so that its drafts mean others",
-            where=("speculative.draft_model",),
-        ),
+    Clash(
+        "models with a state",
+        lambda d: bool(d.deployment.state_bytes()),
+        "not modelled for models with a state, such as {model.name}: a draft that is rejected "
+        "leaves the state that was before it, so that each draft has one of its own, in memory "
+        "and in every layer's reads",
+        where=("speculative",),
+    ),
+    Clash(
+        "method: mtp and a model without such a layer",
+        lambda d: d.method == "mtp" and not d.model.mtp_layers,
+        "{model.name} is not known to have been published with a layer for multi-token "
+        "prediction, so that nothing could draft by mtp",
+        "choose eagle, ngram or draft_model (a config.json names such layers by "
+        "num_nextn_predict_layers, mtp_num_hidden_layers or num_mtp_modules)",
+        ("speculative.method",),
+    ),
+    Clash(
+        "method: mtp and a model whose last layer has a window",
+        lambda d: d.method == "mtp" and d.model.layers[-1].attention.window is not None,
+        "whether the layer that drafts for {model.name} looks through a window, as its last "
+        "layer does, is not known",
+        "choose eagle or ngram",
+        ("speculative.method",),
+    ),
+    Clash(
+        "a draft_model with windows or a state",
+        lambda d: d.drafter is not None and bool(d.drafter.windows or d.drafter.state_bytes()),
+        "{drafter.name} has windows or a state",
+        where=("speculative.draft_model",),
+    ),
+    Clash(
+        "a draft_model of other tokens",
+        lambda d: d.drafter is not None and d.drafter.vocab_size != d.model.vocab_size,
+        "{drafter.name} has {drafter.vocab_size:,} tokens, not the {model.vocab_size:,} of "
+        "{model.name}, so that its drafts mean others",
+        where=("speculative.draft_model",),
     ),
 )

@@ -31,60 +31,56 @@ def _to_none(each: OnePool) -> bool:
 SCALED_FLEETS: Chapter[WholeFleet, WholeFleet] = Chapter(
     "autoscaling",
     whole,
-    (
-        Clash(
-            "pools of a fixed size",
-            lambda f: f.scenario.autoscaling is not None and not any(f.scaled()),
-            "nothing is scaled: give a pool `replicas: {{min: 1, max: 8}}`",
-            where=("autoscaling",),
-        ),
-        Clash(
-            "a policy that goes by requests/s, and no target",
-            lambda f: any(f.scaled()) and _without_target(f),
-            "policy: {scenario.autoscaling.policy} needs the requests/s that a replica holds "
-            "within the SLO, as `infersim find` has them",
-            where=("autoscaling.target", "autoscaling.policy"),
-        ),
-        Clash(
-            "a router that remembers replicas by their places",
-            lambda f: any(f.scaled()) and f.scenario.router not in STATELESS,
-            COME_AND_GO,
-            SUPPORTED,
-            ("router",),
-        ),
+    Clash(
+        "pools of a fixed size",
+        lambda f: f.scenario.autoscaling is not None and not any(f.scaled()),
+        "nothing is scaled: give a pool `replicas: {{min: 1, max: 8}}`",
+        where=("autoscaling",),
+    ),
+    Clash(
+        "a policy that goes by requests/s, and no target",
+        lambda f: any(f.scaled()) and _without_target(f),
+        "policy: {scenario.autoscaling.policy} needs the requests/s that a replica holds "
+        "within the SLO, as `infersim find` has them",
+        where=("autoscaling.target", "autoscaling.policy"),
+    ),
+    Clash(
+        "a router that remembers replicas by their places",
+        lambda f: any(f.scaled()) and f.scenario.router not in STATELESS,
+        COME_AND_GO,
+        SUPPORTED,
+        ("router",),
     ),
 )
 
 SCALED_POOLS: Chapter[WholeFleet, OnePool] = Chapter(
     "autoscaling",
     WholeFleet.scaled,
-    (
-        Clash(
-            "replicas: {{min: 0}} and a policy that keeps the last replica",
-            lambda p: _to_none(p) and p.scaling.policy not in TO_NONE,
-            "policy {scaling.policy} keeps one replica at least",
-            f"{' and '.join(TO_NONE)} stop the last one, too",
-            ("fleet.*.replicas.min", "fleet.*.replicas"),
-        ),
-        Clash(
-            "replicas: {{min: 0}} and metric: kv",
-            lambda p: _to_none(p) and p.scaling.metric == "kv",
-            "metric: kv is that of replicas, and what waits for one has none: with min: 0 take "
-            "queue or running",
-            where=("fleet.*.replicas.min", "fleet.*.replicas"),
-        ),
-        Clash(
-            "pools of one phase",
-            lambda p: p.pool.role != BOTH,
-            "autoscaling is not modelled for {other} ({pool.name!r} has the role {pool.role})",
-            where=("fleet.*.replicas",),
-        ),
-        Clash(
-            "batching that does not serve on by itself",
-            lambda p: not p.able(DRAINS),
-            "autoscaling is not modelled for {knobs.batching} batching",
-            where=("scheduler.batching",),
-        ),
+    Clash(
+        "replicas: {{min: 0}} and a policy that keeps the last replica",
+        lambda p: _to_none(p) and p.scaling.policy not in TO_NONE,
+        "policy {scaling.policy} keeps one replica at least",
+        f"{' and '.join(TO_NONE)} stop the last one, too",
+        ("fleet.*.replicas.min", "fleet.*.replicas"),
+    ),
+    Clash(
+        "replicas: {{min: 0}} and metric: kv",
+        lambda p: _to_none(p) and p.scaling.metric == "kv",
+        "metric: kv is that of replicas, and what waits for one has none: with min: 0 take "
+        "queue or running",
+        where=("fleet.*.replicas.min", "fleet.*.replicas"),
+    ),
+    Clash(
+        "pools of one phase",
+        lambda p: p.pool.role != BOTH,
+        "autoscaling is not modelled for {other} ({pool.name!r} has the role {pool.role})",
+        where=("fleet.*.replicas",),
+    ),
+    Clash(
+        "batching that does not serve on by itself",
+        lambda p: not p.able(DRAINS),
+        "autoscaling is not modelled for {knobs.batching} batching",
+        where=("scheduler.batching",),
     ),
 )
 
@@ -98,28 +94,24 @@ def _next_to_phases(fleet: WholeFleet) -> Iterator[OnePool]:
 ROLES: Chapter[WholeFleet, WholeFleet] = Chapter(
     "transfer",
     whole,
-    (
-        Clash(
-            "pools of both phases",
-            lambda f: not f.apart and f.scenario.transfer is not None,
-            "nothing is handed over: no pool has the role prefill or decode",
-            where=("transfer",),
-        ),
+    Clash(
+        "pools of both phases",
+        lambda f: not f.apart and f.scenario.transfer is not None,
+        "nothing is handed over: no pool has the role prefill or decode",
+        where=("transfer",),
     ),
 )
 
 MIXED_ROLES: Chapter[WholeFleet, OnePool] = Chapter(
     "pools of one phase",
     _next_to_phases,
-    (
-        Clash(
-            "pools of both phases",
-            lambda _: True,
-            "pool {pool.name!r} has the role both next to pools of one phase",
-            "give it the role prefill or decode (transfer.min_prompt leaves short prompts to "
-            "decode pools)",
-            ("fleet.*.role", "fleet.*"),
-        ),
+    Clash(
+        "pools of both phases",
+        lambda _: True,
+        "pool {pool.name!r} has the role both next to pools of one phase",
+        "give it the role prefill or decode (transfer.min_prompt leaves short prompts to "
+        "decode pools)",
+        ("fleet.*.role", "fleet.*"),
     ),
 )
 
@@ -136,7 +128,8 @@ def _alone(role: str, missing: str) -> Clash[OnePool]:
 SINGLE_ROLES: Chapter[WholeFleet, OnePool] = Chapter(
     "pools of one phase",
     lambda fleet: list(fleet.each())[:1],
-    (_alone(PREFILL, DECODE), _alone(DECODE, PREFILL)),
+    _alone(PREFILL, DECODE),
+    _alone(DECODE, PREFILL),
 )
 
 
@@ -163,77 +156,72 @@ def _unmodelled(
 PHASES: Chapter[WholeFleet, OnePool] = Chapter(
     "pools of one phase",
     lambda fleet: fleet.each() if fleet.apart else (),
-    (
-        _unmodelled(
-            "pipelines",
-            "several batches in flight are",
-            "pipeline_parallel",
-            lambda p: p.layout.pipeline > 1,
-        ),
-        _unmodelled(
-            "batching of whole batches",
-            "{knobs.batching} batching is",
-            "scheduler.batching",
-            lambda p: not p.able(_phase(p)),
-        ),
-        _unmodelled(
-            "the rule of another engine than vLLM",
-            "the rule of {knobs.rule} is",
-            "scheduler.policy",
-            lambda p: _phase(p) not in p.rule.abilities,
-        ),
-        _unmodelled(
-            "plans made ahead",
-            "async_scheduling is",
-            "scheduler.async_scheduling",
-            lambda p: p.knobs.plans_ahead,
-        ),
-        _unmodelled(
-            "a cadence of prompts",
-            "a cadence of prompts is",
-            "scheduler.prefill_schedule_interval",
-            lambda p: p.knobs.prefill_schedule_interval > 1,
-        ),
-        _unmodelled(
-            "an order that preempts by rank",
-            "the order {knobs.order} is",
-            "scheduler.order",
-            lambda p: p.by_rank,
-        ),
-        _unmodelled(
-            "memory without blocks",
-            "{kv.allocator} allocation is",
-            "kv_cache.allocator",
-            lambda p: p.reserves,
-        ),
-        _unmodelled(
-            "memory in the host",
-            "a second tier in the host is",
-            "kv_cache.host_memory",
-            lambda p: bool(p.kv.host_memory) or p.kv.preemption != "recompute",
-        ),
-        Clash(
-            "a prefix cache in a decode pool",
-            lambda p: p.kv.enable_prefix_caching and p.pool.role == DECODE,
-            "a decode pool ({pool.name!r}) takes all KV of a prompt over the link, so that no "
-            "prefix cache is modelled for it",
-            "enable it in the prefill pools alone (kv_cache of each pool)",
-            ("fleet.*.kv_cache.enable_prefix_caching", "kv_cache.enable_prefix_caching"),
-        ),
+    _unmodelled(
+        "pipelines",
+        "several batches in flight are",
+        "pipeline_parallel",
+        lambda p: p.layout.pipeline > 1,
+    ),
+    _unmodelled(
+        "batching of whole batches",
+        "{knobs.batching} batching is",
+        "scheduler.batching",
+        lambda p: not p.able(_phase(p)),
+    ),
+    _unmodelled(
+        "the rule of another engine than vLLM",
+        "the rule of {knobs.rule} is",
+        "scheduler.policy",
+        lambda p: _phase(p) not in p.rule.abilities,
+    ),
+    _unmodelled(
+        "plans made ahead",
+        "async_scheduling is",
+        "scheduler.async_scheduling",
+        lambda p: p.knobs.plans_ahead,
+    ),
+    _unmodelled(
+        "a cadence of prompts",
+        "a cadence of prompts is",
+        "scheduler.prefill_schedule_interval",
+        lambda p: p.knobs.prefill_schedule_interval > 1,
+    ),
+    _unmodelled(
+        "an order that preempts by rank",
+        "the order {knobs.order} is",
+        "scheduler.order",
+        lambda p: p.by_rank,
+    ),
+    _unmodelled(
+        "memory without blocks",
+        "{kv.allocator} allocation is",
+        "kv_cache.allocator",
+        lambda p: p.reserves,
+    ),
+    _unmodelled(
+        "memory in the host",
+        "a second tier in the host is",
+        "kv_cache.host_memory",
+        lambda p: bool(p.kv.host_memory) or p.kv.preemption != "recompute",
+    ),
+    Clash(
+        "a prefix cache in a decode pool",
+        lambda p: p.kv.enable_prefix_caching and p.pool.role == DECODE,
+        "a decode pool ({pool.name!r}) takes all KV of a prompt over the link, so that no "
+        "prefix cache is modelled for it",
+        "enable it in the prefill pools alone (kv_cache of each pool)",
+        ("fleet.*.kv_cache.enable_prefix_caching", "kv_cache.enable_prefix_caching"),
     ),
 )
 
 BLOCK_SIZES: Chapter[WholeFleet, WholeFleet] = Chapter(
     "pools of one phase",
     whole,
-    (
-        Clash(
-            "another block_size in each",
-            lambda f: f.apart and len(f.block_sizes) > 1,
-            "KV is handed over block by block, so that all pools need the same block_size; got "
-            "{sizes}",
-            where=("fleet.*.kv_cache.block_size",),
-        ),
+    Clash(
+        "another block_size in each",
+        lambda f: f.apart and len(f.block_sizes) > 1,
+        "KV is handed over block by block, so that all pools need the same block_size; got {sizes}",
+        where=("fleet.*.kv_cache.block_size",),
     ),
 )
 
@@ -247,42 +235,36 @@ def _weighted(fleet: WholeFleet) -> Iterator[OnePool]:
 WEIGHTS: Chapter[WholeFleet, OnePool] = Chapter(
     "weights of pools",
     _weighted,
-    (
-        Clash(
-            "a router that does not go by them",
-            lambda p: ":" not in p.scenario.router and p.scenario.router not in WEIGHTED,
-            "router {scenario.router} does not go by weights",
-            f"{', '.join(WEIGHTED)} do",
-            ("fleet.*.weight", "router"),
-        ),
+    Clash(
+        "a router that does not go by them",
+        lambda p: ":" not in p.scenario.router and p.scenario.router not in WEIGHTED,
+        "router {scenario.router} does not go by weights",
+        f"{', '.join(WEIGHTED)} do",
+        ("fleet.*.weight", "router"),
     ),
 )
 
 ASKED_MODELS: Chapter[WholeFleet, OneClass] = Chapter(
     "a model that a class asks for",
     classes,
-    (
-        Clash(
-            "pools that all serve others",
-            lambda c: c.item.model is not None and c.item.model not in c.models,
-            "no pool serves {item.model!r}; there are {served}",
-            where=("workload.classes.*.model",),
-        ),
+    Clash(
+        "pools that all serve others",
+        lambda c: c.item.model is not None and c.item.model not in c.models,
+        "no pool serves {item.model!r}; there are {served}",
+        where=("workload.classes.*.model",),
     ),
 )
 
 SERVED_MODELS: Chapter[WholeFleet, OnePool] = Chapter(
     "several models in one fleet",
     lambda fleet: fleet.each() if len(fleet.models) > 1 else (),
-    (
-        Clash(
-            "a model that no class asks for",
-            lambda p: p.pool.model.path not in p.wanted,
-            "no class of workload.classes asks for {pool.model.path!r}",
-            "say which requests are for it, as `classes: [{{name: small, share: 0.5, model: "
-            "{pool.model.path}}}, ...]`",
-            ("fleet.*.model", "workload.classes", "model"),
-        ),
+    Clash(
+        "a model that no class asks for",
+        lambda p: p.pool.model.path not in p.wanted,
+        "no class of workload.classes asks for {pool.model.path!r}",
+        "say which requests are for it, as `classes: [{{name: small, share: 0.5, model: "
+        "{pool.model.path}}}, ...]`",
+        ("fleet.*.model", "workload.classes", "model"),
     ),
 )
 
@@ -295,14 +277,12 @@ def _of_one_model(other: str, when: Callable[[WholeFleet], bool]) -> Clash[Whole
 SEVERAL_MODELS: Chapter[WholeFleet, WholeFleet] = Chapter(
     "several models in one fleet",
     lambda fleet: [fleet] if len(fleet.models) > 1 else (),
-    (
-        _of_one_model("pools of one phase", lambda f: f.apart),
-        _of_one_model("pools that are scaled", lambda f: any(f.scaled())),
-        _of_one_model("failures", lambda f: f.scenario.failures is not None),
-        _of_one_model("steering", lambda f: f.scenario.steering is not None),
-        _of_one_model(
-            "drafts (speculative), which are made for one model",
-            lambda f: f.scenario.speculative is not None,
-        ),
+    _of_one_model("pools of one phase", lambda f: f.apart),
+    _of_one_model("pools that are scaled", lambda f: any(f.scaled())),
+    _of_one_model("failures", lambda f: f.scenario.failures is not None),
+    _of_one_model("steering", lambda f: f.scenario.steering is not None),
+    _of_one_model(
+        "drafts (speculative), which are made for one model",
+        lambda f: f.scenario.speculative is not None,
     ),
 )

@@ -58,25 +58,20 @@ def _by_batch(each: LoadedPool) -> bool:
 OWN_POLICIES: Chapter[WholeFleet, LoadedPool] = Chapter(
     "a policy of one's own that does not say so",
     _loaded,
-    (
-        _asks("pipelines", "fleet.pipeline_parallel", a.IN_FLIGHT, lambda p: p.layout.pipeline > 1),
-        _asks("prefill pools", "fleet.role", a.PREFILLS, lambda p: p.pool.role == PREFILL),
-        _asks("decode pools", "fleet.role", a.DECODES, lambda p: p.pool.role == DECODE),
-        _asks("failures", "failures", a.LOSES, lambda p: p.scenario.failures is not None),
-        _asks("operators that let replicas fail", "steering", a.LOSES, _fails),
-        _asks("clients that give up", "scheduler.client_timeout", a.LOSES, _given_up),
-        _asks("requests taken back", "scheduler.client_timeout", a.WITHDRAWS, _given_up),
-        _asks("autoscaling", "fleet.replicas", a.DRAINS, lambda p: p.pool.scales is not None),
-        _asks("admission", "admission", a.IN_ORDER, lambda p: p.scenario.admission is not None),
-        _asks("order: fair", "scheduler.order", a.IN_ORDER, lambda p: p.knobs.order == Fair.name),
-        _asks("drafts", "speculative", a.DRAFTS, lambda p: p.pool.speculative is not None),
-        _asks("num_tokens_per_batch_size", "speculative", a.DRAFTS_BY_BATCH, _by_batch),
-        _asks(
-            "memory in the host",
-            "kv_cache.host_memory",
-            a.HOST,
-            lambda p: p.kv.host_memory is not None,
-        ),
+    _asks("pipelines", "fleet.pipeline_parallel", a.IN_FLIGHT, lambda p: p.layout.pipeline > 1),
+    _asks("prefill pools", "fleet.role", a.PREFILLS, lambda p: p.pool.role == PREFILL),
+    _asks("decode pools", "fleet.role", a.DECODES, lambda p: p.pool.role == DECODE),
+    _asks("failures", "failures", a.LOSES, lambda p: p.scenario.failures is not None),
+    _asks("operators that let replicas fail", "steering", a.LOSES, _fails),
+    _asks("clients that give up", "scheduler.client_timeout", a.LOSES, _given_up),
+    _asks("requests taken back", "scheduler.client_timeout", a.WITHDRAWS, _given_up),
+    _asks("autoscaling", "fleet.replicas", a.DRAINS, lambda p: p.pool.scales is not None),
+    _asks("admission", "admission", a.IN_ORDER, lambda p: p.scenario.admission is not None),
+    _asks("order: fair", "scheduler.order", a.IN_ORDER, lambda p: p.knobs.order == Fair.name),
+    _asks("drafts", "speculative", a.DRAFTS, lambda p: p.pool.speculative is not None),
+    _asks("num_tokens_per_batch_size", "speculative", a.DRAFTS_BY_BATCH, _by_batch),
+    _asks(
+        "memory in the host", "kv_cache.host_memory", a.HOST, lambda p: p.kv.host_memory is not None
     ),
 )
 
@@ -91,14 +86,12 @@ class RoutedFleet(WholeFleet):
 OWN_ROUTERS: Chapter[RoutedFleet, RoutedFleet] = Chapter(
     "a router of one's own that does not say so",
     lambda fleet: (fleet,),
-    (
-        Clash(
-            "weights of pools",
-            lambda f: is_own(f.scenario.router) and weighted(f.pools) and not f.kind.weighs,
-            "router {scenario.router!r} does not say that it goes by weights",
-            "give its class `weighs = True` once it heeds `target.weight`, or take one of "
-            f"{', '.join(WEIGHTED)}",
-            ("fleet.weight",),
-        ),
+    Clash(
+        "weights of pools",
+        lambda f: is_own(f.scenario.router) and weighted(f.pools) and not f.kind.weighs,
+        "router {scenario.router!r} does not say that it goes by weights",
+        "give its class `weighs = True` once it heeds `target.weight`, or take one of "
+        f"{', '.join(WEIGHTED)}",
+        ("fleet.weight",),
     ),
 )

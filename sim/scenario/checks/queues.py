@@ -16,27 +16,23 @@ ORDER = ("*.scheduler.order",)
 FAIR: Chapter[WholeFleet, OnePool] = Chapter(
     "order: fair",
     WholeFleet.each,
-    (
-        Clash(
-            "batching of whole batches",
-            lambda p: p.knobs.order == Fair.name and not p.able(IN_ORDER),
-            f"order {Fair.name} is not modelled for {{knobs.batching}} batching",
-            where=("scheduler.order",),
-        ),
+    Clash(
+        "batching of whole batches",
+        lambda p: p.knobs.order == Fair.name and not p.able(IN_ORDER),
+        f"order {Fair.name} is not modelled for {{knobs.batching}} batching",
+        where=("scheduler.order",),
     ),
 )
 
 DEADLINES: Chapter[WholeFleet, OnePool] = Chapter(
     "order: edf",
     WholeFleet.each,
-    (
-        Clash(
-            "requests without a deadline",
-            lambda p: p.order is not None and p.order.ranks_by == "deadline" and not p.dated,
-            "{order.name} serves the earliest deadline first, but no request has one: give "
-            "slo.ttft, or a deadline to some of workload.classes",
-            where=ORDER,
-        ),
+    Clash(
+        "requests without a deadline",
+        lambda p: p.order is not None and p.order.ranks_by == "deadline" and not p.dated,
+        "{order.name} serves the earliest deadline first, but no request has one: give "
+        "slo.ttft, or a deadline to some of workload.classes",
+        where=ORDER,
     ),
 )
 
@@ -50,15 +46,13 @@ def _no_tree(each: OnePool) -> bool:
 PREFIXES: Chapter[WholeFleet, OnePool] = Chapter(
     "order: lpm",
     WholeFleet.each,
-    (
-        Clash(
-            "memory without SGLang's prefix tree",
-            lambda p: p.order is not None and p.order.by_prefix and _no_tree(p),
-            "{order.name} goes by what SGLang's prefix tree has of a request: it needs "
-            "`scheduler.policy: sglang` with continuous batching and "
-            "`kv_cache.enable_prefix_caching: true`",
-            where=ORDER,
-        ),
+    Clash(
+        "memory without SGLang's prefix tree",
+        lambda p: p.order is not None and p.order.by_prefix and _no_tree(p),
+        "{order.name} goes by what SGLang's prefix tree has of a request: it needs "
+        "`scheduler.policy: sglang` with continuous batching and "
+        "`kv_cache.enable_prefix_caching: true`",
+        where=ORDER,
     ),
 )
 
@@ -84,31 +78,23 @@ def _pipelines(fleet: WholeFleet) -> Iterator[OnePool]:
 PIPELINES: Chapter[WholeFleet, OnePool] = Chapter(
     "pipelines",
     _pipelines,
-    (
-        _one_batch(
-            "batching of whole batches",
-            "{knobs.batching} batching",
-            "batching",
-            lambda p: not p.able(IN_FLIGHT),
-        ),
-        _one_batch(
-            "the rule of another engine than vLLM",
-            "policy: {knobs.rule}",
-            "policy",
-            lambda p: IN_FLIGHT not in p.rule.abilities,
-        ),
-        _one_batch(
-            "plans made ahead",
-            "async_scheduling",
-            "async_scheduling",
-            lambda p: p.knobs.plans_ahead,
-        ),
-        _one_batch(
-            "an order that preempts by rank",
-            "order: {knobs.order}",
-            "order",
-            lambda p: p.by_rank,
-        ),
+    _one_batch(
+        "batching of whole batches",
+        "{knobs.batching} batching",
+        "batching",
+        lambda p: not p.able(IN_FLIGHT),
+    ),
+    _one_batch(
+        "the rule of another engine than vLLM",
+        "policy: {knobs.rule}",
+        "policy",
+        lambda p: IN_FLIGHT not in p.rule.abilities,
+    ),
+    _one_batch(
+        "plans made ahead", "async_scheduling", "async_scheduling", lambda p: p.knobs.plans_ahead
+    ),
+    _one_batch(
+        "an order that preempts by rank", "order: {knobs.order}", "order", lambda p: p.by_rank
     ),
 )
 
@@ -120,20 +106,18 @@ def _in_pages(fleet: WholeFleet) -> Iterator[OnePool]:
 PAGES: Chapter[WholeFleet, OnePool] = Chapter(
     "a policy that counts pages",
     _in_pages,
-    (
-        Clash(
-            "memory without blocks",
-            lambda p: p.reserves,
-            "policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has not",
-            where=("*.kv_cache.allocator", "*.scheduler.policy"),
-        ),
-        Clash(
-            "blocks of more tokens than an iteration takes",
-            lambda p: p.knobs.chunked_prefill and p.kv.block_size > p.knobs.max_num_batched_tokens,
-            "policy: {knobs.rule} cuts prompts into whole pages, but block_size "
-            "({kv.block_size:,}) is more than max_num_batched_tokens "
-            "({knobs.max_num_batched_tokens:,})",
-            where=("*.kv_cache.block_size", "*.scheduler.max_num_batched_tokens"),
-        ),
+    Clash(
+        "memory without blocks",
+        lambda p: p.reserves,
+        "policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has not",
+        where=("*.kv_cache.allocator", "*.scheduler.policy"),
+    ),
+    Clash(
+        "blocks of more tokens than an iteration takes",
+        lambda p: p.knobs.chunked_prefill and p.kv.block_size > p.knobs.max_num_batched_tokens,
+        "policy: {knobs.rule} cuts prompts into whole pages, but block_size "
+        "({kv.block_size:,}) is more than max_num_batched_tokens "
+        "({knobs.max_num_batched_tokens:,})",
+        where=("*.kv_cache.block_size", "*.scheduler.max_num_batched_tokens"),
     ),
 )

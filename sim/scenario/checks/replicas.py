@@ -60,42 +60,39 @@ class FilledReplica(OneReplica):
 LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
     "limits of a replica",
     lambda replica: (replica,),
-    (
-        Clash(
-            "max_model_len beyond what the model is made for",
-            lambda r: (
-                r.longest > r.model.max_position_embeddings
-                and not r.scenario.allow_long_max_model_len
-            ),
-            "{longest:,} tokens are more than {model.made_for}",
-            where=("max_model_len",),
+    Clash(
+        "max_model_len beyond what the model is made for",
+        lambda r: (
+            r.longest > r.model.max_position_embeddings and not r.scenario.allow_long_max_model_len
         ),
-        Clash(
-            "a cadence of prompts without data ranks",
-            lambda r: r.knobs.prefill_schedule_interval != 1 and r.layout.data == 1,
-            "only data ranks keep a cadence, and data_parallel is 1",
-            where=("prefill_schedule_interval",),
-        ),
-        Clash(
-            "a cadence of prompts by another scheduler than vLLM's",
-            lambda r: r.knobs.prefill_schedule_interval != 1 and CADENCE not in r.policy.knobs,
-            "{knobs.batching} batching with the order {knobs.order} keeps no cadence",
-            "use continuous batching by vLLM's rule and an order that does not preempt by rank",
-            ("prefill_schedule_interval",),
-        ),
-        Clash(
-            "prompts that wait for company on data ranks",
-            lambda r: bool(r.knobs.batch_wait_timeout_iters) and r.layout.data > 1,
-            "TensorRT-LLM lets no prompt wait where attention is split by requests, and "
-            "data_parallel is {layout.data}",
-            where=("batch_wait_timeout_iters",),
-        ),
-        Clash(
-            "ranks that wait for each other, of which there is one",
-            lambda r: bool(r.knobs.attention_dp_timeout_iters) and r.layout.data == 1,
-            "only data ranks wait for each other, and data_parallel is 1",
-            where=(RANKS,),
-        ),
+        "{longest:,} tokens are more than {model.made_for}",
+        where=("max_model_len",),
+    ),
+    Clash(
+        "a cadence of prompts without data ranks",
+        lambda r: r.knobs.prefill_schedule_interval != 1 and r.layout.data == 1,
+        "only data ranks keep a cadence, and data_parallel is 1",
+        where=("prefill_schedule_interval",),
+    ),
+    Clash(
+        "a cadence of prompts by another scheduler than vLLM's",
+        lambda r: r.knobs.prefill_schedule_interval != 1 and CADENCE not in r.policy.knobs,
+        "{knobs.batching} batching with the order {knobs.order} keeps no cadence",
+        "use continuous batching by vLLM's rule and an order that does not preempt by rank",
+        ("prefill_schedule_interval",),
+    ),
+    Clash(
+        "prompts that wait for company on data ranks",
+        lambda r: bool(r.knobs.batch_wait_timeout_iters) and r.layout.data > 1,
+        "TensorRT-LLM lets no prompt wait where attention is split by requests, and "
+        "data_parallel is {layout.data}",
+        where=("batch_wait_timeout_iters",),
+    ),
+    Clash(
+        "ranks that wait for each other, of which there is one",
+        lambda r: bool(r.knobs.attention_dp_timeout_iters) and r.layout.data == 1,
+        "only data ranks wait for each other, and data_parallel is 1",
+        where=(RANKS,),
     ),
 )
 
@@ -109,16 +106,14 @@ def _in_small_pages(replica: FilledReplica) -> bool:
 STATES: Chapter[FilledReplica, FilledReplica] = Chapter(
     "models with a state",
     lambda replica: (replica,),
-    (
-        Clash(
-            "a policy that counts pages, and iterations smaller than the state",
-            _in_small_pages,
-            "policy {knobs.rule} cuts prompts into whole blocks, and a block of {model.name}, "
-            "which is as large as its state, has {memory.block_size:,} tokens: more than "
-            "{knobs.max_num_batched_tokens:,}",
-            "give it {memory.block_size:,} or more",
-            ("max_num_batched_tokens",),
-        ),
+    Clash(
+        "a policy that counts pages, and iterations smaller than the state",
+        _in_small_pages,
+        "policy {knobs.rule} cuts prompts into whole blocks, and a block of {model.name}, "
+        "which is as large as its state, has {memory.block_size:,} tokens: more than "
+        "{knobs.max_num_batched_tokens:,}",
+        "give it {memory.block_size:,} or more",
+        ("max_num_batched_tokens",),
     ),
 )
 
@@ -145,69 +140,67 @@ def _behind_windows(
 CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(
     "a prefix cache",
     lambda replica: (replica,) if replica.kv.enable_prefix_caching else (),
-    (
-        Clash(
-            "memory without blocks",
-            lambda r: r.reserves,
-            "a prefix cache needs blocks; allocator {kv.allocator} has none",
-            where=CACHE,
-        ),
-        Clash(
-            "batching of whole batches",
-            _whole_prompts,
-            "batching {knobs.batching} starts every prompt at its beginning",
-            where=CACHE,
-        ),
-        Clash(
-            "the rule of another engine than vLLM and SGLang",
-            lambda r: not r.rule.prefix_cache,
-            "vLLM's goes with `scheduler.policy: vllm` and SGLang's with sglang; none is modelled "
-            "for {knobs.rule}",
-            where=CACHE,
-        ),
-        Clash(
-            "prefix_policy of another engine",
-            lambda r: r.kv.prefix_policy not in (None, r.rule.prefix_cache),
-            "{kv.prefix_policy} is the prefix cache of `scheduler.policy: {fitting}`",
-            "{knobs.rule} has {rule.prefix_cache}",
-            ("kv_cache.prefix_policy",),
-        ),
-        Clash(
-            "models with a state",
-            lambda r: bool(r.memory.state_blocks),
-            "not modelled for models with a state, such as {model.name}",
-            "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
-            "keeps states at the ends of blocks (all or align, experimental)",
-            CACHE,
-        ),
-        _behind_windows(
-            "SGLang's tree",
-            lambda r: r.rule.prefix_cache == "radix",
-            f"SGLang's is not modelled {OF_WINDOWS}: its tree for them locks and evicts what "
-            "windows see apart from what other layers see",
-            "use policy: vllm",
-        ),
-        _behind_windows(
-            "drafts",
-            lambda r: r.pool.speculative is not None,
-            f"not modelled {OF_WINDOWS} whose tokens are drafted: blocks behind a window would go "
-            "back before the drafts in them are checked",
-            "leave out the one or the other",
-        ),
-        _behind_windows(
-            "pipelines",
-            lambda r: r.layout.pipeline > 1,
-            f"not modelled {OF_WINDOWS} over the stages of a pipeline: a batch in flight still "
-            "reads the blocks behind a window that the next one gives back",
-            "use pipeline_parallel: 1",
-        ),
-        _behind_windows(
-            "an order that preempts by rank, or another policy",
-            _ranked,
-            f"{OF_WINDOWS} it goes with continuous batching by `policy: {VllmRule.name}` and an "
-            "order that does not preempt by rank, not with policy {knobs.rule} and order "
-            "{knobs.order}",
-        ),
+    Clash(
+        "memory without blocks",
+        lambda r: r.reserves,
+        "a prefix cache needs blocks; allocator {kv.allocator} has none",
+        where=CACHE,
+    ),
+    Clash(
+        "batching of whole batches",
+        _whole_prompts,
+        "batching {knobs.batching} starts every prompt at its beginning",
+        where=CACHE,
+    ),
+    Clash(
+        "the rule of another engine than vLLM and SGLang",
+        lambda r: not r.rule.prefix_cache,
+        "vLLM's goes with `scheduler.policy: vllm` and SGLang's with sglang; none is modelled "
+        "for {knobs.rule}",
+        where=CACHE,
+    ),
+    Clash(
+        "prefix_policy of another engine",
+        lambda r: r.kv.prefix_policy not in (None, r.rule.prefix_cache),
+        "{kv.prefix_policy} is the prefix cache of `scheduler.policy: {fitting}`",
+        "{knobs.rule} has {rule.prefix_cache}",
+        ("kv_cache.prefix_policy",),
+    ),
+    Clash(
+        "models with a state",
+        lambda r: bool(r.memory.state_blocks),
+        "not modelled for models with a state, such as {model.name}",
+        "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
+        "keeps states at the ends of blocks (all or align, experimental)",
+        CACHE,
+    ),
+    _behind_windows(
+        "SGLang's tree",
+        lambda r: r.rule.prefix_cache == "radix",
+        f"SGLang's is not modelled {OF_WINDOWS}: its tree for them locks and evicts what "
+        "windows see apart from what other layers see",
+        "use policy: vllm",
+    ),
+    _behind_windows(
+        "drafts",
+        lambda r: r.pool.speculative is not None,
+        f"not modelled {OF_WINDOWS} whose tokens are drafted: blocks behind a window would go "
+        "back before the drafts in them are checked",
+        "leave out the one or the other",
+    ),
+    _behind_windows(
+        "pipelines",
+        lambda r: r.layout.pipeline > 1,
+        f"not modelled {OF_WINDOWS} over the stages of a pipeline: a batch in flight still "
+        "reads the blocks behind a window that the next one gives back",
+        "use pipeline_parallel: 1",
+    ),
+    _behind_windows(
+        "an order that preempts by rank, or another policy",
+        _ranked,
+        f"{OF_WINDOWS} it goes with continuous batching by `policy: {VllmRule.name}` and an "
+        "order that does not preempt by rank, not with policy {knobs.rule} and order "
+        "{knobs.order}",
     ),
 )
 
@@ -231,42 +224,38 @@ def _reading_once(replica: FilledReplica) -> Iterable[FilledReplica]:
 CASCADES: Chapter[FilledReplica, FilledReplica] = Chapter(
     "an engine that reads a shared prefix once",
     _reading_once,
-    (
-        _read_apart("`policy: {knobs.rule}`", lambda r: READS_ONCE not in r.rule.abilities),
-        _read_apart("a pipeline", lambda r: r.layout.pipeline > 1),
-        _read_apart("data ranks", lambda r: r.layout.data > 1),
-        _read_apart("drafts", lambda r: r.deployment.speculation is not None),
-        _read_apart("memory in the host", lambda r: r.kv.host_memory is not None),
-        _read_apart("pools of one phase", lambda r: r.pool.role != BOTH),
-    ),
+    _read_apart("`policy: {knobs.rule}`", lambda r: READS_ONCE not in r.rule.abilities),
+    _read_apart("a pipeline", lambda r: r.layout.pipeline > 1),
+    _read_apart("data ranks", lambda r: r.layout.data > 1),
+    _read_apart("drafts", lambda r: r.deployment.speculation is not None),
+    _read_apart("memory in the host", lambda r: r.kv.host_memory is not None),
+    _read_apart("pools of one phase", lambda r: r.pool.role != BOTH),
     counted=True,
 )
 
 WINDOWS: Chapter[FilledReplica, FilledReplica] = Chapter(
     "models with windows or a state",
     lambda replica: (replica,),
-    (
-        Clash(
-            "drafts and plans made ahead",
-            lambda r: (
-                r.memory.windowed and r.deployment.speculation is not None and r.knobs.plans_ahead
-            ),
-            "drafts of models with windows, such as {model.name}, are not modelled with plans made "
-            "ahead",
-            where=("async_scheduling",),
+    Clash(
+        "drafts and plans made ahead",
+        lambda r: (
+            r.memory.windowed and r.deployment.speculation is not None and r.knobs.plans_ahead
         ),
-        Clash(
-            "windows and pools of one phase",
-            lambda r: r.pool.role != BOTH and r.memory.windowed,
-            "a hand-over of KV is not modelled for models with windows, such as {model.name}",
-            where=("fleet",),
-        ),
-        Clash(
-            "a state and pools of one phase",
-            lambda r: r.pool.role != BOTH and bool(r.memory.state_blocks),
-            "a hand-over of KV is not modelled for models with a state, such as {model.name}",
-            where=("fleet",),
-        ),
+        "drafts of models with windows, such as {model.name}, are not modelled with plans made "
+        "ahead",
+        where=("async_scheduling",),
+    ),
+    Clash(
+        "windows and pools of one phase",
+        lambda r: r.pool.role != BOTH and r.memory.windowed,
+        "a hand-over of KV is not modelled for models with windows, such as {model.name}",
+        where=("fleet",),
+    ),
+    Clash(
+        "a state and pools of one phase",
+        lambda r: r.pool.role != BOTH and bool(r.memory.state_blocks),
+        "a hand-over of KV is not modelled for models with a state, such as {model.name}",
+        where=("fleet",),
     ),
 )
 
@@ -302,50 +291,48 @@ def _unhosted_policy(
 HOSTS: Chapter[FilledReplica, FilledReplica] = Chapter(
     "memory in the host",
     lambda replica: () if replica.kv.host_memory is None else (replica,),
-    (
-        _unhosted(
-            "memory without blocks",
-            lambda r: r.reserves,
-            "allocator {kv.allocator} has no blocks to move",
-        ),
-        _unhosted_model("windows", lambda r: r.memory.windowed),
-        _unhosted_model("a state", lambda r: bool(r.memory.state_blocks or r.memory.states)),
-        _unhosted(
-            "data ranks",
-            lambda r: r.layout.data > 1,
-            "not modelled for data ranks, each of which has memory of its own there in vLLM while "
-            "all of them step together",
-            "give each replica one (data_parallel: 1)",
-        ),
-        _unhosted(
-            "pipelines",
-            lambda r: r.layout.pipeline > 1,
-            "not modelled for a pipeline: its batches overlap, and so would what each stage loads "
-            "and stores",
-            "give each replica one stage (pipeline_parallel: 1)",
-        ),
-        _unhosted_policy(
-            "batching of whole batches",
-            lambda r: r.knobs.batching != ChunkedPrefill.name,
-            "{knobs.batching} batching loads and stores nothing between iterations",
-        ),
-        _unhosted_policy(
-            "the rule of another engine than vLLM",
-            lambda r: r.knobs.rule != VllmRule.name,
-            "{knobs.rule} has a rule of its own for what it moves, and when",
-        ),
-        _unhosted_policy(
-            "plans made ahead",
-            lambda r: r.knobs.plans_ahead,
-            "an iteration that is planned ahead begins before the blocks are written that a "
-            "preempted request would move, and before those are there that another one loads",
-        ),
-        _unhosted_policy(
-            "an order that preempts by rank",
-            lambda r: r.by_rank,
-            "order: {knobs.order} may preempt a request in the iteration that loads its blocks, "
-            "while they are on their way",
-        ),
+    _unhosted(
+        "memory without blocks",
+        lambda r: r.reserves,
+        "allocator {kv.allocator} has no blocks to move",
+    ),
+    _unhosted_model("windows", lambda r: r.memory.windowed),
+    _unhosted_model("a state", lambda r: bool(r.memory.state_blocks or r.memory.states)),
+    _unhosted(
+        "data ranks",
+        lambda r: r.layout.data > 1,
+        "not modelled for data ranks, each of which has memory of its own there in vLLM while "
+        "all of them step together",
+        "give each replica one (data_parallel: 1)",
+    ),
+    _unhosted(
+        "pipelines",
+        lambda r: r.layout.pipeline > 1,
+        "not modelled for a pipeline: its batches overlap, and so would what each stage loads "
+        "and stores",
+        "give each replica one stage (pipeline_parallel: 1)",
+    ),
+    _unhosted_policy(
+        "batching of whole batches",
+        lambda r: r.knobs.batching != ChunkedPrefill.name,
+        "{knobs.batching} batching loads and stores nothing between iterations",
+    ),
+    _unhosted_policy(
+        "the rule of another engine than vLLM",
+        lambda r: r.knobs.rule != VllmRule.name,
+        "{knobs.rule} has a rule of its own for what it moves, and when",
+    ),
+    _unhosted_policy(
+        "plans made ahead",
+        lambda r: r.knobs.plans_ahead,
+        "an iteration that is planned ahead begins before the blocks are written that a "
+        "preempted request would move, and before those are there that another one loads",
+    ),
+    _unhosted_policy(
+        "an order that preempts by rank",
+        lambda r: r.by_rank,
+        "order: {knobs.order} may preempt a request in the iteration that loads its blocks, "
+        "while they are on their way",
     ),
 )
 
@@ -370,13 +357,11 @@ class ServedModels(Subject):
 MODELS: Chapter[ServedModels, ServedModels] = Chapter(
     "several models in one fleet",
     lambda models: (models,),
-    (
-        Clash(
-            "models with windows or a state",
-            lambda m: any(m.kept.values()) and len(m.kept) > 1,
-            "models with windows or a state ({odd}) are not modelled next to others ({others}) yet",
-            "give each a scenario of its own",
-            ("fleet",),
-        ),
+    Clash(
+        "models with windows or a state",
+        lambda m: any(m.kept.values()) and len(m.kept) > 1,
+        "models with windows or a state ({odd}) are not modelled next to others ({others}) yet",
+        "give each a scenario of its own",
+        ("fleet",),
     ),
 )

@@ -18,9 +18,9 @@ from sim.schedulers.rules import EngineRule
 
 if TYPE_CHECKING:
     from sim.scenario.classes import TrafficClassSettings
+    from sim.scenario.contract import Contract
     from sim.scenario.deployment import KvCache, SchedulerSettings
     from sim.scenario.failures import Outage
-    from sim.scenario.schema import Scenario
     from sim.scenario.steering import SteeringStep
     from sim.specs.layout import Layout
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class WholeFleet(Subject):
     """A scenario, with all ``pools`` of its fleet."""
 
-    scenario: Scenario
+    scenario: Contract
     pools: tuple[PoolSettings, ...]
 
     def numbers(self, name: str) -> Sequence[int]:

@@ -55,12 +55,12 @@ from sim.scenario.checks.replicas import (
 )
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
 from sim.scenario.fields import trouble
+from sim.scenario.pools import PoolSettings, pools_of
 
 if TYPE_CHECKING:
     from sim.memory.capacity import Capacity
     from sim.routers import Router
-    from sim.scenario.pools import PoolSettings
-    from sim.scenario.schema import Scenario
+    from sim.scenario.contract import Contract
     from sim.specs.deployment import Deployment
     from sim.specs.model import ModelSpec
 
@@ -94,22 +94,22 @@ def documents() -> Iterator[dict[str, Any]]:
             yield row.document(chapter.about)
 
 
-def check_scenario(scenario: Scenario) -> None:
+def check_scenario(scenario: Contract) -> None:
     """Raise the error of a ``scenario`` that asks for what does not go together."""
-    fleet = WholeFleet(scenario, scenario.pools)
+    fleet = WholeFleet(scenario, pools_of(scenario))
     for chapter in WRITTEN:
         if (found := chapter.refusal(fleet)) is not None:
             raise trouble(found.message, *found.places)
 
 
-def check_policies(scenario: Scenario) -> None:
+def check_policies(scenario: Contract) -> None:
     """UsageError for a policy of a user's own that does not say that it can do what is asked."""
-    _check(WholeFleet(scenario, scenario.pools), OWN_POLICIES)
+    _check(WholeFleet(scenario, pools_of(scenario)), OWN_POLICIES)
 
 
-def check_router(scenario: Scenario, kind: type[Router]) -> None:
+def check_router(scenario: Contract, kind: type[Router]) -> None:
     """UsageError for a router of a user's own, of this ``kind``, that does not heed weights."""
-    _check(RoutedFleet(scenario, scenario.pools, kind), OWN_ROUTERS)
+    _check(RoutedFleet(scenario, pools_of(scenario), kind), OWN_ROUTERS)
 
 
 def check_drafts(deployment: Deployment, method: str, drafter: ModelSpec | None) -> None:
@@ -118,16 +118,16 @@ def check_drafts(deployment: Deployment, method: str, drafter: ModelSpec | None)
     _check(DraftsFor(deployment, method, drafter), DRAFTED_MODELS)
 
 
-def check_limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> None:
+def check_limits(scenario: Contract, pool: PoolSettings, deployment: Deployment) -> None:
     """UsageError for limits that replicas of ``pool`` cannot have."""
-    _check(OneReplica(scenario, scenario.pools, pool, deployment), LIMITS)
+    _check(OneReplica(scenario, pools_of(scenario), pool, deployment), LIMITS)
 
 
 def check_replica(
-    scenario: Scenario, pool: PoolSettings, deployment: Deployment, memory: Capacity
+    scenario: Contract, pool: PoolSettings, deployment: Deployment, memory: Capacity
 ) -> None:
     """UsageError for what does not go together in replicas of ``pool``, which have ``memory``."""
-    _check(FilledReplica(scenario, scenario.pools, pool, deployment, memory), *FILLED)
+    _check(FilledReplica(scenario, pools_of(scenario), pool, deployment, memory), *FILLED)
 
 
 def check_models(kept: Mapping[str, bool]) -> None:
@@ -136,9 +136,9 @@ def check_models(kept: Mapping[str, bool]) -> None:
     _check(ServedModels(kept), MODELS)
 
 
-def unfailing(scenario: Scenario, pool: PoolSettings) -> str | None:
+def unfailing(scenario: Contract, pool: PoolSettings) -> str | None:
     """Why replicas of ``pool``, whose policy is loaded, cannot fail; None if they can."""
-    found = LIVE.refusal(LoadedPool(scenario, scenario.pools, pool))
+    found = LIVE.refusal(LoadedPool(scenario, pools_of(scenario), pool))
     return None if found is None else found.message
 
 
