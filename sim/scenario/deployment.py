@@ -44,11 +44,11 @@ from sim.schedulers.orders import FirstCome
 
 _WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
 
-Batching = Annotated[Line, named_in(list(POLICIES))]
+Batching = Annotated[Line, named_in("batching", POLICIES)]
 """A batching policy, or ``package.module:Class``."""
-Order = Annotated[Line, named_in(list(ORDERS))]
+Order = Annotated[Line, named_in("order", ORDERS)]
 """An order of the queue, or ``package.module:Class``."""
-Router = Annotated[Line, named_in(list(ROUTERS))]
+Router = Annotated[Line, named_in("router", ROUTERS)]
 """How requests are shared out over replicas, or ``package.module:Class``."""
 if TYPE_CHECKING:
     AllocatorName = str

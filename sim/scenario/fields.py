@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,9 +20,10 @@ from sim import catalog, units
 from sim.catalog.ids import named
 from sim.errors import did_you_mean
 from sim.own import is_own
+from sim.scenario import spelling
 from sim.scenario.document import show
 from sim.scenario.parsing import is_unicode, scalar
-from sim.scenario.readers import After, Before
+from sim.scenario.readers import After, Kind
 
 LARGEST_COUNT = 2**31 - 1
 """Counts end up in 32-bit columns of the results; nothing real comes near."""
@@ -45,8 +46,11 @@ def trouble(message: str, *at: str | int | tuple[str | int, ...]) -> PydanticCus
     return PydanticCustomError("trouble", "{message}", {"message": message, "at": at})
 
 
-def _whole(low: int, high: int = LARGEST_COUNT) -> Before:
+def _whole(
+    name: str, low: int, high: int = LARGEST_COUNT, *, words: str = "", unit: str | None = None
+) -> Kind:
     allowed = f"a whole number of at least {low}"
+    words = words or f"a whole number, {low} or more"
 
     def read(value: object) -> int:
         number = scalar(value.strip()) if isinstance(value, str) else value
@@ -58,17 +62,20 @@ def _whole(low: int, high: int = LARGEST_COUNT) -> Before:
             raise ValueError(f"{show(value)} is too large; at most {high:,} is possible")
         return number
 
-    return Before(read)
+    return Kind(name, words, lambda: spelling.whole(low, high), unit, read)
 
 
-def _number(allowed: str, accepts: Callable[[float], bool]) -> Before:
+def _number(name: str, words: str, *, zero: bool) -> Kind:
+    allowed = "a number of 0 or more" if zero else "a number above 0"
+    least = {"minimum" if zero else "exclusiveMinimum": 0}
+
     def read(value: object) -> float:
         result = _plain_number(value, allowed)
-        if not accepts(result):
+        if result < 0 or (result == 0 and not zero):
             raise ValueError(f"expected {allowed}, got {show(value)}")
         return result
 
-    return Before(read)
+    return Kind(name, words, lambda: spelling.number(least), read=read)
 
 
 def read_ratio(value: object) -> float:
@@ -128,7 +135,11 @@ def _plain_number(value: object, allowed: str) -> float:
     return _finite(number)
 
 
-def _quantity(dimension: str, noun: str, *, zero: bool = False, most: float = math.inf) -> Before:
+def _quantity(
+    name: str, dimension: str, words: str, unit: str, *, zero: bool = False, most: float = math.inf
+) -> Kind:
+    noun = {"bytes": "size", "bytes per second": "bandwidth"}.get(dimension, dimension)
+
     def read(value: object) -> float:
         try:
             if isinstance(value, int) and not isinstance(value, bool):
@@ -147,7 +158,7 @@ def _quantity(dimension: str, noun: str, *, zero: bool = False, most: float = ma
             raise ValueError(f"{show(value)} is too large; at most {limit} is possible{meant}")
         return result
 
-    return Before(read)
+    return Kind(name, words, lambda: spelling.quantity(dimension, zero), unit, read)
 
 
 def at_most(limit: float) -> After:
@@ -231,16 +242,18 @@ def _version(value: int) -> int:
     return value
 
 
-def named_in(known: Sequence[str]) -> After:
-    """A name of a registry, or ``package.module:Class``."""
+def named_in(name: str, known: Mapping[str, object]) -> Kind:
+    """A name of a registry, or ``package.module:Class``; ``name`` is what the kind is called."""
+    names = list(known)
 
     def check(value: str) -> str:
-        if value in known or is_own(value):
+        if value in names or is_own(value):
             return value
-        allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
-        raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
+        allowed = f"{', '.join(names)}, or a class of your own as package.module:Class"
+        raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, names)}")
 
-    return After(check)
+    words = f"{', '.join(names)}, or a class as package.module:Class"
+    return Kind(name, words, lambda: spelling.registered(names), check=check)
 
 
 def _metric(value: str) -> str:
@@ -300,62 +313,181 @@ def _missing(value: str, info: ValidationInfo) -> str:
         return f"{show(value)} is not the path of a file"
 
 
-Count = Annotated[int, _whole(1)]
+def _prices() -> spelling.Schema:
+    described = {"description": "US dollars for an hour of one such GPU."}
+    dollars = {
+        **described,
+        "type": ["number", "string"],
+        "minimum": 0,
+        "pattern": spelling.all_of(spelling.NUMBER),
+    }
+    one = {
+        "type": ["number", "string", "null"],
+        "minimum": 0,
+        "pattern": spelling.all_of(f"{spelling.NUMBER}|catalogue"),
+    }
+    by_gpu = {"type": "object", "properties": dict.fromkeys(catalog.names("gpus"), dollars)}
+    return {"anyOf": [one, by_gpu]}
+
+
+def _spreads() -> spelling.Schema:
+    return {
+        "type": ["boolean", "integer", "string"],
+        "minimum": 1,
+        "maximum": LARGEST_COUNT,
+        "pattern": spelling.all_of(f"{spelling.SWITCH}|{spelling.WHOLE}"),
+    }
+
+
+TIME = "a time such as 500ms, 2s or 1h"
+
+Count = Annotated[int, _whole("count", 1)]
 """A whole number from 1: sequences, blocks, GPUs."""
-FromNone = Annotated[int, _whole(0)]
+FromNone = Annotated[int, _whole("fromNone", 0, words="a whole number from 0")]
 """A whole number from 0."""
-Tokens = Annotated[int, _whole(1)]
+Tokens = Annotated[int, _whole("tokens", 1, unit="tokens")]
 """A length in tokens, from 1."""
-Seed = Annotated[int, _whole(0, 2**63 - 1)]
+Seed = Annotated[int, _whole("seed", 0, 2**63 - 1)]
 """A whole number from 0 that selects the random draws."""
-Priority = Annotated[int, _whole(0)]
+Priority = Annotated[int, _whole("priority", 0)]
 """A whole number from 0; lower is served first."""
-Place = Annotated[int, _whole(0)]
+Place = Annotated[int, _whole("place", 0)]
 """The place of one among several, from 0."""
-Version = Annotated[int, _whole(1), After(_version)]
+Version = Annotated[Count, Kind("version", "1", lambda: {"const": 1}, check=_version)]
 """The version of the scenario format."""
-Positive = Annotated[float, _number("a number above 0", lambda number: number > 0)]
+Positive = Annotated[float, _number("positive", "a number above 0", zero=False)]
 """A finite number above 0, without a unit."""
-Nonnegative = Annotated[float, _number("a number of 0 or more", lambda number: number >= 0)]
+Nonnegative = Annotated[float, _number("nonnegative", "a number, 0 or more", zero=True)]
 """A finite number of 0 or more, without a unit."""
 Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
 """A number of tokens that need not be whole, such as a mean or a standard deviation."""
 Factor = Annotated[Positive, between(1e-6, 1e6)]
 """What times are multiplied by; not so small that requests could no longer be distinguished."""
-Ratio = Annotated[float, Before(read_ratio), between(1e-6, 1e6)]
+Ratio = Annotated[
+    float,
+    Kind(
+        "ratio",
+        "a number above 0, or a fraction such as 1/3",
+        lambda: spelling.number(
+            {"exclusiveMinimum": 0}, rf"{spelling.NUMBER}(\s*/\s*{spelling.NUMBER})?"
+        ),
+        read=read_ratio,
+    ),
+    between(1e-6, 1e6),
+]
 """What traffic is multiplied by: like ``Factor``, or a fraction."""
-Share = Annotated[float, Before(_share)]
+Share = Annotated[
+    float,
+    Kind(
+        "share",
+        "a number above 0 and up to 1",
+        lambda: spelling.number({"exclusiveMinimum": 0, "maximum": 1}),
+        read=_share,
+    ),
+]
 """A share in (0, 1]."""
-Price = Annotated[float | Literal["catalogue"] | dict[str, float] | None, PlainValidator(_price)]
+Price = Annotated[
+    float | Literal["catalogue"] | dict[str, float] | None,
+    PlainValidator(_price),
+    Kind(
+        "price",
+        "a number, 0 or more; such numbers by GPU; catalogue; null",
+        _prices,
+        "US dollars per GPU hour",
+    ),
+]
 """US dollars, 0 or more, also by GPU; ``catalogue`` takes the catalogue's price, as do GPUs
 not listed; None shows no cost."""
-Duration = Annotated[float, _quantity("time", "time", most=LONGEST_TIME)]
+Duration = Annotated[
+    float, _quantity("duration", "time", f"{TIME}, more than 0", "s", most=LONGEST_TIME)
+]
 """Seconds, above 0."""
-Wait = Annotated[float, _quantity("time", "time", zero=True, most=LONGEST_TIME)]
+Wait = Annotated[
+    float, _quantity("wait", "time", f"{TIME}, or 0", "s", zero=True, most=LONGEST_TIME)
+]
 """Seconds, 0 or more."""
-Size = Annotated[float, _quantity("bytes", "size", zero=True)]
+Size = Annotated[
+    float, _quantity("size", "bytes", "a size such as 80GiB or 16GB", "bytes", zero=True)
+]
 """Bytes, 0 or more."""
-Bandwidth = Annotated[float, _quantity("bytes per second", "bandwidth"), After(_fast)]
+Bandwidth = Annotated[
+    float,
+    _quantity("bandwidth", "bytes per second", "a bandwidth such as 50GB/s", "bytes/s"),
+    After(_fast),
+]
 """Bytes per second, at least 1 MB/s."""
-Power = Annotated[float, _quantity("power", "power")]
+Power = Annotated[float, _quantity("power", "power", "a power such as 300W", "W")]
 """Watts, above 0."""
-Rate = Annotated[float, _quantity("rate", "rate", most=HIGHEST_RATE)]
+Rate = Annotated[
+    float,
+    _quantity(
+        "rate",
+        "rate",
+        f"a number or a rate such as 6, 90/min or 300/h, up to {HIGHEST_RATE:,.0f}",
+        "per second",
+        most=HIGHEST_RATE,
+    ),
+]
 """Events per second, above 0."""
-Switch = Annotated[bool, Before(_switch)]
+Switch = Annotated[
+    bool,
+    Kind(
+        "switch",
+        "true or false (also yes, no, on, off)",
+        lambda: {"type": ["boolean", "string"], "pattern": spelling.all_of(spelling.SWITCH)},
+        read=_switch,
+    ),
+]
 """true or false; yes, no, on and off are understood."""
-Spread = Annotated[bool | int, PlainValidator(_spread)]
+Spread = Annotated[
+    bool | int,
+    PlainValidator(_spread),
+    Kind("spread", "true, false or a whole number, 1 or more", _spreads),
+]
 """Over how many GPUs something is spread: all there are (true), none (false), or that many."""
-Text = Annotated[str, Before(_text)]
+Text = Annotated[str, Kind("text", "a text", lambda: {"type": "string"}, read=_text)]
 """Any text, several lines included."""
-Line = Annotated[str, Before(_text), After(_line)]
+Line = Annotated[Text, Kind("line", "a text in one line", lambda: spelling.LINE, check=_line)]
 """One line of text that is not empty."""
-Metric = Annotated[Line, After(_metric)]
+Metric = Annotated[
+    Line,
+    Kind(
+        "metric",
+        "a function of the result, as package.module:function",
+        lambda: spelling.OWN,
+        check=_metric,
+    ),
+]
 """A function of one's own, as ``package.module:function``."""
-ModelName = Annotated[Line, _catalogue("models", "the path of a config.json")]
+ModelName = Annotated[
+    Line,
+    _catalogue("models", "the path of a config.json"),
+    Kind(
+        "model",
+        "a name from `infersim list models`, or the path of a config.json",
+        lambda: spelling.named("models"),
+    ),
+]
 """A model of the catalogue, its id on Hugging Face, or the path of a config.json or its folder."""
-GpuName = Annotated[Line, _catalogue("gpus", "the path of a profile")]
+GpuName = Annotated[
+    Line,
+    _catalogue("gpus", "the path of a profile"),
+    Kind(
+        "gpu",
+        "a name from `infersim list gpus`, or the path of a GPU file",
+        lambda: spelling.named("gpus"),
+    ),
+]
 """A GPU of the catalogue, or the path of a profile that `infersim calibrate` wrote."""
-EngineName = Annotated[Line, _catalogue("engines", "the path of a YAML file")]
+EngineName = Annotated[
+    Line,
+    _catalogue("engines", "the path of a YAML file"),
+    Kind(
+        "engine",
+        "a name from `infersim list engines`, or the path of an engine file",
+        lambda: spelling.named("engines"),
+    ),
+]
 """An engine preset of the catalogue, or the path of one."""
-File = Annotated[Line, AfterValidator(_file)]
+File = Annotated[Line, AfterValidator(_file), Kind("file", "a path", lambda: spelling.LINE)]
 """The path of a file that exists."""

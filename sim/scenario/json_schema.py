@@ -9,9 +9,9 @@ With ``extends`` nothing is required, since a parent may say it.
 from __future__ import annotations
 
 import json
-import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,16 +19,12 @@ from pydantic import BaseModel, Tag
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sim import catalog, units
-from sim.own import PATTERN
-from sim.routers import ROUTERS
-from sim.scenario import fields, slo, speculation
-from sim.scenario.deployment import Batching, Order, Router
+from sim.scenario import fields
 from sim.scenario.parsing import parse
-from sim.scenario.run import RunSettings, Warmup
+from sim.scenario.readers import Kind
+from sim.scenario.run import Warmup
 from sim.scenario.schema import Scenario
 from sim.scenario.support import refusal
-from sim.schedulers import ORDERS, POLICIES
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -46,23 +42,46 @@ ALSO: Mapping[tuple[str, str], _Schema] = {
 """Spellings that a section itself reads, in addition to those of the key's type."""
 ONE_FOR_ALL = {("Scenario", "fleet"), ("Scenario", "metrics")}
 """Lists for which a single entry may stand."""
-_NUMBER = r"\+?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
-_WHOLE = r"\+?[0-9]+(_[0-9]+)*"
+FIRST = (
+    *("count", "tokens", "seed", "priority", "fromNone", "place", "version", "positive"),
+    *("nonnegative", "ratio", "share", "price", "duration", "ttft_limit", "tpot_limit"),
+    *("e2el_limit", "wait", "size", "bandwidth", "power", "rate", "switch", "spread", "text"),
+    *("line", "file", "metric", "model", "gpu", "engine", "batching", "order", "router"),
+    *("schedule", "warmup"),
+)
+"""The order in which the file has kinds of single values; others follow."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the schema of a section points at, by name."""
+
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    sections: dict[str, _Schema] = field(default_factory=dict)
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """The kinds of single values in a scenario, by name."""
+    found = _Found()
+    _section(Scenario, found)
+    return found.kinds
 
 
 def json_schema() -> _Schema:
     """The schema of a scenario file, as data that JSON can hold."""
-    sections: dict[str, _Schema] = {}
-    root = _section(Scenario, sections)
+    found = _Found()
+    root = _section(Scenario, found)
     root["properties"] = {"extends": _extends(), **root["properties"]}
-    values = {name: schema for name, _, schema in _values()}
+    names = [name for name in FIRST if name in found.kinds]
+    values = {name: found.kinds[name].schema() for name in dict.fromkeys([*names, *found.kinds])}
     return {
         "$schema": DRAFT,
         "title": "Scenario of infersim",
         **root,
         "if": {"required": ["extends"]},
         "else": {"$ref": "#/$defs/complete"},
-        "$defs": {**values, **sections, "complete": _needs(Scenario)},
+        "$defs": {**values, **found.sections, "complete": _needs(Scenario)},
     }
 
 
@@ -81,145 +100,9 @@ def _extends() -> _Schema:
     }
 
 
-def _values() -> Sequence[tuple[str, Any, _Schema]]:
-    """The single values: the name of each, its type in the contract, and its schema."""
-    whole = {"type": ["integer", "string"], "minimum": 1, "maximum": fields.LARGEST_COUNT}
-    count = {**whole, "pattern": _whole_text(_WHOLE)}
-    number = {"type": ["number", "string"], "pattern": _whole_text(_NUMBER)}
-    ratio = _whole_text(rf"{_NUMBER}(\s*/\s*{_NUMBER})?")
-    line = {"type": "string", "pattern": r"\S"}
-    time = f"{_NUMBER}\\s*({_units('time')})"
-    dollars = {
-        "description": "US dollars for an hour of one such GPU.",
-        "type": ["number", "string"],
-        "minimum": 0,
-        "pattern": _whole_text(_NUMBER),
-    }
-    price = {
-        "anyOf": [
-            {
-                "type": ["number", "string", "null"],
-                "minimum": 0,
-                "pattern": _whole_text(f"{_NUMBER}|catalogue"),
-            },
-            {"type": "object", "properties": dict.fromkeys(catalog.names("gpus"), dollars)},
-        ]
-    }
-    warmup = {"type": ["integer", "string"], "minimum": 0, "maximum": fields.LARGEST_COUNT}
-    switch = "|".join(_any_case(word) for word in ("true", "yes", "on", "false", "no", "off"))
-    own_class = {"type": "string", "pattern": f"^({PATTERN})$"}
-    return (
-        ("count", fields.Count, count),
-        ("tokens", fields.Tokens, count),
-        ("seed", fields.Seed, {**count, "minimum": 0, "maximum": 2**63 - 1}),
-        ("priority", fields.Priority, {**count, "minimum": 0}),
-        ("fromNone", fields.FromNone, {**count, "minimum": 0}),
-        ("place", fields.Place, {**count, "minimum": 0}),
-        ("version", fields.Version, {"const": 1}),
-        ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),
-        ("nonnegative", fields.Nonnegative, {**number, "minimum": 0}),
-        ("ratio", fields.Ratio, {**number, "exclusiveMinimum": 0, "pattern": ratio}),
-        ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
-        ("price", fields.Price, price),
-        ("duration", fields.Duration, _quantity("time", zero=False)),
-        ("ttft_limit", slo.TtftLimit, _limit("ttft")),
-        ("tpot_limit", slo.TpotLimit, _limit("tpot")),
-        ("e2el_limit", slo.E2elLimit, _limit("e2el")),
-        ("wait", fields.Wait, _quantity("time", zero=True)),
-        ("size", fields.Size, _quantity("bytes", zero=True)),
-        ("bandwidth", fields.Bandwidth, _quantity("bytes per second", zero=False)),
-        ("power", fields.Power, _quantity("power", zero=False)),
-        ("rate", fields.Rate, _quantity("rate", zero=False)),
-        ("switch", fields.Switch, {"type": ["boolean", "string"], "pattern": _whole_text(switch)}),
-        (
-            "spread",
-            fields.Spread,
-            {
-                "type": ["boolean", "integer", "string"],
-                "minimum": 1,
-                "maximum": fields.LARGEST_COUNT,
-                "pattern": _whole_text(f"{switch}|{_WHOLE}"),
-            },
-        ),
-        ("text", fields.Text, {"type": "string"}),
-        ("line", fields.Line, line),
-        ("file", fields.File, line),
-        ("metric", fields.Metric, own_class),
-        ("model", fields.ModelName, _named("models")),
-        ("gpu", fields.GpuName, _named("gpus")),
-        ("engine", fields.EngineName, _named("engines")),
-        ("batching", Batching, {"anyOf": [{"enum": list(POLICIES)}, own_class]}),
-        ("order", Order, {"anyOf": [{"enum": list(ORDERS)}, own_class]}),
-        ("router", Router, {"anyOf": [{"enum": list(ROUTERS)}, own_class]}),
-        (
-            "schedule",
-            speculation.Schedule,
-            {
-                "anyOf": [
-                    {"const": "best"},
-                    {"type": "null"},
-                    {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "array",
-                            "items": {"type": "integer", "minimum": 0},
-                            "minItems": 3,
-                            "maxItems": 3,
-                        },
-                    },
-                ]
-            },
-        ),
-        (
-            "warmup",
-            get_type_hints(RunSettings, include_extras=True)["warmup"],
-            {**warmup, "pattern": _whole_text(f"auto|{_WHOLE}|{time}")},
-        ),
-    )
-
-
-def _quantity(dimension: str, *, zero: bool) -> _Schema:
-    """A number in SI units, or a text with a unit."""
-    least = "minimum" if zero else "exclusiveMinimum"
-    text = _whole_text(f"{_NUMBER}\\s*({_units(dimension)})?")
-    return {"type": ["number", "string"], least: 0, "pattern": text}
-
-
-@cache
-def _types() -> Sequence[tuple[str, Any]]:
-    """The single values without their schemas, which name what a catalogue has at the time."""
-    return tuple((name, known) for name, known, _ in _values())
-
-
-def _limit(metric: str) -> _Schema:
-    """A time with its unit, or a number that can only be in seconds."""
-    text = _whole_text(f"{_NUMBER}\\s*({_units('time')})")
-    number = {"exclusiveMinimum": 0, "maximum": slo.BARE[metric]}
-    return {"type": ["number", "string"], **number, "pattern": text}
-
-
-def _units(dimension: str) -> str:
-    return "|".join(re.escape(unit) for unit in units.UNITS[dimension] if unit)
-
-
-def _whole_text(pattern: str) -> str:
-    """The pattern of a text that is nothing but this, with space around it."""
-    return rf"^\s*({pattern})\s*$"
-
-
-def _any_case(word: str) -> str:
-    return "".join(f"[{char.upper()}{char}]" for char in word)
-
-
-def _named(kind: catalog.Kind) -> _Schema:
-    """A name of the catalogue, which editors can list, or any path."""
-    return {"anyOf": [{"enum": catalog.names(kind)}, {"type": "string", "pattern": r"\S"}]}
-
-
-def _section(section: type[BaseModel], sections: dict[str, _Schema]) -> _Schema:
-    """A mapping and its keys; adds the mappings inside it to ``sections``."""
-    properties = {key: _key(section, key, hint, sections) for key, hint in _hints(section).items()}
+def _section(section: type[BaseModel], found: _Found) -> _Schema:
+    """A mapping and its keys; adds the mappings and single values inside it to ``found``."""
+    properties = {key: _key(section, key, hint, found) for key, hint in _hints(section).items()}
     described = {"description": " ".join((section.__doc__ or "").split())}
     return {**described, "type": "object", "properties": properties, "additionalProperties": False}
 
@@ -230,7 +113,7 @@ def _hints(section: type[BaseModel]) -> dict[str, Any]:
     return {key: hints[key] for key in section.model_fields}
 
 
-def _key(section: type[BaseModel], key: str, hint: Any, sections: dict[str, _Schema]) -> _Schema:
+def _key(section: type[BaseModel], key: str, hint: Any, found: _Found) -> _Schema:
     """What may stand at one key, less what is refused there, with all that is said about it."""
     known = section.model_fields[key]
     schema: _Schema = {}
@@ -245,7 +128,7 @@ def _key(section: type[BaseModel], key: str, hint: Any, sections: dict[str, _Sch
     name = section.__name__
     if refusal(name, key, {}) is not None:
         return schema | {"type": "null"}
-    schema |= _supported(_type(hint, name, key, sections), name, key)
+    schema |= _supported(_type(hint, name, key, found), name, key)
     if (name, key) in ALSO:
         known_types = schema.pop("anyOf", None) or [{"$ref": schema.pop("$ref")}]
         schema["anyOf"] = [*known_types, ALSO[name, key]]
@@ -282,30 +165,26 @@ def _supported(schema: _Schema, section: str, key: str) -> _Schema:
     return schema
 
 
-def _type(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -> _Schema:
+def _type(hint: Any, section: str, key: str, found: _Found) -> _Schema:
     """The schema of a type; for choices, of those that are not refused at ``section.key``."""
-    value = _value_name(hint)
-    if value:
-        return {"$ref": f"#/$defs/{value}"}
+    if (kind := _kind(hint)) is not None:
+        found.kinds[kind.name] = kind
+        return {"$ref": f"#/$defs/{kind.name}"}
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        if hint.__name__ not in sections:
-            sections[hint.__name__] = {}  # its place among the others, also while it is made
-            sections[hint.__name__] = _section(hint, sections)
+        if hint.__name__ not in found.sections:
+            found.sections[hint.__name__] = {}  # its place among the others, also while it is made
+            found.sections[hint.__name__] = _section(hint, found)
         return {"$ref": f"#/$defs/{hint.__name__}"}
-    return _composed(hint, section, key, sections)
+    return _composed(hint, section, key, found)
 
 
-def _value_name(hint: Any) -> str:
-    """The single value that a type is, or that it narrows by checks of its own; else nothing."""
-    best, longest = "", 0
-    for name, known in _types():
-        parts = get_args(known)
-        if get_origin(hint) is Annotated and get_args(hint)[: len(parts)] == parts:
-            best, longest = (name, len(parts)) if len(parts) > longest else (best, longest)
-    return best
+def _kind(hint: Any) -> Kind | None:
+    """The kind of single value that a type is, or that it narrows by checks of its own."""
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((mark for mark in reversed(marks) if isinstance(mark, Kind)), None)
 
 
-def _composed(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -> _Schema:
+def _composed(hint: Any, section: str, key: str, found: _Found) -> _Schema:
     """The same for choices, lists and alternatives."""
     if hint is types.NoneType:
         return {"type": "null"}
@@ -314,17 +193,17 @@ def _composed(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -
         choices = [choice for choice in inner if refusal(section, key, choice) is None]
         return {"const": choices[0]} if len(choices) == 1 else {"enum": choices}
     if origin is tuple:
-        item = _type(inner[0], section, key, sections)
+        item = _type(inner[0], section, key, found)
         items = {"type": "array", "items": item, "minItems": 1}
         return {"anyOf": [item, items]} if (section, key) in ONE_FOR_ALL else items
     if origin is Annotated and isinstance(inner[1], FieldInfo | Tag):
-        return _type(inner[0], section, key, sections)
+        return _type(inner[0], section, key, found)
     if origin in (Union, types.UnionType):
         parts = [part for part in inner if not _refused_kind(part, section, key)]
-        alternatives = [_type(part, section, key, sections) for part in parts]
+        alternatives = [_type(part, section, key, found) for part in parts]
         flat = [item for part in alternatives for item in (part.get("anyOf", [part]))]
         return {"anyOf": flat}
-    raise TypeError(f"{section}.{key}: no JSON Schema for {hint!r}; name it in _values")
+    raise TypeError(f"{section}.{key}: no JSON Schema for {hint!r}; give it a Kind")
 
 
 def _refused_kind(part: Any, section: str, key: str) -> bool:

@@ -8,6 +8,7 @@ which a schema with hundreds of fields feels in each start of a run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
@@ -38,3 +39,30 @@ class After:
     ) -> core_schema.CoreSchema:
         """The type's schema before the function."""
         return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """A kind of single value, the last mark of its type: how ``infersim explain`` and the JSON
+    Schema call it, its spellings there, what it is in words, and the ``unit`` of a bare number.
+
+    ``read`` and ``check`` do what ``Before`` and ``After`` do.
+    """
+
+    name: str
+    words: str
+    schema: Callable[[], dict[str, Any]]
+    unit: str | None = None
+    read: Callable[[object], object] | None = None
+    check: Callable[[Any], object] | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The type's schema between the two functions."""
+        found = handler(source)
+        if self.read is not None:
+            found = core_schema.no_info_before_validator_function(self.read, found)
+        if self.check is not None:
+            found = core_schema.no_info_after_validator_function(self.check, found)
+        return found

@@ -14,60 +14,9 @@ import yaml
 
 from sim import units
 from sim.errors import UsageError, did_you_mean
-from sim.routers import ROUTERS
-from sim.scenario.json_schema import json_schema
-from sim.schedulers import ORDERS, POLICIES
+from sim.scenario.json_schema import json_schema, kinds
 
 LATER = "(others are not supported yet)"
-OWN = "or a class as package.module:Class"
-TIME = "a time such as 500ms, 2s or 1h"
-
-VALUES: Mapping[str, tuple[str, str | None]] = {
-    "bandwidth": ("a bandwidth such as 50GB/s", "bytes/s"),
-    "batching": (f"{', '.join(POLICIES)}, {OWN}", None),
-    "count": ("a whole number, 1 or more", None),
-    "duration": (f"{TIME}, more than 0", "s"),
-    "engine": ("a name from `infersim list engines`, or the path of an engine file", None),
-    "file": ("a path", None),
-    "gpu": ("a name from `infersim list gpus`, or the path of a GPU file", None),
-    "line": ("a text in one line", None),
-    "metric": ("a function of the result, as package.module:function", None),
-    "model": ("a name from `infersim list models`, or the path of a config.json", None),
-    "nonnegative": ("a number, 0 or more", None),
-    "router": (f"{', '.join(ROUTERS)}, {OWN}", None),
-    "order": (f"{', '.join(ORDERS)}, {OWN}", None),
-    "fromNone": ("a whole number from 0", None),
-    "place": ("a whole number, 0 or more", None),
-    "positive": ("a number above 0", None),
-    "power": ("a power such as 300W", "W"),
-    "price": (
-        "a number, 0 or more; such numbers by GPU; catalogue; null",
-        "US dollars per GPU hour",
-    ),
-    "priority": ("a whole number, 0 or more", None),
-    "rate": ("a number or a rate such as 6, 90/min or 300/h, up to 1,000,000", "per second"),
-    "ratio": ("a number above 0, or a fraction such as 1/3", None),
-    "schedule": ("best, or ranges [first, last, tokens] that begin at 1 and rise", None),
-    "seed": ("a whole number, 0 or more", None),
-    "share": ("a number above 0 and up to 1", None),
-    "size": ("a size such as 80GiB or 16GB", "bytes"),
-    "spread": ("true, false or a whole number, 1 or more", None),
-    "switch": ("true or false (also yes, no, on, off)", None),
-    "text": ("a text", None),
-    "tokens": ("a whole number, 1 or more", "tokens"),
-    **{
-        f"{metric}_limit": (
-            f"{TIME}, more than 0; a bare number above 10 (tpot: 1) is refused",
-            "s",
-        )
-        for metric in ("ttft", "tpot", "e2el")
-    },
-    "version": ("1", None),
-    "wait": (f"{TIME}, or 0", "s"),
-    "warmup": ("auto, a number of requests, or a time with its unit such as 30s", None),
-}
-"""What may stand where the schema names a single value, in words, and the unit of a bare number."""
-
 _Schema = Mapping[str, Any]
 
 
@@ -96,7 +45,7 @@ class Key:
 def keys() -> list[Key]:
     """Every key, in the order of the contract; each law of a section before its own keys."""
     schema = json_schema()
-    sections = {name: item for name, item in schema["$defs"].items() if name not in VALUES}
+    sections = {name: item for name, item in schema["$defs"].items() if name not in kinds()}
     return list(_inside("", "", schema, sections))
 
 
@@ -154,7 +103,7 @@ def _key(path: str, kind: str, schema: _Schema, known: _Schema) -> Iterator[Key]
     refs = [ref for part in parts for ref in _refs(part)]
     sections = list(dict.fromkeys(ref for ref in refs if ref in known))
     laws = [law for name in sections if (law := _law(known[name]))]
-    values = [ref for ref in refs if ref in VALUES]
+    values = [ref for ref in refs if ref in kinds()]
     null = any(part.get("type") == "null" for part in parts)
     yield Key(
         path=path,
@@ -163,7 +112,7 @@ def _key(path: str, kind: str, schema: _Schema, known: _Schema) -> Iterator[Key]
         required="default" not in schema and not null and path != "extends",
         default=_default(schema, values) if "default" in schema else None,
         values=_allowed(schema, parts, laws),
-        unit=next((VALUES[name][1] for name in values), None),
+        unit=next((kinds()[name].unit for name in values), None),
         examples=tuple(_written(example) for example in schema.get("examples", ())),
         holds="laws" if laws else "".join(sections),
     )
@@ -219,7 +168,7 @@ def _words(part: _Schema) -> list[str]:
         return [f"a list, each entry {item}"]
     if "$ref" in part:
         name = _refs(part)[0]
-        return [VALUES[name][0] if name in VALUES else "a mapping"]
+        return [kinds()[name].words if name in kinds() else "a mapping"]
     if "enum" in part:
         return [", ".join(_written(choice) for choice in part["enum"])]
     if "const" in part:

@@ -8,9 +8,11 @@ from typing import Annotated
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from sim import units
+from sim.scenario import spelling
 from sim.scenario.document import show
 from sim.scenario.fields import LARGEST_COUNT, Count, Duration, Switch, trouble
 from sim.scenario.parsing import scalar
+from sim.scenario.readers import Kind
 from sim.scenario.support import LimitedSection
 
 DEFAULT_REQUESTS = 1000
@@ -55,6 +57,15 @@ def _write_warmup(warmup: Warmup) -> str | int:
     return str(warmup) if warmup.requests is None else warmup.requests
 
 
+def _warmups() -> spelling.Schema:
+    text = f"auto|{spelling.WHOLE}|{spelling.with_unit('time')}"
+    bounds = {"minimum": 0, "maximum": LARGEST_COUNT}
+    return {"type": ["integer", "string"], **bounds, "pattern": spelling.all_of(text)}
+
+
+WARMUP = Kind("warmup", "auto, a number of requests, or a time with its unit such as 30s", _warmups)
+
+
 class RunSettings(LimitedSection):
     """How much is simulated, and what of it counts."""
 
@@ -63,7 +74,9 @@ class RunSettings(LimitedSection):
         description=f"How many are sent. Left out: {DEFAULT_REQUESTS:,} of made-up traffic, or "
         "the whole of a trace; of an overlaid trace, the first so many of all copies together.",
     )
-    warmup: Annotated[Warmup, PlainValidator(_read_warmup), PlainSerializer(_write_warmup)] = Field(
+    warmup: Annotated[
+        Warmup, PlainValidator(_read_warmup), PlainSerializer(_write_warmup), WARMUP
+    ] = Field(
         default_factory=Warmup,
         description="auto, a number of requests (200), or a time (30s) to leave out of the "
         "statistics. auto: the start is cut where it differs from the rest, never beyond the first "

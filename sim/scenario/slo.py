@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import (
-    Field,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
-from sim.scenario.fields import LONGEST_TIME, Duration, Share
+from sim.scenario import spelling
+from sim.scenario.fields import LONGEST_TIME, TIME, Duration, Share
 from sim.scenario.parsing import scalar
-from sim.scenario.readers import Before
+from sim.scenario.readers import Kind
 from sim.scenario.support import Section
 
 METRICS = ("ttft", "tpot", "e2el")
@@ -52,8 +48,21 @@ def read_limit(metric: str, value: object) -> object:
     return value
 
 
-def _limit(metric: str) -> Before:
-    return Before(lambda value: read_limit(metric, value))
+def _limit(metric: str) -> Kind:
+    """A time with its unit, or a number that can only be in seconds."""
+
+    def schema() -> spelling.Schema:
+        bounds = {"exclusiveMinimum": 0, "maximum": BARE[metric]}
+        text = spelling.all_of(spelling.with_unit("time"))
+        return {"type": ["number", "string"], **bounds, "pattern": text}
+
+    return Kind(
+        f"{metric}_limit",
+        f"{TIME}, more than 0; a bare number above 10 (tpot: 1) is refused",
+        schema,
+        "s",
+        read=lambda value: read_limit(metric, value),
+    )
 
 
 def _writer(metric: str) -> PlainSerializer:

@@ -8,8 +8,10 @@ from pydantic import Field, PlainValidator, model_validator
 
 from sim.catalog.acceptance import tables
 from sim.errors import did_you_mean
+from sim.scenario import spelling
 from sim.scenario.document import show
 from sim.scenario.fields import Count, Line, ModelName, Positive, Share, at_most, trouble
+from sim.scenario.readers import Kind
 from sim.scenario.support import Section
 from sim.specs.speculation import constant_rates, rates_of_length
 
@@ -35,7 +37,18 @@ def _ranges(value: object) -> Literal["best"] | Ranges | None:
     return tuple((first, last, tokens) for first, last, tokens in value)
 
 
-Schedule = Annotated[Literal["best"] | Ranges | None, PlainValidator(_ranges)]
+def _schedules() -> spelling.Schema:
+    number = {"type": "integer", "minimum": 0}
+    entry = {"type": "array", "items": number, "minItems": 3, "maxItems": 3}
+    ranges = {"type": "array", "minItems": 1, "items": entry}
+    return {"anyOf": [{"const": "best"}, {"type": "null"}, ranges]}
+
+
+Schedule = Annotated[
+    Literal["best"] | Ranges | None,
+    PlainValidator(_ranges),
+    Kind("schedule", "best, or ranges [first, last, tokens] that begin at 1 and rise", _schedules),
+]
 """How many tokens are drafted, by the number of requests."""
 
 
