@@ -182,7 +182,7 @@ def init(
 
 def schema() -> None:
     """Print the JSON Schema of a scenario, with which editors complete and check one."""
-    from sim.scenario.json_schema import to_text
+    from sim.scenario.reference.json_schema import to_text
 
     typer.echo(to_text(), nl=False)
 

@@ -15,7 +15,7 @@ from sim.errors import UsageError
 from sim.scenario import Scenario
 from sim.scenario.checks.table import check_drafts
 from sim.scenario.pools import PoolSettings
-from sim.scenario.speculation import by_batch
+from sim.scenario.sections.speculation import by_batch
 from sim.specs.drafter import drafter_of
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited

@@ -34,9 +34,9 @@ from sim.memory.tiered import TieredAllocator
 from sim.memory.windowed import WindowedAllocator
 from sim.scaling import cold_start
 from sim.scenario import Scenario
-from sim.scenario.autoscaling import Autoscaling
 from sim.scenario.checks.table import check_limits, check_replica
 from sim.scenario.pools import PoolSettings
+from sim.scenario.sections.autoscaling import Autoscaling
 from sim.schedulers import (
     ROLES,
     RULES,

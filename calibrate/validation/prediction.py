@@ -25,7 +25,7 @@ from sim.pools import PreparedPool
 from sim.request import TrafficClass
 from sim.results.result import Result
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.deployment import PrecisionName
+from sim.scenario.sections.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
 from sim.specs.engine import NO_FACTORS, EngineSpec, Factors
 from sim.units import show_share

@@ -102,8 +102,8 @@ def _deployment(
     from sim import catalog
     from sim.catalog.published import INSTEAD
     from sim.cost import Deployment
-    from sim.scenario import checkpoint
-    from sim.scenario.link import read_link
+    from sim.scenario.sections import checkpoint
+    from sim.scenario.sections.link import read_link
 
     preset = catalog.engine(engine)
     part = catalog.gpu(gpu, kernels=preset.kernels)
@@ -147,7 +147,7 @@ def _drafted(d: Deployment, drafter: str) -> Deployment:
 
 def _says(link: str | None) -> bool:
     """Whether a link leaves nothing open: of PCIe, if cards reach each other directly."""
-    from sim.scenario.link import read_link
+    from sim.scenario.sections.link import read_link
 
     if link is None:
         return False

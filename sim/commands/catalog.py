@@ -116,7 +116,7 @@ def explain_scenario(
 ) -> None:
     """Explain every key of a scenario: meaning, unit, default, allowed values, example."""
     with plain_errors():
-        from sim.scenario.reference import asked
+        from sim.scenario.reference.keys import asked
         from sim.terminal.console import stdout
         from sim.terminal.reference import reference_view
 

@@ -15,7 +15,7 @@ import numpy as np
 from sim.metrics.long_enough import WHOLE
 from sim.metrics.peak import BUSIEST, LEAST, WINDOWS
 from sim.scenario import Scenario
-from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
+from sim.scenario.sections.arrivals import DiurnalArrivals, RampArrivals
 from sim.units import show_time
 from sim.workload import OpenTraffic, build
 from sim.workload.varying import Diurnal, Ramp

@@ -20,7 +20,7 @@ from sim.cost import Batches
 from sim.metrics.attribution import is_of_experts
 from sim.metrics.blocks import blocks
 from sim.metrics.percentiles import PERCENTILES
-from sim.scenario.arrivals import ClosedArrivals
+from sim.scenario.sections.arrivals import ClosedArrivals
 
 if TYPE_CHECKING:
     from sim.metrics.pools import PoolRun

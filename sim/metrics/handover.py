@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.percentiles import describe
-from sim.scenario.transfer import Transfer
+from sim.scenario.sections.transfer import Transfer
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord

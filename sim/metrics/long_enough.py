@@ -18,7 +18,7 @@ from sim.metrics.precision import rounded_up
 if TYPE_CHECKING:
     from sim.metrics.peak import Peak
     from sim.metrics.stability import Load
-    from sim.scenario.arrivals import Arrivals
+    from sim.scenario.sections.arrivals import Arrivals
 
 FULL = 0.8
 """From this utilisation on saturation is near: speeds are predicted within about 15 to 20 %, so

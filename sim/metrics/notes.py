@@ -25,7 +25,7 @@ from sim.metrics.routing import routing_note
 from sim.metrics.run_record import RunRecord
 from sim.metrics.sessions import session_notes
 from sim.metrics.speculation import borrowed_note
-from sim.scenario.lengths import FixedLengths
+from sim.scenario.sections.lengths import FixedLengths
 from sim.schedulers.tensorrt import MaxUtilization
 from sim.units import show_share
 

@@ -18,7 +18,7 @@ from sim.metrics.first_limit import KeptLimit, first_to_break
 from sim.metrics.intervals import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
 from sim.scenario import Scenario
-from sim.scenario.slo import METRICS
+from sim.scenario.sections.slo import METRICS
 from sim.units import show_time
 
 REJECTED = "rejected"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sim.metrics.stability import Load
 
 if TYPE_CHECKING:
-    from sim.scenario.arrivals import Arrivals
+    from sim.scenario.sections.arrivals import Arrivals
 
 WINDOWS = {60.0: "minutes", 10.0: "10 s stretches", 1.0: "seconds"}
 """Stretches over which the load of a trace is averaged. A minute, because that is what monitoring

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.metrics.cut_short import requests_of_curve
 from sim.metrics.precision import rounded_up
-from sim.scenario.arrivals import ClosedArrivals, DiurnalArrivals, RampArrivals
+from sim.scenario.sections.arrivals import ClosedArrivals, DiurnalArrivals, RampArrivals
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.pools import cold_start_of
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.sections.autoscaling import Autoscaling
 from sim.units import show_time
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from sim.metrics.usual_sessions import usual, usual_shares
 if TYPE_CHECKING:
     from sim.metrics.pools import PoolRun
     from sim.metrics.run_record import RunRecord
-    from sim.scenario.arrivals import Arrivals
+    from sim.scenario.sections.arrivals import Arrivals
 
 Floats = NDArray[np.float64]
 

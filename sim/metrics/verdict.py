@@ -52,7 +52,7 @@ from sim.metrics.reach import reach, reach_text
 from sim.metrics.slo_verdict import slo_verdict
 from sim.metrics.stability import Load, load, longest_growth
 from sim.routers import router_class
-from sim.scenario.run import Warmup
+from sim.scenario.sections.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
 
 if TYPE_CHECKING:

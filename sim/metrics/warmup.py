@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sim.loop.attempt_rows import CANCELLED
 from sim.metrics.stability import warmup_length
 from sim.pools import cold_start_of
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.sections.autoscaling import Autoscaling
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sim.errors import UsageError
-from sim.scenario.model import ModelChoice
+from sim.scenario.sections.model import ModelChoice
 from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
-    from sim.scenario.autoscaling import Replicas
-    from sim.scenario.contract import Contract
-    from sim.scenario.deployment import KvCache, SchedulerSettings
-    from sim.scenario.link import GpuLink, GpuNode
-    from sim.scenario.speculation import Speculative
+    from sim.scenario.sections.autoscaling import Replicas
+    from sim.scenario.sections.contract import Contract
+    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.link import GpuLink, GpuNode
+    from sim.scenario.sections.speculation import Speculative
 
 AnyPool = TypeVar("AnyPool")
 

@@ -16,14 +16,14 @@ from pydantic import ValidationError, model_validator
 
 from sim.errors import UsageError
 from sim.scenario.checks.table import check_scenario
-from sim.scenario.contract import Contract
-from sim.scenario.deployment import SchedulerSettings
-from sim.scenario.diagnostics import problems_of
-from sim.scenario.document import Document, KeyPath, Problem, failure, has
-from sim.scenario.overrides import Overrides, applied, in_full
-from sim.scenario.paths import absolute_paths
 from sim.scenario.pools import PoolSettings, only, pools_of
-from sim.scenario.writing import write_yaml
+from sim.scenario.reading.diagnostics import problems_of
+from sim.scenario.reading.overrides import Overrides, applied, in_full
+from sim.scenario.reading.paths import absolute_paths
+from sim.scenario.sections.contract import Contract
+from sim.scenario.sections.deployment import SchedulerSettings
+from sim.scenario.text.document import Document, KeyPath, Problem, failure, has
+from sim.scenario.text.writing import write_yaml
 
 
 class Scenario(Contract):

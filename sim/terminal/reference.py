@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from sim.scenario.reference import Key
+from sim.scenario.reference.keys import Key
 from sim.terminal.console import WIDTH
 
 INDENT = "    "

@@ -35,7 +35,7 @@ from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.stability import Drift, Load
 from sim.results.result import Result
 from sim.scenario import load_scenario
-from sim.scenario.arrivals import DiurnalArrivals, PoissonArrivals
+from sim.scenario.sections.arrivals import DiurnalArrivals, PoissonArrivals
 from sim.simulation import simulate
 from sim.terminal.run import run_view
 from tests.places import ROOT

@@ -18,7 +18,7 @@ from sim.iteration import Batch
 from sim.metrics.speculation import borrowed_note
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
-from sim.scenario.speculation import Speculative
+from sim.scenario.sections.speculation import Speculative
 from sim.simulation import prepare
 from tests.engine_fixtures import llama
 

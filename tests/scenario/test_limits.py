@@ -16,8 +16,8 @@ from sim.cli import app
 from sim.errors import ScenarioError, UsageError
 from sim.scenario.checks.clash import Clash
 from sim.scenario.checks.table import ALL
-from sim.scenario.parsing import parse
-from sim.scenario.reference import asked
+from sim.scenario.reference.keys import asked
+from sim.scenario.text.parsing import parse
 from sim.simulation import prepare
 from tests.feature_pairs import BASE, FEATURES
 from tests.golden_scenarios import changed

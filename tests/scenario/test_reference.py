@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import UsageError
-from sim.scenario.json_schema import json_schema, kinds
-from sim.scenario.reference import Key, asked, keys
+from sim.scenario.reference.json_schema import json_schema, kinds
+from sim.scenario.reference.keys import Key, asked, keys
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",

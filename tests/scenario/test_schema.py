@@ -15,10 +15,10 @@ from sim import catalog
 from sim.cli import app
 from sim.errors import ScenarioError
 from sim.scenario import load_scenario, starter
-from sim.scenario.json_schema import DRAFT, json_schema, kinds, to_text
-from sim.scenario.parsing import parse
-from sim.scenario.paths import PATHS
-from sim.scenario.support import LIMITS
+from sim.scenario.reading.paths import PATHS
+from sim.scenario.reference.json_schema import DRAFT, json_schema, kinds, to_text
+from sim.scenario.sections.support import LIMITS
+from sim.scenario.text.parsing import parse
 from tests.places import ROOT
 
 SCENARIOS = ROOT / "scenarios"

@@ -20,7 +20,7 @@ from sim.metrics.cut_short import foreseen_cut
 from sim.planning.points.points import Settings
 from sim.request import Prefix
 from sim.scenario import Scenario
-from sim.scenario.traffic import TraceSettings
+from sim.scenario.sections.traffic import TraceSettings
 from sim.units import show_load, show_time
 from sim.workload import (
     ClosedTraffic,

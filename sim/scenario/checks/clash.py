@@ -12,7 +12,7 @@ from itertools import product
 from string import Formatter
 from typing import Any, Generic, TypeVar
 
-from sim.scenario.document import KeyPath
+from sim.scenario.text.document import KeyPath
 
 
 class Subject:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sim.scenario.checks.clash import Chapter, Clash, Subject
 from sim.scenario.checks.subjects import OnePool, WholeFleet
 from sim.scenario.pools import BOTH
-from sim.scenario.speculation import Speculative, by_batch
+from sim.scenario.sections.speculation import Speculative, by_batch
 from sim.schedulers.abilities import DRAFTS
 from sim.specs.deployment import Deployment
 from sim.specs.model import ModelSpec

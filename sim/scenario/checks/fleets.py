@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sim.routers import WEIGHTED, LeastOutstanding, PowerOfTwo, Random, RoundRobin
-from sim.scenario.autoscaling import TO_NONE
 from sim.scenario.checks.clash import Chapter, Clash
 from sim.scenario.checks.subjects import OneClass, OnePool, WholeFleet, classes, whole
 from sim.scenario.pools import BOTH, DECODE, PREFILL
+from sim.scenario.sections.autoscaling import TO_NONE
 from sim.schedulers.abilities import DECODES, DRAINS, PREFILLS, Ability
 
 STATELESS = (LeastOutstanding.name, PowerOfTwo.name, RoundRobin.name, Random.name)

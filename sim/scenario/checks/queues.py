@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from sim.scenario.checks.clash import Chapter, Clash
 from sim.scenario.checks.subjects import OnePool, WholeFleet
-from sim.scenario.support import any_of
+from sim.scenario.sections.support import any_of
 from sim.schedulers import ORDERS, ChunkedPrefill, follows_rule
 from sim.schedulers.abilities import IN_FLIGHT, IN_ORDER
 from sim.schedulers.orders import Fair

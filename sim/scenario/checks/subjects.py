@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sim.memory import ALLOCATORS
-from sim.scenario.autoscaling import Autoscaling
 from sim.scenario.checks.clash import Subject
-from sim.scenario.document import KeyPath
-from sim.scenario.fields import trouble
 from sim.scenario.pools import BOTH, PoolSettings
+from sim.scenario.sections.autoscaling import Autoscaling
+from sim.scenario.text.document import KeyPath
+from sim.scenario.values.fields import trouble
 from sim.schedulers import ORDERS, RULES, Order, able
 from sim.schedulers.abilities import Ability
 from sim.schedulers.rules import EngineRule
 
 if TYPE_CHECKING:
-    from sim.scenario.classes import TrafficClassSettings
-    from sim.scenario.contract import Contract
-    from sim.scenario.deployment import KvCache, SchedulerSettings
-    from sim.scenario.failures import Outage
-    from sim.scenario.steering import SteeringStep
+    from sim.scenario.sections.classes import TrafficClassSettings
+    from sim.scenario.sections.contract import Contract
+    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.failures import Outage
+    from sim.scenario.sections.steering import SteeringStep
     from sim.specs.layout import Layout
 
 

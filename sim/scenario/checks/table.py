@@ -54,13 +54,13 @@ from sim.scenario.checks.replicas import (
     ServedModels,
 )
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
-from sim.scenario.fields import trouble
 from sim.scenario.pools import PoolSettings, pools_of
+from sim.scenario.values.fields import trouble
 
 if TYPE_CHECKING:
     from sim.memory.capacity import Capacity
     from sim.routers import Router
-    from sim.scenario.contract import Contract
+    from sim.scenario.sections.contract import Contract
     from sim.specs.deployment import Deployment
     from sim.specs.model import ModelSpec
 
