@@ -31,6 +31,11 @@ T = TypeVar("T", bound=Subject)
 Whole = TypeVar("Whole")
 
 
+def itself(whole: T) -> tuple[T]:
+    """The whole, as the one subject to ask about."""
+    return (whole,)
+
+
 @dataclass(frozen=True, slots=True)
 class Clash(Generic[T]):
     """One refusal: what its chapter is about does not go with ``other`` where ``when`` holds.

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sim.scenario.checks.clash import Chapter, Clash
+from sim.scenario.checks.clash import Chapter, Clash, itself
 from sim.scenario.checks.fleets import COME_AND_GO, STATELESS, SUPPORTED
 from sim.scenario.checks.subjects import (
+    HOST_MEMORY,
+    IN_PHASES,
+    PIPELINES,
     OneOutage,
     OnePool,
     OneStep,
     WholeFleet,
+    batching_without,
     outages,
     steps,
-    whole,
 )
-from sim.scenario.pools import BOTH, PoolSettings
+from sim.scenario.pools import PoolSettings
 from sim.schedulers.abilities import IN_ORDER, LOSES, WITHDRAWS
 from sim.schedulers.orders import FirstCome
 
@@ -29,27 +32,15 @@ def _keeping(
     """The rows of pools that do not lose requests when a replica fails, of those that are
     ``asked``."""
 
-    def row(other: str, kept: str, when: Callable[[P], bool]) -> Clash[P]:
+    def row(other: str, when: Callable[[OnePool], bool], kept: str) -> Clash[P]:
         says = f"{what} not modelled for {kept}"
         return Clash(other, lambda p: asked(p) and when(p), says, where=where)
 
     return (
-        row(
-            "pools of one phase",
-            "pools of one phase ({pool.name!r} has the role {pool.role})",
-            lambda p: p.pool.role != BOTH,
-        ),
-        row(
-            "pipelines",
-            "several batches in flight (pipeline_parallel: {layout.pipeline})",
-            lambda p: p.layout.pipeline > 1,
-        ),
-        row("batching of whole batches", "{knobs.batching} batching", lambda p: not p.able(LOSES)),
-        row(
-            "memory in the host",
-            "memory in the host (kv_cache.host_memory)",
-            lambda p: bool(p.kv.host_memory),
-        ),
+        row(*IN_PHASES, "{other} ({pool.name!r} has the role {pool.role})"),
+        row(*PIPELINES, "several batches in flight (pipeline_parallel: {layout.pipeline})"),
+        row(*batching_without(LOSES), "{knobs.batching} batching"),
+        row(*HOST_MEMORY, "{other} (kv_cache.host_memory)"),
     )
 
 
@@ -70,7 +61,7 @@ def _patience(pool: PoolSettings) -> object:
 
 CLIENTS: Chapter[WholeFleet, WholeFleet] = Chapter(
     "scheduler.client_timeout",
-    whole,
+    itself,
     Clash(
         "another one in each pool",
         lambda f: f.impatient and any(_patience(p) != _patience(f.pools[0]) for p in f.pools),
@@ -83,7 +74,7 @@ CLIENTS: Chapter[WholeFleet, WholeFleet] = Chapter(
 
 FAILURES: Chapter[WholeFleet, WholeFleet] = Chapter(
     "failures",
-    whole,
+    itself,
     Clash(
         "a router that remembers replicas by their places",
         lambda f: (
@@ -142,7 +133,7 @@ def unsteered(router: str, replicas: int) -> str | None:
 
 STEERING: Chapter[WholeFleet, WholeFleet] = Chapter(
     "steering",
-    whole,
+    itself,
     Clash(
         "a router that remembers replicas by their places",
         lambda f: (
@@ -181,7 +172,7 @@ STEPS: Chapter[WholeFleet, OneStep] = Chapter(
 )
 
 LIVE: Chapter[OnePool, OnePool] = Chapter(
-    "replicas that fail", lambda pool: (pool,), *_keeping("failures are", "failures")
+    "replicas that fail", itself, *_keeping("failures are", "failures")
 )
 """Pools whose replicas operators cannot let fail, in a session of ``infersim serve``."""
 
@@ -204,7 +195,7 @@ ADMITTING_FLEETS: Chapter[WholeFleet, WholeFleet] = Chapter(
 )
 
 
-def _unadmitted(other: str, found: str, when: Callable[[OnePool], bool]) -> Clash[OnePool]:
+def _unadmitted(other: str, when: Callable[[OnePool], bool], found: str) -> Clash[OnePool]:
     return Clash(
         other,
         when,
@@ -217,14 +208,18 @@ def _unadmitted(other: str, found: str, when: Callable[[OnePool], bool]) -> Clas
 ADMITTING_POOLS: Chapter[WholeFleet, OnePool] = Chapter(
     "admission",
     lambda fleet: () if fleet.scenario.admission is None else fleet.each(),
-    _unadmitted("pools of one phase", "the role {pool.role}", lambda p: p.pool.role != BOTH),
+    _unadmitted(*IN_PHASES, "the role {pool.role}"),
     _unadmitted(
-        "data ranks and pipelines", "data ranks or a pipeline", lambda p: p.layout.batches > 1
+        "data ranks and pipelines", lambda p: p.layout.batches > 1, "data ranks or a pipeline"
     ),
+    _unadmitted(*batching_without(IN_ORDER), "{knobs.batching} batching"),
     _unadmitted(
-        "batching of whole batches", "{knobs.batching} batching", lambda p: not p.able(IN_ORDER)
-    ),
-    _unadmitted(
-        "an order but fcfs", "the order {knobs.order}", lambda p: p.knobs.order != FirstCome.name
+        "an order but fcfs", lambda p: p.knobs.order != FirstCome.name, "the order {knobs.order}"
     ),
 )
+
+LOSING: tuple[Chapter[WholeFleet, Any], ...] = (
+    *(CLIENTS, FAILURES, FAILING_POOLS, IMPATIENT_POOLS, OUTAGES),
+    *(STEERING, STEPS),
+)
+ADMITTING: tuple[Chapter[WholeFleet, Any], ...] = (ADMITTING_FLEETS, ADMITTING_POOLS)

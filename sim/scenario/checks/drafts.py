@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sim.scenario.checks.clash import Chapter, Clash, Subject
-from sim.scenario.checks.subjects import OnePool, WholeFleet
+from sim.scenario.checks.clash import Chapter, Clash, Subject, itself
+from sim.scenario.checks.subjects import (
+    BY_RANK,
+    HOST_MEMORY,
+    PIPELINES,
+    WITHOUT_BLOCKS,
+    OnePool,
+    WholeFleet,
+    batching_without,
+    rule_without,
+)
 from sim.scenario.pools import BOTH
 from sim.scenario.sections.speculation import Speculative, by_batch
 from sim.schedulers.abilities import DRAFTS
@@ -54,7 +63,7 @@ def _drafting(fleet: WholeFleet) -> Iterator[DraftingPool]:
 
 
 def _undrafted(
-    other: str, key: str, when: Callable[[DraftingPool], bool], says: str, hint: str = ""
+    other: str, when: Callable[[DraftingPool], bool], key: str, says: str, hint: str = ""
 ) -> Clash[DraftingPool]:
     """A row of drafts, with a ``key`` of the pool or of a section that rules it."""
     where = f"*.{key}" if "." in key else f"fleet.*.{key}"
@@ -63,102 +72,94 @@ def _undrafted(
 
 UNDRAFTED = "is not modelled with drafts"
 
-DRAFTED_POOLS: Chapter[WholeFleet, DraftingPool] = Chapter(
+POOLS: Chapter[WholeFleet, DraftingPool] = Chapter(
     "drafts (speculative)",
     _drafting,
     _undrafted(
         "pools of one phase and num_tokens_per_batch_size",
-        "role",
         lambda p: p.pool.role != BOTH and p.table is not None,
+        "role",
         "in pools of one phase the number of drafts does not follow the batch",
     ),
     _undrafted(
-        "batching of whole batches",
+        *batching_without(DRAFTS),
         "scheduler.batching",
-        lambda p: not p.able(DRAFTS),
         "{knobs.batching} batching has no rule for drafts",
     ),
     _undrafted(
-        "the rule of another engine than vLLM",
+        *rule_without(DRAFTS),
         "scheduler.policy",
-        lambda p: DRAFTS not in p.rule.abilities,
         "only vLLM's rule is modelled, not policy: {knobs.rule}, which gives drafts tokens "
         "and blocks by another",
         "use policy: vllm with this engine's overheads",
     ),
     _undrafted(
-        "an order that preempts by rank",
+        *BY_RANK,
         "scheduler.order",
-        lambda p: p.by_rank,
         f"order: {{knobs.order}} {UNDRAFTED}: who is preempted for a rank, or passed over, "
         "gives back tokens that were drafted and not checked yet",
     ),
     _undrafted(
         "plans made ahead and method: ngram",
-        "scheduler.async_scheduling",
         lambda p: p.knobs.plans_ahead and p.guesses.method == "ngram",
+        "scheduler.async_scheduling",
         "vLLM searches the text on the host, where the last tokens are not known yet when an "
         "iteration is planned ahead, and refuses it for n-gram drafts",
     ),
     _undrafted(
         "plans made ahead and num_tokens_per_batch_size",
-        "scheduler.async_scheduling",
         lambda p: p.knobs.plans_ahead and p.table is not None,
+        "scheduler.async_scheduling",
         "a number of drafts by batch is not modelled with plans made ahead: the batch that "
         "says how many is still in flight when the next one is planned",
     ),
     _undrafted(
         "plans made ahead on data ranks",
-        "scheduler.async_scheduling",
         lambda p: p.knobs.plans_ahead and p.layout.data > 1,
+        "scheduler.async_scheduling",
         "drafts on data ranks are not modelled with plans made ahead: a rank whose request has "
         "ended by drafts computes it once more, and all others wait for it",
     ),
     _undrafted(
         "a cap on the tokens of a prompt",
-        "scheduler.long_prefill_token_threshold",
         lambda p: p.knobs.long_prefill_token_threshold is not None,
+        "scheduler.long_prefill_token_threshold",
         f"a cap on the tokens of a prompt {UNDRAFTED}, which take their share of the budget "
         "before it",
     ),
     _undrafted(
-        "memory without blocks",
-        "kv_cache.allocator",
-        lambda p: p.reserves,
-        "{kv.allocator} allocation has no blocks for drafts",
+        *WITHOUT_BLOCKS, "kv_cache.allocator", "{kv.allocator} allocation has no blocks for drafts"
     ),
     _undrafted(
-        "memory in the host",
+        *HOST_MEMORY,
         "kv_cache.host_memory",
-        lambda p: p.kv.host_memory is not None,
         f"memory in the host {UNDRAFTED}: a block goes there once its tokens are checked, an "
         "iteration later, and one that a drafter computed has no content to be found by",
     ),
     _undrafted(
-        "pipelines",
+        *PIPELINES,
         "pipeline_parallel",
-        lambda p: p.layout.pipeline > 1,
         "pipelines are not modelled with drafts: the drafter runs after the last stage, which "
         "alone takes longer, so that all batches in flight wait for it",
     ),
     _undrafted(
         "data ranks and match_rate",
-        "data_parallel",
         lambda p: p.layout.data > 1 and p.guesses.match_rate not in (None, 1.0),
+        "data_parallel",
         "match_rate is of one scheduler's batch: all data ranks wait for the one whose texts "
         "match most, which a mean does not say",
     ),
     _undrafted(
         "data ranks and num_tokens_per_batch_size",
-        "data_parallel",
         lambda p: p.layout.data > 1 and p.table is not None,
+        "data_parallel",
         "vLLM switches num_tokens_per_batch_size off on data ranks, since each has to make as "
         "many passes of the drafter",
     ),
     _undrafted(
         "iterations of too few tokens",
-        "scheduler.max_num_seqs",
         lambda p: p.knobs.max_num_batched_tokens < p.demand.tokens,
+        "scheduler.max_num_seqs",
         "each of {demand.running:,} running requests (max_num_seqs) takes {demand.slots} "
         "tokens of an iteration, its drafts included: more than max_num_batched_tokens "
         "({knobs.max_num_batched_tokens:,})",
@@ -181,9 +182,9 @@ class DraftsFor(Subject):
         return self.deployment.model
 
 
-DRAFTED_MODELS: Chapter[DraftsFor, DraftsFor] = Chapter(
+MODELS: Chapter[DraftsFor, DraftsFor] = Chapter(
     "drafts (speculative)",
-    lambda drafting: (drafting,),
+    itself,
     Clash(
         "models with a state",
         lambda d: bool(d.deployment.state_bytes()),

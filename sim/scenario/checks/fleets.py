@@ -4,10 +4,22 @@ models."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from sim.routers import WEIGHTED, LeastOutstanding, PowerOfTwo, Random, RoundRobin
-from sim.scenario.checks.clash import Chapter, Clash
-from sim.scenario.checks.subjects import OneClass, OnePool, WholeFleet, classes, whole
+from sim.scenario.checks.clash import Chapter, Clash, itself
+from sim.scenario.checks.subjects import (
+    AHEAD,
+    BY_RANK,
+    HOST_MEMORY,
+    IN_PHASES,
+    PIPELINES,
+    WITHOUT_BLOCKS,
+    OneClass,
+    OnePool,
+    WholeFleet,
+    classes,
+)
 from sim.scenario.pools import BOTH, DECODE, PREFILL
 from sim.scenario.sections.autoscaling import TO_NONE
 from sim.schedulers.abilities import DECODES, DRAINS, PREFILLS, Ability
@@ -30,7 +42,7 @@ def _to_none(each: OnePool) -> bool:
 
 SCALED_FLEETS: Chapter[WholeFleet, WholeFleet] = Chapter(
     "autoscaling",
-    whole,
+    itself,
     Clash(
         "pools of a fixed size",
         lambda f: f.scenario.autoscaling is not None and not any(f.scaled()),
@@ -71,8 +83,7 @@ SCALED_POOLS: Chapter[WholeFleet, OnePool] = Chapter(
         where=("fleet.*.replicas.min", "fleet.*.replicas"),
     ),
     Clash(
-        "pools of one phase",
-        lambda p: p.pool.role != BOTH,
+        *IN_PHASES,
         "autoscaling is not modelled for {other} ({pool.name!r} has the role {pool.role})",
         where=("fleet.*.replicas",),
     ),
@@ -93,7 +104,7 @@ def _next_to_phases(fleet: WholeFleet) -> Iterator[OnePool]:
 
 ROLES: Chapter[WholeFleet, WholeFleet] = Chapter(
     "transfer",
-    whole,
+    itself,
     Clash(
         "pools of both phases",
         lambda f: not f.apart and f.scenario.transfer is not None,
@@ -133,7 +144,7 @@ SINGLE_ROLES: Chapter[WholeFleet, OnePool] = Chapter(
 )
 
 
-ONE_PHASE = "{other} not modelled for pools of one phase ({pool.name!r} has the role {pool.role})"
+ONE_PHASE = "{found} not modelled for pools of one phase ({pool.name!r} has the role {pool.role})"
 PHASES_SUPPORTED = (
     "supported: continuous batching by vLLM's rule, in an order that preempts the newest, with "
     "paged KV memory on the GPU"
@@ -145,65 +156,40 @@ def _phase(each: OnePool) -> Ability:
 
 
 def _unmodelled(
-    other: str, found: str, key: str, when: Callable[[OnePool], bool]
+    other: str, when: Callable[[OnePool], bool], found: str, key: str
 ) -> Clash[OnePool]:
     """A row of pools of one phase: what is ``found`` there, at a ``key`` of the pool or else of the
     scenario."""
     where = (f"fleet.*.{key}", key) if "." in key else (f"fleet.*.{key}",)
-    return Clash(other, when, ONE_PHASE.replace("{other}", found), PHASES_SUPPORTED, where)
+    return Clash(other, when, ONE_PHASE.replace("{found}", found), PHASES_SUPPORTED, where)
 
 
 PHASES: Chapter[WholeFleet, OnePool] = Chapter(
     "pools of one phase",
     lambda fleet: fleet.each() if fleet.apart else (),
-    _unmodelled(
-        "pipelines",
-        "several batches in flight are",
-        "pipeline_parallel",
-        lambda p: p.layout.pipeline > 1,
-    ),
+    _unmodelled(*PIPELINES, "several batches in flight are", "pipeline_parallel"),
     _unmodelled(
         "batching of whole batches",
+        lambda p: not p.able(_phase(p)),
         "{knobs.batching} batching is",
         "scheduler.batching",
-        lambda p: not p.able(_phase(p)),
     ),
     _unmodelled(
         "the rule of another engine than vLLM",
+        lambda p: _phase(p) not in p.rule.abilities,
         "the rule of {knobs.rule} is",
         "scheduler.policy",
-        lambda p: _phase(p) not in p.rule.abilities,
     ),
-    _unmodelled(
-        "plans made ahead",
-        "async_scheduling is",
-        "scheduler.async_scheduling",
-        lambda p: p.knobs.plans_ahead,
-    ),
+    _unmodelled(*AHEAD, "async_scheduling is", "scheduler.async_scheduling"),
     _unmodelled(
         "a cadence of prompts",
-        "a cadence of prompts is",
-        "scheduler.prefill_schedule_interval",
         lambda p: p.knobs.prefill_schedule_interval > 1,
+        "{other} is",
+        "scheduler.prefill_schedule_interval",
     ),
-    _unmodelled(
-        "an order that preempts by rank",
-        "the order {knobs.order} is",
-        "scheduler.order",
-        lambda p: p.by_rank,
-    ),
-    _unmodelled(
-        "memory without blocks",
-        "{kv.allocator} allocation is",
-        "kv_cache.allocator",
-        lambda p: p.reserves,
-    ),
-    _unmodelled(
-        "memory in the host",
-        "a second tier in the host is",
-        "kv_cache.host_memory",
-        lambda p: bool(p.kv.host_memory) or p.kv.preemption != "recompute",
-    ),
+    _unmodelled(*BY_RANK, "the order {knobs.order} is", "scheduler.order"),
+    _unmodelled(*WITHOUT_BLOCKS, "{kv.allocator} allocation is", "kv_cache.allocator"),
+    _unmodelled(*HOST_MEMORY, "a second tier in the host is", "kv_cache.host_memory"),
     Clash(
         "a prefix cache in a decode pool",
         lambda p: p.kv.enable_prefix_caching and p.pool.role == DECODE,
@@ -216,7 +202,7 @@ PHASES: Chapter[WholeFleet, OnePool] = Chapter(
 
 BLOCK_SIZES: Chapter[WholeFleet, WholeFleet] = Chapter(
     "pools of one phase",
-    whole,
+    itself,
     Clash(
         "another block_size in each",
         lambda f: f.apart and len(f.block_sizes) > 1,
@@ -286,3 +272,10 @@ SEVERAL_MODELS: Chapter[WholeFleet, WholeFleet] = Chapter(
         lambda f: f.scenario.speculative is not None,
     ),
 )
+
+SCALED: tuple[Chapter[WholeFleet, Any], ...] = (SCALED_FLEETS, SCALED_POOLS)
+APART: tuple[Chapter[WholeFleet, Any], ...] = (
+    *(ROLES, MIXED_ROLES, SINGLE_ROLES, PHASES, BLOCK_SIZES),
+    WEIGHTS,
+)
+MODELS: tuple[Chapter[WholeFleet, Any], ...] = (ASKED_MODELS, SERVED_MODELS, SEVERAL_MODELS)

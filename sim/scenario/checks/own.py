@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sim.own import is_own
 from sim.routers import WEIGHTED
-from sim.scenario.checks.clash import Chapter, Clash
+from sim.scenario.checks.clash import Chapter, Clash, itself
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
 from sim.scenario.pools import DECODE, PREFILL, weighted
 from sim.schedulers import abilities as a
@@ -55,7 +55,7 @@ def _by_batch(each: LoadedPool) -> bool:
     return guesses is not None and bool(guesses.num_tokens_per_batch_size)
 
 
-OWN_POLICIES: Chapter[WholeFleet, LoadedPool] = Chapter(
+POLICIES: Chapter[WholeFleet, LoadedPool] = Chapter(
     "a policy of one's own that does not say so",
     _loaded,
     _asks("pipelines", "fleet.pipeline_parallel", a.IN_FLIGHT, lambda p: p.layout.pipeline > 1),
@@ -83,9 +83,9 @@ class RoutedFleet(WholeFleet):
     kind: type[Router]
 
 
-OWN_ROUTERS: Chapter[RoutedFleet, RoutedFleet] = Chapter(
+ROUTERS: Chapter[RoutedFleet, RoutedFleet] = Chapter(
     "a router of one's own that does not say so",
-    lambda fleet: (fleet,),
+    itself,
     Clash(
         "weights of pools",
         lambda f: is_own(f.scenario.router) and weighted(f.pools) and not f.kind.weighs,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sim.scenario.checks.clash import Chapter, Clash
-from sim.scenario.checks.subjects import OnePool, WholeFleet
+from sim.scenario.checks.subjects import (
+    AHEAD,
+    BY_RANK,
+    WITHOUT_BLOCKS,
+    OnePool,
+    WholeFleet,
+    batching_without,
+    rule_without,
+)
 from sim.scenario.sections.support import any_of
 from sim.schedulers import ORDERS, ChunkedPrefill, follows_rule
 from sim.schedulers.abilities import IN_FLIGHT, IN_ORDER
@@ -59,7 +67,7 @@ PREFIXES: Chapter[WholeFleet, OnePool] = Chapter(
 _NEWEST = any_of(n for n, its in ORDERS.items() if not its.preempts_by_rank | its.by_prefix)
 
 
-def _one_batch(other: str, found: str, key: str, when: Callable[[OnePool], bool]) -> Clash[OnePool]:
+def _one_batch(other: str, when: Callable[[OnePool], bool], found: str, key: str) -> Clash[OnePool]:
     return Clash(
         other,
         when,
@@ -71,31 +79,13 @@ def _one_batch(other: str, found: str, key: str, when: Callable[[OnePool], bool]
     )
 
 
-def _pipelines(fleet: WholeFleet) -> Iterator[OnePool]:
-    return (each for each in fleet.each() if each.layout.pipeline > 1)
-
-
-PIPELINES: Chapter[WholeFleet, OnePool] = Chapter(
+IN_STAGES: Chapter[WholeFleet, OnePool] = Chapter(
     "pipelines",
-    _pipelines,
-    _one_batch(
-        "batching of whole batches",
-        "{knobs.batching} batching",
-        "batching",
-        lambda p: not p.able(IN_FLIGHT),
-    ),
-    _one_batch(
-        "the rule of another engine than vLLM",
-        "policy: {knobs.rule}",
-        "policy",
-        lambda p: IN_FLIGHT not in p.rule.abilities,
-    ),
-    _one_batch(
-        "plans made ahead", "async_scheduling", "async_scheduling", lambda p: p.knobs.plans_ahead
-    ),
-    _one_batch(
-        "an order that preempts by rank", "order: {knobs.order}", "order", lambda p: p.by_rank
-    ),
+    lambda fleet: (each for each in fleet.each() if each.layout.pipeline > 1),
+    _one_batch(*batching_without(IN_FLIGHT), "{knobs.batching} batching", "batching"),
+    _one_batch(*rule_without(IN_FLIGHT), "policy: {knobs.rule}", "policy"),
+    _one_batch(*AHEAD, "async_scheduling", "async_scheduling"),
+    _one_batch(*BY_RANK, "order: {knobs.order}", "order"),
 )
 
 
@@ -107,8 +97,7 @@ PAGES: Chapter[WholeFleet, OnePool] = Chapter(
     "a policy that counts pages",
     _in_pages,
     Clash(
-        "memory without blocks",
-        lambda p: p.reserves,
+        *WITHOUT_BLOCKS,
         "policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has not",
         where=("*.kv_cache.allocator", "*.scheduler.policy"),
     ),
@@ -121,3 +110,5 @@ PAGES: Chapter[WholeFleet, OnePool] = Chapter(
         where=("*.kv_cache.block_size", "*.scheduler.max_num_batched_tokens"),
     ),
 )
+
+ORDERED: tuple[Chapter[WholeFleet, OnePool], ...] = (FAIR, DEADLINES, PREFIXES, IN_STAGES)

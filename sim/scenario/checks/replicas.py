@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sim.cost.cascade import cascade_rule
-from sim.scenario.checks.clash import Chapter, Clash, Subject
-from sim.scenario.checks.subjects import LoadedPool
+from sim.scenario.checks.clash import Chapter, Clash, Subject, itself
+from sim.scenario.checks.subjects import (
+    AHEAD,
+    BY_RANK,
+    DATA_RANKS,
+    HOST_MEMORY,
+    IN_PHASES,
+    PIPELINES,
+    WITHOUT_BLOCKS,
+    LoadedPool,
+)
 from sim.scenario.pools import BOTH
 from sim.schedulers import POLICIES, RULES, ChunkedPrefill, VllmRule, follows_rule
 from sim.schedulers.abilities import HOST, READS_ONCE
@@ -59,7 +68,7 @@ class FilledReplica(OneReplica):
 
 LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
     "limits of a replica",
-    lambda replica: (replica,),
+    itself,
     Clash(
         "max_model_len beyond what the model is made for",
         lambda r: (
@@ -105,7 +114,7 @@ def _in_small_pages(replica: FilledReplica) -> bool:
 
 STATES: Chapter[FilledReplica, FilledReplica] = Chapter(
     "models with a state",
-    lambda replica: (replica,),
+    itself,
     Clash(
         "a policy that counts pages, and iterations smaller than the state",
         _in_small_pages,
@@ -141,8 +150,7 @@ CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(
     "a prefix cache",
     lambda replica: (replica,) if replica.kv.enable_prefix_caching else (),
     Clash(
-        "memory without blocks",
-        lambda r: r.reserves,
+        *WITHOUT_BLOCKS,
         "a prefix cache needs blocks; allocator {kv.allocator} has none",
         where=CACHE,
     ),
@@ -189,8 +197,7 @@ CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(
         "leave out the one or the other",
     ),
     _behind_windows(
-        "pipelines",
-        lambda r: r.layout.pipeline > 1,
+        *PIPELINES,
         f"not modelled {OF_WINDOWS} over the stages of a pipeline: a batch in flight still "
         "reads the blocks behind a window that the next one gives back",
         "use pipeline_parallel: 1",
@@ -226,16 +233,16 @@ CASCADES: Chapter[FilledReplica, FilledReplica] = Chapter(
     _reading_once,
     _read_apart("`policy: {knobs.rule}`", lambda r: READS_ONCE not in r.rule.abilities),
     _read_apart("a pipeline", lambda r: r.layout.pipeline > 1),
-    _read_apart("data ranks", lambda r: r.layout.data > 1),
+    _read_apart(*DATA_RANKS),
     _read_apart("drafts", lambda r: r.deployment.speculation is not None),
-    _read_apart("memory in the host", lambda r: r.kv.host_memory is not None),
-    _read_apart("pools of one phase", lambda r: r.pool.role != BOTH),
+    _read_apart(*HOST_MEMORY),
+    _read_apart(*IN_PHASES),
     counted=True,
 )
 
 WINDOWS: Chapter[FilledReplica, FilledReplica] = Chapter(
     "models with windows or a state",
-    lambda replica: (replica,),
+    itself,
     Clash(
         "drafts and plans made ahead",
         lambda r: (
@@ -291,23 +298,17 @@ def _unhosted_policy(
 HOSTS: Chapter[FilledReplica, FilledReplica] = Chapter(
     "memory in the host",
     lambda replica: () if replica.kv.host_memory is None else (replica,),
-    _unhosted(
-        "memory without blocks",
-        lambda r: r.reserves,
-        "allocator {kv.allocator} has no blocks to move",
-    ),
+    _unhosted(*WITHOUT_BLOCKS, "allocator {kv.allocator} has no blocks to move"),
     _unhosted_model("windows", lambda r: r.memory.windowed),
     _unhosted_model("a state", lambda r: bool(r.memory.state_blocks or r.memory.states)),
     _unhosted(
-        "data ranks",
-        lambda r: r.layout.data > 1,
+        *DATA_RANKS,
         "not modelled for data ranks, each of which has memory of its own there in vLLM while "
         "all of them step together",
         "give each replica one (data_parallel: 1)",
     ),
     _unhosted(
-        "pipelines",
-        lambda r: r.layout.pipeline > 1,
+        *PIPELINES,
         "not modelled for a pipeline: its batches overlap, and so would what each stage loads "
         "and stores",
         "give each replica one stage (pipeline_parallel: 1)",
@@ -323,18 +324,26 @@ HOSTS: Chapter[FilledReplica, FilledReplica] = Chapter(
         "{knobs.rule} has a rule of its own for what it moves, and when",
     ),
     _unhosted_policy(
-        "plans made ahead",
-        lambda r: r.knobs.plans_ahead,
+        *AHEAD,
         "an iteration that is planned ahead begins before the blocks are written that a "
         "preempted request would move, and before those are there that another one loads",
     ),
     _unhosted_policy(
-        "an order that preempts by rank",
-        lambda r: r.by_rank,
+        *BY_RANK,
         "order: {knobs.order} may preempt a request in the iteration that loads its blocks, "
         "while they are on their way",
     ),
 )
+
+
+FILLED: tuple[Chapter[FilledReplica, FilledReplica], ...] = (
+    STATES,
+    CACHES,
+    CASCADES,
+    WINDOWS,
+    HOSTS,
+)
+"""What a replica with its memory does not go with."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +365,7 @@ class ServedModels(Subject):
 
 MODELS: Chapter[ServedModels, ServedModels] = Chapter(
     "several models in one fleet",
-    lambda models: (models,),
+    itself,
     Clash(
         "models with windows or a state",
         lambda m: any(m.kept.values()) and len(m.kept) > 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -203,9 +203,26 @@ class OneClass(WholeFleet):
         return [self.at]
 
 
-def whole(fleet: WholeFleet) -> tuple[WholeFleet]:
-    """The fleet itself, as the one thing to ask about."""
-    return (fleet,)
+Trait = tuple[str, Callable[[OnePool], bool]]
+"""What a pool may have that many things do not go with: in words, and whether it has it."""
+
+IN_PHASES: Trait = ("pools of one phase", lambda p: p.pool.role != BOTH)
+PIPELINES: Trait = ("pipelines", lambda p: p.layout.pipeline > 1)
+DATA_RANKS: Trait = ("data ranks", lambda p: p.layout.data > 1)
+AHEAD: Trait = ("plans made ahead", lambda p: p.knobs.plans_ahead)
+BY_RANK: Trait = ("an order that preempts by rank", lambda p: p.by_rank)
+WITHOUT_BLOCKS: Trait = ("memory without blocks", lambda p: p.reserves)
+HOST_MEMORY: Trait = ("memory in the host", lambda p: p.kv.host_memory is not None)
+
+
+def batching_without(ability: Ability) -> Trait:
+    """A policy without ``ability``."""
+    return "batching of whole batches", lambda p: not p.able(ability)
+
+
+def rule_without(ability: Ability) -> Trait:
+    """A rule of continuous batching for which ``ability`` is not modelled."""
+    return "the rule of another engine than vLLM", lambda p: ability not in p.rule.abilities
 
 
 def outages(fleet: WholeFleet) -> Iterator[OneOutage]:

@@ -8,51 +8,12 @@ all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import UsageError
+from sim.scenario.checks import clients, drafts, fleets, own, queues, replicas
 from sim.scenario.checks.clash import Chapter
-from sim.scenario.checks.clients import (
-    ADMITTING_FLEETS,
-    ADMITTING_POOLS,
-    CLIENTS,
-    FAILING_POOLS,
-    FAILURES,
-    IMPATIENT_POOLS,
-    LIVE,
-    OUTAGES,
-    STEERING,
-    STEPS,
-)
-from sim.scenario.checks.drafts import DRAFTED_MODELS, DRAFTED_POOLS, DraftsFor
-from sim.scenario.checks.fleets import (
-    ASKED_MODELS,
-    BLOCK_SIZES,
-    MIXED_ROLES,
-    PHASES,
-    ROLES,
-    SCALED_FLEETS,
-    SCALED_POOLS,
-    SERVED_MODELS,
-    SEVERAL_MODELS,
-    SINGLE_ROLES,
-    WEIGHTS,
-)
-from sim.scenario.checks.own import OWN_POLICIES, OWN_ROUTERS, RoutedFleet
-from sim.scenario.checks.queues import DEADLINES, FAIR, PAGES, PIPELINES, PREFIXES
-from sim.scenario.checks.replicas import (
-    CACHES,
-    CASCADES,
-    HOSTS,
-    LIMITS,
-    MODELS,
-    STATES,
-    WINDOWS,
-    FilledReplica,
-    OneReplica,
-    ServedModels,
-)
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
 from sim.scenario.pools import PoolSettings, pools_of
 from sim.scenario.values.fields import trouble
@@ -64,25 +25,26 @@ if TYPE_CHECKING:
     from sim.specs.deployment import Deployment
     from sim.specs.model import ModelSpec
 
-WRITTEN: Sequence[Chapter[WholeFleet, Any]] = (
-    *(SCALED_FLEETS, SCALED_POOLS),
-    *(ROLES, MIXED_ROLES, SINGLE_ROLES, PHASES, BLOCK_SIZES, WEIGHTS),
-    *(CLIENTS, FAILURES, FAILING_POOLS, IMPATIENT_POOLS, OUTAGES, STEERING, STEPS),
-    *(ASKED_MODELS, SERVED_MODELS, SEVERAL_MODELS),
-    *(ADMITTING_FLEETS, ADMITTING_POOLS, FAIR, DEADLINES, PREFIXES, PIPELINES),
-    *(DRAFTED_POOLS, PAGES),
-)
+WRITTEN: list[Chapter[WholeFleet, Any]] = [
+    *fleets.SCALED,
+    *fleets.APART,
+    *clients.LOSING,
+    *fleets.MODELS,
+    *clients.ADMITTING,
+    *queues.ORDERED,
+    drafts.POOLS,
+    queues.PAGES,
+]
 """What a scenario says."""
-
-FILLED: Sequence[Chapter[FilledReplica, Any]] = (STATES, CACHES, CASCADES, WINDOWS, HOSTS)
-"""What a replica with its memory is."""
 
 ALL: list[Chapter[Any, Any]] = [
     *WRITTEN,
-    *(OWN_POLICIES, OWN_ROUTERS),
-    *(DRAFTED_MODELS, LIMITS),
-    *FILLED,
-    MODELS,
+    own.POLICIES,
+    own.ROUTERS,
+    drafts.MODELS,
+    replicas.LIMITS,
+    *replicas.FILLED,
+    replicas.MODELS,
 ]
 
 
@@ -104,41 +66,44 @@ def check_scenario(scenario: Contract) -> None:
 
 def check_policies(scenario: Contract) -> None:
     """UsageError for a policy of a user's own that does not say that it can do what is asked."""
-    _check(WholeFleet(scenario, pools_of(scenario)), OWN_POLICIES)
+    _check(WholeFleet(scenario, pools_of(scenario)), own.POLICIES)
 
 
 def check_router(scenario: Contract, kind: type[Router]) -> None:
     """UsageError for a router of a user's own, of this ``kind``, that does not heed weights."""
-    _check(RoutedFleet(scenario, pools_of(scenario), kind), OWN_ROUTERS)
+    _check(own.RoutedFleet(scenario, pools_of(scenario), kind), own.ROUTERS)
 
 
 def check_drafts(deployment: Deployment, method: str, drafter: ModelSpec | None) -> None:
     """UsageError for a ``deployment`` for which ``method``, or the model ``drafter``, cannot
     draft."""
-    _check(DraftsFor(deployment, method, drafter), DRAFTED_MODELS)
+    _check(drafts.DraftsFor(deployment, method, drafter), drafts.MODELS)
 
 
 def check_limits(scenario: Contract, pool: PoolSettings, deployment: Deployment) -> None:
     """UsageError for limits that replicas of ``pool`` cannot have."""
-    _check(OneReplica(scenario, pools_of(scenario), pool, deployment), LIMITS)
+    _check(replicas.OneReplica(scenario, pools_of(scenario), pool, deployment), replicas.LIMITS)
 
 
 def check_replica(
     scenario: Contract, pool: PoolSettings, deployment: Deployment, memory: Capacity
 ) -> None:
     """UsageError for what does not go together in replicas of ``pool``, which have ``memory``."""
-    _check(FilledReplica(scenario, pools_of(scenario), pool, deployment, memory), *FILLED)
+    _check(
+        replicas.FilledReplica(scenario, pools_of(scenario), pool, deployment, memory),
+        *replicas.FILLED,
+    )
 
 
 def check_models(kept: Mapping[str, bool]) -> None:
     """UsageError for models of one fleet that see different amounts of their context: by name,
     whether each has windows or a state."""
-    _check(ServedModels(kept), MODELS)
+    _check(replicas.ServedModels(kept), replicas.MODELS)
 
 
 def unfailing(scenario: Contract, pool: PoolSettings) -> str | None:
     """Why replicas of ``pool``, whose policy is loaded, cannot fail; None if they can."""
-    found = LIVE.refusal(LoadedPool(scenario, pools_of(scenario), pool))
+    found = clients.LIVE.refusal(LoadedPool(scenario, pools_of(scenario), pool))
     return None if found is None else found.message
 
 
