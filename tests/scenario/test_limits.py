@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
-from sim.scenario.checks.clash import Clash
 from sim.scenario.checks.table import ALL
+from sim.scenario.clash import Clash
 from sim.scenario.reference.keys import asked
 from sim.scenario.text.parsing import parse
 from sim.simulation import prepare
@@ -56,6 +56,10 @@ SMALL = {"workload.classes": [{"name": "all", "share": 1, "model": WINDOWS}]}
 BOTH_MODELS = [{"name": "large", "share": 0.5}, {"name": "small", "share": 0.5, "model": WINDOWS}]
 
 EXAMPLES: Mapping[str, Mapping[str, tuple[Sequence[str | dict[str, Any]], str]]] = {
+    "data ranks": {"pipelines": (["data-parallel", "pipeline"], "fleet.data_parallel")},
+    "sessions": {
+        "arrivals whose rate follows a curve": (["sessions", "ramp"], "workload.arrivals.kind"),
+    },
     "autoscaling": {
         "pools of a fixed size": ([{"autoscaling": {}}], "autoscaling"),
         "a policy that goes by requests/s, and no target": (
@@ -427,13 +431,15 @@ def test_a_row_refuses_its_example_at_its_key(
         assert words == f"{row.where[0]}: {said[id(row)]}"
         return
     steps = tuple(int(step) if step.isdigit() else step for step in key.split("."))
-    assert words == f"{parse(text, str(folder / 'example.yaml')).values[steps]}: {said[id(row)]}"
+    place = parse(text, str(folder / "example.yaml")).values[steps]
+    section = {"data ranks": "fleet.0: ", "sessions": "workload: "}.get(about, "")
+    assert words == f"{place}: {section}{said[id(row)]}"
 
 
 @pytest.mark.parametrize(("about", "row"), ROWS, ids=row_ids())
 def test_the_keys_of_a_row_are_those_of_a_scenario(about: str, row: Clash[Any]) -> None:
     assert row.keys
-    assert all(asked(key) for key in row.keys)
+    assert all(asked(key.removesuffix(".kind")) for key in row.keys)
 
 
 def test_the_table_is_shown_in_88_columns() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sim.scenario.checks.clash import Chapter, Clash, itself
 from sim.scenario.checks.fleets import COME_AND_GO, STATELESS, SUPPORTED
 from sim.scenario.checks.subjects import (
     HOST_MEMORY,
@@ -19,6 +18,7 @@ from sim.scenario.checks.subjects import (
     outages,
     steps,
 )
+from sim.scenario.clash import Chapter, Clash, itself
 from sim.scenario.pools import PoolSettings
 from sim.schedulers.abilities import IN_ORDER, LOSES, WITHDRAWS
 from sim.schedulers.orders import FirstCome

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sim.scenario.checks.clash import Chapter, Clash, Subject, itself
 from sim.scenario.checks.subjects import (
     BY_RANK,
     HOST_MEMORY,
@@ -17,6 +16,7 @@ from sim.scenario.checks.subjects import (
     batching_without,
     rule_without,
 )
+from sim.scenario.clash import Chapter, Clash, Subject, itself
 from sim.scenario.pools import BOTH
 from sim.scenario.sections.speculation import Speculative, by_batch
 from sim.schedulers.abilities import DRAFTS

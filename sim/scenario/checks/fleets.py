@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sim.routers import WEIGHTED, LeastOutstanding, PowerOfTwo, Random, RoundRobin
-from sim.scenario.checks.clash import Chapter, Clash, itself
 from sim.scenario.checks.subjects import (
     AHEAD,
     BY_RANK,
@@ -20,6 +19,7 @@ from sim.scenario.checks.subjects import (
     WholeFleet,
     classes,
 )
+from sim.scenario.clash import Chapter, Clash, itself
 from sim.scenario.pools import BOTH, DECODE, PREFILL
 from sim.scenario.sections.autoscaling import TO_NONE
 from sim.schedulers.abilities import DECODES, DRAINS, PREFILLS, Ability

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from sim.own import is_own
 from sim.routers import WEIGHTED
-from sim.scenario.checks.clash import Chapter, Clash, itself
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
+from sim.scenario.clash import Chapter, Clash, itself
 from sim.scenario.pools import DECODE, PREFILL, weighted
 from sim.schedulers import abilities as a
 from sim.schedulers.orders import Fair

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sim.scenario.checks.clash import Chapter, Clash
 from sim.scenario.checks.subjects import (
     AHEAD,
     BY_RANK,
@@ -14,6 +13,7 @@ from sim.scenario.checks.subjects import (
     batching_without,
     rule_without,
 )
+from sim.scenario.clash import Chapter, Clash
 from sim.scenario.sections.support import any_of
 from sim.schedulers import ORDERS, ChunkedPrefill, follows_rule
 from sim.schedulers.abilities import IN_FLIGHT, IN_ORDER

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sim.cost.cascade import cascade_rule
-from sim.scenario.checks.clash import Chapter, Clash, Subject, itself
 from sim.scenario.checks.subjects import (
     AHEAD,
     BY_RANK,
@@ -18,6 +17,7 @@ from sim.scenario.checks.subjects import (
     WITHOUT_BLOCKS,
     LoadedPool,
 )
+from sim.scenario.clash import Chapter, Clash, Subject, itself
 from sim.scenario.pools import BOTH
 from sim.schedulers import POLICIES, RULES, ChunkedPrefill, VllmRule, follows_rule
 from sim.schedulers.abilities import HOST, READS_ONCE

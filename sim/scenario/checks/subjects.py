@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sim.memory import ALLOCATORS
-from sim.scenario.checks.clash import Subject
+from sim.scenario.clash import Subject
 from sim.scenario.pools import BOTH, PoolSettings
 from sim.scenario.sections.autoscaling import Autoscaling
 from sim.scenario.text.document import KeyPath

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UsageError
 from sim.scenario.checks import clients, drafts, fleets, own, queues, replicas
-from sim.scenario.checks.clash import Chapter
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
+from sim.scenario.clash import Chapter
 from sim.scenario.pools import PoolSettings, pools_of
+from sim.scenario.sections import pool, traffic
 from sim.scenario.values.fields import trouble
 
 if TYPE_CHECKING:
@@ -37,7 +38,14 @@ WRITTEN: list[Chapter[WholeFleet, Any]] = [
 ]
 """What a scenario says."""
 
+INSIDE: list[Chapter[Any, Any]] = [
+    Chapter("data ranks", lambda _: (), pool.IN_STAGES),
+    Chapter("sessions", lambda _: (), traffic.BY_CURVE),
+]
+"""What a section says, which asks its rows itself."""
+
 ALL: list[Chapter[Any, Any]] = [
+    *INSIDE,
     *WRITTEN,
     own.POLICIES,
     own.ROUTERS,

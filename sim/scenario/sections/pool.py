@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from sim.scenario.clash import Clash, refuse
 from sim.scenario.sections.autoscaling import Replicas
 from sim.scenario.sections.deployment import KvCache, SchedulerSettings
 from sim.scenario.sections.link import GpuLink, GpuNode
@@ -166,13 +167,7 @@ class Pool(LimitedSection):
 
     @model_validator(mode="after")
     def _check_pipeline(self) -> Pool:
-        if self.pipeline_parallel > 1 and self.data_parallel > 1:
-            raise trouble(
-                f"the {self.data_parallel} data ranks of one engine cannot be pipelines of "
-                f"{self.pipeline_parallel} stages here: ranks start each iteration together, and "
-                "batches in flight do not; give one of the two",
-                "data_parallel",
-            )
+        refuse(self, IN_STAGES)
         return self
 
     @model_validator(mode="after")
@@ -182,3 +177,14 @@ class Pool(LimitedSection):
         except ValueError as error:
             raise trouble(str(error), "expert_parallel") from None
         return self
+
+
+IN_STAGES: Clash[Pool] = Clash(
+    "pipelines",
+    lambda pool: pool.pipeline_parallel > 1 and pool.data_parallel > 1,
+    "the {data_parallel} data ranks of one engine cannot be pipelines of {pipeline_parallel} "
+    "stages here: ranks start each iteration together, and batches in flight do not",
+    "give one of the two",
+    ("data_parallel",),
+)
+"""What data ranks do not go with."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from sim.scenario.clash import Clash, refuse
 from sim.scenario.sections.arrivals import Arrivals
 from sim.scenario.sections.classes import TrafficClassSettings, checked
 from sim.scenario.sections.lengths import JointLengths, Lengths
@@ -205,15 +206,7 @@ class Workload(LimitedSection):
 
     @model_validator(mode="after")
     def _sessions_at_a_steady_rate(self) -> Workload:
-        arrivals = self.arrivals
-        if self.sessions is not None and arrivals is not None and arrivals.kind in VARYING:
-            raise trouble(
-                f"{arrivals.kind} arrivals with sessions are not simulated: later turns come after "
-                "their answers, so that no curve says when requests arrive; supported: poisson, "
-                "gamma, constant, burst or closed",
-                ("arrivals", "kind"),
-                "sessions",
-            )
+        refuse(self, BY_CURVE)
         return self
 
     @model_validator(mode="after")
@@ -234,6 +227,17 @@ class Workload(LimitedSection):
             message = f"{' and '.join(absent)} missing; for example `{absent[0]}: {example[0]}`"
             raise trouble(f"{message}, or a `trace` instead")
         return self
+
+
+BY_CURVE: Clash[Workload] = Clash(
+    "arrivals whose rate follows a curve",
+    lambda w: w.sessions is not None and w.arrivals is not None and w.arrivals.kind in VARYING,
+    "{arrivals.kind} arrivals with sessions are not simulated: later turns come after their "
+    "answers, so that no curve says when requests arrive",
+    "supported: poisson, gamma, constant, burst or closed",
+    ("arrivals.kind", "sessions"),
+)
+"""What sessions do not go with."""
 
 
 def _replaces(this: str, given: list[str]) -> None:

@@ -13,6 +13,7 @@ from string import Formatter
 from typing import Any, Generic, TypeVar
 
 from sim.scenario.text.document import KeyPath
+from sim.scenario.values.fields import trouble
 
 
 class Subject:
@@ -27,7 +28,8 @@ class Subject:
         return (section,)
 
 
-T = TypeVar("T", bound=Subject)
+T = TypeVar("T")
+S = TypeVar("S", bound=Subject)
 Whole = TypeVar("Whole")
 
 
@@ -58,7 +60,7 @@ class Clash(Generic[T]):
         other = _Filled("").vformat(" and ".join(others), (subject,), {})
         return _Filled(other).vformat(text, (subject,), {})
 
-    def places(self, subject: T) -> Iterator[KeyPath]:
+    def places(self, subject: Subject) -> Iterator[KeyPath]:
         """The paths of the keys to blame."""
         for key in self.where:
             first, *steps = key.split(".")
@@ -90,15 +92,23 @@ class Refusal:
     key: str
 
 
-class Chapter(Generic[Whole, T]):
+def refuse(section: T, *rows: Clash[T]) -> None:
+    """Raise the error of the first of ``rows`` that holds of a ``section``, which has the keys."""
+    for row in rows:
+        if row.when(section):
+            keys = [tuple(key.split(".")) for key in row.where]
+            raise trouble(row.message(section, [row.other]), *keys)
+
+
+class Chapter(Generic[Whole, S]):
     """The ``rows`` ``about`` one thing, asked of ``each`` subject of the whole; where they are
     ``counted``, a refusal names all that hold, not the first row alone."""
 
     def __init__(
         self,
         about: str,
-        each: Callable[[Whole], Iterable[T]],
-        *rows: Clash[T],
+        each: Callable[[Whole], Iterable[S]],
+        *rows: Clash[S],
         counted: bool = False,
     ) -> None:
         self.about, self.each, self.rows, self.counted = about, each, rows, counted
