@@ -50,10 +50,9 @@ from sim.scaling import (
     Step,
 )
 from sim.scenario import Scenario
-from sim.scenario.autoscaling import Autoscaling, Replicas, ScalingStep
-from sim.scenario.models import endpoints_of
-from sim.scenario.pools import weighted
-from sim.scenario.transfer import Transfer
+from sim.scenario.pools import endpoints_of, weighted
+from sim.scenario.sections.autoscaling import Autoscaling, Replicas, ScalingStep
+from sim.scenario.sections.transfer import Transfer
 from sim.schedulers import PipelinedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole
 from sim.setup import Setup

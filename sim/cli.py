@@ -182,7 +182,7 @@ def init(
 
 def schema() -> None:
     """Print the JSON Schema of a scenario, with which editors complete and check one."""
-    from sim.scenario.json_schema import to_text
+    from sim.scenario.reference.json_schema import to_text
 
     typer.echo(to_text(), nl=False)
 
@@ -219,6 +219,7 @@ for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity, clai
 app.command("list", rich_help_panel=LOOK)(catalog_commands.list_catalogue)
 app.command(rich_help_panel=LOOK)(catalog_commands.show)
 calibrate_commands.explain.command("scenario")(catalog_commands.explain_scenario)
+calibrate_commands.explain.command("limits")(catalog_commands.explain_limits)
 app.add_typer(calibrate_commands.explain, name="explain", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(analysis_commands.fit)
 app.command(rich_help_panel=LOOK)(analysis_commands.roofline)

@@ -13,8 +13,9 @@ from sim.cost.best_drafts import best_by_batch
 from sim.cost.measured import Itself
 from sim.errors import UsageError
 from sim.scenario import Scenario
+from sim.scenario.checks.table import check_drafts
 from sim.scenario.pools import PoolSettings
-from sim.scenario.speculation import by_batch
+from sim.scenario.sections.speculation import by_batch
 from sim.specs.drafter import drafter_of
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
@@ -88,32 +89,7 @@ def with_drafts(
     """``d`` with tokens drafted by ``method``, or by ``model``, one for each of the ``rates`` at
     which they are accepted, in the share ``match`` of all iterations; ValueError where that is not
     possible."""
-    if d.state_bytes():
-        raise ValueError(
-            f"speculative: not modelled for models with a state, such as {d.model.name}: a draft "
-            "that is rejected leaves the state that was before it, so that each draft has one of "
-            "its own, in memory and in every layer's reads"
-        )
-    if method == "mtp" and not d.model.mtp_layers:
-        raise ValueError(
-            f"speculative.method: {d.model.name} is not known to have been published with a layer "
-            "for multi-token prediction, so that nothing could draft by mtp; choose eagle, ngram "
-            "or draft_model (a config.json names such layers by num_nextn_predict_layers, "
-            "mtp_num_hidden_layers or num_mtp_modules)"
-        )
-    if method == "mtp" and d.model.layers[-1].attention.window is not None:
-        raise ValueError(
-            f"speculative.method: whether the layer that drafts for {d.model.name} looks through a "
-            "window, as its last layer does, is not known; choose eagle or ngram"
-        )
-    if model is not None:
-        if model.windows or model.state_bytes():
-            raise ValueError(f"speculative.draft_model: {model.name} has windows or a state")
-        if model.vocab_size != d.model.vocab_size:
-            raise ValueError(
-                f"speculative.draft_model: {model.name} has {model.vocab_size:,} tokens, not the "
-                f"{d.model.vocab_size:,} of {d.model.name}, so that its drafts mean others"
-            )
+    check_drafts(d, method, model)
     drafter = drafter_of(d, method, model)
     given = Speculation(method, len(rates), tuple(rates), match=match)
     return replace(d, speculation=given, drafter=drafter)

@@ -15,8 +15,8 @@ from sim.loop.client_rules import Outage, Retry, Rules
 from sim.pools import PreparedPool, cold_start_of
 from sim.rng import stream
 from sim.scenario import Scenario
-from sim.scenario.autoscaling import Autoscaling
-from sim.scenario.failures import Cancel, Failures, Lose, Retrying
+from sim.scenario.sections.autoscaling import Autoscaling
+from sim.scenario.sections.failures import Cancel, Failures, Lose, Retrying
 
 
 def rules_of(scenario: Scenario, pools: Sequence[PreparedPool]) -> Rules | None:

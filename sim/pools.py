@@ -15,7 +15,7 @@ from sim.catalog.published import wider_than_published
 from sim.cost import CostModel, Deployment
 from sim.cost.cost_cache import cost_of
 from sim.deployments import deployment_of
-from sim.errors import InfeasibleError, UsageError
+from sim.errors import InfeasibleError
 from sim.growth.courses import DraftCourses
 from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
@@ -33,23 +33,18 @@ from sim.memory.tiered import TieredAllocator
 from sim.memory.windowed import WindowedAllocator
 from sim.scaling import cold_start
 from sim.scenario import Scenario
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.checks.table import check_limits, check_replica
 from sim.scenario.pools import PoolSettings
+from sim.scenario.sections.autoscaling import Autoscaling
 from sim.schedulers import (
-    POLICIES,
     ROLES,
     RULES,
     Limits,
     Offloading,
     ReplicaTraits,
     Scheduler,
-    VllmRule,
-    follows_rule,
     make_scheduler,
 )
-from sim.schedulers.continuous import CADENCE, ChunkedPrefill
-from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.tensorrt import RANKS
 from sim.specs.engine import EngineSpec
 from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
@@ -172,134 +167,18 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
             **{"reserve": memory.reserve, "usable": memory.budget},
         }
         raise InfeasibleError(_does_not_fit(deployment, memory), parts)
-    _check_pages(pool, deployment, memory)
-    if kv.enable_prefix_caching:
-        _check_caching(pool, scenario.folders, deployment, memory)
-    if memory.windowed and deployment.speculation is not None and pool.scheduler.plans_ahead:
-        raise UsageError(
-            f"async_scheduling: drafts of models with windows, such as {deployment.model.name}, "
-            "are not modelled with plans made ahead"
-        )
-    if pool.role in ROLES and (memory.windowed or memory.state_blocks):
-        kind = "windows" if memory.windowed else "a state"
-        raise UsageError(
-            f"fleet: a hand-over of KV is not modelled for models with {kind}, such as "
-            f"{deployment.model.name}"
-        )
+    check_replica(scenario, pool, deployment, memory)
     cost = cost_of(deployment)
-    host = host_tier(pool, memory, cost, limits.max_num_batched_tokens, scenario.folders)
+    host = host_tier(pool, memory, cost, limits.max_num_batched_tokens)
     return PreparedPool(pool, limits, memory, cost, scenario.folders, host)
 
 
 def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> Limits:
-    longest = deployment.model.max_position_embeddings
-    wanted = pool.max_model_len or longest
-    if wanted > longest and not scenario.allow_long_max_model_len:
-        raise UsageError(
-            f"max_model_len: {wanted:,} tokens are more than {deployment.model.made_for}"
-        )
+    check_limits(scenario, pool, deployment)
     knobs = pool.scheduler
-    _check_cadence(scenario, pool)
-    if knobs.batch_wait_timeout_iters and pool.layout.data > 1:
-        raise UsageError(
-            "batch_wait_timeout_iters: TensorRT-LLM lets no prompt wait where attention is split "
-            f"by requests, and data_parallel is {pool.layout.data}"
-        )
-    if knobs.attention_dp_timeout_iters and pool.layout.data == 1:
-        raise UsageError(f"{RANKS}: only data ranks wait for each other, and data_parallel is 1")
     caches = pool.kv_cache.enable_prefix_caching
+    wanted = pool.max_model_len or deployment.model.max_position_embeddings
     return Limits.of(knobs, max_model_len=wanted, enable_prefix_caching=caches)
-
-
-def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
-    """UsageError for a cadence of prompts that no data ranks keep."""
-    knobs = pool.scheduler
-    if knobs.prefill_schedule_interval == 1:
-        return
-    if pool.layout.data == 1:
-        raise UsageError(
-            "prefill_schedule_interval: only data ranks keep a cadence, and data_parallel is 1"
-        )
-    if CADENCE not in knobs.policy_class(scenario.folders).knobs:
-        raise UsageError(
-            f"prefill_schedule_interval: {knobs.batching} batching with the order {knobs.order} "
-            "keeps no cadence; use continuous batching by vLLM's rule and an order that does not "
-            "preempt by rank"
-        )
-
-
-def _check_pages(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None:
-    """UsageError for an iteration that takes no whole block, which may be larger than
-    ``block_size``: as large as a state."""
-    knobs, size = pool.scheduler, memory.block_size
-    cuts = RULES[knobs.rule].in_pages and knobs.chunked_prefill and follows_rule(knobs.batching)
-    if cuts and knobs.max_num_batched_tokens < size:
-        raise UsageError(
-            f"max_num_batched_tokens: policy {knobs.rule} cuts prompts into whole blocks, and a "
-            f"block of {deployment.model.name}, which is as large as its state, has {size:,} "
-            f"tokens: more than {knobs.max_num_batched_tokens:,}; give it {size:,} or more"
-        )
-
-
-def _check_caching(
-    pool: PoolSettings, folders: Sequence[Path], deployment: Deployment, memory: Capacity
-) -> None:
-    """UsageError where no prefix cache is modelled: for a memory or a policy without blocks to
-    find again, and for models of which blocks alone do not hold what a prompt left."""
-    kv, batching = pool.kv_cache, pool.scheduler.batching
-    where = "kv_cache.enable_prefix_caching: "
-    if ALLOCATORS[kv.allocator].reserves_longest:
-        raise UsageError(f"{where}a prefix cache needs blocks; allocator {kv.allocator} has none")
-    if batching in POLICIES and POLICIES[batching].shape.whole:
-        raise UsageError(f"{where}batching {batching} starts every prompt at its beginning")
-    own = RULES[pool.scheduler.rule].prefix_cache
-    if not own:
-        raise UsageError(
-            f"{where}vLLM's goes with `scheduler.policy: vllm` and SGLang's with sglang; none is "
-            f"modelled for {pool.scheduler.rule}"
-        )
-    if kv.prefix_policy not in (None, own):
-        fitting = next(r.name for r in RULES.values() if r.prefix_cache == kv.prefix_policy)
-        raise UsageError(
-            f"kv_cache.prefix_policy: {kv.prefix_policy} is the prefix cache of `scheduler.policy: "
-            f"{fitting}`; {pool.scheduler.rule} has {own}"
-        )
-    if memory.state_blocks:
-        raise UsageError(
-            f"{where}not modelled for models with a state, such as {deployment.model.name}; "
-            "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
-            "keeps states at the ends of blocks (all or align, experimental)"
-        )
-    if memory.windowed:
-        _check_windows(pool, folders, where)
-
-
-def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> None:
-    """UsageError where no prefix cache behind windows is modelled."""
-    knobs, what = pool.scheduler, "for models with windows"
-    if RULES[knobs.rule].prefix_cache == "radix":
-        raise UsageError(
-            f"{where}SGLang's is not modelled {what}: its tree for them locks and evicts what "
-            "windows see apart from what other layers see; use policy: vllm"
-        )
-    if pool.speculative is not None:
-        raise UsageError(
-            f"{where}not modelled {what} whose tokens are drafted: blocks behind a window would go "
-            "back before the drafts in them are checked; leave out the one or the other"
-        )
-    if pool.layout.pipeline > 1:
-        raise UsageError(
-            f"{where}not modelled {what} over the stages of a pipeline: a batch in flight still "
-            "reads the blocks behind a window that the next one gives back; use pipeline_parallel: "
-            "1"
-        )
-    policy = knobs.policy_class(folders)
-    if not issubclass(policy, ChunkedPrefill) or issubclass(policy, RankedPrefill):
-        raise UsageError(
-            f"{where}{what} it goes with continuous batching by `policy: {VllmRule.name}` and an "
-            f"order that does not preempt by rank, not with policy {knobs.rule} and order "
-            f"{knobs.order}"
-        )
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:

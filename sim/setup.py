@@ -6,7 +6,7 @@ What it finds, a ``Setup``, serves any number of runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,10 @@ from sim.errors import UsageError
 from sim.metrics.own import load_metrics
 from sim.own import is_own
 from sim.pools import PreparedPool, prepare_pool
-from sim.routers import WEIGHTED, router_class
+from sim.routers import router_class
 from sim.scenario import Scenario
-from sim.scenario.own_policies import check_policies
-from sim.scenario.pools import only, weighted
+from sim.scenario.checks.table import check_models, check_policies, check_router
+from sim.scenario.pools import only
 from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
 from sim.undisturbed import check_undisturbed
@@ -75,23 +75,15 @@ def prepare(scenario: Scenario) -> Setup:
             found.append(prepare_pool(scenario, pool))
         else:
             found.append(replace(alike, settings=pool))
-    _check_models(found)
+    check_models(
+        {
+            pool.deployment.model.name: bool(
+                pool.deployment.model.windows or pool.capacity.state_blocks
+            )
+            for pool in found
+        }
+    )
     return Setup(scenario, tuple(found))
-
-
-def _check_models(pools: Sequence[PreparedPool]) -> None:
-    """Raise UsageError for models of one fleet that see different amounts of their context."""
-    models = {pool.deployment.model.name: pool for pool in pools}
-    kept = {
-        name: p.deployment.model.windows or p.capacity.state_blocks for name, p in models.items()
-    }
-    odd = [name for name, windowed in kept.items() if windowed]
-    if odd and len(models) > 1:
-        raise UsageError(
-            f"fleet: models with windows or a state ({', '.join(odd)}) are not modelled next to "
-            f"others ({', '.join(name for name in models if name not in odd) or 'another'}) yet; "
-            "give each a scenario of its own"
-        )
 
 
 def _check_own_parts(scenario: Scenario) -> None:
@@ -102,15 +94,10 @@ def _check_own_parts(scenario: Scenario) -> None:
             scheduler_class(pool.scheduler.batching, folders=folders)
         with scenario.blamed("scheduler.order", pool.index):
             make_order(pool.scheduler.order, folders)
-    check_policies(scenario, folders)
+    check_policies(scenario)
     with scenario.blamed("router"):
         kind = router_class(scenario.router, folders)
-    if is_own(scenario.router) and weighted(scenario.pools) and not kind.weighs:
-        raise UsageError(
-            f"fleet.weight: router {scenario.router!r} does not say that it goes by weights; give "
-            "its class `weighs = True` once it heeds `target.weight`, or take one of "
-            f"{', '.join(WEIGHTED)}"
-        )
+    check_router(scenario, kind)
     with scenario.blamed("metrics"):
         load_metrics(scenario.metrics or (), folders)
 

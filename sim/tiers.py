@@ -9,19 +9,16 @@ as with latent attention, the host has it once (``replicated_layout`` of vLLM 0.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from sim.cost import CostModel, Deployment
 from sim.errors import UsageError
 from sim.iteration import Part
-from sim.memory import ALLOCATORS
 from sim.memory.capacity import Capacity
 from sim.memory.host import HostLink, HostMemory
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import ORDERS, ChunkedPrefill, Offloading, VllmRule
-from sim.schedulers.abilities import HOST
+from sim.schedulers import Offloading
 from sim.specs.latent import Latent
 from sim.specs.links import host_rate
 from sim.units import show_bytes
@@ -106,14 +103,13 @@ def break_even(cost: CostModel, memory: Capacity, budget: int, longest: int) -> 
 
 
 def host_tier(
-    pool: PoolSettings, memory: Capacity, cost: CostModel, budget: int, folders: Sequence[Path]
+    pool: PoolSettings, memory: Capacity, cost: CostModel, budget: int
 ) -> HostTier | None:
     """What ``kv_cache.host_memory`` gives a replica whose iterations take ``budget`` tokens; None
-    where that is null. UsageError for a replica without such a tier."""
+    where that is null. UsageError where it holds no block."""
     kv, deployment = pool.kv_cache, cost.deployment
     if kv.host_memory is None:
         return None
-    _check(pool, deployment, memory, folders)
     rank = memory.kv_bytes_per_token * memory.block_size
     whole = rank * _copies(deployment)
     bandwidth = kv.host_bandwidth or host_rate(deployment.gpu.host_link)
@@ -141,55 +137,3 @@ def _copies(deployment: Deployment) -> int:
     """How many parts of a block the host keeps: one of each rank, or one where all are alike."""
     latent = all(isinstance(group.attention, Latent) for group in deployment.model.layers)
     return 1 if latent else deployment.layout.gpus
-
-
-def _why_not(pool: PoolSettings) -> str:
-    """Why the scheduler of ``pool`` goes without memory in the host."""
-    knobs, order = pool.scheduler, ORDERS.get(pool.scheduler.order)
-    if knobs.batching != ChunkedPrefill.name:
-        return f"{knobs.batching} batching loads and stores nothing between iterations"
-    if knobs.rule != VllmRule.name:
-        return f"{knobs.rule} has a rule of its own for what it moves, and when"
-    if knobs.plans_ahead:
-        return (
-            "an iteration that is planned ahead begins before the blocks are written that a "
-            "preempted request would move, and before those are there that another one loads"
-        )
-    if order is not None and order.preempts_by_rank:
-        return (
-            f"order: {knobs.order} may preempt a request in the iteration that loads its blocks, "
-            "while they are on their way"
-        )
-    return "a prompt in one piece, before all decodes, has no part that could wait for a load"
-
-
-def _check(
-    pool: PoolSettings, deployment: Deployment, memory: Capacity, folders: Sequence[Path]
-) -> None:
-    """UsageError where no tier in the host is modelled."""
-    where, layout = "kv_cache.host_memory: ", pool.layout
-    policy = pool.scheduler.policy_class(folders)
-    if ALLOCATORS[pool.kv_cache.allocator].reserves_longest:
-        raise UsageError(f"{where}allocator {pool.kv_cache.allocator} has no blocks to move")
-    if memory.windowed or memory.state_blocks or memory.states:
-        kind = "windows" if memory.windowed else "a state"
-        raise UsageError(
-            f"{where}not modelled for models with {kind}, such as {deployment.model.name}: a block "
-            "in the host is one of all layers here, and vLLM keeps the blocks of each kind of "
-            "layers apart there, each with a rule of its own for what is found; leave it out"
-        )
-    if layout.data > 1:
-        raise UsageError(
-            f"{where}not modelled for data ranks, each of which has memory of its own there "
-            "in vLLM while all of them step together; give each replica one (data_parallel: 1)"
-        )
-    if layout.pipeline > 1:
-        raise UsageError(
-            f"{where}not modelled for a pipeline: its batches overlap, and so would what "
-            "each stage loads and stores; give each replica one stage (pipeline_parallel: 1)"
-        )
-    if not HOST.of(policy):
-        raise UsageError(
-            f"{where}modelled for `policy: vllm` without async_scheduling and without an order "
-            f"that preempts by rank: {_why_not(pool)}"
-        )

@@ -15,7 +15,7 @@ import pytest
 import sim
 from sim.errors import InfersimError
 from sim.routers import ROUTERS
-from sim.scenario.arrivals import Arrivals
+from sim.scenario.sections.arrivals import Arrivals
 from sim.schedulers.orders import ORDERS
 from tests.feature_groups import REFUSED_TOGETHER, groups, met
 from tests.feature_pairs import (

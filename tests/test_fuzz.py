@@ -17,10 +17,10 @@ from sim import catalog
 from sim.errors import InfersimError
 from sim.result import Result
 from sim.routers import ROUTERS
-from sim.scenario.arrivals import Arrivals
-from sim.scenario.deployment import PrecisionName
-from sim.scenario.lengths import Lengths
-from sim.scenario.support import refusal
+from sim.scenario.sections.arrivals import Arrivals
+from sim.scenario.sections.deployment import PrecisionName
+from sim.scenario.sections.lengths import Lengths
+from sim.scenario.sections.support import refusal
 from sim.schedulers import ORDERS
 from tests.loop.test_fleet import check_plans, check_requests, check_totals, tables
 from tests.places import DATA

@@ -21,9 +21,9 @@ import pytest
 import sim
 from sim import catalog
 from sim.routers import ROUTERS
-from sim.scenario.arrivals import Arrivals
-from sim.scenario.deployment import PrecisionName
-from sim.scenario.support import refusal
+from sim.scenario.sections.arrivals import Arrivals
+from sim.scenario.sections.deployment import PrecisionName
+from sim.scenario.sections.support import refusal
 from sim.schedulers.orders import ORDERS
 from tests.golden import FOLDER, added, moved, moved_in_summary, moved_in_table, pin, pins_of, read
 from tests.golden_scenarios import CHANGES, ROUNDED, scenario

@@ -166,8 +166,8 @@ from sim.errors import ScenarioError
 from sim.planning.causes.counterfactuals import counterfactuals
 from sim.planning.causes.techniques import techniques
 from sim.planning.fleet.launch import launch_commands
-from sim.scenario.json_schema import to_text
-from sim.scenario.reference import asked
+from sim.scenario.reference.json_schema import to_text
+from sim.scenario.reference.keys import asked
 from sim.selftest.exact import burst_checks
 
 CHAT = json.loads(INPUT)
@@ -259,7 +259,7 @@ there = Path("catalog").absolute()
 sim.catalog.FOLDER = sim.catalog.entries.FOLDER = sim.catalog.lookup.FOLDER = there
 
 import sim
-from sim.scenario.json_schema import to_text
+from sim.scenario.reference.json_schema import to_text
 
 chat = json.loads(sys.argv[1]) | {"model": "llama-new", "fleet": {"gpu": "l4-new"}}
 summary = sim.simulate(chat).summary

@@ -21,12 +21,13 @@ def printed_by(code: str) -> str:
 
 def test_the_schema_is_built_when_a_scenario_is_read_and_only_once() -> None:
     complete = (
-        "print(*(name for name, each in vars(schema).items()"
+        "print(*(name for name, each in (vars(contract) | vars(schema)).items()"
         " if isinstance(each, type) and issubclass(each, Section) and each.__pydantic_complete__))"
     )
     code = (
         "from sim.scenario import load_scenario, schema\n"
-        "from sim.scenario.support import Section\n"
+        "from sim.scenario.sections import contract\n"
+        "from sim.scenario.sections.support import Section\n"
         f"{complete}\n"
         "load_scenario('scenarios/chat.yaml')\n"
         f"{complete}\n"

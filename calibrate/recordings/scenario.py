@@ -20,9 +20,9 @@ from calibrate.scoring.names import Unrepresentable, gpu_name, model_name
 from sim import catalog
 from sim.errors import InfersimError, UsageError
 from sim.scenario import Scenario
-from sim.scenario.document import Document
-from sim.scenario.overrides import applied
-from sim.scenario.writing import write_yaml
+from sim.scenario.reading.overrides import applied
+from sim.scenario.text.document import Document
+from sim.scenario.text.writing import write_yaml
 from sim.specs.model import ModelSpec
 from sim.workload.traces import Trace
 

@@ -25,7 +25,7 @@ from sim.pools import PreparedPool
 from sim.request import TrafficClass
 from sim.results.run_result import RunResult
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.deployment import PrecisionName
+from sim.scenario.sections.deployment import PrecisionName
 from sim.setup import Setup, prepare
 from sim.simulation import play
 from sim.specs.engine import NO_FACTORS, EngineSpec, Factors

@@ -102,8 +102,8 @@ def _deployment(
     from sim import catalog
     from sim.catalog.published import INSTEAD
     from sim.cost import Deployment
-    from sim.scenario import checkpoint
-    from sim.scenario.link import read_link
+    from sim.scenario.sections import checkpoint
+    from sim.scenario.sections.link import read_link
 
     preset = catalog.engine(engine)
     part = catalog.gpu(gpu, kernels=preset.kernels)
@@ -141,13 +141,13 @@ def _drafted(d: Deployment, drafter: str) -> Deployment:
     model = None if named else catalog.model(drafter)
     try:
         return with_drafts(d, drafter if named else "draft_model", (1.0,), model)
-    except ValueError as error:
+    except (UsageError, ValueError) as error:
         raise UsageError(f"--drafter {drafter}: {error}") from None
 
 
 def _says(link: str | None) -> bool:
     """Whether a link leaves nothing open: of PCIe, if cards reach each other directly."""
-    from sim.scenario.link import read_link
+    from sim.scenario.sections.link import read_link
 
     if link is None:
         return False

@@ -1,4 +1,4 @@
-"""Provides the commands of the catalogue: ``infersim list``, ``show``, ``explain scenario``."""
+"""Provides ``infersim list``, ``show``, ``explain scenario`` and ``explain limits``."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def explain_scenario(
 ) -> None:
     """Explain every key of a scenario: meaning, unit, default, allowed values, example."""
     with plain_errors():
-        from sim.scenario.reference import asked
+        from sim.scenario.reference.keys import asked
         from sim.terminal.console import stdout
         from sim.terminal.reference import reference_view
 
@@ -126,3 +126,17 @@ def explain_scenario(
             typer.echo(json.dumps({"command": "explain scenario", "keys": listed}))
             return
         stdout().print(reference_view(found, whole=key is None))
+
+
+def explain_limits(as_json: AsJson = False) -> None:
+    """Explain what does not go together in a scenario: what, with what, why, and what works."""
+    with plain_errors():
+        from sim.scenario.checks.table import documents
+        from sim.terminal.console import stdout
+        from sim.terminal.reference import limits_view
+
+        if as_json:
+            listed = list(documents())
+            typer.echo(json.dumps({"command": "explain limits", "limits": listed}))
+            return
+        stdout().print(limits_view(documents()))

@@ -151,7 +151,7 @@ def observe(
 
 explain = typer.Typer(
     name="explain",
-    help="Explain the keys of a scenario, or what a forward pass does.",
+    help="Explain the keys of a scenario, what does not go together, or what a forward pass does.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -160,7 +160,7 @@ explain = typer.Typer(
 
 @explain.callback()
 def _explain() -> None:
-    """What the keys of a scenario mean, and what a forward pass does."""
+    """What the keys of a scenario mean, what does not go together, what a forward pass does."""
 
 
 @explain.command()

@@ -158,7 +158,7 @@ def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> d
     """What ``read_trace`` is asked for; UsageError for what is none, contradicts, or is missing."""
     from pydantic import TypeAdapter, ValidationError
 
-    from sim.scenario.fields import Rate, Ratio
+    from sim.scenario.values.fields import Rate, Ratio
 
     given = {"overlay": overlay, "time_scale": time_scale, "rate": rate}
     texts = {name: text for name, text in given.items() if text is not None}

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import ScenarioError
-from sim.scenario.document import Problem, show
-from sim.scenario.extends import extended
-from sim.scenario.loading import from_mapping, read
-from sim.scenario.overrides import Overrides, applied
+from sim.scenario.reading.extends import extended
+from sim.scenario.reading.loading import from_mapping, read
+from sim.scenario.reading.overrides import Overrides, applied
 from sim.scenario.schema import Scenario
+from sim.scenario.text.document import Problem, show
 
 __all__ = ["AnyScenario", "Scenario", "as_scenario", "load_scenario"]
 

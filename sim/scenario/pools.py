@@ -11,17 +11,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sim.errors import UsageError
-from sim.scenario.model import ModelChoice
+from sim.scenario.sections.model import ModelChoice
 from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
-    from sim.scenario.autoscaling import Replicas
-    from sim.scenario.deployment import KvCache, SchedulerSettings
-    from sim.scenario.link import GpuLink, GpuNode
-    from sim.scenario.schema import Scenario
-    from sim.scenario.speculation import Speculative
+    from sim.scenario.sections.autoscaling import Replicas
+    from sim.scenario.sections.contract import Contract
+    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.link import GpuLink, GpuNode
+    from sim.scenario.sections.speculation import Speculative
 
 AnyPool = TypeVar("AnyPool")
+
+BOTH, PREFILL, DECODE = "both", "prefill", "decode"
+"""The roles of pools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class PoolSettings:
         """GPUs of all its replicas."""
         return self.replicas * self.layout.gpus
 
-    def of(self, scenario: Scenario) -> PoolSettings:
+    def of(self, scenario: Contract) -> PoolSettings:
         """The same pool of another scenario with as many pools."""
         return pools_of(scenario)[self.index]
 
@@ -104,7 +107,7 @@ class PoolSettings:
         return f"fleet.{self.index}.{name}"
 
 
-def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
+def pools_of(scenario: Contract) -> tuple[PoolSettings, ...]:
     """The pools of ``scenario``, in their order; replicas are numbered through all of them."""
     found: list[PoolSettings] = []
     for index, pool in enumerate(scenario.fleet):
@@ -139,6 +142,23 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
 def _model(path: str) -> ModelChoice:
     """The model of a pool, which was found when the pool was read."""
     return ModelChoice.model_construct(path=path, expert_skew=0.0)
+
+
+def endpoints_of(scenario: Contract) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Each model of a fleet that serves several, with the classes of requests that ask for it and
+    the pools that serve it, by number; empty where there is one model."""
+    served = list(dict.fromkeys(pool.model.path for pool in pools_of(scenario)))
+    if len(served) == 1:
+        return []
+    wanted = [item.model or scenario.model.path for item in scenario.workload.classes or ()]
+    return [
+        (
+            model,
+            tuple(at for at, its in enumerate(wanted) if its == model),
+            tuple(pool.index for pool in pools_of(scenario) if pool.model.path == model),
+        )
+        for model in served
+    ]
 
 
 def weighted(pools: Sequence[PoolSettings]) -> bool:

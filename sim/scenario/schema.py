@@ -7,230 +7,31 @@ everything and report every problem at the place where it was written. All numbe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ValidationError, model_validator
 
 from sim.errors import UsageError
-from sim.routers import ROUTERS, LeastOutstanding
-from sim.scenario.admission import Admission
-from sim.scenario.assume import Assume
-from sim.scenario.autoscaling import Autoscaling
-from sim.scenario.checkpoint import as_published
-from sim.scenario.combinations import check_drafts, check_orders, check_pages, check_pipelines
-from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
-from sim.scenario.diagnostics import problems_of
-from sim.scenario.document import Document, KeyPath, Problem, failure, has
-from sim.scenario.energy import Energy
-from sim.scenario.failures import Failures, check_clients
-from sim.scenario.fields import (
-    EngineName,
-    Line,
-    Metric,
-    Seed,
-    Switch,
-    Text,
-    Tokens,
-    Version,
-    trouble,
-)
-from sim.scenario.model import ModelChoice
-from sim.scenario.models import check_models
-from sim.scenario.overrides import Overrides, applied, in_full
-from sim.scenario.own_settings import completed
-from sim.scenario.paths import absolute_paths
-from sim.scenario.pool import Pool
+from sim.scenario.checks.table import check_scenario
 from sim.scenario.pools import PoolSettings, only, pools_of
-from sim.scenario.roles import STATELESS, check_roles, check_scaling, check_weights
-from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
-from sim.scenario.slo import Slo
-from sim.scenario.speculation import Speculative
-from sim.scenario.steering import Steering, check_steering
-from sim.scenario.support import LimitedSection
-from sim.scenario.traffic import Workload
-from sim.scenario.transfer import Transfer
-from sim.scenario.writing import write_yaml
+from sim.scenario.reading.diagnostics import problems_of
+from sim.scenario.reading.overrides import Overrides, applied, in_full
+from sim.scenario.reading.paths import absolute_paths
+from sim.scenario.sections.contract import Contract
+from sim.scenario.sections.deployment import SchedulerSettings
+from sim.scenario.text.document import Document, KeyPath, Problem, failure, has
+from sim.scenario.text.writing import write_yaml
 
 
-class Scenario(LimitedSection):
+class Scenario(Contract):
     """One question to the simulator: this model on these GPUs, for this traffic."""
-
-    version: Version = Field(default=1, description="Version of the scenario format.")
-    name: Line = Field(
-        default="scenario",
-        description="Name in run folders and reports. Default: the name of the file.",
-    )
-    description: Text = Field(
-        default="", description="The question that the scenario answers, in a sentence or two."
-    )
-    seed: Seed = Field(default=42, description="Seed of the random draws; any whole number.")
-    model: ModelChoice = Field(
-        description="Catalogue name, id on Hugging Face, or the path of a config.json; or a "
-        "mapping of it and of what a config does not say.",
-        examples=["llama-3.1-8b", "Qwen/Qwen3-32B-FP8", "{path: qwen3-30b-a3b, expert_skew: 1.0}"],
-    )
-    precision: Precision = Field(default_factory=Precision, description="Number formats.")
-    fleet: tuple[Pool, ...] = Field(
-        min_length=1,
-        description="Pools of identical replicas; a single mapping stands for a list of one.",
-        examples=["{gpu: h100-sxm}"],
-    )
-    engine: EngineName = Field(
-        default="vllm",
-        description="Overhead preset (`infersim list engines`). By release: vLLM up to 0.13 is "
-        "vllm-0.13, 0.14 to 0.17 vllm, from 0.18 on vllm-0.18. SGLang is sglang, and sglang-triton "
-        "with attention by Triton.",
-    )
-    scheduler: SchedulerSettings = Field(
-        default_factory=SchedulerSettings, description="Which requests run in the next iteration."
-    )
-    kv_cache: KvCache = Field(default_factory=KvCache, description="Memory for keys and values.")
-    transfer: Transfer | None = Field(
-        default=None,
-        description="How KV moves from prefill pools to decode pools. null: the defaults of these "
-        "keys, if pools have such roles.",
-        examples=["{bandwidth: 100GB/s, latency: 2ms}"],
-    )
-    autoscaling: Autoscaling | None = Field(
-        default=None,
-        description="When pools with `replicas: {min, max, start}` start and stop replicas. null: "
-        "the defaults of these keys.",
-        examples=["{policy: hpa, metric: queue, target: 3}"],
-    )
-    failures: Failures | None = Field(
-        default=None,
-        description="Failures of replicas, by a law or as a list of outages at given times. null: "
-        "none.",
-        examples=["{mtbf: 720h, repair: 5min}", "[{at: 5min, replica: 0, for: 1min}]"],
-    )
-    steering: Steering | None = Field(
-        default=None,
-        description="Replicas that operators drain, start or fail at given times, as recorded by "
-        "`infersim serve --control`. null: none.",
-        examples=["{steps: [{at: 5min, do: drain, replica: 0}]}"],
-    )
-    admission: Admission | None = Field(
-        default=None,
-        description="Which arriving requests are refused because they would be late. null: none.",
-        examples=["{policy: deadline}"],
-    )
-    max_model_len: Tokens | None = Field(
-        default=None,
-        description="Longest prompt plus answer, tokens. null: the model's "
-        "max_position_embeddings, as in vLLM.",
-    )
-    allow_long_max_model_len: Switch = Field(
-        default=False,
-        description="Allow max_model_len to exceed the model's own limit, as benchmarks with "
-        "random weights do. Off, like vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN.",
-    )
-    speculative: Speculative | None = Field(
-        default=None,
-        description="Tokens drafted ahead and checked in one pass, by vLLM's rules. null: off.",
-        examples=["{method: mtp, num_tokens: 3, acceptance: {rates: [0.85, 0.7, 0.5]}}"],
-    )
-    sampling: Literal["greedy", "sorted"] = Field(
-        default="greedy",
-        description="How a token is chosen. greedy: the likeliest one, or by fused kernels. "
-        "sorted: top-k or top-p by a sort of all logits in PyTorch, as in vLLM until early 2026 "
-        "unless it is set to use FlashInfer's sampler.",
-    )
-    router: Router = Field(
-        default=LeastOutstanding.name,
-        description=f"Which replica takes a request. {ROUTERS.described()}. Lengths differ so "
-        "much that taking turns overloads some replicas.",
-    )
-    workload: Workload = Field(
-        description="Traffic.",
-        examples=["{trace: {path: azure_conv.csv}}"],
-    )
-    metrics: tuple[Metric, ...] | None = Field(
-        default=None,
-        description="Metrics of your own: functions of the result, as package.module:function; a "
-        "single one stands for a list of one. null: none.",
-        examples=["[mine:fairness]"],
-    )
-    slo: Slo = Field(default_factory=Slo, description="Latency limits that requests must meet.")
-    energy: Energy = Field(
-        default_factory=Energy,
-        description="Cost of electricity, in money and in CO2.",
-    )
-    run: RunSettings = Field(default_factory=RunSettings, description="How much to simulate.")
-    assume: Assume = Field(
-        default_factory=Assume, description="Factors for what-if runs; 1 changes nothing."
-    )
-
-    _document: Document | None = PrivateAttr(None)
-
-    @field_validator("metrics", mode="before")
-    @classmethod
-    def _one_metric(cls, value: Any) -> Any:
-        """A single metric as a list of it; an empty list as none."""
-        return [value] if isinstance(value, str) else value or None
-
-    @field_validator(
-        "precision", "scheduler", "kv_cache", "slo", "energy", "run", "assume", mode="before"
-    )
-    @classmethod
-    def _empty_section(cls, value: Any) -> Any:
-        """A section whose keys are all commented out is read as its defaults."""
-        return {} if value is None else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _number_of_requests(cls, data: Any) -> Any:
-        """Made-up traffic never ends, so it gets a default number of requests."""
-        workload = data.get("workload")
-        run = data["run"] if data.get("run") is not None else {}
-        has_end = isinstance(workload, Mapping) and workload.get("trace") is not None
-        if has_end or not isinstance(run, Mapping) or run.get("requests") is not None:
-            return data
-        return {**data, "run": {**run, "requests": DEFAULT_REQUESTS}}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rule_of_the_engine(cls, data: Any, info: ValidationInfo) -> Any:
-        """What the checkpoint has, and what the engine and the pools do by themselves, as if it
-        were written."""
-        base = info.context["base"] if info.context else None
-        return completed(as_published(data, base), base)
-
-    @model_validator(mode="after")
-    def _names_of_pools(self) -> Scenario:
-        for at, pool in enumerate(self.fleet):
-            if pool.name in [before.name for before in self.fleet[:at]]:
-                raise trouble(
-                    f"two pools are called {pool.name!r}; give each a name of its own",
-                    ("fleet", at, "name"),
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _roles_of_pools(self) -> Scenario:
-        check_scaling(self.pools, self.autoscaling, self.router)
-        check_roles(self.pools, self.transfer)
-        check_weights(self.pools, self.router)
-        check_clients(self.pools, self.failures, self.router, STATELESS)
-        check_steering(self.pools, self.steering, self.failures, self.router, STATELESS)
-        check_models(self)
-        return self
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> Scenario:
-        check_orders(self)
-        check_pipelines(self)
-        check_drafts(self)
-        check_pages(self)
+        check_scenario(self)
         return self
 
     @classmethod
@@ -252,16 +53,6 @@ class Scenario(LimitedSection):
             raise failure(problems, document)
         scenario._document = document
         return scenario
-
-    @property
-    def document(self) -> Document | None:
-        """The scenario as it was written, with the places of its values; None for plain data."""
-        return self._document
-
-    @property
-    def base(self) -> Path:
-        """The folder at which relative paths of the scenario start."""
-        return Path.cwd() if self._document is None else self._document.base
 
     @property
     def pools(self) -> tuple[PoolSettings, ...]:
@@ -288,12 +79,6 @@ class Scenario(LimitedSection):
     def replicas(self) -> int:
         """Replicas of the whole fleet."""
         return sum(pool.most_replicas for pool in self.fleet)
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Where parts of one's own are looked for: in ``base``, then in the working directory."""
-        document = self._document
-        return Document({}, self.base).folders if document is None else document.folders
 
     @property
     def source_text(self) -> str | None:

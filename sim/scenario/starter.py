@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from sim.errors import UsageError, did_you_mean
-from sim.scenario.document import printable
+from sim.scenario.text.document import printable
 
 _SUFFIXES = (".yaml", ".yml")
 COMPANIONS: Mapping[str, str] = {"trace": "requests.csv"}

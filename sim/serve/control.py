@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from sim.loop.autoscaler import ScaledPool
 from sim.loop.engine import Engine
 from sim.pools import PreparedPool
-from sim.scenario.failures import keeps_requests
-from sim.scenario.roles import STATELESS
-from sim.scenario.steering import unsteered
+from sim.scenario.checks.clients import unsteered
+from sim.scenario.checks.table import unfailing
 from sim.serve.protocol import ApiError
 from sim.serve.service import Service
 
@@ -114,8 +113,8 @@ class Control:
         self._check_router()
         if self._service.setup.scenario.failures is not None:
             raise ApiError(409, "replicas fail when the scenario says so (failures)")
-        if (kept := keeps_requests(pool.settings, pool.folders)) is not None:
-            raise ApiError(409, f"failures are not modelled for {kept}; drain the replica instead")
+        if (why := unfailing(self._service.setup.scenario, pool.settings)) is not None:
+            raise ApiError(409, f"{why}; drain the replica instead")
         if pool.settings.scales is not None:
             assert self._scaler is not None
             if not self._scaler.serves(at):
@@ -128,7 +127,7 @@ class Control:
 
     def _check_router(self) -> None:
         router = self._service.setup.scenario.router
-        if (why := unsteered(router, STATELESS, len(self._fleet.replicas))) is not None:
+        if (why := unsteered(router, len(self._fleet.replicas))) is not None:
             raise ApiError(409, why)
 
     def _check_steered(self, pool: PreparedPool) -> None:

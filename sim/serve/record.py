@@ -15,8 +15,8 @@ from typing import Any
 from sim.results.run_directory import RunDirectory
 from sim.results.whole_file import write_text
 from sim.scenario import Scenario
-from sim.scenario.document import Document
-from sim.scenario.writing import write_yaml
+from sim.scenario.text.document import Document
+from sim.scenario.text.writing import write_yaml
 from sim.workload.traces.plain import CANCELLED
 
 TRACE, BLOCKS = "trace.csv", "trace.jsonl"

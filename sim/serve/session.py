@@ -45,8 +45,8 @@ from sim.pools import front_end_of, per_prompt_token_of
 from sim.request import Request
 from sim.rng import numbered
 from sim.scenario import Scenario
-from sim.scenario.document import Document
-from sim.scenario.writing import write_yaml
+from sim.scenario.text.document import Document
+from sim.scenario.text.writing import write_yaml
 from sim.schedulers import scheduler_class
 from sim.schedulers.roles import PrefillRole
 from sim.setup import Setup

@@ -1,14 +1,16 @@
-"""Shows the reference of a scenario's keys in a terminal of 88 columns."""
+"""Shows the reference of a scenario's keys, and what does not go together, in 88 columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from textwrap import wrap
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
-from sim.scenario.reference import Key
+from sim.scenario.reference.keys import Key
 from sim.terminal.console import WIDTH
 
 INDENT = "    "
@@ -39,6 +41,25 @@ _HEAD = (
     "Every key of a scenario: model, fleet and workload are required, everything else has a "
     "default. `infersim explain scenario KEY` shows one part; `infersim init NAME` writes a file "
     "to start from."
+)
+
+
+def limits_view(rows: Iterable[Mapping[str, Any]]) -> Group:
+    """The ``rows`` of what does not go together, under what they are about."""
+    lines = list(_wrapped(_LIMITS, ""))
+    for what, listed in groupby(rows, key=lambda row: row["what"]):
+        lines += [Text(), Text(what, style="bold")]
+        for row in listed:
+            keys = ", ".join(row["keys"])
+            lines += _wrapped(f"with {row['with']} ({keys})", "  ", "cyan")
+            why = f"{row['why']}; {row['hint']}" if row["hint"] else row["why"]
+            lines += _wrapped(why, INDENT)
+    return Group(*lines)
+
+
+_LIMITS = (
+    "What does not go together in a scenario, the keys to change, why, and what works instead. "
+    "WORDS in capitals stand for what the scenario has there."
 )
 
 

@@ -41,9 +41,9 @@ from sim.workload.varying import Diurnal, Ramp
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
-    from sim.scenario.arrivals import Arrivals
-    from sim.scenario.lengths import Lengths
-    from sim.scenario.sessions import Counts, Delays
+    from sim.scenario.sections.arrivals import Arrivals
+    from sim.scenario.sections.lengths import Lengths
+    from sim.scenario.sections.sessions import Counts, Delays
     from sim.workload.traces import Trace
 
 __all__ = [

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UsageError
-from sim.scenario.lengths import Z95
+from sim.scenario.sections.lengths import Z95
 from sim.workload.traffic import MAX_TOKENS
 
 Lengths = NDArray[np.int64]

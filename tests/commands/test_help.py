@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.commands.examples import EXAMPLES
-from sim.scenario.reference import keys
+from sim.scenario.reference.keys import keys
 
 ROOT: Any = typer.main.get_command(app)
 

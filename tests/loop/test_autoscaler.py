@@ -14,7 +14,7 @@ from sim.metrics.record.warmup import warmup_length
 from sim.pools import cold_start_of
 from sim.scaling import Apa, ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
 from sim.scenario import load_scenario
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.sections.autoscaling import Autoscaling
 from sim.setup import prepare
 
 

@@ -9,7 +9,7 @@ from sim.assembly import costs_of
 from sim.growth.courses import DraftCourses
 from sim.memory.drafted import DraftedAllocator
 from sim.request import Request
-from sim.scenario.transfer import Transfer
+from sim.scenario.sections.transfer import Transfer
 from sim.setup import prepare
 from sim.specs.speculation import Speculation
 from tests.feature_pairs import check_together

@@ -24,7 +24,7 @@ from sim.loop.replica import Replica
 from sim.memory import PagedAllocator
 from sim.routers import make_router
 from sim.scenario import load_scenario
-from sim.scenario.transfer import Transfer
+from sim.scenario.sections.transfer import Transfer
 from sim.schedulers import Limits
 from sim.schedulers.roles import DecodeRole, HandedOver, PrefillRole, Prompt
 from sim.setup import prepare

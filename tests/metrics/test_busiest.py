@@ -15,7 +15,7 @@ from sim.metrics.load.long_enough import too_much_for_one
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.points.executors import local
-from sim.scenario.arrivals import PoissonArrivals
+from sim.scenario.sections.arrivals import PoissonArrivals
 
 BY_LENGTH = """
 from sim.routers import Router

@@ -36,7 +36,7 @@ from sim.metrics.states import DoubtKind, SloState
 from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import Result, simulate
 from sim.scenario import load_scenario
-from sim.scenario.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals
+from sim.scenario.sections.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals
 from sim.terminal.run import run_view
 from tests.places import ROOT
 

@@ -18,7 +18,7 @@ from sim.iteration import Batch, PassConditions
 from sim.metrics.engine.speculation import borrowed_note
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
-from sim.scenario.speculation import Speculative
+from sim.scenario.sections.speculation import Speculative
 from sim.setup import prepare
 from tests.engine_fixtures import llama
 

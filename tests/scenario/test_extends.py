@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from sim.errors import ScenarioError
 from sim.scenario import load_scenario
-from sim.scenario.document import has
-from sim.scenario.extends import LONGEST_CHAIN, MOST_FILES, RIVALS, extended
-from sim.scenario.loading import read
+from sim.scenario.reading.extends import LONGEST_CHAIN, MOST_FILES, RIVALS, extended
+from sim.scenario.reading.loading import read
+from sim.scenario.text.document import has
 
 BASE = """\
 name: parent

@@ -11,7 +11,7 @@ import sim
 from sim.cli import app
 from sim.errors import UsageError
 from sim.scenario import Scenario, starter
-from sim.scenario.parsing import parse
+from sim.scenario.text.parsing import parse
 
 
 @pytest.fixture(autouse=True)

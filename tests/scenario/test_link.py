@@ -11,7 +11,7 @@ import yaml
 from sim.deployments import deployment_of
 from sim.errors import UsageError
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.link import read_link
+from sim.scenario.sections.link import read_link
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",

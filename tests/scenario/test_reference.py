@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import UsageError
-from sim.scenario.json_schema import json_schema
-from sim.scenario.reference import VALUES, Key, asked, keys
+from sim.scenario.reference.json_schema import json_schema, kinds
+from sim.scenario.reference.keys import Key, asked, keys
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -65,7 +65,8 @@ def explain(*arguments: str) -> Any:
 
 def test_every_single_value_of_the_schema_is_described() -> None:
     simple = {name for name, item in json_schema()["$defs"].items() if "properties" not in item}
-    assert simple == set(VALUES)
+    assert simple == set(kinds())
+    assert all(kind.name == name and kind.words for name, kind in kinds().items())
 
 
 def test_every_key_of_a_resolved_scenario_is_there() -> None:

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from sim import catalog
 from sim.errors import ScenarioError
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.parsing import scalar
-from sim.scenario.run import Warmup
+from sim.scenario.sections.run import Warmup
+from sim.scenario.text.parsing import scalar
 
 CHAT = """\
 version: 1

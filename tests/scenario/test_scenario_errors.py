@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.errors import ScenarioError
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.support import LIMITS, LimitedSection
+from sim.scenario.sections.support import LIMITS, LimitedSection
 
 BASE = """\
 model: llama-3.1-8b

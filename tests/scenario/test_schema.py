@@ -15,10 +15,10 @@ from sim import catalog
 from sim.cli import app
 from sim.errors import ScenarioError
 from sim.scenario import load_scenario, starter
-from sim.scenario.json_schema import DRAFT, json_schema, to_text
-from sim.scenario.parsing import parse
-from sim.scenario.paths import PATHS
-from sim.scenario.support import LIMITS
+from sim.scenario.reading.paths import PATHS
+from sim.scenario.reference.json_schema import DRAFT, json_schema, kinds, to_text
+from sim.scenario.sections.support import LIMITS
+from sim.scenario.text.parsing import parse
 from tests.places import ROOT
 
 SCENARIOS = ROOT / "scenarios"
@@ -121,6 +121,13 @@ def test_the_committed_one_is_fresh() -> None:
 def test_every_reference_leads_somewhere_and_everything_is_used() -> None:
     used = {part["$ref"].removeprefix("#/$defs/") for part in parts(SCHEMA) if "$ref" in part}
     assert used == set(SCHEMA["$defs"])
+
+
+def test_a_value_is_of_the_kind_that_its_type_narrows_last() -> None:
+    arrivals = SCHEMA["$defs"]["GammaArrivals"]["properties"]
+    assert arrivals["cv"]["$ref"] == "#/$defs/positive"
+    assert SCHEMA["properties"]["metrics"]["anyOf"][0]["$ref"] == "#/$defs/metric"  # a line, too
+    assert kinds()["count"].schema() == SCHEMA["$defs"]["count"]
 
 
 def test_every_key_is_described() -> None:

@@ -14,7 +14,7 @@ from sim.errors import ScenarioError, UsageError
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.constraints import read_constraints
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.slo import BARE, METRICS, PERCENTILES
+from sim.scenario.sections.slo import BARE, METRICS, PERCENTILES
 from tests.planning_fixtures import SMALL
 
 KEYS = [*METRICS, *(f"{metric}_p{rank}" for metric in METRICS for rank in PERCENTILES)]

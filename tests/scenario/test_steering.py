@@ -11,7 +11,7 @@ from sim.loop.recorder import COMPLETED, GAVE_UP
 from sim.planning.load.find import find
 from sim.pools import cold_start_of
 from sim.scenario import load_scenario
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.sections.autoscaling import Autoscaling
 from sim.simulation import simulate
 
 BASE: dict[str, Any] = {

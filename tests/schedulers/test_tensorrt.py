@@ -15,7 +15,7 @@ import sim
 from sim.errors import UsageError
 from sim.memory import PagedAllocator
 from sim.request import Request
-from sim.scenario.deployment import SchedulerSettings
+from sim.scenario.sections.deployment import SchedulerSettings
 from sim.schedulers import Limits
 from sim.schedulers.tensorrt import MaxUtilization, MaxUtilizationOverlap, NoEvict, NoEvictOverlap
 from tests.places import MODELS

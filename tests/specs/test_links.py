@@ -12,7 +12,7 @@ from sim.catalog import names
 from sim.cost.rooflines import Rooflines
 from sim.deployments import deployment_of
 from sim.scenario import load_scenario
-from sim.scenario.link import GpuLink
+from sim.scenario.sections.link import GpuLink
 from sim.specs.deployment import Deployment
 from sim.specs.gpu import GpuSpec, Link
 from sim.specs.links import limited, on_link

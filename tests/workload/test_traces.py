@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sim.errors import TraceError, UsageError
-from sim.scenario.traffic import TraceSettings as Recorded
+from sim.scenario.sections.traffic import TraceSettings as Recorded
 from sim.workload.lengths import Empirical, Joint
 from sim.workload.traces import FORMATS, Trace, detect, read_trace
 from sim.workload.traces.columns import PAIRS, read_column, read_pair

@@ -22,7 +22,7 @@ from sim.metrics.record.blocks import blocks
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.recorded import Floats
 from sim.metrics.record.run_record import RunRecord
-from sim.scenario.arrivals import ClosedArrivals
+from sim.scenario.sections.arrivals import ClosedArrivals
 
 TIMES = ("prompts", "decodes", "unmeasured", "experts", "links", "host")
 """Parts of the time of a pass: kernels of passes with prompts and of passes without, in shapes that

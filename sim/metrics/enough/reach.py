@@ -13,7 +13,7 @@ from typing import Any
 from sim.metrics.latency.intervals import rounded_up
 from sim.metrics.record.cut_short import requests_of_curve
 from sim.metrics.record.run_record import RunRecord
-from sim.scenario.arrivals import ClosedArrivals, DiurnalArrivals, RampArrivals
+from sim.scenario.sections.arrivals import ClosedArrivals, DiurnalArrivals, RampArrivals
 
 
 def reach(run: RunRecord) -> dict[str, Any] | None:

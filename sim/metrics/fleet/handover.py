@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.metrics.latency.percentiles import describe
 from sim.metrics.record.run_record import RunRecord
-from sim.scenario.transfer import Transfer
+from sim.scenario.sections.transfer import Transfer
 
 STAGES = ("memory", "link", "transfer", "first_token")
 """What a request waits for between its prompt and its first token, in this order."""

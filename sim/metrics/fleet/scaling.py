@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.metrics.record.run_record import RunRecord
 from sim.pools import cold_start_of
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.sections.autoscaling import Autoscaling
 from sim.units import show_time
 
 

@@ -19,7 +19,7 @@ from sim.metrics.record.cut_short import TENTH
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.queues import Drift, drift
 from sim.metrics.record.run_record import RunRecord
-from sim.scenario.arrivals import Arrivals
+from sim.scenario.sections.arrivals import Arrivals
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ import yaml
 from sim.metrics.question.fleet_words import by_kind
 from sim.metrics.slo.objectives import slo_objectives
 from sim.scenario import Scenario
-from sim.scenario.arrivals import Arrivals
-from sim.scenario.document import KeyPath, dotted
-from sim.scenario.parsing import parse
-from sim.scenario.sessions import Counts
+from sim.scenario.sections.arrivals import Arrivals
+from sim.scenario.sections.sessions import Counts
+from sim.scenario.text.document import KeyPath, dotted
+from sim.scenario.text.parsing import parse
 from sim.schedulers import Static
 from sim.units import show_number, show_time
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sim.metrics.record.recorded import Recorded
 from sim.scenario import Scenario
-from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
+from sim.scenario.sections.arrivals import DiurnalArrivals, RampArrivals
 from sim.units import show_time
 from sim.workload import OpenTraffic, build
 from sim.workload.varying import Diurnal, Ramp

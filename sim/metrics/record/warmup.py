@@ -14,7 +14,7 @@ from sim.loop.attempt_rows import CANCELLED
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.recorded import Recorded
 from sim.pools import cold_start_of
-from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.sections.autoscaling import Autoscaling
 
 Floats = NDArray[np.float64]
 

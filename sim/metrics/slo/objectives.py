@@ -18,7 +18,7 @@ from sim.metrics.latency.intervals import enough_to_decide, inflation, wilson
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import Unserved
 from sim.scenario import Scenario
-from sim.scenario.slo import METRICS
+from sim.scenario.sections.slo import METRICS
 from sim.units import show_time
 
 USUAL_SHARE = 0.99

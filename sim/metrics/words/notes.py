@@ -25,7 +25,7 @@ from sim.metrics.words.engine_defaults import (
     whole_prompts_note,
 )
 from sim.pools import PreparedPool
-from sim.scenario.lengths import FixedLengths
+from sim.scenario.sections.lengths import FixedLengths
 from sim.schedulers.tensorrt import MaxUtilization
 from sim.units import show_share
 

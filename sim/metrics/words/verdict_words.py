@@ -21,7 +21,7 @@ from sim.metrics.record.queues import longest_growth
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import SloState, State, Unserved
 from sim.metrics.texts import Composed
-from sim.scenario.run import Warmup
+from sim.scenario.sections.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
 
 OPENING = 2

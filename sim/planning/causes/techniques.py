@@ -18,7 +18,7 @@ from sim.planning.causes.shapley import Coalition
 from sim.planning.points.points import Settings
 from sim.routers import AFFINE, LeastOutstanding
 from sim.scenario import Scenario
-from sim.scenario.deployment import SchedulerSettings
+from sim.scenario.sections.deployment import SchedulerSettings
 from sim.schedulers import ORDERS, Static
 from sim.schedulers.orders import FirstCome
 from sim.schedulers.rules import RULES

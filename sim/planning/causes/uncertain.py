@@ -18,7 +18,7 @@ from sim.metrics.bands.confidence import HOST_ERROR
 from sim.planning.load.loads import LoadAxis, Scale, check_copies
 from sim.planning.points.points import Settings
 from sim.scenario import Scenario
-from sim.scenario.model import STEEPEST
+from sim.scenario.sections.model import STEEPEST
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "host_time": (1 - 2 * HOST_ERROR, 1 + 2 * HOST_ERROR),

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sim.errors import ScenarioError, UsageError, did_you_mean
 from sim.metrics.terms.definitions import METRIC
 from sim.scenario import Scenario
-from sim.scenario.diagnostics import problems_of
-from sim.scenario.document import failure
-from sim.scenario.extends import extended
-from sim.scenario.loading import from_mapping, read
+from sim.scenario.reading.diagnostics import problems_of
+from sim.scenario.reading.extends import extended
+from sim.scenario.reading.loading import from_mapping, read
+from sim.scenario.text.document import failure
 
 SUFFIXES = (".yaml", ".yml")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sim import units
 from sim.errors import UsageError, did_you_mean
 from sim.metrics.slo.objectives import Objective
-from sim.scenario.slo import METRICS, read_limit
+from sim.scenario.sections.slo import METRICS, read_limit
 
 EXAMPLE = "ttft:p95<500ms;cost<20/h;gpus<=16"
 COUNTS = ("gpus", "replicas")

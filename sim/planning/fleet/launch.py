@@ -20,7 +20,7 @@ from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
 from sim.scenario import Scenario
-from sim.scenario.speculation import Speculative
+from sim.scenario.sections.speculation import Speculative
 from sim.schedulers import (
     ORDERS,
     MaxUtilizationRule,

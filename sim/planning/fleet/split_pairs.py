@@ -14,8 +14,8 @@ from sim.planning.fleet.layouts import SLACK, Candidate
 from sim.planning.load.loads import Scale, Traffic
 from sim.planning.load.saturation import acceptable, rates_by_role
 from sim.scenario import Scenario
+from sim.scenario.pools import BOTH, DECODE, PREFILL
 from sim.scenario.prices import price_of
-from sim.scenario.roles import BOTH, DECODE, PREFILL
 from sim.setup import prepare
 
 OF_THE_GPU = ("link", "node", "power_limit")

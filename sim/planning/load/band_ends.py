@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import LoadAxis
 from sim.planning.load.probe import FEWEST, SEVERAL, Probe
-from sim.scenario.roles import BOTH
+from sim.scenario.pools import BOTH
 from sim.setup import own_parts
 
 NEARBY = 0.15

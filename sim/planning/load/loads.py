@@ -21,7 +21,7 @@ from sim.metrics.record.recorded import STEADY
 from sim.planning.points.points import Settings
 from sim.request import Prefix
 from sim.scenario import Scenario
-from sim.scenario.traffic import TraceSettings
+from sim.scenario.sections.traffic import TraceSettings
 from sim.units import show_load, show_time
 from sim.workload import (
     ClosedTraffic,

@@ -22,7 +22,7 @@ from sim.planning.points.copies import Workers, result_of
 from sim.planning.points.simulated import Simulated
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
-from sim.scenario.slo import METRICS
+from sim.scenario.sections.slo import METRICS
 from sim.setup import Setup
 from sim.simulation import play
 from sim.workload import build

@@ -28,8 +28,8 @@ from sim.planning.points.copies import Workers, can_copy
 from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import LoadOutcome, share
 from sim.scenario import Scenario
-from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
-from sim.scenario.run import Warmup
+from sim.scenario.sections.arrivals import DiurnalArrivals, RampArrivals
+from sim.scenario.sections.run import Warmup
 from sim.setup import Setup, is_random
 from sim.units import show_time
 

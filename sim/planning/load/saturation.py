@@ -18,7 +18,7 @@ from sim.metrics.load.full_batch import FullBatch, full_batch
 from sim.metrics.slo.objectives import Objective
 from sim.planning.load.loads import Traffic
 from sim.pools import PreparedPool
-from sim.scenario.roles import DECODE, PREFILL
+from sim.scenario.pools import DECODE, PREFILL
 
 ALONE = 400
 """Requests whose latencies alone are predicted, evenly spread over the traffic."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sim.errors import InfeasibleError, UsageError, shorten
 from sim.planning.points.points import Point, Settings, numbered, show
 from sim.scenario import Scenario
-from sim.scenario.parsing import BrokenYamlError, parse
+from sim.scenario.text.parsing import BrokenYamlError, parse
 from sim.setup import prepare
 
 MOST_POINTS = 100_000

@@ -1,0 +1,1 @@
+"""Turns files and overrides into one document, and explains what is refused in it."""

@@ -1,0 +1,1 @@
+"""Describes the contract: the JSON Schema for editors, and every key for people."""

@@ -1,0 +1,1 @@
+"""Declares the sections of a scenario: their keys, defaults, and what each refuses by itself."""

@@ -1,0 +1,427 @@
+"""Describes what serves the requests: precision, scheduler, KV cache, speculation.
+
+Defaults follow vLLM's V1 engine, and each description says why the default is what it is.
+Numbers are SI once validated (seconds, bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sim.memory import ALLOCATORS, PagedAllocator
+from sim.routers import ROUTERS
+from sim.scenario.sections.failures import OnTimeout
+from sim.scenario.sections.support import LimitedSection
+from sim.scenario.values.fields import (
+    Bandwidth,
+    Count,
+    Duration,
+    Factor,
+    Line,
+    Share,
+    Size,
+    Switch,
+    Wait,
+    at_most,
+    named_in,
+    trouble,
+)
+from sim.schedulers import (
+    ORDERS,
+    POLICIES,
+    RULES,
+    ChunkedPrefill,
+    VllmRule,
+    follows_rule,
+    scheduler_class,
+)
+from sim.schedulers import Scheduler as Policy
+from sim.schedulers.orders import FirstCome
+
+_WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
+
+Batching = Annotated[Line, named_in("batching", POLICIES)]
+"""A batching policy, or ``package.module:Class``."""
+Order = Annotated[Line, named_in("order", ORDERS)]
+"""An order of the queue, or ``package.module:Class``."""
+Router = Annotated[Line, named_in("router", ROUTERS)]
+"""How requests are shared out over replicas, or ``package.module:Class``."""
+if TYPE_CHECKING:
+    AllocatorName = str
+    PolicyName = str
+else:
+    AllocatorName = Literal[tuple(ALLOCATORS)]
+    PolicyName = Literal[tuple(RULES)]
+PrecisionName = Literal[
+    "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "int4-group64",
+    "int4-group32", "mxfp4", "nvfp4",
+]  # fmt: skip
+
+
+class Precision(LimitedSection):
+    """Number formats, by what is stored or computed in them."""
+
+    weights: PrecisionName = Field(
+        default="bf16",
+        description="Linear layers. bf16 is what most checkpoints are published in; where the "
+        "catalogue (`infersim show MODEL`, published_format), the checkpoint's own config.json "
+        "(quantization_config) or its id says another, that one, as engines load it. fp8-block: "
+        "blocks of 128 x 128, as of Qwen's and DeepSeek's FP8; int4-group: groups of 128, as of "
+        "GPTQ and AWQ.",
+    )
+    activations: PrecisionName = Field(
+        default="bf16",
+        description="Inputs of the matrix products. bf16: nothing is quantised unasked, but by a "
+        "checkpoint that is published in fp8, on GPUs that compute it. fp32 goes with fp32 "
+        "weights, and what lies between products is of 32 bits then too.",
+    )
+    kv_cache: PrecisionName = Field(
+        default="bf16",
+        description="Format of stored keys and values. vLLM's `auto` is the model's own format, "
+        "so bf16, or the one that a checkpoint states (kv_cache_scheme). fp8 is e4m3; for e5m2 "
+        "SGLang takes attention by Triton on Hopper: engine sglang-triton.",
+    )
+    experts: PrecisionName | None = Field(
+        default=None,
+        description="The experts of a mixture of experts, where they are stored otherwise, such as "
+        "mxfp4 for gpt-oss, whose default it is. null: as the other weights.",
+    )
+    quantisation: Literal["dynamic", "static"] = Field(
+        default="dynamic",
+        description="How activations below 16 bits get their scales. dynamic: extra kernels "
+        "compute them as the model runs. static: the checkpoint holds them, and the "
+        "preceding kernels apply them.",
+    )
+
+
+class SchedulerSettings(LimitedSection):
+    """Which requests run in the next iteration, and with how many tokens."""
+
+    batching: Batching = Field(
+        default=ChunkedPrefill.name,
+        description=f"How batches are made. {POLICIES.described()}.",
+    )
+    order: Order = Field(
+        default=FirstCome.name,
+        description=f"Which request leaves the queue first. {ORDERS.described()}.",
+    )
+    max_num_seqs: Count = Field(
+        default=256,
+        description=f"Requests that run at once; for {_WHOLE} batching, the batch size. "
+        "256 is vLLM's default for most GPUs; for GPUs of 70 GiB and more, A100 apart, releases "
+        "differ between 256 and 1,024, which is rarely reached before the KV cache is full.",
+    )
+    max_num_batched_tokens: Count = Field(
+        default=8192,
+        description="Tokens of one iteration, prompts and decodes together. 8,192 is the vLLM "
+        "server's default for GPUs of 70 GiB and more, A100 apart; on others it is 2,048.",
+    )
+    chunked_prefill: Switch = Field(
+        default=True,
+        description="Split long prompts over iterations. On, as in vLLM V1 without "
+        "--no-enable-chunked-prefill. Off under its rule, whole prompts still share iterations "
+        "with decodes, and one that is longer than what is left of max_num_batched_tokens waits; "
+        "vLLM then starts with a max_num_batched_tokens of max_model_len or more. `policy: "
+        "vllm-v0` is always off.",
+    )
+    long_prefill_token_threshold: Count | None = Field(
+        default=None,
+        description="Chunked prefill only: most tokens of one prompt in one iteration, so that "
+        "several prompts advance together; a request that is alone is not held back. null, or 0 as "
+        "vLLM writes its default: no such cap.",
+    )
+    prefill_schedule_interval: Annotated[Count, at_most(1000)] = Field(
+        default=1,
+        description="Data ranks only: prompts run in every so many iterations, on all ranks alike, "
+        "so that decodes wait for them less often. A rank that cannot keep up is not held back. "
+        "vLLM's name and default.",
+    )
+    scheduler_reserve_full_isl: Switch = Field(
+        default=True,
+        description="Admit a request only when the blocks of its whole input fit, not merely "
+        "those of its first chunk. vLLM's name and default: fewer preemptions.",
+    )
+    batch_timeout: Wait = Field(
+        default=0.05,
+        description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
+        "short compared with the time of a batch.",
+    )
+    policy: PolicyName | None = Field(
+        default=None,
+        description=f"Continuous batching by the rule of an engine. {RULES.described()}. "
+        "null: the engine's own, unless a key is set, or stages or slabs are asked for, that only "
+        "vllm's knows; so sglang with `engine: sglang`, guaranteed-no-evict with tensorrt-llm.",
+    )
+    async_scheduling: Switch | None = Field(
+        default=None,
+        description="Plan an iteration while the one before it runs: finished requests make "
+        "room, and newcomers enter, an iteration later. vLLM's name; SGLang's overlap scheduler. "
+        "null: on with `policy: sglang` and by `engine: tensorrt-llm`, off with the others: the "
+        "times of vllm were fitted without it.",
+    )
+    max_tokens: Count | None = Field(
+        default=None,
+        description="Output tokens that clients allow, of which SGLang reserves a share and "
+        "TensorRT-LLM all. null: exactly those that they get, as benchmarks ask for with "
+        "ignore_eos.",
+    )
+    enable_mixed_chunk: Switch = Field(
+        default=False,
+        description="`policy: sglang` only: decodes and chunks of prompts share iterations. Off, "
+        "as in SGLang.",
+    )
+    schedule_conservativeness: Factor = Field(
+        default=1.0,
+        description="`policy: sglang` with max_tokens only: multiplies the share of them that is "
+        "reserved. SGLang's default.",
+    )
+    max_prefill_tokens: Count = Field(
+        default=16384,
+        description="`policy: sglang` only: tokens of an iteration of prompts where they are not "
+        "cut. SGLang's default.",
+    )
+
+    batch_wait_timeout_iters: Count | None = Field(
+        default=None,
+        description="TensorRT-LLM's policies only: prompts wait for company until they and the "
+        "decodes are batch_wait_max_tokens_ratio of an iteration's tokens, for this many "
+        "iterations at most and not where nothing decodes. null, or 0 as TensorRT-LLM writes its "
+        "default: none waits.",
+        examples=[20],
+    )
+    batch_wait_max_tokens_ratio: Share | None = Field(
+        default=None,
+        description="TensorRT-LLM's policies only: the share of max_num_batched_tokens that ends "
+        "the wait of batch_wait_timeout_iters.",
+        examples=[0.9],
+    )
+
+    attention_dp_timeout_iters: Count | None = Field(
+        default=None,
+        description="TensorRT-LLM's policies and data ranks only: prompts wait until every rank "
+        "has one that could run, so that decodes wait for prompts less often; they run in this "
+        "iteration at the latest (1: none waits), and at once where a rank decodes nothing. Its "
+        "attention_dp_config with enable_balance: true and this timeout_iters, 50 unless given. "
+        "null, as where it balances nothing, or 0: none waits.",
+        examples=[60],
+    )
+    attention_dp_batching_wait_iters: Count | None = Field(
+        default=None,
+        description="For how many iterations more prompts wait once every rank has one. Its "
+        "attention_dp_config's batching_wait_iters, which is 10 there unless given. null, or 0 as "
+        "TensorRT-LLM writes it: none.",
+        examples=[10],
+    )
+
+    client_timeout: Duration | None = Field(
+        default=None,
+        description="How long a client waits for the complete answer to an attempt, s, before the "
+        "engine drops it. null: forever.",
+        examples=["60s"],
+    )
+    on_timeout: OnTimeout = Field(
+        default="cancel",
+        validate_default=True,
+        description="What a client does after the timeout. cancel: it gives up. retry: it sends "
+        "the request again.",
+        examples=["retry", "{kind: retry, attempts: 3, backoff: 500ms}"],
+    )
+
+    @property
+    def rule(self) -> str:
+        """The rule of continuous batching."""
+        return self.policy or VllmRule.name
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether iterations are planned while others run."""
+        if self.async_scheduling is not None:
+            return self.async_scheduling
+        return RULES[self.rule].plans_ahead
+
+    def policy_class(self, folders: Sequence[Path] = ()) -> type[Policy]:
+        """The class that serves by these settings; UsageError if it cannot be loaded."""
+        order = ORDERS.find(self.order, folders)
+        return scheduler_class(
+            self.batching,
+            order.preempts_by_rank,
+            rule=self.rule,
+            ahead=self.plans_ahead,
+            folders=folders,
+        )
+
+    @field_validator(
+        *("long_prefill_token_threshold", "batch_wait_timeout_iters"),
+        "batch_wait_max_tokens_ratio",
+        *("attention_dp_timeout_iters", "attention_dp_batching_wait_iters"),
+        mode="before",
+    )
+    @classmethod
+    def _zero_is_off(cls, value: Any) -> Any:
+        """The engines' 0 means null."""
+        return None if value in (0, "0") and not isinstance(value, bool | float) else value
+
+    @model_validator(mode="after")
+    def _patience_has_an_end(self) -> SchedulerSettings:
+        if self.client_timeout is None and self.on_timeout.kind != "cancel":
+            raise trouble("no client gives up: give client_timeout, such as 60s", "on_timeout")
+        return self
+
+    @model_validator(mode="after")
+    def _waits_by_both(self) -> SchedulerSettings:
+        given = self.batch_wait_timeout_iters, self.batch_wait_max_tokens_ratio
+        if (given[0] is None) != (given[1] is None):
+            names = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio")
+            mine, other = names if given[0] is not None else names[::-1]
+            raise trouble(f"no prompt waits without {other}: give both, or neither", mine, other)
+        if self.attention_dp_batching_wait_iters and not self.attention_dp_timeout_iters:
+            raise trouble(
+                "no prompt waits for other ranks without attention_dp_timeout_iters: give it, "
+                "TensorRT-LLM's default being 50",
+                "attention_dp_batching_wait_iters",
+                "attention_dp_timeout_iters",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _said_of_another_rule(self) -> SchedulerSettings:
+        """What another rule would read is an error, not ignored."""
+        if not follows_rule(self.batching):
+            keys = ("policy", "async_scheduling")
+            for key in keys:
+                if getattr(self, key) is not None:
+                    raise trouble(f"{key} is a key of continuous batching", key, "batching")
+        mine = self.rule
+        for rule in RULES.values():
+            for key in sorted(rule.knobs - RULES[mine].knobs):
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    having = [
+                        f"`policy: {each.name}`" for each in RULES.values() if key in each.knobs
+                    ]
+                    raise trouble(f"{key} is a key of {' and '.join(having)}", key, "policy")
+        if follows_rule(self.batching) and self.order in ORDERS:
+            by_rank = ORDERS[self.order].preempts_by_rank
+            if RULES[mine].policy(by_rank, self.plans_ahead) is None:
+                ever = RULES[mine].policy(False, self.plans_ahead) is not None
+                raise trouble(
+                    f"async_scheduling with `policy: {mine}` goes without an order that preempts "
+                    "by rank"
+                    if ever
+                    else f"`policy: {mine}` has no async_scheduling",
+                    "async_scheduling",
+                )
+            if self.chunked_prefill and not RULES[mine].cuts_prompts:
+                raise trouble(
+                    f"`policy: {mine}` has whole prompts; with chunks it batched as vLLM V1 does: "
+                    f"`policy: {VllmRule.name}`, or leave chunked_prefill out",
+                    "chunked_prefill",
+                    "policy",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _tokens_for_everyone(self) -> SchedulerSettings:
+        known = POLICIES.get(self.batching)
+        shares_tokens = known is not None and "max_num_batched_tokens" in known.knobs
+        mixes = "enable_mixed_chunk" in RULES[self.rule].knobs
+        if mixes and not self.enable_mixed_chunk:
+            return self  # decodes have iterations of their own
+        if shares_tokens and self.max_num_batched_tokens < self.max_num_seqs:
+            raise trouble(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) is less than "
+                f"max_num_seqs ({self.max_num_seqs:,}), but each running request takes at least "
+                "one token of an iteration; raise the one or lower the other",
+                "max_num_batched_tokens",
+                "max_num_seqs",
+            )
+        return self
+
+
+class KvCache(LimitedSection):
+    """Memory for keys and values, and what happens when it is full."""
+
+    allocator: AllocatorName = Field(
+        default=PagedAllocator.name,
+        description=f"{ALLOCATORS.described()}.",
+    )
+    block_size: Annotated[Count, at_most(65_536)] = Field(
+        default=16, description="Tokens per block; vLLM's default on NVIDIA GPUs."
+    )
+    gpu_memory_utilization: Share = Field(
+        default=0.9,
+        description="Share of GPU memory that the engine may fill; vLLM's usual default.",
+    )
+    num_gpu_blocks: Count | None = Field(
+        default=None,
+        description="Blocks of one replica, to match an engine's own log exactly. null: worked "
+        "out from the memory, as engines do at start.",
+    )
+    enable_prefix_caching: Switch = Field(
+        default=False,
+        description="Reuse the blocks of equal prefixes, by the rules of `scheduler.policy`: "
+        "vLLM's blocks, or SGLang's radix tree. What prompts share is "
+        "said by workload.shared_prefix or the hash_ids of a trace. Off (vLLM: on), because "
+        "lengths alone say nothing of it.",
+    )
+    prefix_policy: Literal["blocks", "radix"] | None = Field(
+        default=None,
+        description="Which prefix cache enable_prefix_caching means. blocks: vLLM's chain of "
+        "hashed blocks, evicted by LRU. radix: SGLang's tree. null: the one of `scheduler.policy`, "
+        "the only one that is modelled with it.",
+    )
+    preemption: Literal["recompute", "swap", "auto"] = Field(
+        default="recompute",
+        description="How room is made when blocks run out. recompute: the newest request loses "
+        "its blocks and is computed again, all that vLLM V1 does. swap: they go to host_memory and "
+        "come back, as in vLLM V0. auto: the faster of the two for each request.",
+    )
+    swap_space: Size = Field(
+        default=0.0,
+        description="vLLM V0's key, bytes of one GPU; 0: swapped blocks share host_memory.",
+    )
+    host_memory: Size | None = Field(
+        default=None,
+        description="Memory of the host for KV blocks of one replica, bytes, all its ranks "
+        "together (vLLM: --kv-offloading-size). With enable_prefix_caching it continues the "
+        "prefix cache by the rules of vLLM's native offloading: full blocks of prompts are "
+        "stored as soon as they are computed. null: none.",
+        examples=["100GiB"],
+    )
+    host_bandwidth: Bandwidth | None = Field(
+        default=None,
+        description="Bytes/s of the link of one GPU to its host, each way. null: what its data "
+        "sheet says, for PCIe less what packets add (`infersim show GPU`, host_link).",
+        examples=["50GB/s"],
+    )
+    host_overlap: Switch = Field(
+        default=True,
+        description="Whether iterations go on while blocks are loaded from the host, and only the "
+        "request waits for them (vLLM). false: the next iteration waits, as engines do that load "
+        "in the forward pass.",
+    )
+
+    @model_validator(mode="after")
+    def _host_has_a_use(self) -> KvCache:
+        """Memory in the host that nothing would use, or a use without memory, is an error."""
+        if self.host_memory is None:
+            if self.preemption != "recompute":
+                raise trouble(
+                    f"preemption {self.preemption} moves blocks to the host; give host_memory, "
+                    "such as 100GiB",
+                    "preemption",
+                )
+            for key in ("host_bandwidth", "host_overlap"):
+                if key in self.model_fields_set and getattr(self, key) not in (None, True):
+                    raise trouble(f"{key} is of the link to host_memory, which is null", key)
+        elif self.host_memory == 0:
+            raise trouble("expected a size above 0, or null for none", "host_memory")
+        elif self.preemption == "recompute" and not self.enable_prefix_caching:
+            raise trouble(
+                "nothing uses it: turn on enable_prefix_caching, or let preemption swap",
+                "host_memory",
+            )
+        return self

@@ -1,0 +1,1 @@
+"""Holds the kinds of single values: what reads them, and how they are spelt."""

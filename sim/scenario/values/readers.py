@@ -1,0 +1,68 @@
+"""Provides the marks of a field's type that read or check its value by a function.
+
+They do what pydantic's own ``BeforeValidator`` and ``AfterValidator`` do for a function of the
+value alone. pydantic looks at the signature of such a function again at every field that has it,
+which a schema with hundreds of fields feels in each start of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+
+class Before:
+    """Turns what a person wrote into what the type takes; ValueError where it can be neither."""
+
+    def __init__(self, read: Callable[[object], object]) -> None:
+        self.read = read
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The type's schema behind the function."""
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+
+class After:
+    """Checks a value of the type, and returns it; ValueError for one that is refused."""
+
+    def __init__(self, check: Callable[[Any], object]) -> None:
+        self.check = check
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The type's schema before the function."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """A kind of single value, the last mark of its type: how ``infersim explain`` and the JSON
+    Schema call it, its spellings there, what it is in words, and the ``unit`` of a bare number.
+
+    ``read`` and ``check`` do what ``Before`` and ``After`` do.
+    """
+
+    name: str
+    words: str
+    schema: Callable[[], dict[str, Any]]
+    unit: str | None = None
+    read: Callable[[object], object] | None = None
+    check: Callable[[Any], object] | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The type's schema between the two functions."""
+        found = handler(source)
+        if self.read is not None:
+            found = core_schema.no_info_before_validator_function(self.read, found)
+        if self.check is not None:
+            found = core_schema.no_info_after_validator_function(self.check, found)
+        return found
