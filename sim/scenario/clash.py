@@ -54,10 +54,10 @@ class Clash(Generic[T]):
     hint: str = ""
     where: tuple[str, ...] = ()
 
-    def message(self, subject: T, others: Sequence[str]) -> str:
-        """What is said of ``subject``, with all that is refused of it as ``others``."""
+    def message(self, subject: T) -> str:
+        """The text of the error, with the figures of ``subject``."""
         text = f"{self.says}; {self.hint}" if self.hint else self.says
-        other = _Filled("").vformat(" and ".join(others), (subject,), {})
+        other = _Filled("").vformat(self.other, (subject,), {})
         return _Filled(other).vformat(text, (subject,), {})
 
     def places(self, subject: Subject) -> Iterator[KeyPath]:
@@ -84,7 +84,7 @@ class Clash(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ClashFound:
     """What is wrong, and the paths of the keys to blame; ``key`` names the likeliest in words."""
 
     message: str
@@ -97,30 +97,27 @@ def refuse(section: T, *rows: Clash[T]) -> None:
     for row in rows:
         if row.when(section):
             keys = [tuple(key.split(".")) for key in row.where]
-            raise trouble(row.message(section, [row.other]), *keys)
+            raise trouble(row.message(section), *keys)
 
 
 class Chapter(Generic[Whole, S]):
-    """The ``rows`` ``about`` one thing, asked of ``each`` subject of the whole; where they are
-    ``counted``, a refusal names all that hold, not the first row alone."""
+    """The ``rows`` ``about`` one thing, asked of ``each`` subject of the whole."""
 
     def __init__(
         self,
         about: str,
         each: Callable[[Whole], Iterable[S]],
         *rows: Clash[S],
-        counted: bool = False,
     ) -> None:
-        self.about, self.each, self.rows, self.counted = about, each, rows, counted
+        self.about, self.each, self.rows = about, each, rows
 
-    def refusal(self, whole: Whole) -> Refusal | None:
+    def refusal(self, whole: Whole) -> ClashFound | None:
         """What the first row that holds says; None where everything goes together."""
         for subject in self.each(whole):
-            held = (row for row in self.rows if row.when(subject))
-            if (row := next(held, None)) is not None:
-                others = [row.other, *(more.other for more in held if self.counted)]
-                message = row.message(subject, others)
-                return Refusal(message, tuple(row.places(subject)), row.where[0])
+            row = next((row for row in self.rows if row.when(subject)), None)
+            if row is not None:
+                message = row.message(subject)
+                return ClashFound(message, tuple(row.places(subject)), row.where[0])
         return None
 
 

@@ -95,7 +95,7 @@ def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
     """But for the import of timings of whole blocks, which takes off them what is no attention, and
     for energy, which is that of each kernel."""
     importer = "calibrate.importers.aiconfigurator.latent"
-    assert found_in(ast.Attribute, INSIDE) == {importer, "sim.metrics.fleet.energy"}
+    assert found_in(ast.Attribute, INSIDE) == {importer, "sim.metrics.record.draws"}
 
 
 def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:

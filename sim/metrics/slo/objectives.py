@@ -338,8 +338,9 @@ def pooled(
         for metric in objective.limits
     )
     strain = float(np.mean([run.strain for run in runs]))
+    reasons = dict.fromkeys(why for run in runs for why in run.unserved)
     unserved = {
-        why: float(np.mean([run.unserved[why] for run in runs])) for why in runs[0].unserved
+        why: float(np.mean([run.unserved.get(why, 0.0) for run in runs])) for why in reasons
     }
     return Attained(objective, share, low, high, limits, len(kept), effective, strain, unserved)
 
