@@ -228,12 +228,14 @@ class ChunkedPrefill(InOrder):
         elif batch.size and not self.kv.grow(1):
             preempted = self._grow_decodes()
         size = batch.size
-        self._shrinks = False
+        stationary = not preempted
         if (self.waiting or self.handed) and not preempted:
             budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             for chunk in chunks:
                 budget -= chunk.tokens
+            self._shrinks = False
             admitted = self._admit_waiting(chunks, budget, now)
+            stationary = not self._shrinks
         if not preempted:
             self._behind = bool(self.waiting)
         self.deferred = False
@@ -241,7 +243,6 @@ class ChunkedPrefill(InOrder):
         if not chunks:
             if not size:
                 return self._after_all(now, preempted) if preempted else None
-            stationary = not preempted and not self._shrinks
             return Plan(chunks, size, size, batch.context, 0, preempted, size, held, stationary)
         for chunk in chunks:
             held += chunk.context + chunk.tokens
