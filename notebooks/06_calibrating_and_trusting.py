@@ -27,9 +27,9 @@ from reports.figures.axes import legend
 from reports.figures.axes import logarithmic as measured_axis
 from reports.frame import theme
 from sim import catalog
+from sim.band_runs import run_ends
 from sim.cost.kernels import Ceilings, stream
 from sim.cost.kernels.choice import choose
-from sim.ends import run_ends
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, saturation
 from sim.rng import repetition_seed

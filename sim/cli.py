@@ -145,7 +145,7 @@ def validate(
 def _agree(file: Path, scenario: Scenario) -> None:
     """Ask whether the code that ``scenario`` names may run; UsageError without a yes."""
     from sim.errors import UsageError
-    from sim.own import located
+    from sim.plugins import located
     from sim.setup import own_code
 
     named = [

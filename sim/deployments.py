@@ -10,7 +10,7 @@ from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import Deployment
 from sim.cost.best_drafts import best_by_batch
-from sim.cost.measured import Itself
+from sim.cost.measured import Identity
 from sim.errors import UsageError
 from sim.scenario import Scenario
 from sim.scenario.checks.table import check_drafts
@@ -31,7 +31,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         deployment = Deployment(
             model=pool.model.spec(base),
             gpu=_scaled(
-                Itself(_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool)),
+                Identity(_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool)),
                 *(assume.memory, assume.bandwidth, assume.compute, assume.link),
             ),
             engine=engine.scaled(assume.host_time),
@@ -52,7 +52,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
 
 @lru_cache(maxsize=16)
 def _scaled(
-    gpu: Itself[GpuSpec], memory: float, bandwidth: float, compute: float, link: float
+    gpu: Identity[GpuSpec], memory: float, bandwidth: float, compute: float, link: float
 ) -> GpuSpec:
     """``gpu`` with other numbers, the same one each time: its kernels are timed once."""
     return gpu.it.scaled(memory, bandwidth, compute, link)

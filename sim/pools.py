@@ -21,6 +21,7 @@ from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.growth.windowed import Windowed
 from sim.growth.windowed_drafts import WindowedSampled
+from sim.host_memory import HostTier, host_tier
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
@@ -46,7 +47,6 @@ from sim.schedulers import (
     make_scheduler,
 )
 from sim.specs.engine import EngineSpec
-from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from sim.errors import UsageError, did_you_mean
-from sim.own import load_class
+from sim.plugins import load_class
 
 
 class RegisteredPart(Protocol):

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sim import simulation
-from sim.ends import run_ends
+from sim.band_runs import run_ends
 from sim.errors import InfersimError
-from sim.later import run_later
+from sim.longer_run import run_later
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.results.run_result import RunResult
 from sim.results.whole_file import write_text
@@ -48,9 +48,9 @@ class Result(RunResult):
 
     def confirm(self, *, stop: Stop | None = None) -> bool:
         """Find out what ``infersim run`` does in addition, and put it into the summary, once: both
-        ends of the error band where they matter (``sim.ends``), near saturation the requests that
-        come later (``sim.later``), and a band for each figure (``bands``). Nothing after an
-        interrupt. Whether anything was added."""
+        ends of the error band where they matter (``sim.band_runs``), near saturation the requests
+        that come later (``sim.longer_run``), and a band for each figure (``bands``). Nothing after
+        an interrupt. Whether anything was added."""
         if self._confirmed or self.interrupted or self.record.observed:
             return False
         self._confirmed = True

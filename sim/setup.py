@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.errors import UsageError
+from sim.load_refusals import check_undisturbed
 from sim.metrics.own import load_metrics
-from sim.own import is_own
+from sim.plugins import is_own
 from sim.pools import PreparedPool, prepare_pool
 from sim.routers import router_class
 from sim.scenario import Scenario
@@ -20,7 +21,6 @@ from sim.scenario.checks.table import check_models, check_policies, check_router
 from sim.scenario.pools import only
 from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
-from sim.undisturbed import check_undisturbed
 
 
 @dataclass(frozen=True, slots=True)

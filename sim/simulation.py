@@ -38,7 +38,7 @@ from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
-from sim.own import own_mistakes
+from sim.plugins import own_mistakes
 from sim.pools import front_end_of, per_prompt_token_of
 from sim.request import Request
 from sim.rng import repetition_seed

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import sim
+from sim.band_runs import _text, at_factor, run_ends
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
-from sim.ends import _text, at_factor, run_ends
 from sim.simulation import simulate
 from tests.places import ROOT
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.later import LEAST, TIMES, run_later
+from sim.longer_run import LEAST, TIMES, run_later
 from sim.result import Result, simulate
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
@@ -90,7 +90,7 @@ def test_a_result_is_confirmed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     result: Result = simulate(chat(22.0, 2000))
     result.confirm()
     found = result.summary["infersim"]["later"]
-    monkeypatch.setattr("sim.later.simulate", None)
-    monkeypatch.setattr("sim.ends.simulate", None)
+    monkeypatch.setattr("sim.longer_run.simulate", None)
+    monkeypatch.setattr("sim.band_runs.simulate", None)
     result.confirm()
     assert result.shown["infersim"]["later"] is found

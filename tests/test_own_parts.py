@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import UsageError
-from sim.own import absolute, is_own, load_class, load_function
 from sim.planning.points.executors import InProcess, local
 from sim.planning.points.grid import read_axes
 from sim.planning.sweep.sweep import Sweep, document
+from sim.plugins import absolute, is_own, load_class, load_function
 from sim.scenario import Scenario, load_scenario
 from sim.schedulers import Order
 from sim.setup import prepare

@@ -26,7 +26,7 @@ from calibrate.validation.front_end import FRONT_END
 from calibrate.validation.observed import OBSERVED_ON, RECORDED
 from sim.export.bench import SIMULATED_BY
 from sim.loop.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
-from sim.metrics.question.asked import asked
+from sim.metrics.question.question_text import asked
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
 from sim.results.run_result import RunResult

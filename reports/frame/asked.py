@@ -13,9 +13,9 @@ def question(
 ) -> dict[str, Any]:
     """The entries ``title``, ``lead``, ``asked`` and ``changes`` of a page's header.
 
-    ``asked`` is that of ``sim.metrics.question.asked`` (None in results of older versions), with
-    what was ``changed`` where that is known, ``on`` the GPUs. The scenario's description is shown
-    while what it asks is what was run.
+    ``asked`` is that of ``sim.metrics.question.question_text`` (None in results of older versions),
+    with what was ``changed`` where that is known, ``on`` the GPUs. The scenario's description is
+    shown while what it asks is what was run.
     """
     if asked is None:
         return {"title": f"{name}, {kind}", "lead": description, "asked": "", "changes": ""}

@@ -37,7 +37,7 @@ def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load
     """Write the page; a failure costs the page only, with a warning."""
     try:
         from reports.pages.planning.refused import write_refusal
-        from sim.metrics.question.asked import asked, changed
+        from sim.metrics.question.question_text import asked, changed
         from sim.results.run_directory import REFUSAL
         from sim.version import version
 

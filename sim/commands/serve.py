@@ -119,7 +119,7 @@ def serve(
 
 def _tell(where: str, service: Service) -> None:
     """Say on stderr that the server is there."""
-    from sim.metrics.question.asked import hardware
+    from sim.metrics.question.question_text import hardware
 
     scenario = service.setup.scenario
     typer.echo(

@@ -249,14 +249,14 @@ def gemm_of(
         kernel = None if name is None else kernel_of(gpu, "gemm", name)
         if kernel is not None:
             floor = _floor(gpu, kernel.fit) if static else None
-            return _products(Itself(kernel.fit), kernel.precision, Itself(gpu), floor)
+            return _products(Identity(kernel.fit), kernel.precision, Identity(gpu), floor)
     return None
 
 
 T = TypeVar("T")
 
 
-class Itself(Generic[T]):
+class Identity(Generic[T]):
     """A key that equals those of the very same object: to compare two GPUs number by number takes
     longer than what is looked up."""
 
@@ -264,7 +264,7 @@ class Itself(Generic[T]):
         self.it = it
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Itself) and other.it is self.it
+        return isinstance(other, Identity) and other.it is self.it
 
     def __hash__(self) -> int:
         return id(self.it)
@@ -272,7 +272,7 @@ class Itself(Generic[T]):
 
 @lru_cache(maxsize=16)
 def _products(
-    fit: Itself[KernelFit], precision: str, gpu: Itself[GpuSpec], floor: float | None
+    fit: Identity[KernelFit], precision: str, gpu: Identity[GpuSpec], floor: float | None
 ) -> MeasuredGemm:
     """Products by one fit, the same ones for every cost model, since each matrix is timed at
     thousands of sizes: that takes as long as a run of some hundred requests."""

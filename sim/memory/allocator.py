@@ -107,7 +107,7 @@ class Allocator(ABC):
         link."""
         return self.allocate(request, tokens)
 
-    def go_on_loaded(self, request: Request) -> bool:
+    def resume_from_host(self, request: Request) -> bool:
         """Open what ``request``, whose KV has come over a link, needs for its first iteration here;
         False if there is no room."""
         return True

@@ -25,10 +25,10 @@ from sim.memory.paged import PagedAllocator
 from sim.request import Request
 
 
-class Growing:
-    """A sequence that decodes: it ``joined`` at that iteration with that many tokens ``held``, and
-    has ``blocks[i]`` blocks i iterations after the one called ``opened``, when its ``course`` was
-    laid last."""
+class DraftedSequence:
+    """A decoding sequence: it ``joined`` at that iteration with that many tokens ``held``, and has
+    ``blocks[i]`` blocks i iterations after the one called ``opened``, when its ``course`` was laid
+    last."""
 
     __slots__ = ("blocks", "course", "held", "joined", "opened")
 
@@ -60,7 +60,7 @@ class DraftedAllocator(PagedAllocator):
         self._ahead = Upcoming()  # blocks that are opened
         self._beyond: dict[Request, int] = {}  # blocks for drafts, of those that do not decode
         self._promised: dict[Request, int] = {}  # the same that a request will need, once loaded
-        self._growing: dict[Request, Growing] = {}  # those that do
+        self._growing: dict[Request, DraftedSequence] = {}  # those that do
 
     @property
     def _in_flight(self) -> int:
@@ -114,7 +114,7 @@ class DraftedAllocator(PagedAllocator):
         self._beyond[request], self._promised[request] = 0, step
         return True
 
-    def go_on_loaded(self, request: Request) -> bool:
+    def resume_from_host(self, request: Request) -> bool:
         """Open the slots of the drafts of its first iteration."""
         step = self._promised[request]
         if step > self.free_blocks:
@@ -144,11 +144,11 @@ class DraftedAllocator(PagedAllocator):
         held = self._held[request]
         opened = -(-held // self.block_size) + self._beyond.pop(request)
         course = self._courses[request]
-        growing = self._growing[request] = Growing(self._grown, held, course)
+        growing = self._growing[request] = DraftedSequence(self._grown, held, course)
         self._open(growing, opened)
         self._decoding += 1
 
-    def _open(self, growing: Growing, opened: int) -> None:
+    def _open(self, growing: DraftedSequence, opened: int) -> None:
         """A sequence has ``opened`` blocks now, and opens others along its course."""
         gained, wanted = growing.course.gained, growing.held + self._wanted
         blocks = growing.blocks = np.empty(len(gained), dtype=np.int64)
@@ -175,7 +175,7 @@ class DraftedAllocator(PagedAllocator):
         self._beyond[request] = int(growing.blocks[place]) - -(-tokens // self.block_size)
         self._decoding -= 1
 
-    def hold_unforeseen(self, request: Request, got: int) -> bool:
+    def reserve_extra(self, request: Request, got: int) -> bool:
         """``request``, which has ended with the ``got`` tokens of its last iteration, is computed
         once more, since that was planned before: open the blocks for that, if they are free."""
         size, held = self.block_size, self._held[request]

@@ -12,29 +12,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sim.growth.courses import Counts, DraftCourse, DraftCourses, Upcoming
+from sim.growth.courses import Counts, DraftCourses, Upcoming
+from sim.memory.drafted import DraftedSequence
 from sim.memory.groups import KvGroup
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
 
 
-class Along:
-    """A sequence that decodes: it ``joined`` at that iteration with that many tokens ``held``. i
-    iterations after the one called ``opened``, when its ``course`` was laid last, it has room for
-    ``slots[i]`` tokens in ``blocks[i]`` blocks."""
+class WindowedSequence(DraftedSequence):
+    """A drafted sequence with room for ``slots[i]`` tokens i iterations after its ``opened``."""
 
-    __slots__ = ("blocks", "course", "held", "joined", "opened", "slots")
+    __slots__ = ("slots",)
 
-    blocks: Counts
     slots: Counts
 
-    def __init__(self, now: int, held: int, course: DraftCourse) -> None:
-        self.joined = self.opened = now
-        self.held, self.course = held, course
-
     def tokens(self, now: int) -> int:
-        """Those it has after that iteration."""
-        found: int = self.course.gained.item(now - self.joined - self.course.since)
+        """The tokens it has after iteration ``now``."""
+        found: int = self.course.gained.item(self.place(now))
         return self.held + found
 
 
@@ -55,7 +49,7 @@ class DraftedWindowedAllocator(WindowedAllocator):
         self._courses, self._longest = courses, longest
         self._lookahead = courses.speculation.lookahead
         self._sums = Upcoming()  # blocks of those that decode
-        self._along: dict[Request, Along] = {}
+        self._along: dict[Request, WindowedSequence] = {}
         self._stopped: dict[Request, int] = {}  # blocks of those that have just stopped
 
     @property
@@ -85,12 +79,12 @@ class DraftedWindowedAllocator(WindowedAllocator):
     def join(self, request: Request) -> None:
         """``request`` starts to decode, on the course that has begun for it."""
         held, computed = self._held.pop(request)
-        along = self._along[request] = Along(self._grown, held, self._courses[request])
+        along = self._along[request] = WindowedSequence(self._grown, held, self._courses[request])
         slots = min(held + self._lookahead, self._longest)
         self._open(along, self._blocks(computed, held), slots)
         self._decoding += 1
 
-    def _open(self, along: Along, blocks: int, slots: int) -> None:
+    def _open(self, along: WindowedSequence, blocks: int, slots: int) -> None:
         """Of its course, which is laid from now on, a sequence has that many ``blocks``, with that
         many ``slots``."""
         held = along.course.gained[:-1] + along.held

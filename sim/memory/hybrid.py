@@ -22,10 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from sim.memory.groups import KvGroup
-from sim.memory.holdings import HeldBlocks, Holding
-from sim.memory.looking_back import LooksBack, Turns
+from sim.memory.held_blocks import HeldBlocks, Holding
 from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, missed, spans
 from sim.memory.run_pool import Run, RunPool
+from sim.memory.window_hits import LooksBack, Turns
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
 from sim.specs.window import NEVER

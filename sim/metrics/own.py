@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UsageError, shorten
-from sim.own import load_function
+from sim.plugins import load_function
 
 PREFIX = "metrics."
 """What the name of such a metric has before it where headline metrics are listed."""

@@ -19,13 +19,13 @@ from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
 from sim.metrics.bands.bands import situation
 from sim.metrics.bands.confidence import error_band, provenance
 from sim.metrics.engine.host_tier import host_tier
+from sim.metrics.engine.kv_usage import Taken, taken
 from sim.metrics.engine.prefix_hits import prefix_cache
 from sim.metrics.engine.speculation import pays_note, speculation
-from sim.metrics.engine.taken import Taken, taken
 from sim.metrics.engine.token_accounts import token_accounts
 from sim.metrics.enough.doubts import slo_verdict
+from sim.metrics.enough.needed_requests import reach
 from sim.metrics.enough.precision import precision
-from sim.metrics.enough.reach import reach
 from sim.metrics.fleet.by_pool import by_pool
 from sim.metrics.fleet.drain import arriving_share, drain_note
 from sim.metrics.fleet.energy import energy
@@ -40,7 +40,7 @@ from sim.metrics.latency.gaps import Gaps
 from sim.metrics.latency.percentiles import describe, describe_gaps
 from sim.metrics.load.sessions import sessions
 from sim.metrics.load.verdict import digits, judge
-from sim.metrics.question.asked import asked, driven_by
+from sim.metrics.question.question_text import asked, driven_by
 from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun, combined, formats_of, mean, names
 from sim.metrics.record.queues import peak_queues

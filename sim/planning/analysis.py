@@ -12,6 +12,7 @@ from sim.cost import CostModel, Deployment, Operator
 from sim.cost.kernels.latent_attention import ROWS
 from sim.cost.parts.mixture_of_experts import ROUTED
 from sim.errors import UsageError
+from sim.host_memory import break_even
 from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
 from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
@@ -20,7 +21,6 @@ from sim.specs.latent import Latent
 from sim.specs.layers import Role
 from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
-from sim.tiers import break_even
 from sim.units import show_bytes, show_number, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)

@@ -18,7 +18,7 @@ from sim.metrics.enough.doubts import doubts_at_ends, missed_at_ends
 from sim.metrics.enough.precision import asking
 from sim.metrics.latency.timeline import Timeline, running, waiting
 from sim.metrics.own import load_metrics, own_metrics
-from sim.metrics.question.asked import changed
+from sim.metrics.question.question_text import changed
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.states import SloState
@@ -91,7 +91,7 @@ class RunResult:
         self.summary["infersim"]["asked"] |= changed(self.scenario)
 
     def add_ends(self, ends: dict[str, Any]) -> None:
-        """Put what was found at both ends of the error band (``sim.ends``) into the summary.
+        """Put what was found at both ends of the error band (``sim.band_runs``) into the summary.
 
         An SLO that is met at one end and missed at the other is too close to call; one that both
         ends miss is missed.

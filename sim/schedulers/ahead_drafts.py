@@ -56,7 +56,7 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         """Memory for those who are computed once more."""
         kv = cast("DraftedAllocator", self.kv)
         for request in [each for each in self._running if each in self._again]:
-            while request in self._again and not kv.hold_unforeseen(request, self._again[request]):
+            while request in self._again and not kv.reserve_extra(request, self._again[request]):
                 self._preempt(self.waiting.victim(self._preemptible()))
                 self._short = True
         if self._short:

@@ -90,7 +90,7 @@ class AfterLoads:
         return self._queue.victim(running)
 
 
-class Elsewhere(NamedTuple):
+class ParkedRequest(NamedTuple):
     """What the host has of a request beyond what the GPU has: that many ``tokens`` in ``blocks``,
     which can be read from ``ready`` on (s)."""
 
@@ -186,23 +186,23 @@ class OffloadedPrefill(ChunkedPrefill):
         heappush(where, (until, next(self._number), request))
         self.coming.append(request)
 
-    def _elsewhere(self, request: Request, cached: int) -> Elsewhere | None:
+    def _elsewhere(self, request: Request, cached: int) -> ParkedRequest | None:
         """What the host has of ``request`` that is not among the ``cached`` tokens; None if there
         is nothing."""
         size = self.kv.block_size
         if (swapped := self._swapped.get(request)) is not None:
             if swapped.tokens > cached:
                 blocks = swapped.blocks - cached // size
-                return Elsewhere(swapped.tokens - cached, blocks, swapped.ready)
+                return ParkedRequest(swapped.tokens - cached, blocks, swapped.ready)
             self._drop_copy(request)
         if self._tier is None:
             return None
         blocks, ready = self._tier.in_host(request)
         # a token is left to compute
         tokens = min(cached + blocks * size, request.tokens_to_prefill() - 1) - cached
-        return Elsewhere(tokens, blocks, ready) if tokens > 0 else None
+        return ParkedRequest(tokens, blocks, ready) if tokens > 0 else None
 
-    def _load(self, request: Request, cached: int, found: Elsewhere, now: float) -> bool:
+    def _load(self, request: Request, cached: int, found: ParkedRequest, now: float) -> bool:
         """Give ``request`` memory for what was ``found``, and load that; False if there is no room
         for its whole prompt besides what others that are under way still need."""
         kv, tier, link = self.kv, self._tier, self.host.link

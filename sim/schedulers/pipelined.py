@@ -18,7 +18,7 @@ from collections.abc import Callable
 from sim.growth.steady import Steady
 from sim.memory import Allocator
 from sim.memory.caching import CachingAllocator
-from sim.memory.lanes import Lanes
+from sim.memory.request_slots import Lanes
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
 from sim.schedulers.base import Limits

@@ -161,7 +161,7 @@ class DecodeRole(ChunkedPrefill):
         # nothing, so that all sequences have as many tokens (vLLM 0.32, ``pad_spec_decode``)
         asks = self.decoding.asks
         while ready and budget >= asks and len(running) < most:
-            if not self.kv.go_on_loaded(ready[0]):
+            if not self.kv.resume_from_host(ready[0]):
                 break
             request = ready.popleft()
             running[request] = None

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sim.errors import UsageError
-from sim.own import WRITTEN, is_own, load_function
+from sim.plugins import WRITTEN, is_own, load_function
 
 LONGEST = 6
 """Bytes of a piece: as a whole number they are exact in every JSON reader, below 2**53."""
@@ -61,7 +61,7 @@ def decode(tokens: Sequence[int]) -> str:
 
 def tokenizer_of(text: str, folders: Sequence[Path] = ()) -> Tokenizer:
     """The tokenizer that ``text`` names: a file ``tokenizer.json`` of Hugging Face's, or a function
-    as ``sim.own`` has it, looked for in ``folders``. UsageError for anything else."""
+    as ``sim.plugins`` has it, looked for in ``folders``. UsageError for anything else."""
     if is_own(text):
         found: Tokenizer = load_function(text, "tokenizer", folders)
         return found

@@ -99,7 +99,7 @@ def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
 
 
 def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
-    """But for the time that a preempted request takes to be computed again (``sim.tiers``).
+    """But for the time that a preempted request takes to be computed again (``sim.host_memory``).
     ``sim.loop.batch_timer`` asks for a replica whose number of drafts changes, or whose model has
     windows."""
     callers = {name for name in found_in(ast.Call, {"iteration"}) if name.startswith("sim.")}
@@ -108,7 +108,7 @@ def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
         "sim.loop.batch_timer",
         "sim.loop.lockstep",
         "sim.loop.replica",
-        "sim.tiers",
+        "sim.host_memory",
     }
 
 

@@ -63,14 +63,14 @@ def test_room_for_drafts_is_kept_free_while_prompts_are_on_their_way() -> None:
     assert kv.allocate_for_load(second, 8)  # 2 + 1 of it and 1 of the first, of 6
     assert not kv.allocate_for_load(third, 8)  # 3 and 2, of 4
     assert kv.reserved == 16
-    assert kv.go_on_loaded(first)
+    assert kv.resume_from_host(first)
     assert kv.reserved == 20
     kv.check_integrity({first: (8, False), second: (8, False)})
     other = Request(3, 0.0, 10, 9)
     assert kv.allocate(other, 10)  # 10 and 2 slots: 3 blocks, which nobody kept for the second
-    assert not kv.go_on_loaded(second)
+    assert not kv.resume_from_host(second)
     kv.free(other)
-    assert kv.go_on_loaded(second)
+    assert kv.resume_from_host(second)
     kv.free(first)
     kv.free(second)
     assert kv.reserved == 0

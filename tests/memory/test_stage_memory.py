@@ -8,7 +8,7 @@ from sim import catalog
 from sim.cost import Deployment
 from sim.memory import PagedAllocator
 from sim.memory.capacity import Capacity, capacity
-from sim.memory.lanes import Lanes
+from sim.memory.request_slots import Lanes
 from sim.request import Request
 from sim.specs.layout import Layout
 

@@ -7,8 +7,8 @@ import pytest
 import sim
 from reports import render
 from reports.frame.asked import question
-from sim.ends import run_ends
-from sim.metrics.question.asked import asked, changed
+from sim.band_runs import run_ends
+from sim.metrics.question.question_text import asked, changed
 from tests.places import ROOT
 
 CHAT = ROOT / "scenarios" / "chat.yaml"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sim
-from sim.ends import end_factors, run_ends
+from sim.band_runs import end_factors, run_ends
 from sim.metrics.bands.confidence import widest
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.result import Result

@@ -15,7 +15,7 @@ import sim
 from reports.pages.run.head import cards
 from reports.pages.run.slo import limits
 from reports.pages.run.verdict import verdict as page_verdict
-from sim.ends import run_ends
+from sim.band_runs import run_ends
 from sim.metrics.enough import doubts
 from sim.metrics.enough.doubts import DoubtFacts
 from sim.metrics.load.long_enough import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sim import simulate
-from sim.metrics.fleet.rejection import Rejection, Room, foreseen, rejection
+from sim.metrics.fleet.rejection import Rejection, SpareRate, foreseen, rejection
 from sim.planning.load.loads import traffic_of
 from sim.request import Refusal
 from sim.setup import prepare
@@ -58,14 +58,14 @@ def test_a_small_cache_is_not_cured_by_max_model_len_alone() -> None:
 
 
 def test_nobody_is_advised_beyond_what_the_model_was_made_for() -> None:
-    room = Room(8192, 500_000, 131_072, False)
+    room = SpareRate(8192, 500_000, 131_072, False)
     told = Rejection(10, 4, {Refusal.TOO_LONG: 4}, 200_000, room)
     assert told.remedy == (
         "set max_model_len to 131,072 or more, and leave requests of more than 131,072 tokens out: "
         "the model was made for no more"
     )
     already = Rejection(
-        10, 4, {Refusal.TOO_LONG: 4}, 200_000, Room(131_072, 500_000, 131_072, False)
+        10, 4, {Refusal.TOO_LONG: 4}, 200_000, SpareRate(131_072, 500_000, 131_072, False)
     )
     assert already.remedy.startswith("leave requests of more than 131,072")
 
@@ -75,12 +75,12 @@ def test_a_run_that_accepts_all_has_none() -> None:
     assert rejection(simulate(asked).record) is None
     setup = prepare(asked)
     traffic = traffic_of(asked)
-    room = Room(setup.only.limits.max_model_len, setup.only.capacity.tokens, 131_072, False)
+    room = SpareRate(setup.only.limits.max_model_len, setup.only.capacity.tokens, 131_072, False)
     assert foreseen(traffic.prompts + traffic.outputs, room) is None
 
 
 def test_reasons_of_a_policy_of_the_user_are_named_as_they_are() -> None:
-    told = Rejection(10, 4, {"unpaid": 4}, 20, Room(8192, 500_000, 131_072, False))
+    told = Rejection(10, 4, {"unpaid": 4}, 20, SpareRate(8192, 500_000, 131_072, False))
     assert told.text == "4 of 10 requests (40%) are rejected: unpaid"
     assert told.remedy == ""
     assert told.document()["remedy"] is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sim.ends import at_factor
+from sim.band_runs import at_factor
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.band_ends import crossing, only_iterations_take_time
 from sim.planning.load.find import Finder

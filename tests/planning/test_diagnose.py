@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import sim
 from reports.pages.planning.diagnose import render as render_diagnosis
+from sim.band_runs import run_ends
 from sim.cli import app
-from sim.ends import run_ends
 from sim.errors import InfeasibleError
 from sim.metrics.states import DoubtKind
 from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals

@@ -16,8 +16,8 @@ import sim
 from reports.figures import plan_pareto
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
+from sim.band_runs import at_factor, end_factors
 from sim.cli import app
-from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet import choose as choosing

@@ -124,10 +124,10 @@ decide how many are read and which has most."""
 class Situation(NamedTuple):
     """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
     ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
-    ``driven`` (``sim.metrics.question.asked.driven_by``), what is left open of the ``client`` and
-    of the ``lengths`` of requests, whether the model has ``experts`` and ``many`` of them, whether
-    the engine is of an ``older`` release, whether prefill and decode are ``apart``, and how
-    ``crowded`` its front end is, with what share of the requests ``outside`` the engine
+    ``driven`` (``sim.metrics.question.question_text.driven_by``), what is left open of the
+    ``client`` and of the ``lengths`` of requests, whether the model has ``experts`` and ``many`` of
+    them, whether the engine is of an ``older`` release, whether prefill and decode are ``apart``,
+    and how ``crowded`` its front end is, with what share of the requests ``outside`` the engine
     (``sim.metrics.bands.crowding``), and whether published runs of the engine on the GPU were
     ``compared`` with predictions at all: bands of others stand in where none was."""
 
@@ -148,7 +148,7 @@ class Situation(NamedTuple):
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
     """That of ``run``; of several pools the less known counts."""
-    from sim.metrics.question.asked import driven_by  # noqa: PLC0415 - it needs the scenario's words
+    from sim.metrics.question.question_text import driven_by  # noqa: PLC0415 - it needs the scenario's words
 
     deployments = [pool.deployment for pool in run.pools]
     return Situation(

@@ -2,8 +2,8 @@
 
 What a figure depends on follows from the run's own passes (``sim.metrics.bands.dependence``), how
 far each part is usually off from published runs (``sim.metrics.bands.bands``). Where the run was
-repeated with faster and slower iterations (``sim.ends``), what came of that takes the place of the
-part of the times: so the band of an unstable fleet reaches to an overload. The chance of a
+repeated with faster and slower iterations (``sim.band_runs``), what came of that takes the place
+of the part of the times: so the band of an unstable fleet reaches to an overload. The chance of a
 percentile of this run comes on top. Milliseconds, rates per second, US dollars, as in the summary.
 """
 
@@ -32,7 +32,7 @@ from sim.metrics.bands.bands import (
 from sim.metrics.bands.dependence import LATENCIES, RANKS, TIMES, Dependence, Dependences
 from sim.metrics.bands.trust import verdict_trust
 from sim.metrics.latency.intervals import Z95
-from sim.metrics.question.asked import asked
+from sim.metrics.question.question_text import asked
 from sim.metrics.record.links import OpenLinks
 from sim.metrics.record.pools import names
 from sim.metrics.record.run_record import RunRecord

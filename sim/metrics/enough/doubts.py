@@ -194,9 +194,9 @@ def missed_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> bool:
 
 
 def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, Any]:
-    """What leaves an SLO open that both ends of the error band (``sim.ends``) do not decide: the
-    band, perhaps with chance at an end of it, or an end that met it so far in a run too short to
-    tell."""
+    """What leaves an SLO open that both ends of the error band (``sim.band_runs``) do not decide:
+    the band, perhaps with chance at an end of it, or an end that met it so far in a run too short
+    to tell."""
     doubts = verdict["slo_doubts"]
     short = [
         end

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.enough.reach import come_with
+from sim.metrics.enough.needed_requests import come_with
 from sim.metrics.latency.intervals import MANY, SHARE, TAIL, percentile_interval, rounded_up
 from sim.metrics.load.usual_sessions import usual
 from sim.metrics.record.run_record import RunRecord

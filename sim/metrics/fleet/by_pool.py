@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.metrics.engine.taken import Taken
+from sim.metrics.engine.kv_usage import Taken
 from sim.metrics.latency.percentiles import describe
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.queues import peak_queues

@@ -20,7 +20,7 @@ from sim.request import Refusal
 
 
 @dataclass(frozen=True)
-class Room:
+class SpareRate:
     """What a replica accepts: requests of at most ``max_model_len`` tokens whose KV fits into
     ``kv_tokens``. ``longest`` is the length the model was made for, ``given_blocks`` whether the
     scenario states the size of the KV cache."""
@@ -40,7 +40,7 @@ class Rejection:
     rejected: int
     reasons: Mapping[str, int]
     longest: int
-    room: Room
+    room: SpareRate
 
     @property
     def share(self) -> float:
@@ -51,7 +51,7 @@ class Rejection:
     def text(self) -> str:
         """How many are rejected, and why.
 
-        >>> room = Room(8192, 100_000, 131_072, False)
+        >>> room = SpareRate(8192, 100_000, 131_072, False)
         >>> Rejection(3000, 1525, {Refusal.TOO_LONG: 1525}, 126_195, room).text
         '1,525 of 3,000 requests (50.8%) are longer than max_model_len (8,192 tokens; the longest \
 has 126,195)'
@@ -89,7 +89,7 @@ has 126,195)'
     def remedy(self) -> str:
         """The setting that would admit them, as an instruction; empty for a user's own reasons.
 
-        >>> room = Room(8192, 100_000, 131_072, False)
+        >>> room = SpareRate(8192, 100_000, 131_072, False)
         >>> Rejection(3000, 1525, {Refusal.TOO_LONG: 1525}, 90_000, room).remedy
         'set max_model_len to 90,000 or more'
         """
@@ -129,9 +129,9 @@ has 126,195)'
         }
 
 
-def room_of(pools: Sequence[PreparedPool]) -> Room:
+def room_of(pools: Sequence[PreparedPool]) -> SpareRate:
     """What every replica of ``pools`` accepts."""
-    return Room(
+    return SpareRate(
         min(pool.limits.max_model_len for pool in pools),
         min(pool.kv_longest for pool in pools),
         min(pool.deployment.model.max_position_embeddings for pool in pools),
@@ -163,7 +163,7 @@ def over_runs(found: Sequence[Rejection | None], requests: int) -> Rejection | N
     return Rejection(requests, sum(reasons.values()), reasons, longest, known[0].room)
 
 
-def foreseen(tokens: NDArray[np.int64], room: Room) -> Rejection | None:
+def foreseen(tokens: NDArray[np.int64], room: SpareRate) -> Rejection | None:
     """The same for requests of these lengths, before they are simulated."""
     long = tokens > room.max_model_len
     large = ~long & (tokens - 1 > room.kv_tokens)  # the last token is sampled, never computed

@@ -13,7 +13,7 @@ from sim.metrics.engine.speculation import borrowed_note
 from sim.metrics.fleet.routing import routing_note
 from sim.metrics.latency.classes import order_notes
 from sim.metrics.load.sessions import session_notes
-from sim.metrics.question.asked import OF_ARRIVALS, driven_by
+from sim.metrics.question.question_text import OF_ARRIVALS, driven_by
 from sim.metrics.record.links import hardware_notes
 from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun

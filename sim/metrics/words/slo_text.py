@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.enough.reach import reach_text
+from sim.metrics.enough.needed_requests import reach_text
 from sim.metrics.load.long_enough import SURE
 from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
 from sim.units import show_number, show_share, show_time, show_utilisation

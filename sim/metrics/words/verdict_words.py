@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
-from sim.metrics.enough.reach import reach, reach_text
+from sim.metrics.enough.needed_requests import reach, reach_text
 from sim.metrics.fleet.by_pool import limiting_text
 from sim.metrics.fleet.failures import given_up_text
 from sim.metrics.fleet.lost_work import lost_work_text

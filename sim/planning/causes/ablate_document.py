@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.question.asked import asked, changed
 from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.question.question_text import asked, changed
 from sim.metrics.states import State
 from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions

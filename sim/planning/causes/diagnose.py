@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.ends import run_ends
+from sim.band_runs import run_ends
 from sim.errors import InfeasibleError
 from sim.metrics.fleet.rejection import Rejection, rejection
 from sim.metrics.latency.latency_parts import PARTS, TTFT_PARTS, latency_parts

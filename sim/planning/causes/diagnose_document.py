@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.question.asked import asked, changed
 from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.question.question_text import asked, changed
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import deciding, slo_doubts, within

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.metrics.bands.trust import trust
-from sim.metrics.question.asked import asked, changed
 from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.question.question_text import asked, changed
 from sim.metrics.states import too_short_for
 from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing

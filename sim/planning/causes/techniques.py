@@ -13,9 +13,9 @@ from typing import Any
 
 from sim.errors import UsageError, did_you_mean
 from sim.memory import ContiguousAllocator, PagedAllocator
-from sim.own import is_own
 from sim.planning.causes.shapley import Coalition
 from sim.planning.points.points import Settings
+from sim.plugins import is_own
 from sim.routers import AFFINE, LeastOutstanding
 from sim.scenario import Scenario
 from sim.scenario.sections.deployment import SchedulerSettings

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from sim import catalog
-from sim.ends import end_factors
+from sim.band_runs import end_factors
 from sim.errors import UsageError, did_you_mean
 from sim.metrics.bands.confidence import HOST_ERROR
 from sim.planning.load.loads import LoadAxis, Scale, check_copies
@@ -35,7 +35,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
 forecast of traffic may be off by; a fifth for the links between GPUs, by which data sheets miss
 all-reduces of 2 MB (``sim.cost.communication``). Kernel times have the error band of the run
-itself, with the ends at which ``find`` asks again (``sim.ends.end_factors``)."""
+itself, with the ends at which ``find`` asks again (``sim.band_runs.end_factors``)."""
 
 TITLES: Mapping[str, str] = {
     "kernel_time": "kernel times",

@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.errors import InfersimError, UsageError
 from sim.metrics.own import failures
-from sim.metrics.question.asked import asked, changed, hardware
+from sim.metrics.question.question_text import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.errors import InfeasibleError, UsageError
+from sim.load_refusals import check_undisturbed
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
@@ -29,7 +30,6 @@ from sim.planning.points.copies import cores
 from sim.planning.points.crew import Crew, CrewCall, crew
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
-from sim.undisturbed import check_undisturbed
 from sim.units import show_load
 
 WAVE = 4

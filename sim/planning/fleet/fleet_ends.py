@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.ends import at_factor, end_factors
+from sim.band_runs import at_factor, end_factors
 from sim.metrics.bands.bands import half_of
 from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.sizing import FAR, Sized, smallest_fleet

@@ -15,7 +15,7 @@ from typing import Any
 from sim import catalog
 from sim.cost import missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
-from sim.metrics.fleet.rejection import Rejection, Room, foreseen, room_of
+from sim.metrics.fleet.rejection import Rejection, SpareRate, foreseen, room_of
 from sim.metrics.latency.intervals import wilson
 from sim.metrics.slo.objectives import Objective
 from sim.metrics.words.slo_text import within
@@ -46,7 +46,7 @@ def small_cache(pool: PreparedPool) -> str:
 
 
 def too_many_rejected(
-    traffic: Traffic, room: Room, objectives: Sequence[Objective]
+    traffic: Traffic, room: SpareRate, objectives: Sequence[Objective]
 ) -> Rejection | None:
     """The requests that a replica rejects, if they are more than some part of the SLO allows."""
     found = foreseen(traffic.prompts + traffic.outputs, room)

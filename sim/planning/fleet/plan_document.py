@@ -13,7 +13,7 @@ from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
-from sim.metrics.question.asked import asked, changed, driven_by
+from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_defaults import engine_defaults_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap

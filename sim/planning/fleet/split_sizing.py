@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sim.ends import at_factor, end_factors
+from sim.band_runs import at_factor, end_factors
 from sim.errors import InfersimError
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import trust

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from sim.ends import at_factor, end_factors
+from sim.band_runs import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL

@@ -10,7 +10,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import trust
 from sim.metrics.load.long_enough import FULL
-from sim.metrics.question.asked import asked, changed, driven_by, hardware
+from sim.metrics.question.question_text import asked, changed, driven_by, hardware
 from sim.metrics.slo.objectives import limits_ms, shown_shares
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on

@@ -13,7 +13,6 @@ from typing import Any
 
 from sim.metrics.load.long_enough import DOUBT
 from sim.metrics.slo.objectives import Objective
-from sim.own import is_own
 from sim.planning.load.advance import Advance
 from sim.planning.load.loads import (
     Kind,
@@ -39,6 +38,7 @@ from sim.planning.load.saturation import (
 )
 from sim.planning.load.search import FIRST_STEP, FURTHEST, SLOPE, Bracket, search
 from sim.planning.points.copies import Workers
+from sim.plugins import is_own
 from sim.scenario import Scenario
 from sim.setup import prepare
 

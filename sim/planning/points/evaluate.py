@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.ends import run_ends
+from sim.band_runs import run_ends
 from sim.errors import InfeasibleError, InfersimError
 from sim.loop.clock import Stop
 from sim.metrics.bands.figure_bands import figure_bands

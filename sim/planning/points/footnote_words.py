@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.enough.reach import reach_text
+from sim.metrics.enough.needed_requests import reach_text
 from sim.metrics.own import FAILED
 from sim.metrics.states import DoubtKind, SloState, too_short_for
 from sim.metrics.words.notes import WARM_UP, without_numbers

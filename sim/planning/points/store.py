@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, Self
 
 from sim.errors import InfersimError, UsageError, shorten
 from sim.metrics.repetitions import headlines
-from sim.own import located
 from sim.planning.points.points import Outcome, Point
+from sim.plugins import located
 from sim.results.run_directory import MANIFEST, RunDirectory, new_manifest, write_json
 from sim.results.stored import check_finite, check_summary, read_object
 from sim.scenario import Scenario

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UsageError
-from sim.metrics.question.asked import asked, changed, hardware
+from sim.metrics.question.question_text import asked, changed, hardware
 from sim.planning.points.executors import Executor
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import MOST_POINTS, Axis, check_values, points

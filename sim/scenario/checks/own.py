@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sim.own import is_own
+from sim.plugins import is_own
 from sim.routers import WEIGHTED
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
 from sim.scenario.clash import Chapter, Clash, itself

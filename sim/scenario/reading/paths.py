@@ -9,7 +9,7 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.ids import named
-from sim.own import absolute
+from sim.plugins import absolute
 
 PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
     ("model",): "models",

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from sim import catalog, units
 from sim.catalog.ids import named
 from sim.errors import did_you_mean
-from sim.own import is_own
+from sim.plugins import is_own
 from sim.scenario.text.document import show
 from sim.scenario.text.parsing import is_unicode, scalar
 from sim.scenario.values import spelling

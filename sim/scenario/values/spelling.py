@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sim import catalog, units
-from sim.own import PATTERN
+from sim.plugins import PATTERN
 
 Schema = dict[str, Any]
 

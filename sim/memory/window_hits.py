@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 
 from sim.memory.groups import KvGroup
-from sim.memory.holdings import Holding
+from sim.memory.held_blocks import Holding
 from sim.request import Request
 from sim.specs.window import NEVER
 
