@@ -71,7 +71,7 @@ class Telling(Replica):
         for chunk in plan.chunks:
             prompts += chunk.tokens
             request = chunk.request
-            first = request.scheduled == self._started and not request.preemptions
+            first = request.scheduled == self.flight.start and not request.preemptions
             if first and self._caches:
                 self.queries += request.prompt_tokens
                 self.hits += chunk.context
