@@ -94,7 +94,7 @@ FITTED = ("vllm", "gpt-fast", "tensorrt-llm")
 
 OLDER = ("tensorrt-llm-0", "tensorrt-llm-triton", "tensorrt-llm-executor")
 """Presets of releases of 2023 and 2024, by the start of their names; kernels were timed under those
-of 2025 and later (``calibrate/README.md``, "Profiles in the catalogue")."""
+of 2025 and later (``calibrate/KERNELS.md``)."""
 
 LEVELS = ("band50", "band90")
 
