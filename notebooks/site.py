@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ def _cell(cell: dict[str, Any], name: str, pictures: Path) -> Iterator[str]:
         elif "text/markdown" in data:
             yield data["text/markdown"]
         elif "text/html" in data:
-            yield re.sub(r"<style.*?</style>\n?", "", data["text/html"], flags=re.DOTALL)
+            table = re.sub(r"<style.*?</style>\n?", "", data["text/html"], flags=re.DOTALL)
+            yield table.replace(' border="1" class="dataframe"', "")  # or it has no style here
         elif text := data.get("text/plain") or "".join(output.get("text", ())):
             yield f"```text\n{text}\n```"
 
@@ -114,13 +116,15 @@ def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 def scenario_page() -> str:
     """Every key of a scenario."""
     lines = ["# Keys of a scenario", "", "`infersim explain scenario KEY` prints the same.", ""]
-    lines += ["| key | meaning | default | values |", "|---|---|---|---|"]
-    for key in keys():
-        name = f"`{key.path}`" + (f" ({key.kind})" if key.kind else "")
-        unit = f" ({key.unit})" if key.unit else ""
-        default = "required" if key.required else f"`{key.default}`" if key.default else ""
-        cells = (name, key.meaning + unit, default, key.values)
-        lines.append(f"| {' | '.join(map(_cell_text, cells))} |")
+    for section, inside in groupby(keys(), lambda key: key.path.partition(".")[0]):
+        lines += ["", f"## {section}", "", "| key | meaning | default |", "|---|---|---|"]
+        for key in inside:
+            name = f"`{key.path}`" + (f" ({key.kind})" if key.kind else "")
+            meaning = f"{key.meaning} Values: {key.values}" + (
+                f" ({key.unit})." if key.unit else "."
+            )
+            default = "required" if key.required else f"`{key.default}`" if key.default else ""
+            lines.append(f"| {' | '.join(map(_cell_text, (name, meaning, default)))} |")
     return "\n".join(lines)
 
 
