@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 
@@ -179,9 +179,7 @@ def _played(
         setup,
         traffic,
         recorder,
-        end=end,
-        events=next(env._eid),
-        interrupted=interrupted,
+        Ended(end, next(env._eid), interrupted),
         sessions=fleet.session_rows,
         attempts=None if clients is None else clients.rows.rows(),
     )
@@ -208,19 +206,25 @@ def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:
         clients.close()
 
 
+class Ended(NamedTuple):
+    """The end of a run: its time (s), the number of events so far, and whether it was stopped."""
+
+    at: float
+    events: int
+    interrupted: bool
+
+
 def recorded(
     setup: Setup,
     traffic: AnyTraffic,
     recorder: Recorder,
+    ended: Ended,
     *,
-    end: float,
-    events: int,
-    interrupted: bool,
     observed: bool = False,
     sessions: SessionRows | None = None,
     attempts: AttemptRows | None = None,
 ) -> RunRecord:
-    """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
+    """What ``recorder`` has of ``traffic``, simulated or ``observed``, until it ``ended``: as the
     metrics want it, the rest as ``RunRecord`` has it."""
     from sim.metrics.record.run_record import RunRecord  # noqa: PLC0415 - as above
 
@@ -234,10 +238,10 @@ def recorded(
         requests=recorder.request_rows(),
         gaps=recorder.gap_rows(),
         reasons=recorder.reasons,
-        end=end,
+        end=ended.at,
         offered=traffic.total,
-        events=events,
-        interrupted=interrupted,
+        events=ended.events,
+        interrupted=ended.interrupted,
         traffic_notes=tuple(traffic.notes)
         if isinstance(traffic, OpenTraffic | SessionTraffic)
         else (),

@@ -7,7 +7,6 @@ vLLM's own. Weights are random, of the model's shape.
 from __future__ import annotations
 
 import gc
-import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,12 +15,13 @@ from typing import Any, Literal
 
 from calibrate.device import Device
 from calibrate.engine.arrivals import source
-from calibrate.engine.loop import Clock, Progress, WallClock
+from calibrate.engine.loop import Clock, Progress, RunLimits, WallClock
 from calibrate.engine.observed import EngineFacts, Observed
 from calibrate.engine.run import EnginePrompts
 from calibrate.observers import lazy_vllm
+from calibrate.observers.engine_loop import EngineLoop
 from calibrate.observers.vllm_engine import Arriving, WholeEngine
-from calibrate.observers.vllm_loop import VllmLoop
+from calibrate.observers.vllm_loop import VllmSteps
 from calibrate.observers.vllm_settings import NULL_BLOCKS, Wanted, wanted
 from sim import catalog
 from sim.errors import UsageError
@@ -30,7 +30,7 @@ from sim.pools import make_replica_scheduler
 from sim.request import Refusal, Request
 from sim.scenario import Scenario
 from sim.setup import Setup, prepare
-from sim.simulation import recorded
+from sim.simulation import Ended, recorded
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes
 from sim.workload import build
@@ -72,17 +72,14 @@ def observe(
         device.synchronise()
         gc.collect()
         with Stop() if stop is None else nullcontext(stop) as heeded:
-            loop = VllmLoop(
-                engine,
+            clock = clock or WallClock()
+            loop = EngineLoop(
+                VllmSteps(engine, clock.now, setup.only.capacity),
                 source(traffic),
-                clock or WallClock(),
+                clock,
                 prompt=EnginePrompts(setup.only.deployment.model.vocab_size, scenario.seed),
                 refusal=_refusal(setup, engine),
-                usable_blocks=setup.only.capacity.usable_blocks,
-                block_size=setup.only.capacity.block_size,
-                horizon=math.inf if scenario.run.horizon is None else scenario.run.horizon,
-                stop=heeded,
-                progress=progress,
+                limits=RunLimits.of(scenario, heeded, progress),
             )
             end = loop.run()
         return Observed(
@@ -90,9 +87,7 @@ def observe(
                 setup,
                 traffic,
                 loop.ledger.log.recorder,
-                end=end,
-                events=len(loop.ledger.log.iterations),
-                interrupted=loop.interrupted,
+                Ended(end, len(loop.ledger.log.iterations), loop.interrupted),
                 observed=True,
             ),
             iterations=loop.ledger.log.iterations,

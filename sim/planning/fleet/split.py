@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sim.errors import InfeasibleError, InfersimError
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, Tell, choose, to_plan
-from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
     RejectedPair,
     ScreenedPair,
-    SplitQuestion,
     screen_pair,
     together,
 )
@@ -47,7 +45,7 @@ class SplitPlan:
     and the cheapest fleet whose replicas do both (``unified``), or why there is none."""
 
     scenario: Scenario
-    question: SplitQuestion
+    question: FleetQuestion
     objectives: tuple[Objective, ...]
     own_rate: float
     best: tuple[SizedPair, ...]
@@ -64,7 +62,7 @@ both are known when these have been screened."""
 
 def choose_split(
     scenario: Scenario,
-    question: SplitQuestion,
+    question: FleetQuestion,
     *,
     jobs: int = 1,
     tell: Tell | None = None,
@@ -137,7 +135,7 @@ def _rank(found: SizedPair) -> tuple[float, float, str]:
 
 
 def _screened(
-    scenario: Scenario, question: SplitQuestion, traffic: Traffic
+    scenario: Scenario, question: FleetQuestion, traffic: Traffic
 ) -> tuple[list[ScreenedPair], list[RejectedPair]]:
     """The pairs that may hold the load, the cheapest first, and why the others do not."""
     found: list[ScreenedPair] = []
@@ -150,14 +148,11 @@ def _screened(
 
 
 def _unified(
-    scenario: Scenario, question: SplitQuestion, jobs: int, steps: PlanSteps
+    scenario: Scenario, question: FleetQuestion, jobs: int, steps: PlanSteps
 ) -> FleetPlan | str:
     """The cheapest fleet of replicas that prefill and decode, or why there is none."""
-    asked = FleetQuestion(
-        question.layouts, question.rate, question.headroom, 1, Constraints(), question.scale
-    )
     try:
-        return choose(together(scenario), asked, jobs=jobs, steps=steps)
+        return choose(together(scenario), replace(question, top=1), jobs=jobs, steps=steps)
     except InfersimError as error:
         return str(error)
 
@@ -175,7 +170,7 @@ def _dearer(found: SizedPair) -> RejectedPair:
     return RejectedPair(found.pair, "more expensive", text, found.cost)
 
 
-def _nothing(question: SplitQuestion, rejected: Sequence[RejectedPair]) -> str:
+def _nothing(question: FleetQuestion, rejected: Sequence[RejectedPair]) -> str:
     listed = [f"  {each.pair.text}: {each.reason}: {each.text}" for each in rejected[:12]]
     more = [f"  and {len(rejected) - 12} more"] if len(rejected) > 12 else []
     first = (

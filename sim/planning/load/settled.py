@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.planning.load.advance import LONG_LOADS, ROUGH_RUNS
 from sim.planning.load.band_ends import crossed, slope_at
-from sim.planning.load.finder import Finder, Tell
+from sim.planning.load.finder import Finder, Guess, Tell
 from sim.planning.load.interval import open_between
 from sim.planning.load.loads import goes_on
 from sim.planning.load.probe import FEWEST, LONG_ENOUGH, MOST, Probe
@@ -92,9 +92,11 @@ def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -
         replicas,
         tolerance,
         tell=tell,
-        guess=crossing / math.sqrt(1 + tolerance),
-        first_step=tolerance,
-        slope=slope_at(first, finder.probes(replicas)),
+        guess=Guess(
+            crossing / math.sqrt(1 + tolerance),
+            first_step=tolerance,
+            slope=slope_at(first, finder.probes(replicas)),
+        ),
         stretch=stretch,
         whole=True,
     )
