@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from sim.commands.answer import deliver
-from sim.commands.answering import Answering, answering
+from sim.commands.answering import Answering, with_records
 from sim.commands.exits import plain_errors
 
 
-@answering
+@with_records
 def claims(
     paths: Annotated[
         list[Path],

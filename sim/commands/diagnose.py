@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from sim.commands.answer import deliver
-from sim.commands.answering import Answering, answering
+from sim.commands.answering import Answering, with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import Overrides
 from sim.errors import UsageError
 
 
-@answering
+@with_records
 def diagnose(
     asked: Annotated[
         Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario, or a run directory.")

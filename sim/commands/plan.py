@@ -3,121 +3,97 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from sim.commands.answer import deliver, telling
-from sim.commands.answering import Answering, answering
+from sim.commands.answering import Answering, with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import Overrides, PriceFile, Prices, ScaleTrace, check_jobs
 from sim.commands.refused import explained
 from sim.errors import UsageError
 
+if TYPE_CHECKING:
+    from sim.planning.fleet.wish import FleetWish
+
 MOST_GPUS = 1024
 """The most GPUs of one replica that are accepted."""
 
-Words = str | None
-"""Words separated by commas."""
 
-Gpus = Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")]
-TensorParallel = Annotated[
-    Words, typer.Option(help="GPUs per replica, separated by commas; default: 1,2,4,8.")
-]
-PipelineParallel = Annotated[
-    Words,
-    typer.Option(help="Stages of consecutive layers, such as 1,2,4; default: the scenario's."),
-]
-DataParallel = Annotated[
-    Words,
-    typer.Option(help="Ranks that share the experts, such as 1,8; default: the scenario's."),
-]
-ExpertParallel = Annotated[
-    Words,
-    typer.Option(help="Whole experts on each GPU: true, false or both, which is the default."),
-]
-Rate = Annotated[str, typer.Option(help="Requests per second, or 10x the scenario's own rate.")]
-Headroom = Annotated[
-    float, typer.Option(help="Spare capacity: 0.2 sizes fleets for 20 % more than the rate.")
-]
-Precision = Annotated[
-    Words,
-    typer.Option(
-        help="Precisions to choose from, such as fp8,bf16, or bf16/mxfp4 with that of the "
-        "experts; the KV cache keeps the scenario's. Default: the scenario's."
-    ),
-]
-Top = Annotated[int, typer.Option(help="Number of fleets to rank.")]
-Constraint = Annotated[
-    str | None,
-    typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
-]
-Survive = Annotated[
-    int,
-    typer.Option(
-        help="Number of replicas that may fail while the rest still hold the rate (N+1: 1)."
-    ),
-]
-Disaggregate = Annotated[
-    bool,
-    typer.Option(
-        "--disaggregate", help="Plan separate prefill and decode replicas: how many of each."
-    ),
-]
+class PlanOptions(NamedTuple):
+    """The options of ``infersim plan``."""
+
+    gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")]
+    tensor_parallel: Annotated[
+        str | None, typer.Option(help="GPUs per replica, separated by commas; default: 1,2,4,8.")
+    ] = None
+    pipeline_parallel: Annotated[
+        str | None,
+        typer.Option(help="Stages of consecutive layers, such as 1,2,4; default: the scenario's."),
+    ] = None
+    data_parallel: Annotated[
+        str | None,
+        typer.Option(help="Ranks that share the experts, such as 1,8; default: the scenario's."),
+    ] = None
+    expert_parallel: Annotated[
+        str | None,
+        typer.Option(help="Whole experts on each GPU: true, false or both, which is the default."),
+    ] = None
+    rate: Annotated[
+        str, typer.Option(help="Requests per second, or 10x the scenario's own rate.")
+    ] = "1x"
+    scale: ScaleTrace = "compress"
+    headroom: Annotated[
+        float, typer.Option(help="Spare capacity: 0.2 sizes fleets for 20 % more than the rate.")
+    ] = 0.2
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Precisions to choose from, such as fp8,bf16, or bf16/mxfp4 with that of the "
+            "experts; the KV cache keeps the scenario's. Default: the scenario's."
+        ),
+    ] = None
+    top: Annotated[int, typer.Option(help="Number of fleets to rank.")] = 5
+    constraint: Annotated[
+        str | None,
+        typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
+    ] = None
+    survive: Annotated[
+        int,
+        typer.Option(
+            help="Number of replicas that may fail while the rest still hold the rate (N+1: 1)."
+        ),
+    ] = 0
+    disaggregate: Annotated[
+        bool,
+        typer.Option(
+            "--disaggregate", help="Plan separate prefill and decode replicas: how many of each."
+        ),
+    ] = False
+    overrides: Overrides = []
+    price: Prices = []
+    prices: PriceFile = None
 
 
-@answering
+@with_records
 def plan(
     scenario: Annotated[Path, typer.Argument(help="A scenario: model, traffic and SLO.")],
-    gpus: Gpus,
-    tensor_parallel: TensorParallel = None,
-    pipeline_parallel: PipelineParallel = None,
-    data_parallel: DataParallel = None,
-    expert_parallel: ExpertParallel = None,
-    rate: Rate = "1x",
-    scale: ScaleTrace = "compress",
-    headroom: Headroom = 0.2,
-    precision: Precision = None,
-    top: Top = 5,
-    constraint: Constraint = None,
-    survive: Survive = 0,
-    disaggregate: Disaggregate = False,
-    overrides: Overrides = [],
-    price: Prices = [],
-    prices: PriceFile = None,
+    options: PlanOptions,
     *,
     how: Answering,
 ) -> None:
     """Find the cheapest fleets that hold a load within the SLO, and say why others are not."""
     with plain_errors():
-        from sim.planning.fleet.wish import FleetWish
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
         from sim.terminal.plan import plan_view
         from sim.terminal.split import split_view
 
         check_jobs(how.jobs)
-        loaded = load_scenario(scenario, overrides)
-        loaded = with_prices(loaded, price, prices, _listed("--gpus", gpus))
-        if disaggregate:
-            if constraint is not None or survive:
-                raise UsageError("--disaggregate: leave out --constraint and --survive")
-            _refuse(precision, data_parallel, expert_parallel, pipeline_parallel)
-        wish = FleetWish(
-            gpus=_listed("--gpus", gpus),
-            tensor_parallel=_sizes("--tensor-parallel", tensor_parallel),
-            pipeline_parallel=_sizes("--pipeline-parallel", pipeline_parallel),
-            data_parallel=_sizes("--data-parallel", data_parallel),
-            expert_parallel=_switches(expert_parallel),
-            precision=[] if precision is None else _listed("--precision", precision),
-            rate=rate,
-            scale=scale,
-            headroom=headroom,
-            top=top,
-            constraint=constraint,
-            survive=survive,
-            disaggregate=disaggregate,
-        )
+        loaded = load_scenario(scenario, options.overrides)
+        loaded = with_prices(loaded, options.price, options.prices, _listed("--gpus", options.gpus))
+        wish = _wish(options)
         question = wish.question(loaded)
         directory = how.directory(f"{loaded.name}-plan")
         with (
@@ -129,25 +105,42 @@ def plan(
                 question,
                 jobs=how.jobs,
                 file=str(scenario),
-                given=overrides,
+                given=options.overrides,
                 tell=told.say,
                 progress=told.count,
             )
-        view, page = (split_view, "split") if disaggregate else (plan_view, "plan")
+        view, page = (split_view, "split") if options.disaggregate else (plan_view, "plan")
         deliver(found, directory, view, page=page, how=how)
 
 
-def _refuse(precision: Words, data: Words, experts: Words, stages: Words) -> None:
-    """Raise UsageError for an option that fleets apart do not have."""
-    others = {
-        "--precision": precision,
-        "--data-parallel": data,
-        "--expert-parallel": experts,
-        "--pipeline-parallel": stages,
-    }
-    for option, given in others.items():
-        if given is not None:
-            raise UsageError(f"--disaggregate: {option} is not tried here; set it in the scenario")
+def _wish(options: PlanOptions) -> FleetWish:
+    """The fleets to look for; UsageError for options that do not go together."""
+    from sim.planning.fleet.wish import FleetWish
+
+    if options.disaggregate:
+        if options.constraint is not None or options.survive:
+            raise UsageError("--disaggregate: leave out --constraint and --survive")
+        for name in ("precision", "data_parallel", "expert_parallel", "pipeline_parallel"):
+            if getattr(options, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(
+                    f"--disaggregate: {option} is not tried here; set it in the scenario"
+                )
+    return FleetWish(
+        gpus=_listed("--gpus", options.gpus),
+        tensor_parallel=_sizes("--tensor-parallel", options.tensor_parallel),
+        pipeline_parallel=_sizes("--pipeline-parallel", options.pipeline_parallel),
+        data_parallel=_sizes("--data-parallel", options.data_parallel),
+        expert_parallel=_switches(options.expert_parallel),
+        precision=[] if options.precision is None else _listed("--precision", options.precision),
+        rate=options.rate,
+        scale=options.scale,
+        headroom=options.headroom,
+        top=options.top,
+        constraint=options.constraint,
+        survive=options.survive,
+        disaggregate=options.disaggregate,
+    )
 
 
 def _listed(option: str, text: str) -> list[str]:

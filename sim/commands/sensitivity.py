@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from sim.commands.answer import deliver
-from sim.commands.answering import Answering, answering
+from sim.commands.answering import Answering, with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import Overrides, ScaleTrace
 
 
-@answering
+@with_records
 def sensitivity(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     ranges: Annotated[
