@@ -59,10 +59,7 @@ def observe(
     setup = prepare(scenario)
     asked = wanted(setup, device.facts, precision)
     lazy_vllm.module("vllm")
-    if device.index:
-        raise UsageError(
-            "--engine vllm: runs on the first GPU only; choose it with CUDA_VISIBLE_DEVICES"
-        )
+    _check_first(device)
     traffic = build(scenario, scenario.seed)
     _check_memory(setup, asked, device)
     engine = _start(setup, asked, sampling)
@@ -82,16 +79,17 @@ def observe(
                 limits=RunLimits.of(scenario, heeded, progress),
             )
             end = loop.run()
+        log = loop.ledger.log
         return Observed(
             record=recorded(
                 setup,
                 traffic,
-                loop.ledger.log.recorder,
-                Ended(end, len(loop.ledger.log.iterations), loop.interrupted),
+                log.recorder,
+                Ended(end, len(log.iterations), loop.interrupted),
                 observed=True,
             ),
-            iterations=loop.ledger.log.iterations,
-            token_times=loop.ledger.log.token_times(),
+            iterations=log.iterations,
+            token_times=log.token_times(),
             answers=loop.ledger.answers,
             facts=device.facts,
             precision=asked.precision,
@@ -101,6 +99,14 @@ def observe(
         )
     finally:
         engine.close()
+
+
+def _check_first(device: Device) -> None:
+    """Raise UsageError for any GPU but the first."""
+    if device.index:
+        raise UsageError(
+            "--engine vllm: runs on the first GPU only; choose it with CUDA_VISIBLE_DEVICES"
+        )
 
 
 def _check_memory(setup: Setup, asked: Wanted, device: Device) -> None:

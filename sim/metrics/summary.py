@@ -129,7 +129,7 @@ def _latencies(run: RunRecord) -> tuple[dict[str, float | None], ...]:
 
 
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
-    scenario, pools = run.scenario, run.pools
+    pools = run.pools
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution, situation(run), run.open_links)
     verdict, refused, accounts = _verdict(run), rejection(run), token_accounts(run)
@@ -142,18 +142,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     several = {"pools": by_pool(run, full, verdict.get("by_pool"))} if len(pools) > 1 else {}
     return {
         "version": version(),
-        "scenario": scenario.name,
-        "description": scenario.description,
-        "asked": asked(scenario),
-        "seed": scenario.seed,
-        "model": names(d.model.name for d in deployments),
-        **({"formats": formats} if (formats := formats_of(deployments)) else {}),
-        "gpu": names(d.gpu.name for d in deployments),
-        "gpus": run.gpus,
-        "replicas": run.replicas,
-        **({"data_ranks": ranks} if (ranks := _data_ranks(run)) > run.replicas else {}),
-        "engine": names(d.engine.name for d in deployments),
-        "batching": names(pool.settings.scheduler.batching for pool in pools),
+        **_question(run),
         "verdict": verdict,
         "requests": _requests(run),
         "rejection": None if refused is None else refused.document(),
@@ -196,6 +185,26 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
             *([sure["text"]] if sure["sufficient"] is False else []),
         ],
         "interrupted": run.interrupted,
+    }
+
+
+def _question(run: RunRecord) -> dict[str, Any]:
+    """The scenario, and the hardware that serves it."""
+    scenario, pools = run.scenario, run.pools
+    deployments = [pool.deployment for pool in pools]
+    return {
+        "scenario": scenario.name,
+        "description": scenario.description,
+        "asked": asked(scenario),
+        "seed": scenario.seed,
+        "model": names(d.model.name for d in deployments),
+        **({"formats": formats} if (formats := formats_of(deployments)) else {}),
+        "gpu": names(d.gpu.name for d in deployments),
+        "gpus": run.gpus,
+        "replicas": run.replicas,
+        **({"data_ranks": ranks} if (ranks := _data_ranks(run)) > run.replicas else {}),
+        "engine": names(d.engine.name for d in deployments),
+        "batching": names(pool.settings.scheduler.batching for pool in pools),
     }
 
 

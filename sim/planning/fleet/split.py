@@ -79,27 +79,9 @@ def choose_split(
     objectives = tuple(slo_objectives(scenario))
     screened, rejected = _screened(scenario, question, traffic)
     steps.expect(len(screened) + LAST)
-    sizing = partial(size_pair, simulated=steps.simulated)
     say(f"{len(screened)} of {len(question.layouts) ** 2} pairs are left after the screening")
-    sized: list[SizedPair] = []
-    waiting = list(screened)
-    while waiting:
-        costs = sorted(each.cost for each in sized)
-        most = costs[question.top - 1] if len(costs) >= question.top else math.inf
-        dear = [each for each in waiting if each.lowest > most]
-        rejected += [_too_expensive(each, most) for each in dear]
-        steps.did(len(dear))
-        waiting = [each for each in waiting if each not in dear]
-        wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        asked = [(scenario, each, question, objectives) for each in wave]
-        for found in calls(sizing, asked, jobs, steps.show):
-            steps.did()
-            if isinstance(found, RejectedPair):
-                rejected.append(found)
-                say(f"{found.pair.text}: {found.reason}")
-            else:
-                sized.append(found)
-                say(f"{found.pair.text}: {found.prompts} and {found.answers}, ${found.cost:,.2f}/h")
+    sized, further = _sized(scenario, question, objectives, screened, say, steps, jobs)
+    rejected += further
     if not sized:
         raise InfeasibleError(_nothing(question, rejected))
     sized.sort(key=_rank)
@@ -126,6 +108,40 @@ def choose_split(
         unified=unified,
         traffic_notes=traffic.notes,
     )
+
+
+def _sized(
+    scenario: Scenario,
+    question: FleetQuestion,
+    objectives: tuple[Objective, ...],
+    screened: Sequence[ScreenedPair],
+    say: Tell,
+    steps: PlanSteps,
+    jobs: int,
+) -> tuple[list[SizedPair], list[RejectedPair]]:
+    """The smallest fleets of all pairs that could be among the cheapest, and the other pairs."""
+    sizing = partial(size_pair, simulated=steps.simulated)
+    sized: list[SizedPair] = []
+    rejected: list[RejectedPair] = []
+    waiting = list(screened)
+    while waiting:
+        costs = sorted(each.cost for each in sized)
+        most = costs[question.top - 1] if len(costs) >= question.top else math.inf
+        dear = [each for each in waiting if each.lowest > most]
+        rejected += [_too_expensive(each, most) for each in dear]
+        steps.did(len(dear))
+        waiting = [each for each in waiting if each not in dear]
+        wave, waiting = waiting[:WAVE], waiting[WAVE:]
+        asked = [(scenario, each, question, objectives) for each in wave]
+        for found in calls(sizing, asked, jobs, steps.show):
+            steps.did()
+            if isinstance(found, RejectedPair):
+                rejected.append(found)
+                say(f"{found.pair.text}: {found.reason}")
+            else:
+                sized.append(found)
+                say(f"{found.pair.text}: {found.prompts} and {found.answers}, ${found.cost:,.2f}/h")
+    return sized, rejected
 
 
 def _rank(found: SizedPair) -> tuple[float, float, str]:
