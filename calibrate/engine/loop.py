@@ -136,8 +136,7 @@ class Loop:
         return now
 
     def _wait(self, now: float) -> bool:
-        """Nothing can run: wait for an event that may change that. False if nothing is left to
-        do."""
+        """Wait for an event after which something can run; False if nothing is left to do."""
         until = min(self._source.next_at(), self._scheduler.wakeup(now))
         if until < math.inf:
             self._clock.wait(min(until, self._limits.horizon))

@@ -156,7 +156,8 @@ class EnginePrompts:
         self._vocabulary, self._seed = vocabulary, seed
 
     def __call__(self, request: Request) -> list[int]:
-        """Its tokens; the first word of the vocabulary, which padding is made of, is in none."""
+        """The tokens of a request; the first word of the vocabulary, which padding is made of, is
+        in none."""
         draw = np.random.default_rng((self._seed, request.id)).integers
         tokens: list[int] = draw(1, self._vocabulary, request.prompt_tokens).tolist()
         return tokens

@@ -128,7 +128,7 @@ def _scheduler_class(schedulers: Any) -> Any:
             return None
 
         def process_pending_chunked_abort(self) -> None:
-            """None is aborted."""
+            """Do nothing: no prompt is aborted."""
 
         def _process_hicache_events(self) -> None:
             """There is no host cache."""

@@ -123,7 +123,7 @@ def observe_by_request(
     stop: Stop | None = None,
     progress: Progress | None = None,
 ) -> Observed:
-    """As ``observe``, with PyTorch's attention for each request of a continuous batch."""
+    """Observe a run with PyTorch's attention for each request of a continuous batch."""
     if scenario.only_pool.scheduler.batching == Static.name:
         raise UsageError(
             "scheduler.batching: static batches are padded, and attention runs over all of them at "

@@ -83,8 +83,7 @@ class StaticBatches:
         self._planned = self._clock.now()
 
     def _wait(self) -> bool:
-        """Nothing can run: wait for an event that may change that. False if nothing is left to
-        do."""
+        """Wait for an event after which something can run; False if nothing is left to do."""
         until = self._source.next_at()
         if until < math.inf:
             self._clock.wait(min(until, self._limits.horizon))

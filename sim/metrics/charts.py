@@ -191,7 +191,7 @@ def _running(part: PoolRun) -> Level:
 
 
 def _waiting(run: RunRecord, part: PoolRun) -> Level:
-    """Of a pool that decodes: requests whose KV has arrived, until their first token."""
+    """Requests of a pool that decodes whose KV has arrived, until their first token."""
     if part.pool.settings.role == "decode" and run.handed is not None:
         numbers, rows = part.pool.settings.numbers, run.handed
         mine = rows[(rows["target"] >= numbers.start) & (rows["target"] < numbers.stop)]

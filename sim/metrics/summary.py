@@ -214,9 +214,9 @@ def _verdict(run: RunRecord) -> dict[str, Any]:
 
     ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
     is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
-    which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
-    whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
-    fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
+    beyond which no SLO holds by much; None where that is not known. Near saturation ``settled``
+    says whether the run outlasts its empty start: that takes ``requests_to_settle`` requests, and
+    after ``relaxation_requests`` the start no longer shows; else all three are None. ``scales`` is there where
     the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there where
     it lacks a share of the GPU time.
     """

@@ -164,7 +164,7 @@ class LiveSession:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """The same in the words of a scenario."""
+        """The steps in the words of a scenario."""
         settings = [pool.settings for pool, _ in self._places]
         return [
             {

@@ -219,7 +219,7 @@ def _swapping(d: Deployment, document: Mapping[str, Any]) -> list[tuple[str, str
 
 
 def _parameters(d: Deployment, memory: Capacity) -> str:
-    """Of the model, or of the stage of a pipeline that ``d`` is."""
+    """The parameters of the model, or of the stage of a pipeline that ``d`` is."""
     if not memory.stages:
         return f"{d.model.parameters:,} parameters"
     held = sum(each.parameters for each in d.model.weights())

@@ -152,7 +152,7 @@ NO_TRUST: dict[str, Any] = {"band50": None, "band90": None, "parts": {}, "trust"
 
 
 def trusted(key: str, apart: Difference, mine: Bands | None, base: Bands | None) -> dict[str, Any]:
-    """Of the figure ``key`` of a variant over that of the base, runs with these ``infersim.bands``:
+    """Trust in the ratio of ``key`` between a variant and the base, which have these bands:
     ``band50`` and ``band90`` of the ratio that measurements would find ([low, high]; high is None
     where the slower end is overloaded), what each part comes to alone at 90 % (``parts``), and
     ``trust``, how sure it is which of both is larger; all None where that is not known."""

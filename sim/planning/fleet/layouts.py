@@ -230,14 +230,15 @@ class Rejected:
     unsimulated: bool = False
 
     def noted(self, note: str) -> Rejected:
-        """The same with ``note`` on its KV cache, if there is one, before what is said of speed."""
+        """The rejection with ``note`` on its KV cache, if there is one, before what it says of
+        speed."""
         if not note:
             return self
         reason = self.reason if self.reason in BEFORE_SPEED else SMALL_CACHE
         return replace(self, reason=reason, text=f"{note}; {self.text}")
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The rejection as plain data."""
         return {
             "layout": self.layout.text,
             "gpu": self.layout.gpu,

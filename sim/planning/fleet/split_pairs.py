@@ -31,7 +31,7 @@ class LayoutPair:
 
     @property
     def text(self) -> str:
-        """Both, as a table has them."""
+        """The two layouts, as a table has them."""
         return f"{self.prefill.text} | {self.decode.text}"
 
     def settings(self, scenario: Scenario, prompts: int, answers: int) -> dict[str, object]:

@@ -58,7 +58,7 @@ class SizedPair:
 
     @property
     def pair(self) -> LayoutPair:
-        """Its layouts."""
+        """The layouts of the fleet."""
         return self.screened.pair
 
     @property

@@ -43,7 +43,7 @@ class Ends:
     faster: float | None
 
     def document(self) -> dict[str, float | None]:
-        """As plain data."""
+        """The ends as plain data."""
         return {"error": self.error, "slower": self.slower, "faster": self.faster}
 
     def within(self, load: float, share: float) -> tuple[float, float]:

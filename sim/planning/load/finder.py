@@ -258,7 +258,7 @@ class Finder:
     def found(
         self, replicas: int, tolerance: float, *, few: int, most: int, **how: Any
     ) -> tuple[Probe | None, Probe | None]:
-        """As ``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
+        """``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
         these leave the two loads the same, further runs are made of no other ones. ``how`` are
         arguments of ``find``."""
         held, failed = self.find(replicas, tolerance, most=few, **how)
