@@ -105,7 +105,7 @@ Report = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class Pace:
+class SuitePace:
     """The ``first_pass`` is the share of the budget for new points; anchors, one of each
     ``anchored`` operator, are timed after each ``anchor_every`` of the budget."""
 
@@ -128,14 +128,14 @@ class Suite:
         timer: KernelTimer,
         store: MeasurementStore,
         *,
-        pace: Pace | None = None,
+        pace: SuitePace | None = None,
         report: Report = lambda progress: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._owners = plan, owners
         self._machine, self._timer, self._store = machine, timer, store
         self._report, self._clock = report, clock
-        self._pace = pace or Pace()
+        self._pace = pace or SuitePace()
         self._start, self._measured, self._anchored = 0.0, 0, 0.0
         self._anchors: dict[str, BenchPoint] = {}
 

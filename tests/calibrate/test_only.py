@@ -15,7 +15,7 @@ from calibrate.lazy_torch import installed
 from calibrate.measurement_store import MeasurementStore
 from calibrate.measurements import Measurement
 from calibrate.plan import CalibrationPlan
-from calibrate.suite import Pace, Suite
+from calibrate.suite import Suite, SuitePace
 from calibrate.timing import CpuTimer
 from sim import catalog
 from sim.errors import UsageError
@@ -80,7 +80,7 @@ def test_where_products_are_not_measured_something_else_is_the_anchor(tmp_path: 
             world,
             timer,
             store,
-            pace=Pace(anchored=["stream"]),
+            pace=SuitePace(anchored=["stream"]),
             clock=lambda: world.time,
         )
         suite.run()

@@ -37,7 +37,7 @@ def lost_work_text(share: float, completed: float) -> str:
 
     >>> lost_work_text(0.8, 9.41)
     ' That capacity leaves out part of the lost work: 80% of the GPU time went to failed attempts, and 9.41 requests/s were completed.'
-    """  # noqa: E"""
+    """  # noqa: E501
     if not share:
         return ""
     return (
