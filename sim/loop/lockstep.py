@@ -77,7 +77,7 @@ class Rank(Replica):
     """One data rank: a scheduler and its memory, whose iterations ``LockStep`` starts and ends."""
 
     def _start(self) -> None:
-        """It does not plan by itself."""
+        """Does nothing: a rank does not plan by itself."""
 
     @property
     def tokens(self) -> int:
