@@ -63,7 +63,7 @@ class PowerSample:
 
 
 def samples(rows: Sequence[Row]) -> list[PowerSample]:
-    """Those of the rows that state a power."""
+    """The samples of the rows that state a power."""
     found = []
     for row in rows:
         if row["metric"] == POWER:

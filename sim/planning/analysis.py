@@ -186,7 +186,7 @@ def _sharing(o: Operator) -> str:
 
 
 def _padded_heads(d: Deployment) -> str | None:
-    """That kernels of latent attention compute heads which a GPU does not have; None elsewhere."""
+    """The note that latent kernels compute heads which a GPU does not have; None elsewhere."""
     for group in d.model.layers:
         attention = group.attention
         heads = attention.num_heads // d.layout.tensor if isinstance(attention, Latent) else 0

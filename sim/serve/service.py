@@ -292,7 +292,7 @@ class Service:
         }
 
     def notes(self) -> list[str]:
-        """The same in sentences."""
+        """The notes in sentences."""
         notes, late = [], self.lateness.document()
         if late["tokens"]:
             told = f"Served live at {self.pace.speed:g} times real time: {late['tokens']:,} tokens"

@@ -75,7 +75,7 @@ class Form:
     regime: Callable[[Shape], NDArray[np.str_]]
 
     def given(self, **values: float) -> Form:
-        """The same form with these parameters given, not to be fitted."""
+        """The form with these parameters given, not to be fitted."""
         parameters = tuple(
             replace(p, low=values[p.name], start=values[p.name], high=values[p.name])
             if p.name in values

@@ -147,7 +147,7 @@ class Situation(NamedTuple):
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
-    """That of ``run``; of several pools the less known counts."""
+    """The situation of ``run``; of several pools the less known counts."""
     from sim.metrics.question.question_text import driven_by  # noqa: PLC0415 - it needs the scenario's words
 
     deployments = [pool.deployment for pool in run.pools]

@@ -245,7 +245,7 @@ def _good(run: RunRecord) -> NDArray[np.bool_]:
 
 
 def _not_bad(run: RunRecord) -> NDArray[np.bool_]:
-    """The same, and those whose clients went away before anything spoke against them."""
+    """The requests within the SLO, and those whose clients left before a limit had passed."""
     return _good(run) | run.set_aside(run.scenario.slo.of_request)
 
 

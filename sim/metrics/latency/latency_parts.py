@@ -109,7 +109,7 @@ def parts_of(
     timer: Timer,
     front_end: Floats | float,
 ) -> Parts:
-    """As ``latency_parts``, from the rows of ``sim.loop.recorder`` and what timed iterations."""
+    """Parts of latencies from the rows of ``sim.loop.recorder`` and what timed iterations."""
     done = requests["status"] == COMPLETED
     scheduled, first, finish = (
         np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "finish")
