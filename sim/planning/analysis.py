@@ -85,7 +85,7 @@ def roofline_document(
 def _beyond_memory(
     batches: Sequence[int], context: int, room: float, *, weights_fit: bool = True
 ) -> str | None:
-    """Which batches do not fit in memory, so that no server runs them; None where all do.
+    """The batches that do not fit in memory, so that no server runs them; None where all do.
 
     >>> _beyond_memory([32, 256], 30_000, 45.93)
     'A batch of 256 does not fit: memory holds 45.9 sequences of 30,000 tokens (`infersim fit`).'

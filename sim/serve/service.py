@@ -139,7 +139,7 @@ class Service:
 
     @property
     def steerer(self) -> Steerer:
-        """Which replicas are drained, failed, or starting."""
+        """The replicas that are drained, failed, or starting."""
         return self._session.steerer
 
     def _make_room(self, more: int) -> None:

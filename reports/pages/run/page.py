@@ -65,12 +65,8 @@ def render(
     """The page; see ``reports.render``."""
     parts, part_tables = latency.parts(summary, requests)
     gpu, gpu_table = memory.whole_gpu(summary, timeseries)
-    listed = [
-        *_tables(summary, requests, charts),
-        *part_tables,
-        work.operator_table(summary),
-        *([] if gpu_table is None else [gpu_table]),
-    ]
+    listed = [*_tables(summary, requests, charts), *part_tables, work.operator_table(summary)]
+    listed += [] if gpu_table is None else [gpu_table]
     plots = [
         limits.use(summary, requests),
         limits.plot(summary),

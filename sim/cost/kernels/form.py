@@ -96,7 +96,7 @@ class Form:
 
 
 def inside(fit: KernelFit, shape: Shape) -> NDArray[np.bool_]:
-    """Which shapes lie within the measured ranges of ``fit``, as far as ``shape`` says."""
+    """The shapes that lie within the measured ranges of ``fit``, as far as ``shape`` says."""
     within = np.array(True)
     for name in fit.ranges.keys() & shape.keys():
         low, high = fit.ranges[name]

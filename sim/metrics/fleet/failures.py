@@ -240,7 +240,7 @@ def _replica_seconds(run: RunRecord) -> float:
 
 
 def _good(run: RunRecord) -> NDArray[np.bool_]:
-    """Which requests were within the SLO; where there is none, which were answered."""
+    """The requests that were within the SLO; where there is none, those that were answered."""
     return run.within_slo if run.scenario.slo.stated else run.completed
 
 

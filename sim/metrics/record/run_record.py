@@ -50,7 +50,7 @@ class RunRecord(Recorded):
 
     @cached_property
     def warmup(self) -> NDArray[np.bool_]:
-        """Which requests are left out of the latency statistics."""
+        """The requests that are left out of the latency statistics."""
         return warmup(self, self.parts)
 
     @cached_property
@@ -62,8 +62,8 @@ class RunRecord(Recorded):
         return found
 
     def judged(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
-        """Which requests say whether ``limits`` are met: all but the warm-up and those that are set
-        aside."""
+        """The requests that say whether ``limits`` are met: all but the warm-up and those that are
+        set aside."""
         return ~(self.warmup | self.set_aside(limits))
 
     @property
@@ -78,8 +78,8 @@ Floats = NDArray[np.float64]
 
 
 def warmup(run: Recorded, parts: Sequence[PoolRun]) -> NDArray[np.bool_]:
-    """Which requests are left out: those that the scenario says, else a start that differs from the
-    rest while requests arrive at a steady rate.
+    """The requests that are left out: those that the scenario says, else a start that differs from
+    the rest while requests arrive at a steady rate.
 
     The start that is found ends before the first trouble. An outage makes requests slower, a cold
     start keeps them waiting at the gateway, and those that were given up have no latency at all: to

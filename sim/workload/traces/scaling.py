@@ -88,7 +88,7 @@ def _period(trace: Trace) -> float:
 
 
 def _sample(requests: int, share: float, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which requests a share of a copy keeps."""
+    """The requests that a share of a copy keeps."""
     draws = stream(seed, "overlay").random(requests)
     kept = np.zeros(requests, dtype=np.bool_)
     kept[np.argsort(draws, kind="stable")[: max(1, round(share * requests))]] = True
