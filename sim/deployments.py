@@ -41,6 +41,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             layout=pool.layout,
             kernel_time=assume.kernel_time,
             experts=scenario.precision.experts,
+            expert_inputs=scenario.precision.expert_inputs,
             static=scenario.precision.quantisation == "static",
             all2all=pool.all2all_backend,
             sorts=scenario.sampling == "sorted",

@@ -10,7 +10,16 @@ import re
 
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
-from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults, Mxfp4Padding, Releases
+from sim.specs.engine import (
+    EngineSpec,
+    ExpertInputs,
+    Factors,
+    FittedTo,
+    GpuDefaults,
+    Mxfp4Padding,
+    Releases,
+)
+from sim.specs.precision import MULTIPLIES
 
 FACTORS = {
     "tokens_factor": "tokens",
@@ -35,11 +44,15 @@ _RELEASES = "releases"
 _PADDING = "pads_mxfp4"
 """The key of an engine that lists how it pads experts in mxfp4, by GPU."""
 
+_EXPERT_INPUTS = "expert_inputs"
+"""The key of an engine that lists the formats of experts' inputs, by GPU."""
+
 _LISTS = (
     "grouped_kernels",
     "graph_sizes",
     "aligns_experts_on",
     _PADDING,
+    _EXPERT_INPUTS,
     _RELEASES,
     _GPU_DEFAULTS,
     _FITTED_TO,
@@ -69,6 +82,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
         aligns_experts_on=_words(values, "aligns_experts_on"),
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
+        expert_inputs=_expert_inputs(values) if values.has(_EXPERT_INPUTS) else (),
         releases=_releases(values) if values.has(_RELEASES) else None,
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
@@ -134,6 +148,18 @@ def _padding(values: Fields) -> tuple[Mxfp4Padding, ...]:
     for each in values.mappings(_PADDING):
         each.only(Mxfp4Padding._fields)
         found.append(Mxfp4Padding(_words(each, "gpus"), each.whole("hidden"), each.whole("width")))
+    return tuple(found)
+
+
+def _expert_inputs(values: Fields) -> tuple[ExpertInputs, ...]:
+    """The formats to which inputs of experts are quantised, by GPU."""
+    found = []
+    for each in values.mappings(_EXPERT_INPUTS):
+        each.only(ExpertInputs._fields)
+        weights, inputs = each.text("weights"), each.text("inputs")
+        if weights not in MULTIPLIES.get(inputs, ()):
+            raise each.error("inputs", f"{inputs} is not multiplied by {weights}")
+        found.append(ExpertInputs(weights, _words(each, "gpus"), inputs))
     return tuple(found)
 
 

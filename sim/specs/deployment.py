@@ -12,7 +12,7 @@ from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
 from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
 from sim.specs.model import ModelSpec
-from sim.specs.precision import INT4, MULTIPLIES, precision_bytes
+from sim.specs.precision import INT4, MULTIPLIES, PLAIN, precision_bytes
 from sim.specs.profile import TRITON
 from sim.specs.speculation import Speculation
 from sim.specs.stages import stages_of
@@ -42,6 +42,7 @@ class Deployment:
     layout: Layout = ONE_GPU
     kernel_time: float = 1.0
     experts: str | None = None
+    expert_inputs: str | None = None
     static: bool = False
     all2all: str = DEFAULT_BACKEND
     sorts: bool = False
@@ -122,6 +123,18 @@ class Deployment:
 
     def _check_products(self) -> None:
         """Raise ValueError for activations that no weights of the model are multiplied by."""
+        inputs = self.expert_inputs
+        if inputs is not None:
+            if not self.model.has_experts:
+                raise ValueError(
+                    f"precision: {self.model.name} has no experts, and no inputs of them"
+                )
+            experts = self.formats["experts"]
+            if inputs not in PLAIN and experts not in MULTIPLIES.get(inputs, ()):
+                raise ValueError(
+                    f"precision: experts stored in {experts} are not multiplied by inputs in "
+                    f"{inputs}; leave expert_inputs out for what the engine takes"
+                )
         if precision_bytes(self.activations) >= 2:
             return
         partners = MULTIPLIES[self.activations]
@@ -201,10 +214,14 @@ class Deployment:
         """
         if role in ("vocabulary", "kept"):
             return self.unquantised
-        if precision_bytes(self.activations) >= 2:
-            return self.activations
-        fits = self.formats[role] in MULTIPLIES[self.activations]
-        return self.activations if fits and self.gpu.computes(self.activations) else "bf16"
+        inputs, weights = self.activations, self.formats[role]
+        if role == "experts":
+            chosen = self.engine.inputs_of_experts(self.gpu.title, weights)
+            inputs = self.expert_inputs or chosen or inputs
+        if precision_bytes(inputs) >= 2:
+            return inputs
+        fits = weights in MULTIPLIES[inputs]
+        return inputs if fits and self.gpu.computes(inputs) else "bf16"
 
     @property
     def borders(self) -> tuple[Link, ...]:

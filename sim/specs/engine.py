@@ -49,6 +49,15 @@ class Mxfp4Padding(NamedTuple):
     width: int
 
 
+class ExpertInputs(NamedTuple):
+    """The format to which an engine quantises the inputs of experts stored in ``weights``, on
+    ``gpus`` (words of their titles), where nothing else is asked for."""
+
+    weights: str
+    gpus: tuple[str, ...]
+    inputs: str
+
+
 @dataclass(frozen=True, slots=True)
 class Factors:
     """What the times of kernels are multiplied by.
@@ -145,6 +154,7 @@ class EngineSpec:
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
+    ``expert_inputs``    the formats to which inputs of experts are quantised by default, by GPU
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
@@ -194,6 +204,7 @@ class EngineSpec:
     triton_attention: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
+    expert_inputs: tuple[ExpertInputs, ...] = ()
     policy: str = ""
     plans_ahead: bool = False
     factors: Factors = NO_FACTORS
@@ -251,6 +262,15 @@ class EngineSpec:
             ),
             (1, 1),
         )
+
+    def inputs_of_experts(self, title: str, weights: str) -> str | None:
+        """The format to which inputs of experts stored in ``weights`` are quantised by default on
+        the GPU of that name; None if the activations of the model say it."""
+        words = title.split()
+        for rule in self.expert_inputs:
+            if rule.weights == weights and any(word in words for word in rule.gpus):
+                return rule.inputs
+        return None
 
     def scaled(self, factor: float) -> EngineSpec:
         """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""

@@ -19,7 +19,7 @@ from tests.planning_fixtures import SMALL
 
 def formats(model: str, gpu: str = "h100-sxm", **precision: Any) -> dict[str, Any]:
     found = load({"model": model, "fleet": {"gpu": gpu, "tensor_parallel": 8}}, precision)
-    return found.precision.model_dump(exclude={"quantisation", "kv_cache"})
+    return found.precision.model_dump(exclude={"quantisation", "kv_cache", "expert_inputs"})
 
 
 def load(changes: dict[str, Any], precision: dict[str, Any]) -> Scenario:

@@ -90,6 +90,12 @@ class Precision(LimitedSection):
         description="The experts of a mixture of experts, where they are stored otherwise, such as "
         "mxfp4 for gpt-oss, whose default it is. null: as the other weights.",
     )
+    expert_inputs: PrecisionName | None = Field(
+        default=None,
+        description="Inputs of the experts. null: as the engine quantises them on that GPU, else "
+        "as activations. For mxfp4 experts on Blackwell, TensorRT-LLM and SGLang take mxfp8 "
+        "(written fp8 here); vLLM leaves 16 bits unless it is asked.",
+    )
     quantisation: Literal["dynamic", "static"] = Field(
         default="dynamic",
         description="How activations below 16 bits get their scales. dynamic: extra kernels "
