@@ -50,20 +50,17 @@ class Conditions:
     """What is needed to repeat a measurement in the simulator: the ``scenario`` (JSON), and what
     its figures mean.
 
-    ``engine`` is its preset, by name or path, ``version`` as published. ``size`` is the batch, or
-    the clients. ``steady``: figures are of the time in which all of ``size`` run. ``described``:
-    the way requests were sent is published. ``limited``: so are the limits of an iteration.
-    ``streamed`` tokens come together, the first ones too. ``apart`` are the workers where prefill
-    and decode have their own.
+    ``version`` is the engine's, as published. ``size`` is the batch, or the clients. ``steady``:
+    figures are of the time in which all of ``size`` run. ``described``: the way requests were sent
+    is published. ``limited``: so are the limits of an iteration. ``streamed`` tokens come together,
+    the first ones too. ``apart`` are the workers where prefill and decode have their own.
     """
 
     driver: Driver
-    engine: str
     version: str
     gpu: str
     gpus: int
     model: str
-    weights: str
     prompt: Lengths
     output: Lengths
     size: int | None
@@ -80,6 +77,16 @@ class Conditions:
         """The scenario as a mapping."""
         found: dict[str, Any] = json.loads(self.scenario)
         return found
+
+    @property
+    def engine(self) -> str:
+        """The engine's preset, by name or path."""
+        return str(self.document["engine"])
+
+    @property
+    def weights(self) -> str:
+        """The format of the weights."""
+        return str(self.document["precision"]["weights"])
 
     def under(self, settings: Mapping[str, Any], **changes: Any) -> Conditions:
         """These conditions with ``settings`` of the scenario by dotted key, and other ``changes``
@@ -99,36 +106,38 @@ def conditions(row: Row, *, outcomes: bool = False) -> Conditions:
     facts = facts_of(row, outcomes=outcomes)
     assumed = [each.remark for each in facts]
     row = corrected(row, facts)
+    known, layout = _read(row, assumed)
+    document = _document(row, known, layout, assumed)
+    stated = settings_of(facts, {"clients": known.size or 0, "prompt": known.prompt.high})
+    limited = bool(_slots(row) or _tokens(row) or "scheduler.max_num_batched_tokens" in stated)
+    free = known.driver == "offline" and not limited and "mlperf" not in row["engine"].lower()
+    if known.apart is not None:
+        own = split_settings(known.apart, known.model, known.gpu, document["scheduler"])
+        stated = own | stated
+    written_so = replace(known, scenario=written(document))
+    return written_so.under(stated, limited=not free, assumed=tuple(assumed))
+
+
+def _read(row: Row, assumed: list[str]) -> tuple[Conditions, Layout]:
+    """The conditions of a row without their scenario, and the layout of a replica."""
     for column in ("n_gpus", "tp", "pp"):
         if _whole(row[column]) == 0 or (column == "tp" and not re.search(r"\d|^$", row[column])):
             raise Unrepresentable(f"{column} {row[column]!r}: expected a number of at least 1")
     driver = _driver(row)
     apart = _apart(row, assumed)
     layout = _layout(row, assumed) if apart is None else apart.decode
-    gpus = apart.gpus if apart else _whole(row["n_gpus"]) or layout.gpus
-    model, gpu = model_name(row["model"]), gpu_name(row["gpu"])
-    precision = _precision(row, model, assumed)
-    size = _whole(row["batch_or_concurrency"])
-    steady = driver == "closed" and "steady state" in row["arrival"].lower()
-    made_up = catalog.model(model).has_experts and _random_tokens(row, driver, steady)
-    if made_up:
-        assumed.append(RANDOM_TOKENS)
+    size, spread = _whole(row["batch_or_concurrency"]), _shares(row)
     if driver in ("static", "closed") and size is None:
         raise Unrepresentable(f"no number of requests in {row['batch_or_concurrency']!r}")
-    spread = _shares(row)
-    prompt = lengths_of(row["isl"], "prompt", spread, assumed)
-    output = lengths_of(row["osl"], "output", spread, assumed)
-    engine = preset(row, driver, apart=apart is not None)
+    steady = driver == "closed" and "steady state" in row["arrival"].lower()
     known = Conditions(
         driver=driver,
-        engine=engine,
         version=row["engine_version"],
-        gpu=gpu,
-        gpus=gpus,
-        model=model,
-        weights=precision["weights"],
-        prompt=prompt,
-        output=output,
+        gpu=gpu_name(row["gpu"]),
+        gpus=apart.gpus if apart else _whole(row["n_gpus"]) or layout.gpus,
+        model=model_name(row["model"]),
+        prompt=lengths_of(row["isl"], "prompt", spread, assumed),
+        output=lengths_of(row["osl"], "output", spread, assumed),
         size=size,
         scenario="",
         steady=steady,
@@ -136,17 +145,26 @@ def conditions(row: Row, *, outcomes: bool = False) -> Conditions:
         streamed=int(row.cells.get("streamed", 1)),
         apart=apart,
     )
-    replicas = gpus // layout.gpus if driver in ("offline", "online", "closed") else 1
-    document = {
+    return known, layout
+
+
+def _document(row: Row, known: Conditions, layout: Layout, assumed: list[str]) -> dict[str, Any]:
+    """The scenario of one pool as a mapping, without the settings of facts."""
+    driver, model, prompt, output = known.driver, known.model, known.prompt, known.output
+    replicas = known.gpus // layout.gpus if driver in ("offline", "online", "closed") else 1
+    made_up = catalog.model(model).has_experts and _random_tokens(row, known)
+    if made_up:
+        assumed.append(RANDOM_TOKENS)
+    pool = {"gpu": known.gpu, **layout_keys(layout), "replicas": max(1, replicas)}
+    document: dict[str, Any] = {
         "version": 1,
         "name": driver,
         "model": {"path": model, "expert_skew": RANDOM_SKEW} if made_up else model,
-        "precision": precision,
-        "fleet": [_pool(gpu, layout, max(1, replicas))],
-        "engine": engine,
+        "precision": _precision(row, model, assumed),
+        "fleet": [pool],
+        "engine": preset(row, driver, apart=known.apart is not None),
         "max_model_len": prompt.longest + output.longest,
         "allow_long_max_model_len": True,
-        "scheduler": {},
         "kv_cache": _kv_cache(row, known),
         "workload": {
             "arrivals": _arrivals(row, known),
@@ -156,17 +174,7 @@ def conditions(row: Row, *, outcomes: bool = False) -> Conditions:
         "sampling": "greedy",
         "run": {"requests": _requests(row, known, assumed), "warmup": 0},
     }
-    document["scheduler"] = scheduler = _scheduler(row, known, document)
-    stated = settings_of(facts, {"clients": size or 0, "prompt": prompt.high})
-    limited = bool(_slots(row) or _tokens(row) or "scheduler.max_num_batched_tokens" in stated)
-    free = driver == "offline" and not limited and "mlperf" not in row["engine"].lower()
-    settings = stated if apart is None else split_settings(apart, model, gpu, scheduler) | stated
-    return replace(known, scenario=written(document)).under(
-        settings,
-        engine=stated.get("engine", engine),
-        limited=not free,
-        assumed=tuple(assumed),
-    )
+    return {**document, "scheduler": _scheduler(row, known, document)}
 
 
 def _driver(row: Row) -> Driver:
@@ -198,11 +206,11 @@ RANDOM_SKEW = 0.01
 spread evenly between its least and its largest value, a Gini index of 1/3."""
 
 
-def _random_tokens(row: Row, driver: Driver, steady: bool) -> bool:
+def _random_tokens(row: Row, known: Conditions) -> bool:
     """Whether the prompts of a row are made up: those of the publishers' closed loops and offline
     runs are, apart from runs over a published data set."""
     texts = re.search("mlperf|ml-energy", f"{row['engine']} {row['source_repo']}", re.I)
-    return driver in ("closed", "offline") and not steady and not texts
+    return known.driver in ("closed", "offline") and not known.steady and not texts
 
 
 TWINS = "this condition is published with token times too far apart to be of one"
@@ -255,10 +263,6 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
     if node is not None and ranks * stages > node:
         assumed.append(f"what joins nodes of {node} GPUs is not stated: the catalogue's network")
     return Layout(tensor=tensor, pipeline=stages, data=data, expert=expert)
-
-
-def _pool(gpu: str, layout: Layout, replicas: int) -> dict[str, Any]:
-    return {"gpu": gpu, **layout_keys(layout), "replicas": replicas}
 
 
 ACTIVATIONS = {"fp8": "fp8", "fp8-block": "fp8", "nvfp4": "nvfp4"}

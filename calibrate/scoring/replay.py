@@ -166,12 +166,10 @@ def _document(
     }
     known = Conditions(
         driver="replay",
-        engine=found.preset,
         version=meta.version,
         gpu=gpu,
         gpus=meta.tensor_parallel,
         model=model,
-        weights=weights,
         prompt=Lengths(int(log.prompt_tokens.min()), int(log.prompt_tokens.max())),
         output=Lengths(int(log.output_tokens.min()), int(log.output_tokens.max())),
         size=None,
