@@ -8,6 +8,7 @@
 #              questions in an empty folder
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
+# make docs    the documentation as a site that opens from the disk: .docs/site/index.html
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
 # make validation  calibrate/VALIDATION-wide.md and TRUST.md anew, from the published measurements in MEASURED,
 #              and runs/trust.html: the bands drawn, with every measurement
@@ -20,7 +21,7 @@ MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test thorough slow check lint floors bench notebooks validation bands format browser clean
+.PHONY: run test thorough slow check lint floors bench docs notebooks validation bands format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
@@ -55,6 +56,11 @@ bench: $(VENV)/installed
 
 notebooks: $(VENV)/installed-dev browser
 	$(BIN)/python -m notebooks.build
+
+docs: $(VENV)/installed-dev
+	$(PIP) --editable '.[docs]'
+	$(BIN)/python -m notebooks.site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 DENSE := batch1_gptfast closed_loop mlperf offline_trtllm online_trtllm static_batch_trtllm
 validation: $(VENV)/installed

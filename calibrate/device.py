@@ -54,7 +54,7 @@ class DeviceFacts:
     details: Mapping[str, str]
 
     def document(self) -> dict[str, Any]:
-        """As JSON; ``from_document`` reads it back."""
+        """The facts as JSON; ``from_document`` reads it back."""
         return asdict(self) | {"details": dict(self.details)}
 
     @classmethod

@@ -105,7 +105,7 @@ class Measurement:
 
     @property
     def key(self) -> Key:
-        """The same as that of the point measured."""
+        """The key of the point measured."""
         shape = tuple(sorted((name, float(value)) for name, value in self.shape.items()))
         return (self.operator, self.precision, self.variant, shape)
 

@@ -4,7 +4,7 @@
 
 prints the ``draw`` of each GPU's file (``sim.specs.power``) for a table of measurements as
 ``infersim score`` reads them, with the errors that each model has when it is left out of the fit
-(calibrate/ENERGY.md). Each run is simulated once; iterations with about as many prompt tokens are
+(calibrate/KERNELS.md). Each run is simulated once; iterations with about as many prompt tokens are
 then added up, so that a fit takes seconds. Watts of one GPU, joules.
 """
 
@@ -62,7 +62,7 @@ class PowerSample:
 
 
 def samples(rows: Sequence[Row]) -> list[PowerSample]:
-    """Those of the rows that state a power."""
+    """The samples of the rows that state a power."""
     found = []
     for row in rows:
         if row["metric"] == POWER:

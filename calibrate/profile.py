@@ -208,7 +208,7 @@ def _arithmetic(operator: str, precision: str) -> str:
 
 
 def _finer(form: Form) -> Form:
-    """The same, with shapes that differ in length held out too: where one model's heads are all
+    """The form, with shapes that differ in length held out too: where one model's heads are all
     that was measured there is nothing else to hold out."""
     lengths = [name for name in form.variables if name in ("tokens", "context")]
     return replace(form, group=(*form.group, *lengths))

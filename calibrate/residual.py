@@ -46,7 +46,7 @@ def axes_of(form: Form, data: Data) -> Axes | None:
 
 
 def jumpy_axes_of(form: Form, data: Data) -> Axes | None:
-    """The same for products of a CPU: each number of rows that was measured has a knot of its own,
+    """The axes for products of a CPU: each number of rows that was measured has a knot of its own,
     up to ``JUMPY_ROWS``."""
     axes = {
         name: _quantiles(v, len(v) if len(v) <= FEW_SIZES else OTHER_KNOTS)

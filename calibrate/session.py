@@ -28,7 +28,7 @@ from calibrate.measurements import Measurement, MeasurementTable, facts_of, read
 from calibrate.plan import CalibrationPlan, crude_rates
 from calibrate.settle import settled
 from calibrate.stability import MOST, Steadiness, drift, noise, steadiness, sums
-from calibrate.suite import ANCHORED, Bench, Report, Suite
+from calibrate.suite import ANCHORED, Bench, Report, Suite, SuitePace
 from calibrate.timing import timer_for
 from sim import catalog
 from sim.errors import InfersimError, UsageError, did_you_mean
@@ -214,8 +214,7 @@ def measure(session: Session, report: Report) -> MeasurementTable:
         timer_for(device, packed=session.packed),
         store,
         report=report,
-        first_pass=FIRST_PASS[device.facts.kind],
-        anchored=session.anchored,
+        pace=SuitePace(FIRST_PASS[device.facts.kind], anchored=session.anchored),
     )
     ended = "interrupted"
     try:

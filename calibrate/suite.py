@@ -104,13 +104,20 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
+@dataclass(frozen=True)
+class SuitePace:
+    """The ``first_pass`` is the share of the budget for new points; anchors, one of each
+    ``anchored`` operator, are timed after each ``anchor_every`` of the budget."""
+
+    first_pass: float = 0.85
+    anchor_every: float = ANCHOR_EVERY
+    anchored: Collection[str] = ANCHORED
+
+
 class Suite:
     """One run over a device: a plan, the families it asks, a timer, a store for what comes of it.
 
-    ``owners`` maps each operator to the family that prepares its points; ``first_pass`` is the
-    share of the budget for new points; anchors, one of each ``anchored`` operator, are timed after
-    each ``anchor_every`` of the budget;
-    ``clock`` counts seconds.
+    ``owners`` maps each operator to the family that prepares its points, ``clock`` counts seconds.
     """
 
     def __init__(
@@ -121,17 +128,14 @@ class Suite:
         timer: KernelTimer,
         store: MeasurementStore,
         *,
+        pace: SuitePace | None = None,
         report: Report = lambda progress: None,
-        first_pass: float = 0.85,
-        anchor_every: float = ANCHOR_EVERY,
-        anchored: Collection[str] = ANCHORED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._owners = plan, owners
         self._machine, self._timer, self._store = machine, timer, store
         self._report, self._clock = report, clock
-        self._first_pass, self._anchor_every = first_pass, anchor_every
-        self._anchored_operators = anchored
+        self._pace = pace or SuitePace()
         self._start, self._measured, self._anchored = 0.0, 0, 0.0
         self._anchors: dict[str, BenchPoint] = {}
 
@@ -142,7 +146,7 @@ class Suite:
         was measured in the store.
         """
         self._start = self._clock()
-        first_pass = self._first_pass * self._plan.budget
+        first_pass = self._pace.first_pass * self._plan.budget
         while (point := self._plan.next(first_pass - self._used())) is not None:
             row = self._measure(point, "")
             if self._is_anchor(row):
@@ -154,13 +158,13 @@ class Suite:
 
     def _is_anchor(self, row: Measurement) -> bool:
         """The first point of an operator worth anchoring, unless it takes long."""
-        if row.operator not in self._anchored_operators or row.operator in self._anchors:
+        if row.operator not in self._pace.anchored or row.operator in self._anchors:
             return False
         return row.seconds is not None and row.seconds < ANCHOR_LONGEST * self._plan.budget
 
     def _look_at_anchors(self) -> None:
         """Time them if that was last done long ago."""
-        if self._used() - self._anchored > self._anchor_every * self._plan.budget:
+        if self._used() - self._anchored > self._pace.anchor_every * self._plan.budget:
             self._repeat_anchors()
 
     def _repeat_anchors(self) -> None:

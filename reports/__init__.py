@@ -14,6 +14,8 @@ from sim.results.whole_file import write_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sim.results.trail_files import Trail
+
 __all__ = ["render", "write_report"]
 
 
@@ -24,23 +26,21 @@ def render(
     timeseries: pd.DataFrame,
     scenario_yaml: str,
     charts: Mapping[str, Any] | None = None,
-    chunks: pd.DataFrame | None = None,
-    absences: pd.DataFrame | None = None,
+    trail: Trail | None = None,
     made: Mapping[str, str] | None = None,
 ) -> str:
     """The report of one run as HTML; a function of its arguments alone.
 
     The arguments are the contents of ``summary.json``, ``requests.parquet``,
-    ``timeseries.parquet``, ``resolved.yaml``, ``charts.json``, ``chunks.parquet`` and
-    ``absences.parquet``; without the last three, as in old run directories, the page says what it
-    lacks. ``made`` is the ``date`` and the ``command`` of the run, as far as known. Raises
-    UsageError when the summary lacks an entry that the page shows and that was always there.
+    ``timeseries.parquet``, ``resolved.yaml`` and ``charts.json``, and as ``trail`` of
+    ``chunks.parquet`` and ``absences.parquet``; without the last three, as in old run directories,
+    the page says what it lacks. ``made`` is the ``date`` and the ``command`` of the run, as far as
+    known. Raises UsageError when the summary lacks an entry that the page shows and that was always
+    there.
     """
     # Here and not above, so that a figure can be run alone without being imported twice.
     from reports.pages.run import page  # noqa: PLC0415
-    from sim.results.trail_files import Trail  # noqa: PLC0415
 
-    trail = None if chunks is None or absences is None else Trail(chunks, absences)
     return page.render(summary, requests, timeseries, scenario_yaml, charts or {}, trail, made)
 
 
@@ -52,8 +52,7 @@ def write_report(
     timeseries: pd.DataFrame,
     scenario_yaml: str,
     charts: Mapping[str, Any] | None = None,
-    chunks: pd.DataFrame | None = None,
-    absences: pd.DataFrame | None = None,
+    trail: Trail | None = None,
     made: Mapping[str, str] | None = None,
 ) -> Path:
     """Write ``report.html`` into ``directory``, which exists, and return its path.
@@ -67,8 +66,7 @@ def write_report(
         timeseries=timeseries,
         scenario_yaml=scenario_yaml,
         charts=charts,
-        chunks=chunks,
-        absences=absences,
+        trail=trail,
         made=made,
     )
     target = directory / "report.html"

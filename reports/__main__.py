@@ -40,8 +40,7 @@ def _written(directory: Path, run: SavedRun) -> Path:
             timeseries=run.timeseries,
             scenario_yaml=run.scenario_yaml,
             charts=run.charts,
-            chunks=run.trail and run.trail.chunks,
-            absences=run.trail and run.trail.absences,
+            trail=run.trail,
             made=run.made,
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

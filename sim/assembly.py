@@ -71,7 +71,7 @@ class ReplicaKinds(NamedTuple):
 
 KINDS = ReplicaKinds(Replica, Rank, PrefillReplica, PrefillRank, Pipeline)
 CLIENT_KINDS = ReplicaKinds(ClientReplica, ClientRank, PrefillReplica, PrefillRank, ClientPipeline)
-"""Those of which clients may take their requests back."""
+"""Replica classes that support cancellation."""
 
 
 def make_threads(setup: Setup) -> Threads | None:

@@ -41,17 +41,14 @@ from sim.commands import (
 from sim.commands import (
     validate as validate_command,
 )
-from sim.commands.ablate import ablate
-from sim.commands.claims import claims
 from sim.commands.compare import compare
-from sim.commands.diagnose import diagnose
 from sim.commands.examples import add_examples
 from sim.commands.exits import plain_errors
 from sim.commands.find import find
 from sim.commands.options import AsJson, Overrides
 from sim.commands.plan import plan
-from sim.commands.sensitivity import sensitivity
 from sim.commands.serve import serve
+from sim.commands.studies import ablate, claims, diagnose, sensitivity
 from sim.commands.sweep import sweep
 from sim.errors import InfersimError, printable
 

@@ -45,7 +45,7 @@ class HostTier:
     block_size: int
 
     def offloading(self) -> Offloading:
-        """That memory, empty, for one replica."""
+        """An empty host memory for one replica."""
         return Offloading(
             HostMemory(self.blocks),
             HostLink(self.block_seconds, self.latency),
@@ -83,7 +83,8 @@ class HostTier:
 
 
 def break_even(cost: CostModel, memory: Capacity, budget: int, longest: int) -> int | None:
-    """As ``HostTier.break_even``, over the GPU's own link to its host; of what can be swapped."""
+    """``HostTier.break_even`` over the GPU's own link to its host, for caches that can be
+    swapped."""
     block = memory.kv_bytes_per_token * memory.block_size
     link = cost.deployment.gpu.host_link
     bandwidth = host_rate(link)

@@ -97,11 +97,11 @@ class Timer(ABC):
     ) -> tuple[float, float, float]:
         """(duration, share of it spent in prefill attention, query-key pairs of that) of an
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
-        one. What sequences have ``seen`` matters to models with windows."""
+        one. ``seen`` is what each sequence attends to; only models with windows use it."""
 
     def launched(self, seconds: float) -> float:
-        """For how long the host launches an iteration with prompts of so many ``seconds``, before
-        it plans the next one: who comes by then is in that plan. Here, for no time."""
+        """Seconds for which the host launches an iteration with prompts of ``seconds`` before it
+        plans the next one; zero here, so that later arrivals wait for the plan after it."""
         return 0.0
 
     def under(self, conditions: PassConditions) -> Timer:
@@ -109,8 +109,8 @@ class Timer(ABC):
         return self
 
     def graph(self, sequences: int) -> int:
-        """To how many an iteration without prompts is padded, where graphs were captured for some
-        numbers of sequences only; else 0."""
+        """The batch size to which an iteration without prompts is padded, where graphs were
+        captured for some sizes only; else 0."""
         return 0
 
     def passage(self, batch: Batch) -> Passage:

@@ -20,7 +20,7 @@ from sim.scenario.sections.failures import Cancel, Failures, Lose, Retrying
 
 
 def rules_of(scenario: Scenario, pools: Sequence[PreparedPool]) -> Rules | None:
-    """Those by which the clients of ``scenario`` and the replicas of ``pools`` are played; None
+    """The rules by which the clients of ``scenario`` and the replicas of ``pools`` are played; None
     where no client gives up and no replica fails."""
     patience, failures = scenario.patience, scenario.failures
     if patience.client_timeout is None and failures is None:
@@ -40,8 +40,8 @@ def _retry(rule: Cancel | Lose | Retrying) -> Retry | None:
 def outages_of(
     pools: Sequence[PreparedPool], failures: Failures, scenario: Scenario
 ) -> tuple[Iterator[Outage], ...]:
-    """Those of each replica of ``pools``, in order of time; without end where a law rules them.
-    Of a pool that is scaled they come whether the replica serves then or not."""
+    """Outages of each replica of ``pools`` in order of time, without end where a law rules. Of a
+    pool that is scaled they come whether the replica serves then or not."""
     found: list[Iterator[Outage]] = []
     for pool in pools:
         for place in range(pool.replicas):
@@ -69,8 +69,9 @@ def drawn(
     rng: np.random.Generator, mtbf: float, repair: float, *, always: bool = False
 ) -> Iterator[Outage]:
     """Endless outages of ``repair`` s each, with exponential times of ``mtbf`` s between them; or
-    ``always``, from the beginning of one to that of the next: where those that find a replica out
-    of service come to nothing, one that serves fails at the same rate, since the law forgets."""
+    ``always``, from the beginning of one to that of the next. Failures during an outage are
+    dropped; the exponential law is memoryless, so that a replica in service fails at the same
+    rate."""
     back = 0.0
     while True:
         since = back + rng.exponential(mtbf)

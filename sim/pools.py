@@ -108,7 +108,7 @@ class PreparedPool:
         return self.capacity.longest
 
     def with_engine(self, engine: EngineSpec) -> PreparedPool:
-        """The same pool under another engine; its memory stays."""
+        """The pool under another engine; its memory stays."""
         return replace(self, cost=cost_of(replace(self.deployment, engine=engine)))
 
 
@@ -229,7 +229,7 @@ def make_allocator(
 
 
 def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:
-    """The same for sequences on ``courses``."""
+    """The allocator for sequences on ``courses``."""
     memory, longest = pool.capacity, pool.limits.max_model_len
     usable, size = memory.usable_blocks, memory.block_size
     if memory.windowed:

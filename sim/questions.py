@@ -131,48 +131,32 @@ def plan(
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
-    from sim.planning.fleet.choose import choose, read_rate  # noqa: PLC0415
-    from sim.planning.fleet.constraints import read_constraints  # noqa: PLC0415
-    from sim.planning.fleet.layouts import FleetQuestion, layouts  # noqa: PLC0415
-    from sim.planning.fleet.plan_document import document  # noqa: PLC0415
-    from sim.planning.fleet.split import choose_split  # noqa: PLC0415
-    from sim.planning.fleet.split_document import document as split_document  # noqa: PLC0415
-    from sim.planning.fleet.split_pairs import SplitQuestion, together  # noqa: PLC0415
-    from sim.planning.load.loads import axis_of, traffic_of  # noqa: PLC0415
+    from sim.planning.fleet.wish import FleetWish  # noqa: PLC0415
     from sim.terminal.plan import plan_view  # noqa: PLC0415
     from sim.terminal.split import split_view  # noqa: PLC0415
 
     with _parameters():
         loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
-        alone = together(loaded) if disaggregate else loaded
         if disaggregate and (precision or constraint is not None or survive):
             raise UsageError("disaggregate: leave out precision, constraint and survive")
-        if not 0 <= headroom <= 10:
-            raise UsageError(f"headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
-        if top < 1:
-            raise UsageError(f"top {top}: expected 1 or more")
-        made = layouts(
-            alone,
-            _names("gpus", gpus),
-            tensor_parallel,
-            _names("precision", precision),
-            data_parallel,
-            expert_parallel,
-            pipeline_parallel,
+        wish = FleetWish(
+            gpus=_names("gpus", gpus),
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            data_parallel=data_parallel,
+            expert_parallel=expert_parallel,
+            precision=_names("precision", precision),
+            rate=str(rate),
+            scale=scale,
+            headroom=headroom,
+            top=top,
+            constraint=constraint,
+            survive=survive,
+            disaggregate=disaggregate,
         )
-        own = axis_of(alone, "rate", traffic_of(loaded), scale).own
-        assert own is not None
-        limits, wanted = read_constraints(constraint, survive), read_rate(str(rate), own)
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
-        if disaggregate:
-            plain = tuple(layout for layout in made if not layout.whole_experts)
-            asked = SplitQuestion(plain, wanted, headroom, top, scale)
-            return Answer(
-                split_document(choose_split(loaded, asked, jobs=jobs), file=file), split_view
-            )
-        question = FleetQuestion(tuple(made), wanted, headroom, top, limits, scale)
-        chosen = choose(loaded, question, jobs=jobs)
-        return Answer(document(chosen, file=file), plan_view)
+        found = wish.answer(loaded, wish.question(loaded), jobs=jobs, file=file)
+        return Answer(found, split_view if disaggregate else plan_view)
 
 
 def compare(

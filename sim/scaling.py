@@ -57,9 +57,9 @@ class Rule(ABC):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """Of ``current`` replicas, those that start included, ``ready`` have metrics; ``rate``
-        requests/s arrived in the last minute, and ``held`` wait at the gateway, since no replica
-        serves."""
+        """The replicas wanted: of ``current`` ones, those that start included, ``ready`` have
+        metrics; ``rate`` requests/s arrived in the last minute, and ``held`` wait at the gateway,
+        since no replica serves."""
 
 
 class Step(NamedTuple):
@@ -82,7 +82,7 @@ class Step(NamedTuple):
         return math.ceil(before * (1 + self.percent / 100) - ROUNDING)
 
     def fewest(self, before: int) -> int:
-        """The same scaling down: what is taken off is rounded up.
+        """The fewest replicas after scaling down: what is taken off is rounded up.
 
         >>> Step(None, 10.0, 60.0).fewest(72)
         64
@@ -156,7 +156,7 @@ class Hpa(Rule):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """As ``Rule``."""
+        """The replicas that are wanted now."""
         return self._stabiliser.settle(now, current, self._wanted(current, ready))
 
     def _wanted(self, current: int, ready: Sequence[Reading]) -> int:
@@ -184,7 +184,7 @@ class Keda(Rule):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """As ``Rule``."""
+        """The replicas that are wanted now."""
         if not current:
             return 0
         wanted = _total(self._metric, ready, held) / self._target
@@ -255,7 +255,7 @@ class Kpa(Rule):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """As ``Rule``."""
+        """The replicas that are wanted now."""
         sums, serving = self._sums, len(ready)
         sums.append((now, _total(self._metric, ready, held)))
         while sums[0][0] <= now - STABLE_OVER:
@@ -295,7 +295,7 @@ class Apa(Rule):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """As ``Rule``."""
+        """The replicas that are wanted now."""
         means = self._means
         if ready:
             means.append((now, _total(self._metric, ready, held) / len(ready)))
@@ -321,7 +321,7 @@ class Apa(Rule):
 
 
 class ByRate(Rule):
-    """As many as the rate of arrivals needs, each of which holds ``held`` requests/s."""
+    """The replicas that the rate of arrivals needs, each of which holds ``held`` requests/s."""
 
     def __init__(self, held: float, stabiliser: Stabiliser) -> None:
         self._held, self._stabiliser = held, stabiliser
@@ -329,7 +329,7 @@ class ByRate(Rule):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """As ``Rule``."""
+        """The replicas that are wanted now."""
         return self._stabiliser.settle(now, current, math.ceil(rate / self._held - ROUNDING))
 
 
@@ -344,7 +344,7 @@ class SaturationRule(Rule):
     def desired(
         self, now: float, current: int, ready: Sequence[Reading], rate: float, held: int = 0
     ) -> int:
-        """As ``Rule``."""
+        """The replicas that are wanted now."""
         seen = self._seen
         if seen and len(seen[-1][1]) != len(ready):
             seen.clear()

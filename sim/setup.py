@@ -46,12 +46,12 @@ class Setup:
         return self.pools
 
     def under(self, scenario: Scenario) -> Setup:
-        """The same replicas for another scenario of them: in seed, traffic, or their number."""
+        """The replicas for another scenario of them: in seed, traffic, or their number."""
         changed = self.each(lambda pool: replace(pool, settings=pool.settings.of(scenario)))
         return replace(changed, scenario=scenario)
 
     def each(self, change: Callable[[PreparedPool], PreparedPool]) -> Setup:
-        """The same setup with every pool changed."""
+        """The setup with every pool changed."""
         return replace(self, pools=tuple(change(pool) for pool in self.pools))
 
 

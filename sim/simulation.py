@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 
@@ -152,10 +152,7 @@ def _played(
         progress=progress,
     )
     fleet.handovers, fleet.clients = handovers, clients
-    fleet.threads = make_threads(setup)
-    fleet.per_prompt_token = per_prompt_token_of(setup.pools)
-    fleet.admission = make_admission(env, setup)
-    fleet.endpoints = make_endpoints(setup, fleet)
+    _furnish(env, setup, fleet)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
     # a run that ends at a time goes on until then, whatever is left to do
     total = traffic.total if horizon == math.inf else math.inf
@@ -163,13 +160,10 @@ def _played(
         clients.start(fleet, lambda place: make_replica(place, None), total)
     scaler = make_autoscaler(env, setup, fleet, recorder, total)
     steerer = None
-    if scenario.steering is not None:
-        assert clients is not None
+    if scenario.steering is not None and clients is not None:
         steerer = make_steerer(env, setup, fleet, clients)
     interrupted = _run(env, fleet, horizon, stop)
-    end = env.now if interrupted or horizon == math.inf else horizon
-    if clients is not None and horizon == math.inf and not interrupted:
-        end = clients.ended
+    end = _end(env, fleet, horizon, interrupted)
     if scaler is not None:
         scaler.finish(end)
     if steerer is not None:
@@ -179,17 +173,30 @@ def _played(
         setup,
         traffic,
         recorder,
-        end=end,
-        events=next(env._eid),
-        interrupted=interrupted,
+        Ended(end, next(env._eid), interrupted),
         sessions=fleet.session_rows,
         attempts=None if clients is None else clients.rows.rows(),
     )
-    assert len(record.requests) == fleet.issued, (
-        "every request is completed, rejected or unfinished"
-    )
+    assert len(record.requests) == fleet.issued, "each is completed, rejected or unfinished"
     recorder.forget()
     return record
+
+
+def _end(env: simpy.Environment, fleet: Fleet, horizon: float, interrupted: bool) -> float:
+    """The time at which a run is over (s): with its last answer, unless it has a horizon."""
+    if interrupted:
+        return env.now
+    if horizon != math.inf:
+        return horizon
+    return env.now if fleet.clients is None else fleet.clients.ended
+
+
+def _furnish(env: simpy.Environment, setup: Setup, fleet: Fleet) -> None:
+    """Give ``fleet`` the front end of its engine, its admission and its endpoints."""
+    fleet.threads = make_threads(setup)
+    fleet.per_prompt_token = per_prompt_token_of(setup.pools)
+    fleet.admission = make_admission(env, setup)
+    fleet.endpoints = make_endpoints(setup, fleet)
 
 
 def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:
@@ -208,19 +215,25 @@ def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:
         clients.close()
 
 
+class Ended(NamedTuple):
+    """The end of a run: its time (s), the number of events so far, and whether it was stopped."""
+
+    at: float
+    events: int
+    interrupted: bool
+
+
 def recorded(
     setup: Setup,
     traffic: AnyTraffic,
     recorder: Recorder,
+    ended: Ended,
     *,
-    end: float,
-    events: int,
-    interrupted: bool,
     observed: bool = False,
     sessions: SessionRows | None = None,
     attempts: AttemptRows | None = None,
 ) -> RunRecord:
-    """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
+    """What ``recorder`` has of ``traffic``, simulated or ``observed``, until it ``ended``: as the
     metrics want it, the rest as ``RunRecord`` has it."""
     from sim.metrics.record.run_record import RunRecord  # noqa: PLC0415 - as above
 
@@ -234,10 +247,10 @@ def recorded(
         requests=recorder.request_rows(),
         gaps=recorder.gap_rows(),
         reasons=recorder.reasons,
-        end=end,
+        end=ended.at,
         offered=traffic.total,
-        events=events,
-        interrupted=interrupted,
+        events=ended.events,
+        interrupted=ended.interrupted,
         traffic_notes=tuple(traffic.notes)
         if isinstance(traffic, OpenTraffic | SessionTraffic)
         else (),

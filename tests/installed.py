@@ -46,6 +46,7 @@ def main() -> int:
             stdout=subprocess.DEVNULL,
         )
         (wheel,) = build.glob("*.whl")
+        subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel], check=True)
         venv.create(build / "venv", with_pip=True)
         python = build / "venv" / "bin" / "python"
         subprocess.run([python, *PIP, str(wheel), *floors()], check=True)

@@ -30,7 +30,7 @@ from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler
 from sim.setup import Setup, prepare
-from sim.simulation import recorded
+from sim.simulation import Ended, recorded
 from sim.workload import build
 
 CONFIG = {
@@ -180,9 +180,7 @@ def _record(setup: Setup, loop: Loop, end: float, traffic: Any) -> RunRecord:
         setup,
         traffic,
         loop.log.recorder,
-        end=end,
-        events=len(loop.log.iterations),
-        interrupted=False,
+        Ended(end, len(loop.log.iterations), False),
     )
 
 

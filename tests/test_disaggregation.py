@@ -58,7 +58,9 @@ def highest(fleet: Any, slo: dict[str, str], most: float, **more: Any) -> float:
 def test_apart_the_slower_side_decides() -> None:
     prefill = highest({"gpu": GPU}, {"ttft": "400ms"}, 30.0, output=1)
     decode = highest([{**PREFILL, "replicas": 8}, DECODE], {"tpot": "40ms"}, 40.0)
-    assert [prefill, decode] == pytest.approx([15.9, 21.9], rel=0.08)  # quoted in sim/README.md
+    assert [prefill, decode] == pytest.approx(
+        [15.9, 21.9], rel=0.08
+    )  # quoted in sim/loop/README.md
     apart = [{**PREFILL, "replicas": 2}, DECODE]
     expected = min(2 * prefill, decode)
     assert holds(apart, BOTH, 0.93 * expected)

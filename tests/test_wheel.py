@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from tests.readme import quoted, sentences
 
 def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = zipfile.ZipFile(wheel).namelist()
+    names = {name for name in files if ".dist-info/" not in name}
     expected = {
         path.relative_to(ROOT).as_posix()
         for package in ("sim", "calibrate", "reports")
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "measured"} & {*path.parts}
+        if path.suffix != ".md" and path.name != "LICENSE"
     }
     scenarios = {
         f"sim/scenario/shipped/{path.relative_to(shipped.folder()).as_posix()}"
@@ -33,7 +36,18 @@ def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Pat
     assert names == expected | scenarios | {"infersim.py"}
     assert "sim/catalog/gpus/h100-sxm.yaml" in names
     assert "reports/frame/templates/page.js" in names
+    licences = {name.split("/licenses/")[1] for name in files if "/licenses/" in name}
+    assert licences == {"LICENSE", "reports/frame/library/LICENSE"}
     assert {f"{package}/py.typed" for package in ("sim", "calibrate", "reports")} <= names
+
+
+def test_the_page_of_the_package_needs_no_other_file(tmp_path: Path) -> None:
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+    text = archive.read(metadata).decode()
+    assert "## Five questions" in text
+    assert re.findall(r"\]\((?!https?://)", text) == []
 
 
 def test_every_dependency_has_a_floor() -> None:

@@ -122,7 +122,7 @@ class Scope:
         return min(self.memory, on_cpu) if self.kind == "cpu" else self.memory
 
     def affordable(self, points: Iterable[BenchPoint], on_cpu: float) -> Iterator[BenchPoint]:
-        """Those of ``points``, of layers that few models have, that fit and are quick."""
+        """The points, of layers that few models have, that fit and are quick."""
         most = self.most(on_cpu)
         return (made for made in points if made.memory <= most and self.quick(made))
 

@@ -229,7 +229,7 @@ def rotary_call(arena: Arena, precision: str) -> Callable[[], object]:
 
 
 def store_call(arena: Arena, precision: str) -> Callable[[], object]:
-    """The same, and a token's write to the cache: the steps of a pass before attention."""
+    """The steps of a pass before attention, with a token's write to the cache."""
     turn = rotary_call(arena, precision)
     function, operands = _kv_write(arena, stream_point("kv_write", precision, 1, 128))
 

@@ -63,7 +63,7 @@ def layer_shapes(model: ModelSpec, tensor_parallel: int) -> dict[str, tuple[int,
 
 
 def matrices(model: ModelSpec, tensor_parallel: int) -> dict[str, tuple[int, int]]:
-    """The same for layers of any kind that has benchmarks; those that are not dense are whole on
+    """The matrices of layers of any kind that has benchmarks; those that are not dense are whole on
     one GPU, and their experts, which are multiplied together, are left out."""
     if is_dense(model):
         return layer_shapes(model, tensor_parallel)
@@ -149,7 +149,8 @@ def _bound(mm: Callable[..., object], a: Tensor, b: Tensor, out: Tensor) -> Call
 
 
 def _fp8(arena: Arena, m: int, n: int, k: int) -> tuple[list[Call], str]:
-    """Both sides in e4m3 with one scale each; quantising the input is an operator of its own."""
+    """A product with both sides in e4m3 with one scale each; quantising the input is an operator of
+    its own."""
     (a,) = arena.take((m, k), "fp8")
     weights = arena.take((n, k), "fp8", arena.copies(n * k))
     one = torch.ones((), dtype=torch.float32, device=arena.device.torch_name)

@@ -21,7 +21,7 @@ def routed(
     weights: ExpertWeights,
     activation: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """As ``by_expert.routed``, for weights without biases that lie as one tensor each."""
+    """``by_expert.routed`` for weights without biases that lie as one tensor each."""
     product, _ = grouped_product()
     rows, choices = chosen.shape
     flat = chosen.flatten()

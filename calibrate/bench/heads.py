@@ -32,7 +32,7 @@ class Heads(NamedTuple):
 
     @classmethod
     def of(cls, model: ModelSpec) -> Heads:
-        """Those of a model that one device holds whole."""
+        """The heads of a model that one device holds whole."""
         attention = dense_layer(model).attention
         return cls(attention.num_heads, attention.num_kv_heads, attention.head_dim)
 

@@ -74,7 +74,7 @@ def prefill_call(
 def prefill_function(
     query: Tensor, keys: Tensor, batch: int, window: int | None = None
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The same for any tensors as long as these."""
+    """The function for any tensors as long as these."""
     attend = _library()
     tokens, context = query.shape[0] // batch, keys.shape[0] // batch
     count = torch.arange(batch + 1, dtype=torch.int32, device=query.device)

@@ -96,7 +96,7 @@ class ClosedSource(ArrivalSource):
         return self._issue(heappop(self._sends), *next(self._rows))
 
     def answered(self, now: float) -> None:
-        """Its client thinks, then sends."""
+        """Let the client of the request think, then send."""
         heappush(self._sends, now + self._think_time)
 
 

@@ -13,7 +13,8 @@ from sim.specs.grouped_query import GroupedQuery
 
 
 class HeadsBlock:
-    """Its projections, norms, biases and sinks; those that read the same input are one matrix."""
+    """The projections, norms, biases and sinks of a block; those that read the same input are one
+    matrix."""
 
     def __init__(self, spec: GroupedQuery, arithmetic: Arithmetic, draw: EngineWeights) -> None:
         self.spec = spec

@@ -13,8 +13,8 @@ from sim.specs.latent import Latent
 
 
 class LatentBlock:
-    """Its projections: ``down`` to the latent vector, the position and, where there is one, the
-    queries' own latent vector; to queries; ``up`` to keys and values; and the output."""
+    """The projections of a block: ``down`` to the latent vector, the position and, where there is
+    one, the queries' own latent vector; to queries; ``up`` to keys and values; and the output."""
 
     def __init__(self, spec: Latent, arithmetic: Arithmetic, draw: EngineWeights) -> None:
         self.spec = spec

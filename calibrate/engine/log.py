@@ -73,6 +73,22 @@ class _Row(NamedTuple):
     drafted: tuple[int, int, int, int] | None  # what ``DRAFTS`` has of them
 
 
+class IterationCounts(NamedTuple):
+    """The columns of ``PlanRow`` that count requests and tokens of one iteration."""
+
+    context: int
+    held: int
+    reserved: int
+    decode: int
+    computed: int
+    stalled: int
+    admitted: int
+    preemptions: int
+    running: int
+    waiting: int
+    finished: int
+
+
 class Log:
     """``recorder`` has the simulator's rows, ``iterations`` the rest; the model has that many
     ``windows``; with ``drafts`` tokens are drafted."""
@@ -128,19 +144,20 @@ class Log:
             row.start,
             row.end,
             [(chunk.request.id, chunk) for chunk in plan.chunks],
-            context=plan.context,
-            held=row.held,
-            reserved=row.reserved,
-            decode=plan.decode,
-            computed=plan.sequences,
-            stalled=row.stalled,
-            admitted=plan.admitted,
-            preemptions=plan.preempted,
-            running=plan.running,
-            waiting=waiting,
-            finished=finished,
-            windows=row.windows,
-            drafted=row.drafted,
+            IterationCounts(
+                context=plan.context,
+                held=row.held,
+                reserved=row.reserved,
+                decode=plan.decode,
+                computed=plan.sequences,
+                stalled=row.stalled,
+                admitted=plan.admitted,
+                preemptions=plan.preempted,
+                running=plan.running,
+                waiting=waiting,
+                finished=finished,
+            ),
+            (*row.windows, *(row.drafted or ())),
         )
 
     def write(
@@ -148,23 +165,11 @@ class Log:
         start: float,
         end: float,
         prompts: Sequence[tuple[int, Part]],
-        *,
-        context: int,
-        held: int,
-        reserved: int,
-        decode: int,
-        computed: int,
-        stalled: int,
-        admitted: int,
-        preemptions: int,
-        running: int,
-        waiting: int,
-        finished: int,
-        windows: Sequence[int] = (),
-        drafted: tuple[int, int, int, int] | None = None,
+        counts: IterationCounts,
+        further: Sequence[int] = (),
     ) -> None:
-        """The row of a plan that ran once, and those of its ``prompts``, each with the number of
-        its request; the others are columns of the plan."""
+        """Add the row of a plan that ran once, and those of its ``prompts``, each with the number
+        of its request; ``further`` are the columns of windows and drafts."""
         for request, part in prompts:
             self.recorder.part(request, part)
         parts = [part for _, part in prompts]
@@ -175,24 +180,14 @@ class Log:
             slope=0.0,
             prefill_attention=0.0,
             pairs=sum(part.pairs for part in parts),
-            context=context,
-            held=held,
-            reserved=reserved,
-            reserved_end=reserved,
+            reserved_end=counts.reserved,
             iterations=1,
-            decode=decode,
-            computed=computed,
-            stalled=stalled,
             prefill_seqs=len(parts),
             prefill_tokens=sum(part.tokens for part in parts),
-            admitted=admitted,
-            preemptions=preemptions,
-            running=running,
-            waiting=waiting,
-            finished=finished,
             replica=0,
+            **counts._asdict(),
         )
-        self.recorder.row(row, (*windows, *(drafted or ())))
+        self.recorder.row(row, further)
 
     def iteration(self, done: Pass, row: _Row, phases: Phases, preempted: tuple[int, ...]) -> None:
         """What the engine did from the start to the end of ``row``."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 from calibrate.engine.arrivals import ArrivalSource, take_in
 from calibrate.engine.executor import EngineExecutor
@@ -18,6 +19,7 @@ from calibrate.engine.log import Log, Phases
 from calibrate.engine.verified import VerifiedBatch
 from sim.errors import InfersimError
 from sim.loop.clock import Stop
+from sim.scenario import Scenario
 from sim.schedulers import Plan, Scheduler
 
 NAP = 0.1
@@ -73,6 +75,26 @@ class CpuClock:
         self._idle += max(0.0, until - self.now())
 
 
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """The ends of a run before its last token (a signal, a ``horizon`` in seconds), and its
+    ``progress``: requests done, requests in all."""
+
+    stop: Stop
+    horizon: float = math.inf
+    progress: Progress | None = None
+
+    @classmethod
+    def of(cls, scenario: Scenario, stop: Stop, progress: Progress | None) -> Self:
+        """The limits of a run of ``scenario``."""
+        horizon = scenario.run.horizon
+        return cls(stop, math.inf if horizon is None else horizon, progress)
+
+    def reached(self, now: float) -> bool:
+        """Whether the run ends at ``now``."""
+        return self.stop.requested or now >= self.horizon
+
+
 class Loop:
     """One engine serving one source of requests, recorded as the simulator records itself."""
 
@@ -82,10 +104,7 @@ class Loop:
         executor: EngineExecutor,
         source: ArrivalSource,
         clock: Clock,
-        *,
-        stop: Stop | None = None,
-        horizon: float = math.inf,
-        progress: Progress | None = None,
+        limits: RunLimits | None = None,
     ) -> None:
         drafts = isinstance(scheduler.decoding, VerifiedBatch)
         self.log = Log(len(scheduler.decoding.windows), drafts=drafts)
@@ -94,9 +113,7 @@ class Loop:
         self._executor = executor
         self._source = source
         self._clock = clock
-        self._stop = stop or Stop()
-        self._horizon = horizon
-        self._progress = progress
+        self._limits = limits or RunLimits(Stop())
         self._outstanding = 0
         self._flushed: tuple[int, int] | None = None
 
@@ -105,7 +122,7 @@ class Loop:
         the time of the end."""
         clock, scheduler = self._clock, self._scheduler
         now = clock.now()
-        while now < self._horizon and not self._stop.requested:
+        while not self._limits.reached(now):
             self._outstanding += take_in(self._source, scheduler, self.log.recorder, now)
             plan = scheduler.schedule(now)
             if plan is not None:
@@ -114,16 +131,15 @@ class Loop:
                 now = clock.now()
             else:
                 break
-        self.interrupted = self._stop.requested
+        self.interrupted = self._limits.stop.requested
         self.log.close(scheduler)
         return now
 
     def _wait(self, now: float) -> bool:
-        """Nothing can run: wait for an event that may change that. False if nothing is left to
-        do."""
+        """Wait for an event after which something can run; False if nothing is left to do."""
         until = min(self._source.next_at(), self._scheduler.wakeup(now))
         if until < math.inf:
-            self._clock.wait(min(until, self._horizon))
+            self._clock.wait(min(until, self._limits.horizon))
             return True
         if not self._outstanding:
             return False
@@ -151,8 +167,8 @@ class Loop:
             self._outstanding -= 1
             log.recorder.close(request, 0, request.generated, end)
             self._source.answered(end)
-        if finished and self._progress is not None:
-            self._progress(self._source.issued - self._outstanding, self._source.total)
+        if finished and self._limits.progress is not None:
+            self._limits.progress(self._source.issued - self._outstanding, self._source.total)
         phases = Phases(scheduled - start, done.prepare, done.forward, clock.now() - end)
         log.iteration(done, row, phases, preempted)
         return end

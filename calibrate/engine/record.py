@@ -63,15 +63,15 @@ class ObservedResult(RunResult):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """As of a simulated run; what was not measured is null or empty."""
+        """The summary of a simulated run; what was not measured is null or empty."""
         figures = dict(self.summaries[0])
         figures["infersim"] = _own(figures["infersim"], self.observed)
         return figures
 
     @cached_property
     def charts(self) -> dict[str, Any]:
-        """As of a simulated run, without what a real device moves and computes, which is not
-        counted."""
+        """The charts of a simulated run, without what a real device moves and computes, which is
+        not counted."""
         return super().charts | {"roofline": None}
 
     def save(self, directory: Path | str | RunDirectory) -> Path:

@@ -21,7 +21,7 @@ from calibrate.engine.cache import cache_bytes
 from calibrate.engine.drafting import drafting_of, undraftable
 from calibrate.engine.executor import Draw, EngineExecutor, greedy
 from calibrate.engine.graphs import CudaCapture
-from calibrate.engine.loop import Clock, Loop, Progress, WallClock
+from calibrate.engine.loop import Clock, Loop, Progress, RunLimits, WallClock
 from calibrate.engine.model import Transformer
 from calibrate.engine.observed import Observed
 from calibrate.engine.places import groups_of, kv_places
@@ -35,7 +35,7 @@ from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Scheduler
 from sim.setup import Setup, prepare
-from sim.simulation import recorded
+from sim.simulation import Ended, recorded
 from sim.specs.model import ModelSpec
 from sim.units import show_bytes
 from sim.workload import build
@@ -88,9 +88,7 @@ def run(
             executor,
             source(traffic),
             clock or WallClock(),
-            horizon=math.inf if scenario.run.horizon is None else scenario.run.horizon,
-            stop=heeded,
-            progress=progress,
+            RunLimits.of(scenario, heeded, progress),
         )
         end = loop.run()
     return Observed(
@@ -98,9 +96,7 @@ def run(
             setup,
             traffic,
             loop.log.recorder,
-            end=end,
-            events=len(loop.log.iterations),
-            interrupted=loop.interrupted,
+            Ended(end, len(loop.log.iterations), loop.interrupted),
             observed=True,
         ),
         iterations=loop.log.iterations,
@@ -160,7 +156,8 @@ class EnginePrompts:
         self._vocabulary, self._seed = vocabulary, seed
 
     def __call__(self, request: Request) -> list[int]:
-        """Its tokens; the first word of the vocabulary, which padding is made of, is in none."""
+        """The tokens of a request; the first word of the vocabulary, which padding is made of, is
+        in none."""
         draw = np.random.default_rng((self._seed, request.id)).integers
         tokens: list[int] = draw(1, self._vocabulary, request.prompt_tokens).tolist()
         return tokens

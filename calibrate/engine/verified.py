@@ -134,7 +134,7 @@ class VerifiedAllocator(DraftedAllocator):
         return sum(lacking) * self.block_size
 
     def horizon(self, iterations: int) -> int:
-        """None of the next iterations can be answered for."""
+        """No iteration: none of the next ones can be foreseen."""
         return 0
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:

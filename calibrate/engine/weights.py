@@ -77,7 +77,7 @@ def hidden_scale(spec: ModelSpec) -> float:
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """Of the last dimension."""
+    """The norm over the last dimension."""
     return torch.nn.functional.rms_norm(x, weight.shape, weight, NORM_EPSILON)
 
 
@@ -92,5 +92,5 @@ class Angles:
         self._sin = torch.sin(angles).to(device=device, dtype=dtype)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of ``positions``."""
+        """The rotations of ``positions``."""
         return self._cos[positions], self._sin[positions]

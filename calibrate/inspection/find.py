@@ -90,7 +90,7 @@ def profile_lines(gpu: str) -> list[str]:
 
 
 def profile_details(gpu: str) -> list[str]:
-    """The same with the source, and a line for each operator and precision."""
+    """The profile with its source, and a line for each operator and precision."""
     lines = []
     for framework in catalog.frameworks(gpu):
         profile = catalog.shipped_profile(gpu, framework)

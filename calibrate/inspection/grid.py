@@ -148,7 +148,7 @@ def _inside(group: tuple[str, ...], values: Sequence[float], ranges: Ranges) -> 
 
 
 def _corners(group: tuple[str, ...], ranges: Ranges) -> list[tuple[float, ...]]:
-    """Both ends of the ranges, where no usual value lies between them; none if they do not meet."""
+    """The ends of the ranges, where no usual value lies between them; none if they do not meet."""
     if any(name not in ranges or ranges[name][0] > ranges[name][1] for name in group):
         return []
     return sorted({tuple(float(ranges[name][end]) for name in group) for end in (0, 1)})

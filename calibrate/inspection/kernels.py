@@ -55,7 +55,7 @@ def kernels(found: FoundProfile, measured: Measured | None) -> list[Kernel]:
 
 
 def _complete(points: Points | None, form: Form) -> Points | None:
-    """Those points that have every variable of the form; None where there are none."""
+    """The points that have every variable of the form; None where there are none."""
     if points is None:
         return None
     columns = np.column_stack([points.shape[name] for name in form.variables])

@@ -35,7 +35,7 @@ class Asked(NamedTuple):
         return found
 
     def row(self) -> list[Any]:
-        """As JSON has it."""
+        """The row as JSON has it."""
         return list(self if self.prefix else self[:4])
 
     @classmethod
@@ -71,7 +71,7 @@ class BatchRecording(ABC):
         """All but the steps, as JSON has it."""
 
     def dumps(self) -> str:
-        """As JSON, a line for each step."""
+        """The steps as JSON, a line for each."""
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in self.head().items()]
         steps = ",\n".join(json.dumps(step, separators=(",", ":")) for step in self.steps)
         return "{" + ",\n".join(lines) + f',\n"steps": [\n{steps}\n]}}\n'

@@ -7,16 +7,14 @@ since the start of the run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from calibrate.engine.arrivals import ArrivalSource
 from calibrate.engine.log import Phases
-from calibrate.engine.loop import Clock, Progress
+from calibrate.engine.loop import Clock, RunLimits
 from calibrate.observers.ledger import Ledger, LedgerRow
 from sim.errors import InfersimError
-from sim.loop.clock import Stop
 from sim.request import Request
 
 MOST_EMPTY_STEPS = 1000
@@ -62,9 +60,7 @@ class EngineLoop:
         *,
         prompt: Callable[[Request], list[int]],
         refusal: Callable[[Request], str | None],
-        stop: Stop | None = None,
-        horizon: float = math.inf,
-        progress: Progress | None = None,
+        limits: RunLimits,
     ) -> None:
         self.ledger = Ledger()
         self.interrupted = False
@@ -73,25 +69,23 @@ class EngineLoop:
         self._clock = clock
         self._prompt = prompt
         self._refusal = refusal
-        self._stop = stop or Stop()
-        self._horizon = horizon
-        self._progress = progress
+        self._limits = limits
         self._empty = 0
 
     def run(self) -> float:
         """Serve until nothing is left, the horizon has passed, or a stop is requested; returns
         the time of the end."""
         now = self._clock.now()
-        while now < self._horizon and not self._stop.requested:
+        while not self._limits.reached(now):
             self._arrive(now)
             if self._engine.busy():
                 now = self._iterate(now)
-            elif self._source.next_at() < self._horizon:
+            elif self._source.next_at() < self._limits.horizon:
                 self._clock.wait(self._source.next_at())
                 now = self._clock.now()
             else:
                 break
-        self.interrupted = self._stop.requested
+        self.interrupted = self._limits.stop.requested
         self.ledger.close()
         return now
 
@@ -130,6 +124,6 @@ class EngineLoop:
         finished = self.ledger.write(step.ran, start, end, phases)
         for _ in finished:
             self._source.answered(end)
-        if finished and self._progress is not None:
-            self._progress(self._source.issued - len(self.ledger.alive), self._source.total)
+        if finished and self._limits.progress is not None:
+            self._limits.progress(self._source.issued - len(self.ledger.alive), self._source.total)
         return end

@@ -34,5 +34,5 @@ def module(name: str) -> Any:
 
 
 def version() -> str:
-    """Of what is installed."""
+    """The installed version."""
     return str(module("transformers").__version__)

@@ -39,5 +39,5 @@ def module(name: str) -> Any:
 
 
 def version() -> str:
-    """Of what is installed."""
+    """The installed version."""
     return str(module("vllm").__version__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calibrate.engine.log import Iteration, Log, Phases
+from calibrate.engine.log import Iteration, IterationCounts, Log, Phases
 from sim.iteration import Part
 from sim.request import Request
 
@@ -140,15 +140,17 @@ class Ledger:
         self.log.write(
             *span,
             [(number, Part(tokens, before)) for number, before, tokens in prefills],
-            context=sum(ran.before[number] for number in decodes),
-            held=held,
-            reserved=ran.reserved,
-            decode=len(decodes),
-            computed=len(decodes),
-            stalled=stalled,
-            admitted=sum(before == 0 for _, before, _ in prefills),
-            preemptions=len(ran.preempted),
-            running=ran.running,
-            waiting=ran.waiting,
-            finished=finished,
+            IterationCounts(
+                context=sum(ran.before[number] for number in decodes),
+                held=held,
+                reserved=ran.reserved,
+                decode=len(decodes),
+                computed=len(decodes),
+                stalled=stalled,
+                admitted=sum(before == 0 for _, before, _ in prefills),
+                preemptions=len(ran.preempted),
+                running=ran.running,
+                waiting=ran.waiting,
+                finished=finished,
+            ),
         )

@@ -128,7 +128,7 @@ def _scheduler_class(schedulers: Any) -> Any:
             return None
 
         def process_pending_chunked_abort(self) -> None:
-            """None is aborted."""
+            """Do nothing: no prompt is aborted."""
 
         def _process_hicache_events(self) -> None:
             """There is no host cache."""
@@ -162,12 +162,6 @@ def make_scheduler(settings: SglangSettings) -> Any:
     schedulers.set_schedule_time_batch = schedulers.set_time_batch = lambda *_: None
     overlap = not settings.disable_overlap_schedule
     cut = settings.chunked_prefill_size > 0
-    runner = SimpleNamespace(attn_backend=None, prefill_aware_swa=False)
-    same = SimpleNamespace(
-        maybe_prepare_mlp_sync_batch=lambda batch, need_sync=None: batch,
-        maybe_convert_decode_to_extend=lambda batch: batch,
-        prepare_for_forward=lambda batch, chunked_req=None: batch,
-    )
     return _scheduler_class(schedulers)(
         retracted=[],
         waiting_queue=[],
@@ -188,19 +182,32 @@ def make_scheduler(settings: SglangSettings) -> Any:
         policy=policies.SchedulePolicy(settings.schedule_policy, memory.tree, False, False, False),
         new_token_ratio_tracker=ratios.NewTokenRatioTracker.from_config(),
         model_config=SimpleNamespace(vocab_size=VOCABULARY, is_encoder_decoder=False),
-        dp_attn_adapter=same,
-        ngram_embedding_manager=same,
-        grammar_manager=SimpleNamespace(has_waiting_grammars=lambda: False),
-        beam_coordinator=SimpleNamespace(pending_member_rows=lambda _: 0),
-        load_inquirer=SimpleNamespace(_get_num_pending_tokens=lambda chunk_deduct=0: 0),
-        metrics_reporter=SimpleNamespace(enable_metrics=False),
-        tp_worker=SimpleNamespace(model_runner=runner),
-        prefill_decode_interval=0,
-        _prefill_decode_interval_remaining=0,
-        max_prefill_bs=0,
-        processed_tokens_counter=0,
-        forward_ct=0,
+        **_bare_parts(),
     )
+
+
+def _bare_parts() -> dict[str, Any]:
+    """The parts of SGLang's scheduler that do nothing when it is alone."""
+    runner = SimpleNamespace(attn_backend=None, prefill_aware_swa=False)
+    same = SimpleNamespace(
+        maybe_prepare_mlp_sync_batch=lambda batch, need_sync=None: batch,
+        maybe_convert_decode_to_extend=lambda batch: batch,
+        prepare_for_forward=lambda batch, chunked_req=None: batch,
+    )
+    return {
+        "dp_attn_adapter": same,
+        "ngram_embedding_manager": same,
+        "grammar_manager": SimpleNamespace(has_waiting_grammars=lambda: False),
+        "beam_coordinator": SimpleNamespace(pending_member_rows=lambda _: 0),
+        "load_inquirer": SimpleNamespace(_get_num_pending_tokens=lambda chunk_deduct=0: 0),
+        "metrics_reporter": SimpleNamespace(enable_metrics=False),
+        "tp_worker": SimpleNamespace(model_runner=runner),
+        "prefill_decode_interval": 0,
+        "_prefill_decode_interval_remaining": 0,
+        "max_prefill_bs": 0,
+        "processed_tokens_counter": 0,
+        "forward_ct": 0,
+    }
 
 
 class SglangAlone:

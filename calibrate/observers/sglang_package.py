@@ -19,5 +19,5 @@ def module(name: str) -> Any:
 
 
 def version() -> str:
-    """Of what is installed."""
+    """The installed version."""
     return str(module("sglang").__version__)

@@ -23,7 +23,6 @@ with the simulator's own static scheduler forming the batches.
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -32,7 +31,7 @@ from typing import Any, Literal
 from calibrate.device import Device
 from calibrate.engine.arrivals import source
 from calibrate.engine.log import Log
-from calibrate.engine.loop import Clock, Progress, WallClock
+from calibrate.engine.loop import Clock, Progress, RunLimits, WallClock
 from calibrate.engine.observed import EngineFacts, Observed
 from calibrate.engine.run import EnginePrompts
 from calibrate.observers import lazy_transformers
@@ -48,7 +47,7 @@ from sim.request import Refusal, Request
 from sim.scenario import Scenario
 from sim.schedulers import Static
 from sim.setup import Setup, prepare
-from sim.simulation import recorded
+from sim.simulation import Ended, recorded
 from sim.workload import AnyTraffic, build
 
 ENGINE = "transformers"
@@ -92,7 +91,8 @@ def observe(
     )
     traffic = build(scenario, scenario.seed)
     with Stop() if stop is None else nullcontext(stop) as heeded:
-        run = _Run(setup, settings, device, model, traffic, sampling, clock, heeded, progress)
+        limits = RunLimits.of(scenario, heeded, progress)
+        run = _Run(setup, settings, device, model, traffic, sampling, clock, limits)
         served = run.static() if static else run.continuous()
     log, answers, end, interrupted = served
     return Observed(
@@ -100,9 +100,7 @@ def observe(
             setup.each(lambda pool: replace(pool, capacity=replace(pool.capacity, given=True))),
             traffic,
             log.recorder,
-            end=end,
-            events=len(log.iterations),
-            interrupted=interrupted,
+            Ended(end, len(log.iterations), interrupted),
             observed=True,
         ),
         iterations=log.iterations,
@@ -125,7 +123,7 @@ def observe_by_request(
     stop: Stop | None = None,
     progress: Progress | None = None,
 ) -> Observed:
-    """As ``observe``, with PyTorch's attention for each request of a continuous batch."""
+    """Observe a run with PyTorch's attention for each request of a continuous batch."""
     if scenario.only_pool.scheduler.batching == Static.name:
         raise UsageError(
             "scheduler.batching: static batches are padded, and attention runs over all of them at "
@@ -154,12 +152,11 @@ class _Run:
         traffic: AnyTraffic,
         sampling: str,
         clock: Clock | None,
-        stop: Stop,
-        progress: Progress | None,
+        limits: RunLimits,
     ) -> None:
         self._setup, self._settings, self._device = setup, settings, device
         self._model, self._traffic, self._sampling = model, traffic, sampling
-        self._clock, self._stop, self._progress = clock, stop, progress
+        self._clock, self._limits = clock, limits
         self._prompts = EnginePrompts(setup.only.deployment.model.vocab_size, setup.scenario.seed)
 
     def continuous(self) -> Served:
@@ -173,9 +170,7 @@ class _Run:
             self._ready(clock),
             prompt=self._prompts,
             refusal=_refusal(self._setup, self._settings),
-            horizon=self._horizon,
-            stop=self._stop,
-            progress=self._progress,
+            limits=self._limits,
         )
         end = loop.run()
         engine.close()
@@ -191,19 +186,12 @@ class _Run:
             clock,
             prompt=self._prompts,
             sampling=self._sampling,
-            horizon=self._horizon,
-            stop=self._stop,
-            progress=self._progress,
+            limits=self._limits,
         )
         batches.warm_up()
         self._ready(clock)
         end = batches.run()
         return batches.log, batches.answers, end, batches.interrupted
-
-    @property
-    def _horizon(self) -> float:
-        horizon = self._setup.scenario.run.horizon
-        return math.inf if horizon is None else horizon
 
     def _ready(self, clock: _Later) -> Clock:
         """Everything is warm: the run begins."""

@@ -57,7 +57,7 @@ class TransformersSettings:
     max_batch_tokens: int | None
 
     def continuous(self) -> dict[str, Any]:
-        """As keywords of ``ContinuousBatchingConfig``."""
+        """The settings as keywords of ``ContinuousBatchingConfig``."""
         named = asdict(self)
         del named["precision"], named["batching"]
         return named | {

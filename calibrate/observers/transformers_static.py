@@ -15,11 +15,10 @@ from typing import Any
 
 from calibrate.engine.arrivals import ArrivalSource, take_in
 from calibrate.engine.log import Iteration, Log, Phases
-from calibrate.engine.loop import Clock, Progress
+from calibrate.engine.loop import Clock, RunLimits
 from calibrate.lazy_torch import Tensor, torch
 from calibrate.observers import lazy_transformers
 from sim.errors import InfersimError
-from sim.loop.clock import Stop
 from sim.request import Request
 from sim.schedulers import Plan, Scheduler
 
@@ -42,9 +41,7 @@ class StaticBatches:
         *,
         prompt: Callable[[Request], list[int]],
         sampling: str,
-        stop: Stop,
-        horizon: float = math.inf,
-        progress: Progress | None = None,
+        limits: RunLimits,
     ) -> None:
         self.log = Log()
         self.answers: dict[int, list[int]] = {}
@@ -52,7 +49,7 @@ class StaticBatches:
         self._said: dict[int, list[int]] = defaultdict(list)
         self._scheduler, self._model, self._source = scheduler, model, source
         self._clock, self._prompt, self._sampling = clock, prompt, sampling
-        self._stop, self._horizon, self._progress = stop, horizon, progress
+        self._limits = limits
         self._outstanding = 0
         self._batch: list[Request] = []
         self._plan: Plan | None = None
@@ -71,12 +68,12 @@ class StaticBatches:
                 self._serve(self._plan)
             elif not self._wait():
                 break
-        self.interrupted = self._stop.requested
+        self.interrupted = self._limits.stop.requested
         self.log.close(self._scheduler)
         return self._start
 
     def _over(self) -> bool:
-        return self._stop.requested or self._start >= self._horizon
+        return self._limits.reached(self._start)
 
     def _decide(self, now: float) -> None:
         """Take in the requests that are due, and ask the scheduler what to do next."""
@@ -86,11 +83,10 @@ class StaticBatches:
         self._planned = self._clock.now()
 
     def _wait(self) -> bool:
-        """Nothing can run: wait for an event that may change that. False if nothing is left to
-        do."""
+        """Wait for an event after which something can run; False if nothing is left to do."""
         until = self._source.next_at()
         if until < math.inf:
-            self._clock.wait(min(until, self._horizon))
+            self._clock.wait(min(until, self._limits.horizon))
         elif not self._outstanding:
             return False
         else:
@@ -163,8 +159,8 @@ class StaticBatches:
         self._outstanding -= 1
         self.log.recorder.close(request, 0, request.generated, end)
         self._source.answered(end)
-        if self._progress is not None:
-            self._progress(self._source.issued - self._outstanding, self._source.total)
+        if self._limits.progress is not None:
+            self._limits.progress(self._source.issued - self._outstanding, self._source.total)
 
     def _write(
         self, plan: Plan, served: tuple[int, ...], times: tuple[float, float, float, float]

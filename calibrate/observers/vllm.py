@@ -7,7 +7,6 @@ vLLM's own. Weights are random, of the model's shape.
 from __future__ import annotations
 
 import gc
-import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,12 +15,13 @@ from typing import Any, Literal
 
 from calibrate.device import Device
 from calibrate.engine.arrivals import source
-from calibrate.engine.loop import Clock, Progress, WallClock
+from calibrate.engine.loop import Clock, Progress, RunLimits, WallClock
 from calibrate.engine.observed import EngineFacts, Observed
 from calibrate.engine.run import EnginePrompts
 from calibrate.observers import lazy_vllm
+from calibrate.observers.engine_loop import EngineLoop
 from calibrate.observers.vllm_engine import Arriving, WholeEngine
-from calibrate.observers.vllm_loop import VllmLoop
+from calibrate.observers.vllm_loop import VllmSteps
 from calibrate.observers.vllm_settings import NULL_BLOCKS, Wanted, wanted
 from sim import catalog
 from sim.errors import UsageError
@@ -30,7 +30,7 @@ from sim.pools import make_replica_scheduler
 from sim.request import Refusal, Request
 from sim.scenario import Scenario
 from sim.setup import Setup, prepare
-from sim.simulation import recorded
+from sim.simulation import Ended, recorded
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes
 from sim.workload import build
@@ -59,10 +59,7 @@ def observe(
     setup = prepare(scenario)
     asked = wanted(setup, device.facts, precision)
     lazy_vllm.module("vllm")
-    if device.index:
-        raise UsageError(
-            "--engine vllm: runs on the first GPU only; choose it with CUDA_VISIBLE_DEVICES"
-        )
+    _check_first(device)
     traffic = build(scenario, scenario.seed)
     _check_memory(setup, asked, device)
     engine = _start(setup, asked, sampling)
@@ -72,31 +69,27 @@ def observe(
         device.synchronise()
         gc.collect()
         with Stop() if stop is None else nullcontext(stop) as heeded:
-            loop = VllmLoop(
-                engine,
+            clock = clock or WallClock()
+            loop = EngineLoop(
+                VllmSteps(engine, clock.now, setup.only.capacity),
                 source(traffic),
-                clock or WallClock(),
+                clock,
                 prompt=EnginePrompts(setup.only.deployment.model.vocab_size, scenario.seed),
                 refusal=_refusal(setup, engine),
-                usable_blocks=setup.only.capacity.usable_blocks,
-                block_size=setup.only.capacity.block_size,
-                horizon=math.inf if scenario.run.horizon is None else scenario.run.horizon,
-                stop=heeded,
-                progress=progress,
+                limits=RunLimits.of(scenario, heeded, progress),
             )
             end = loop.run()
+        log = loop.ledger.log
         return Observed(
             record=recorded(
                 setup,
                 traffic,
-                loop.ledger.log.recorder,
-                end=end,
-                events=len(loop.ledger.log.iterations),
-                interrupted=loop.interrupted,
+                log.recorder,
+                Ended(end, len(log.iterations), loop.interrupted),
                 observed=True,
             ),
-            iterations=loop.ledger.log.iterations,
-            token_times=loop.ledger.log.token_times(),
+            iterations=log.iterations,
+            token_times=log.token_times(),
             answers=loop.ledger.answers,
             facts=device.facts,
             precision=asked.precision,
@@ -106,6 +99,14 @@ def observe(
         )
     finally:
         engine.close()
+
+
+def _check_first(device: Device) -> None:
+    """Raise UsageError for any GPU but the first."""
+    if device.index:
+        raise UsageError(
+            "--engine vllm: runs on the first GPU only; choose it with CUDA_VISIBLE_DEVICES"
+        )
 
 
 def _check_memory(setup: Setup, asked: Wanted, device: Device) -> None:

@@ -38,7 +38,7 @@ class VllmSettings:
     """(window, whether it is chunked) of each group of layers; only for a scheduler alone."""
 
     def engine_arguments(self) -> dict[str, Any]:
-        """As keywords of vLLM's ``EngineArgs``."""
+        """The settings as keywords of vLLM's ``EngineArgs``."""
         named = asdict(self)
         named["num_gpu_blocks_override"] = named.pop("num_gpu_blocks")
         del named["kv_groups"]

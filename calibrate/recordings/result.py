@@ -57,7 +57,7 @@ class RecordedResult(RunResult):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """As of a simulated run; what the record does not state is null or empty."""
+        """The summary of a simulated run; what the record does not state is null or empty."""
         figures = dict(self.summaries[0])
         own = _own(figures["infersim"], self.recording, self.record)
         figures["infersim"] = own | {"asked": asked(self.scenario)}
@@ -67,8 +67,8 @@ class RecordedResult(RunResult):
 
     @cached_property
     def charts(self) -> dict[str, Any]:
-        """As of a simulated run, without what a real device moves and computes, which is not
-        counted."""
+        """The charts of a simulated run, without what a real device moves and computes, which is
+        not counted."""
         return super().charts | {"roofline": None}
 
     def _request_columns(self) -> dict[str, NDArray[Any]]:
@@ -288,7 +288,8 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
 
 
 def _kv_cache(kv: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str, Any]:
-    """Its size where the record states the blocks; how much of it was taken, from the samples."""
+    """The size of the KV cache where the record states its blocks; how much of it was taken, from
+    the samples."""
     usage = ("mean_used", "peak_used", "mean_reserved", "peak_reserved", "fragmentation")
     unknown = [*usage]
     if not all(pool.capacity.given for pool in run.pools):

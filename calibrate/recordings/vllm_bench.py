@@ -341,7 +341,7 @@ def _gaps(served: Block) -> list[list[float]]:
 
 
 def _failures(block: Block, failed: list[bool]) -> tuple[str | None, ...]:
-    """Of each request that failed why, as far as the document says."""
+    """The reason of each failed request, as far as the document says."""
     if "errors" not in block.columns:
         return tuple("failed" if each else None for each in failed)
     told = [_last_line(error) for error in block.columns["errors"]]

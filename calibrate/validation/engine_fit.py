@@ -81,7 +81,7 @@ class EngineFit(NamedTuple):
     short: float
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The fit as plain data."""
         return {
             "base": self.base.name,
             "terms": [term._asdict() for term in (*self.terms, self.front_end)],

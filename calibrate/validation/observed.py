@@ -234,8 +234,8 @@ def _json(directory: Path, name: str) -> dict[str, Any]:
 
 
 def _scenario(directory: Path, *, assumed: bool) -> Scenario:
-    """That of the run; where some of its settings are ``assumed``, the file that leaves those
-    out, so that it is known what was stated."""
+    """The scenario of the run; where some of its settings are ``assumed``, the file that leaves
+    those out, so that it is known what was stated."""
     for name in (SCENARIO, RESOLVED) if assumed else (RESOLVED, SCENARIO):
         if (directory / name).is_file():
             return load_scenario(directory / name)

@@ -43,7 +43,7 @@ class Cause(NamedTuple):
 
 
 def merged(one: Variant, other: Variant) -> Variant:
-    """Both changes together."""
+    """Two changes as one."""
     blocks = other.num_gpu_blocks
     return Variant(
         num_gpu_blocks=one.num_gpu_blocks if blocks is None else blocks,
@@ -117,8 +117,8 @@ LEAST_FRONT_END = 2e-4
 def idle_delays(
     run: ObservedRun, iterations: ObservedIterations, per_prompt_token: float
 ) -> Floats:
-    """Of requests that came while nothing ran: TTFT less the iterations of their prompt, and less
-    what each of its tokens takes in front of the engine."""
+    """The delays of requests that came while nothing ran: TTFT less the iterations of their prompt,
+    and less what each of its tokens takes in front of the engine."""
     requests = run.requests
     if "first_token_s" not in requests:
         return np.zeros(0)

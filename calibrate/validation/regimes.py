@@ -70,7 +70,7 @@ def by_regime(iterations: ObservedIterations, expected: Expected) -> list[Regime
 
 
 def all_iterations(iterations: ObservedIterations, expected: Expected) -> Regime:
-    """The same over all iterations: the busy time."""
+    """The comparison over all iterations: the busy time."""
     total = float(iterations.duration.sum())
     return _regime("all", iterations.duration, expected.seconds, total)
 

@@ -177,7 +177,7 @@ class VerifyCourse:
         return (self._processor() - self._had) / wall if wall > 0 else 1.0
 
     def _shared(self) -> str:
-        """That other programs were the reason, where they were; else nothing."""
+        """The note that other programs were the reason; empty where they were not."""
         share = self._share()
         if share >= ALONE:
             return ""
@@ -202,7 +202,7 @@ class VerifyCourse:
         return self._version.calibration
 
     def calibrated(self, trace: str, least: float) -> None:
-        """It is over, and what comes with it begins; a useful one takes at least ``least``."""
+        """Note that a calibration is over; a useful one takes at least ``least``."""
         self._switch("around")
         if not self._known:
             self._costs = slower(self._costs, least / self._costs.calibration)
@@ -251,7 +251,8 @@ class VerifyCourse:
         return True
 
     def ran(self) -> None:
-        """It is over: the next ones of this trace take as long as those of the last round."""
+        """Note that a run is over: the next ones of its trace take as long as those of the last
+        round."""
         took = self._clock() - self._since
         self._switch("around")
         self._runs.append(took)

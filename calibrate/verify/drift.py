@@ -20,7 +20,7 @@ LEAST = 0.02
 
 
 def drift_of(before: float, after: float, opening: float, closing: float) -> float:
-    """Of a run between two anchor steps, in a round between two others. Seconds.
+    """The drift of a run between two anchor steps, in a round between two others. Seconds.
 
     >>> round(drift_of(before=1.2, after=1.0, opening=1.0, closing=1.0), 3)
     0.095

@@ -33,7 +33,7 @@ from calibrate.plan import CalibrationPlan, crude_rates
 from calibrate.profile import LEAST_POINTS, write_profile
 from calibrate.session import RANKED
 from calibrate.settle import settled
-from calibrate.suite import Bench, Progress, Suite
+from calibrate.suite import Bench, Progress, Suite, SuitePace
 from calibrate.timing import timer_for
 from calibrate.verify import host, iterations, score, shapes, traffic
 from calibrate.verify.budget import Wish
@@ -372,8 +372,7 @@ def _calibrate(plans: Plans, trace: str, number: int, course: VerifyCourse) -> M
                 timer,
                 store,
                 report=report,
-                first_pass=FIRST_PASS,
-                anchor_every=ANCHOR_EVERY,
+                pace=SuitePace(FIRST_PASS, ANCHOR_EVERY),
             ).run()
     finally:
         arena.release()

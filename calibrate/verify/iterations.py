@@ -20,7 +20,7 @@ from sim.setup import prepare
 
 
 def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
-    """Of iterations of decodes alone, and of those with prompts: the error of the predicted time
+    """For iterations of decodes alone, and for those with prompts: the error of the predicted time
     (median of its size, 90th percentile, median with the sign kept), how many there were, their
     share of the time, and the error of their sum."""
     cost = prepare(scenario).only.cost

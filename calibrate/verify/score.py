@@ -123,7 +123,7 @@ def _score(pairs: Sequence[tuple[float, float]]) -> Document:
 
 
 def joined(before: MeasurementTable, after: MeasurementTable) -> list[Measurement]:
-    """Both calibrations as one: of a point in both the geometric mean, for what lies between them
+    """Two calibrations as one: for a point in both the geometric mean, for what lies between them
     is drift, and the runs lie between them too."""
     second = {row.key: row.seconds for row in settled(after)}
     first = settled(before)

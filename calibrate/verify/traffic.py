@@ -71,7 +71,7 @@ class TrafficSetting:
         return self.prompt[1] + self.output[1]
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The setting as JSON."""
         bounds = {"prompt": list(self.prompt), "output": list(self.output)}
         return asdict(self) | bounds | {"total": self.total if self.total < math.inf else None}
 

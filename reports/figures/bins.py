@@ -30,7 +30,7 @@ def happened(times: npt.ArrayLike, edges: Floats) -> Floats:
 
 
 def rate(times: npt.ArrayLike, edges: Floats, until: float) -> Floats:
-    """The same per second; the last bin counts only up to ``until``, when the run ended."""
+    """The numbers per second; the last bin counts only up to ``until``, when the run ended."""
     ends = np.minimum(edges[1:], max(until, edges[-2] + (edges[-1] - edges[-2]) * 1e-6))
     per_second: Floats = happened(times, edges) / (ends - edges[:-1])
     return per_second

@@ -70,7 +70,7 @@ class Own(NamedTuple):
 
     @property
     def precisions(self) -> list[str]:
-        """Its precisions, in the order of the points."""
+        """The precisions of the kernel, in the order of the points."""
         return list(dict.fromkeys(self.columns["precision"]))
 
     def where(self, **wanted: Any) -> dict[str, list[Any]]:

@@ -115,7 +115,7 @@ def _across(columns: Mapping[str, list[Any]], of: str) -> list[float]:
 
 
 def _once(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same lines, each name in the legend once; a click there hides all of that name."""
+    """The lines with each name in the legend once; a click there hides all of that name."""
     seen: set[str] = set()
     for line in lines:
         line |= {"legendgroup": line["name"], "showlegend": line["name"] not in seen}

@@ -62,7 +62,7 @@ def plain(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """The same on two or three lines where it is long, for a label next to an axis.
+    """The text on two or three lines where it is long, for a label next to an axis.
 
     >>> label("at most 1,024 tokens of one prompt"), label("a" * 30) == "a" * 30
     ('at most 1,024 tokens of one<br>prompt', True)

@@ -40,7 +40,8 @@ class LatencySample:
 
 
 def figure(title: str, observed: LatencySample, predicted: LatencySample) -> go.Figure:
-    """Both distributions of the latency called ``title``; a side without values has no curve."""
+    """The observed and predicted distribution of the latency called ``title``; a side without
+    values has no curve."""
     sides = {"observed": observed, "predicted": predicted}
     known = {name: sample for name, sample in sides.items() if len(sample)}
     longest = max((float(sample.values[-1]) for sample in known.values()), default=0.0)

@@ -25,8 +25,8 @@ GAP, FOOT = 0.07, 0.04
 
 
 def figure(observed: Frames, predicted: Frames, kv_tokens: Mapping[str, float | None]) -> go.Figure:
-    """Both runs over time; ``kv_tokens`` is the size of each one's KV cache, None if unknown (the
-    panel is then in tokens). A side without iterations is left out."""
+    """The observed and predicted run over time; ``kv_tokens`` is the size of each one's KV cache,
+    None if unknown (the panel is then in tokens). A side without iterations is left out."""
     sides = {"observed": observed, "predicted": predicted}
     drawn = {name: frames for name, frames in sides.items() if len(frames.timeseries)}
     is_share = all(kv_tokens[name] for name in drawn)

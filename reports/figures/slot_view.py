@@ -120,17 +120,13 @@ def slot_view(
     courses = None if trail is None else _courses(trail, plans)
     iterations = Iterations(plans, replica)
     duration = _end(requests, timeseries)
-    mine = served[served["replica"] == replica]
-    first = float(mine["arrival_s"].min())
-    middle = float(mine["scheduled_s"].fillna(mine["first_token_s"]).median())
+    first, middle = _first_and_middle(served[served["replica"] == replica])
     after = _after(rows, replica, batching)
     whole = half = max(middle - first, duration - middle)
     while True:
         start, end = window or (max(first, middle - half), min(duration, middle + half))
         last = window is not None or half < SHORTEST * whole
-        held = [row for row, (_, over) in after.items() if over >= start]
-        held = [row for row in held if rows["scheduled_s"][row] <= end]
-        touching = np.union1d(overlapping(rows, replica, start, end), np.array(held, int))
+        touching = _touching(rows, replica, after, start, end)
         waiting = touching[~(rows["scheduled_s"][touching] <= end)]
         if len(touching) <= FEW_REQUESTS or last:
             # of those that wait all the time a few are enough to fill the lanes
@@ -142,17 +138,12 @@ def slot_view(
             lanes = max(found.lanes, len(waiting))
             crowded = lanes > LANES
             shown = 0 if crowded else lanes
-            kept = tuple(
-                stay
-                for stay in found.stays
-                if stay.lane < (drawn_slots if stay.in_slot else shown)
-                and stay.end > start
-                and stay.start < end
-            )
+            kept = _drawn(found.stays, start, end, drawn_slots, shown)
             parts = sum(len(stay.parts) for stay in kept)
             if parts <= MOST_PARTS or last:
                 break
         half *= 0.7
+    accepted = int((~requests["status"].isin(("rejected", "failed"))).sum())
     ids = tuple(int(rows["request_id"][stay.row]) for stay in kept)
     return SlotView(
         stays=kept,
@@ -163,15 +154,43 @@ def slot_view(
         replicas=SlotCounts(1, len(replicas)),
         slots=SlotCounts(drawn_slots, found.slots),
         lanes=SlotCounts(shown, lanes),
-        requests=SlotCounts(
-            len(set(ids)), int((~requests["status"].isin(("rejected", "failed"))).sum())
-        ),
+        requests=SlotCounts(len(set(ids)), accepted),
         vague=found.vague,
         is_cut=half < whole if window is None else start > first or end < duration,
         queue=_waiting(rows, replica, start, end) if crowded else None,
         decoding=_decoding(kept, start, end) if after else None,
         batches=_batches(rows, after, kept, start, end),
         about=_about(rows, sorted({stay.row for stay in kept})),
+    )
+
+
+def _first_and_middle(served: pd.DataFrame) -> tuple[float, float]:
+    """When the first of these requests arrived, and when half of them were scheduled (s)."""
+    middle = float(served["scheduled_s"].fillna(served["first_token_s"]).median())
+    return float(served["arrival_s"].min()), middle
+
+
+def _touching(
+    rows: dict[str, NDArray[Any]],
+    replica: int,
+    after: Mapping[int, tuple[Phase, float]],
+    start: float,
+    end: float,
+) -> NDArray[Any]:
+    """The rows of requests that wait or hold a slot between ``start`` and ``end``."""
+    held = [row for row, (_, over) in after.items() if over >= start]
+    held = [row for row in held if rows["scheduled_s"][row] <= end]
+    return np.union1d(overlapping(rows, replica, start, end), np.array(held, int))
+
+
+def _drawn(
+    stays: Sequence[Stay], start: float, end: float, slots: int, lanes: int
+) -> tuple[Stay, ...]:
+    """The stays of the stretch in the lowest ``slots`` and ``lanes``."""
+    return tuple(
+        stay
+        for stay in stays
+        if stay.lane < (slots if stay.in_slot else lanes) and stay.end > start and stay.start < end
     )
 
 

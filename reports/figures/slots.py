@@ -124,7 +124,7 @@ SHORT = 1.0
 
 
 def _unit(view: SlotView) -> Scale:
-    """Of the time axis."""
+    """The unit of the time axis."""
     short = view.end - view.start < SHORT and view.end < 10 * SHORT
     return Scale("ms", 1e3) if short else SECONDS
 

@@ -194,7 +194,7 @@ def _level(time: Floats, level: Floats, name: str) -> list[Trace]:
 
 
 def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
-    """None where no request was preempted."""
+    """The preemptions over time; None where no request was preempted."""
     counts = preempted(timeseries, edges)
     if counts is None or not counts.any():
         return []

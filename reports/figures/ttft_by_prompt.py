@@ -41,7 +41,7 @@ def _answered(requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def _step(count: int) -> int:
-    """Of so many requests, of which how many one has a point."""
+    """The number of requests for each one that has a point."""
     return max(1, -(-(count - SLOWEST) // (MOST - SLOWEST)))
 
 

@@ -50,7 +50,7 @@ def provenance(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def foot(version: str, document: Mapping[str, Any]) -> dict[str, str]:
-    """The same of a page that is about measurements."""
+    """The foot of a page that is about measurements."""
     made = document.get("made", {})
     told = [f"infersim {version}", *([made["date"]] if "date" in made else [])]
     return {"version": version, "foot": ", ".join(told), "command": made.get("command", "")}

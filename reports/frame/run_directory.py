@@ -121,7 +121,7 @@ def pick(summary: Mapping[str, Any], path: str) -> Any:
 
 
 def known(summary: Mapping[str, Any], path: str) -> Any:
-    """As ``pick``, but None for an entry that older versions did not write.
+    """``pick``, but None for an entry that older versions did not write.
 
     >>> known({"infersim": {"memory": None}}, "infersim.operators") is None
     True

@@ -23,7 +23,7 @@ def names(kind: Kind) -> list[str]:
 
 @cache
 def _names(kind: Kind) -> tuple[str, ...]:
-    """As ``names``, listed once: nothing is added to the catalogue while a program runs."""
+    """Cached ``names``: nothing is added to the catalogue while a program runs."""
     return tuple(sorted(path.stem for path in (FOLDER / kind).glob("*.yaml")))
 
 

@@ -63,7 +63,7 @@ class Fields:
         return iter(self._values)
 
     def without(self, key: str) -> Fields:
-        """The same mapping, ``key`` left out."""
+        """The mapping without ``key``."""
         rest = {name: value for name, value in self._values.items() if name != key}
         return Fields(self._where, rest, self._prefix)
 
@@ -117,7 +117,8 @@ class Fields:
         return value
 
     def optional_whole(self, key: str, absent: int | None) -> int | None:
-        """As ``whole``; ``absent`` when there is no such key, None when it is null."""
+        """The whole number at ``key``; ``absent`` when there is no such key, None when it is
+        null."""
         if not self.has(key):
             return absent
         return None if self.value(key) is None else self.whole(key)

@@ -30,8 +30,8 @@ def deepseek(config: Fields) -> tuple[LayerGroup, ...]:
 
 
 def indexed(config: Fields) -> tuple[LayerGroup, ...]:
-    """The same with an indexer in each layer whose entry in ``indexer_types`` is ``full``, or in
-    all of them."""
+    """Latent layers with an indexer in each layer whose entry in ``indexer_types`` is ``full``, or
+    in all of them."""
     latent = _latent(config)
     if latent.q_lora_rank is None:
         raise config.error("q_lora_rank", "is null; the indexer needs it")

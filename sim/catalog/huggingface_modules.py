@@ -156,7 +156,7 @@ class Patterns:
 
     @classmethod
     def of(cls, written: Iterable[str]) -> Patterns:
-        """Those of a list; re.error for a regular expression that is none."""
+        """The modules that a list names; re.error for a regular expression that is none."""
         plain, expressions = set(), []
         globs: dict[str, list[str]] = {}
         for text in written:

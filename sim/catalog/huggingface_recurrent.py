@@ -38,7 +38,7 @@ def qwen3_next(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...
 
 
 def qwen3_5(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
-    """The same with a dense MLP in every layer."""
+    """Layers of Qwen3.5 with a dense MLP in each."""
     gated = replace(attention, output_gate=config.flag("attn_output_gate", absent=True))
     mlp = DenseMlp(config.whole("intermediate_size"))
     return _alternating(config, gated, [mlp] * experts.number_of_layers(config))

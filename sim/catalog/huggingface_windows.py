@@ -49,8 +49,9 @@ def gemma3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 
 
 def gemma4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
-    """As Gemma 3; layers that see everything have heads of their own number and width, and their
-    keys may be their values. Experts stand next to an MLP that every token goes through."""
+    """Layers of Gemma 4: those of Gemma 3, but layers that see everything have heads of their own
+    number and width, and their keys may be their values. Experts stand next to an MLP that every
+    token goes through."""
     for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
         if experts.given(config, key) and config.count(key):
             raise config.error(key, "embeddings for each layer and shared KV are not supported")
@@ -95,5 +96,5 @@ def _alternating(
 
 
 def _normed(groups: tuple[LayerGroup, ...]) -> tuple[LayerGroup, ...]:
-    """The same with norms after attention and MLP."""
+    """The groups with norms after attention and MLP."""
     return tuple(replace(group, post_norms=True) for group in groups)

@@ -107,7 +107,7 @@ def _counted(
 def _note(
     by_role: Mapping[Role, Counter[Scheme]], weights: str, experts: str | None, off: float
 ) -> str | None:
-    """Which weights are not counted as they are stored; None where they all are."""
+    """The weights that are not counted as they are stored; None where they all are."""
     counted = {"projections": weights, "experts": experts, "vocabulary": "bf16"}
     other = {
         scheme.format: sum(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from sim.commands.answering import with_records
 from sim.commands.exits import INFEASIBLE, plain_errors
 from sim.commands.options import AsJson
 from sim.errors import UsageError
@@ -88,17 +89,22 @@ Link = Annotated[
 ]
 
 
-def _deployment(
-    model: str,
-    gpu: str,
-    engine: str,
-    weights: str | None,
-    experts: str | None,
-    activations: str | None,
-    kv_cache: str | None,
-    layout: Layout,
-    link: str | None,
-) -> Deployment:
+class ServedOptions(NamedTuple):
+    """The options on how a model is served: its precisions, its GPUs and their link."""
+
+    weights: Weights = None
+    experts: Experts = None
+    activations: Activations = None
+    kv_cache: KvCache = None
+    tensor_parallel: Tp = 1
+    pipeline_parallel: PipelineParallel = 1
+    expert_parallel: ExpertParallel = False
+    data_parallel: DataParallel = 1
+    link: Link = None
+
+
+def _deployment(model: str, gpu: str, engine: str, served: ServedOptions) -> Deployment:
+    layout, weights, experts, link = _layout(served), served.weights, served.experts, served.link
     from sim import catalog
     from sim.catalog.published import INSTEAD
     from sim.cost import Deployment
@@ -121,10 +127,10 @@ def _deployment(
             gpu=part if link is None else read_link(link).on(part),
             engine=preset,
             weights=weights or usual.get("weights", "bf16"),
-            activations=activations or usual.get("activations", "bf16"),
-            kv_cache=kv_cache or usual.get("kv_cache", "bf16"),
+            activations=served.activations or usual.get("activations", "bf16"),
+            kv_cache=served.kv_cache or usual.get("kv_cache", "bf16"),
             experts=experts or usual.get("experts"),
-            static="quantisation" in usual and activations is None,
+            static="quantisation" in usual and served.activations is None,
             layout=layout,
         )
     except ValueError as error:
@@ -155,43 +161,35 @@ def _says(link: str | None) -> bool:
     return found.kind != "pcie" or found.peer_to_peer is not None
 
 
-def _layout(tensor: int, pipeline: int, data: int, whole_experts: bool) -> Layout:
+def _layout(served: ServedOptions) -> Layout:
     from sim.specs.layout import Layout
 
-    if pipeline > 1 and data > 1:
+    tensor, data = served.tensor_parallel, served.data_parallel
+    if served.pipeline_parallel > 1 and data > 1:
         raise UsageError(
             "--pipeline-parallel: data ranks of one engine are not pipelines here; leave "
             "--data-parallel at 1"
         )
-    return Layout(tensor, pipeline, data, tensor * data if whole_experts else 1)
+    whole = tensor * data if served.expert_parallel else 1
+    return Layout(tensor, served.pipeline_parallel, data, whole)
 
 
+@with_records
 def roofline(
     model: Model,
     gpu: Gpu,
+    *,
     batch: Annotated[
         list[int],
         typer.Option(min=1, max=MOST_SLOTS, help="Batch size, of each data rank; may be repeated."),
-    ] = [
-        1,
-        32,
-        256,
-    ],
+    ] = [1, 32, 256],
     context: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="Context of each sequence, in tokens.")
     ] = 1024,
     prompt: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
     ] = 1024,
-    weights: Weights = None,
-    experts: Experts = None,
-    activations: Activations = None,
-    kv_cache: KvCache = None,
-    tensor_parallel: Tp = 1,
-    pipeline_parallel: PipelineParallel = 1,
-    expert_parallel: ExpertParallel = False,
-    data_parallel: DataParallel = 1,
-    link: Link = None,
+    served: ServedOptions,
     as_json: AsJson = False,
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
@@ -201,8 +199,7 @@ def roofline(
         from sim.terminal.analysis import roofline_view
         from sim.terminal.console import stdout
 
-        layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-        d = _deployment(model, gpu, "ideal", weights, experts, activations, kv_cache, layout, link)
+        d = _deployment(model, gpu, "ideal", served)
         memory = capacity(
             d,
             block_size=16,
@@ -216,7 +213,7 @@ def roofline(
             batch,
             context,
             prompt,
-            joined=_says(link),
+            joined=_says(served.link),
             room=memory.max_concurrency(context),
             weights_fit=memory.weights <= memory.budget,
         )
@@ -226,22 +223,16 @@ def roofline(
         stdout().print(roofline_view(d, document))
 
 
+@with_records
 def fit(
     model: Model,
     gpu: Gpu,
+    *,
     context: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="Length of one request, in tokens.")
     ] = 8192,
     engine: Engine = "vllm",
-    weights: Weights = None,
-    experts: Experts = None,
-    activations: Activations = None,
-    kv_cache: KvCache = None,
-    tensor_parallel: Tp = 1,
-    pipeline_parallel: PipelineParallel = 1,
-    expert_parallel: ExpertParallel = False,
-    data_parallel: DataParallel = 1,
-    link: Link = None,
+    served: ServedOptions,
     block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
     gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
@@ -256,8 +247,7 @@ def fit(
         from sim.terminal.analysis import fit_view, layouts_view, stages_view
         from sim.terminal.console import stdout
 
-        layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-        d = _deployment(model, gpu, engine, weights, experts, activations, kv_cache, layout, link)
+        d = _deployment(model, gpu, engine, served)
         if drafter is not None:
             d = _drafted(d, drafter)
         capacity_of = partial(

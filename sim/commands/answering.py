@@ -1,5 +1,5 @@
-"""Provides the options that every command with an answer has: ``--jobs``, ``-o``, ``--json`` and
-``--report``."""
+"""Provides the records of options that commands take, and those that every answer has: ``--jobs``,
+``-o``, ``--json`` and ``--report``."""
 
 from __future__ import annotations
 
@@ -29,21 +29,41 @@ class Answering(NamedTuple):
         return directory
 
 
-def answering(command: Callable[..., None]) -> Callable[..., None]:
-    """``command``, which takes an ``Answering`` last, with its fields as options of their own."""
-    taken = signature(command, eval_str=True)
-    *own, _ = taken.parameters.values()
-    kind, hints = Parameter.POSITIONAL_OR_KEYWORD, get_type_hints(Answering, include_extras=True)
-    added = [
-        Parameter(name, kind, default=default, annotation=hints[name])
-        for name, default in Answering._field_defaults.items()
-    ]
+def with_records(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with an option of its own for each field of the ``NamedTuple`` records that it
+    takes, in their places."""
+    hints = get_type_hints(command, include_extras=True)
+    taken = signature(command)
+    records = {name: hints[name] for name in taken.parameters if hasattr(hints[name], "_fields")}
+    options: list[Parameter] = []
+    for name, own in taken.parameters.items():
+        if name in records:
+            options += _fields(records[name])
+        else:
+            options.append(own.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY))
 
     def run(**given: Any) -> None:
-        how = Answering(**{each.name: given.pop(each.name) for each in added})
-        command(**given, how=how)
+        made = {
+            name: record(**{field: given.pop(field) for field in record._fields})
+            for name, record in records.items()
+        }
+        command(**given, **made)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
-    run.__signature__ = taken.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in options}
+    run.__signature__ = taken.replace(parameters=options)  # type: ignore[attr-defined]
     return run
+
+
+def _fields(record: Any) -> list[Parameter]:
+    """The fields of a record of options, as parameters."""
+    hints, defaults = get_type_hints(record, include_extras=True), record._field_defaults
+    return [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=defaults.get(name, Parameter.empty),
+            annotation=hints[name],
+        )
+        for name in record._fields
+    ]

@@ -8,13 +8,14 @@ Slow imports are made when something is measured.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from sim.commands import calibrate_import as import_commands
 from sim.commands import calibrate_verify as verify_command
+from sim.commands.answering import with_records
 from sim.commands.exits import INTERRUPTED, plain_errors
 from sim.errors import UsageError
 from sim.units import parse
@@ -55,73 +56,80 @@ AcceptDrift = Annotated[
 ]
 
 
-@app.command()
-def run(
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
-    out: Out = Path("my-gpu.yaml"),
+class CalibrateOptions(NamedTuple):
+    """The options of ``infersim calibrate run``."""
+
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
+    out: Out = Path("my-gpu.yaml")
     models: Annotated[
         list[str] | None,
         typer.Option(help="Models whose layers are measured; repeat, or separate by commas."),
-    ] = None,
+    ] = None
     precision: Annotated[
         list[str] | None,
         typer.Option(help="bf16, fp16, fp32, fp8, int8, int8-weights, int4-weights; repeat."),
-    ] = None,
+    ] = None
     time_budget: Annotated[
         str | None,
         typer.Option(help="Time to spend, such as 3min; default: 5min on CUDA, 230s on a CPU."),
-    ] = None,
+    ] = None
     measurements: Annotated[
         Path | None, typer.Option(help="Table to write; default: the profile's name, with .csv.")
-    ] = None,
-    resume: Annotated[bool, typer.Option(help="Continue an existing table.")] = False,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
+    ] = None
+    resume: Annotated[bool, typer.Option(help="Continue an existing table.")] = False
+    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None
     kernels: Annotated[
         Literal["torch", "vllm"],
         typer.Option(help="Kernels to measure: PyTorch's, or an engine's (CPU, --models only)."),
-    ] = "torch",
+    ] = "torch"
     only: Annotated[
         list[str] | None,
         typer.Option(
             help="Measure only these operators, such as gemm; experts, latent or windows stand for "
             "theirs. Repeat, or separate by commas. With --resume they are added to a table."
         ),
-    ] = None,
+    ] = None
     fitted: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Fit a profile after measuring.")
-    ] = True,
-    accept_drift: AcceptDrift = False,
+    ] = True
+    accept_drift: AcceptDrift = False
+
+
+@app.command()
+@with_records
+def run(
+    options: CalibrateOptions,
 ) -> None:
     """Measure a device for some minutes, then fit and write its profile."""
     with plain_errors():
         from calibrate import session
 
-        if out.exists() and fitted and not resume:
-            raise UsageError(f"--out {out}: exists; give another name, or remove it")
-        table_path = measurements or out.with_suffix(".csv")
-        for path in (out, table_path):
+        if options.out.exists() and options.fitted and not options.resume:
+            raise UsageError(f"--out {options.out}: exists; give another name, or remove it")
+        table_path = options.measurements or options.out.with_suffix(".csv")
+        for path in (options.out, table_path):
             if not path.absolute().parent.is_dir():
                 raise UsageError(f"{path}: there is no directory {path.parent}")
         request = session.CalibrationRequest(
-            device=device,
+            device=options.device,
             measurements=table_path,
-            models=_split(models),
-            precisions=_split(precision),
-            budget=None if time_budget is None else _seconds(time_budget),
-            threads=threads,
-            resume=resume,
+            models=_split(options.models),
+            precisions=_split(options.precision),
+            budget=None if options.time_budget is None else _seconds(options.time_budget),
+            threads=options.threads,
+            resume=options.resume,
             scratch=table_path.absolute().parent,
-            kernels=kernels,
-            only=_split(only),
-            fitted=fitted,
+            kernels=options.kernels,
+            only=_split(options.only),
+            fitted=options.fitted,
         )
-        if fitted:
+        if options.fitted:
             session.load_fit()  # so that a missing package shows before measuring, not after
         _measure(session.prepare(request))
-        if not fitted:
+        if not options.fitted:
             _show(table_path, None)
             return
-        _fit(table_path, out, accept_drift)
+        _fit(table_path, options.out, options.accept_drift)
 
 
 @app.command()

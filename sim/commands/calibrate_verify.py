@@ -10,10 +10,11 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from sim.commands.answering import with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson
 from sim.errors import UsageError, did_you_mean
@@ -21,6 +22,7 @@ from sim.schedulers import POLICIES
 from sim.units import parse
 
 if TYPE_CHECKING:
+    from calibrate.verify.budget import Wish
     from calibrate.verify.traffic import TrafficSetting
 
 TRACES = ("burst", "closed", "poisson")
@@ -34,31 +36,33 @@ SUMMARY, ERRORS = "summary.json", "errors.csv"
 Names = Annotated[str, typer.Option(help="Separated by commas.")]
 
 
-def verify(
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
+class VerifyOptions(NamedTuple):
+    """The options of ``infersim calibrate verify``."""
+
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
     model: Annotated[
         str | None,
         typer.Option(
             help="Catalogue name, or path of a config.json; it must fit. Default: llama-3.2-1b on "
             "a GPU, a made-up model of 31 million parameters on a CPU."
         ),
-    ] = None,
+    ] = None
     output: Annotated[
         Path,
         typer.Option(
             "-o", "--output", help="Folder for all results; continued if it already has some."
         ),
-    ] = Path("verification"),
+    ] = Path("verification")
     precision: Annotated[
         str | None,
         typer.Option(help="fp32, bf16 or fp16; default: bf16 on a GPU, fp32 on a CPU."),
-    ] = None,
-    traces: Names = "burst,closed,poisson",
-    batching: Names = ALL_BATCHINGS,
-    batch: Annotated[int, typer.Option(min=1, help="max_num_seqs.")] = 8,
-    chunk: Annotated[int, typer.Option(min=1, help="max_num_batched_tokens.")] = 256,
-    prompt: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "32:224",
-    answer: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "8:56",
+    ] = None
+    traces: Names = "burst,closed,poisson"
+    batching: Names = ALL_BATCHINGS
+    batch: Annotated[int, typer.Option(min=1, help="max_num_seqs.")] = 8
+    chunk: Annotated[int, typer.Option(min=1, help="max_num_batched_tokens.")] = 256
+    prompt: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "32:224"
+    answer: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "8:56"
     total_time: Annotated[
         str | None,
         typer.Option(
@@ -66,15 +70,15 @@ def verify(
             "shorter, then repeats, then traces, then batchings are left out. Default: 10min, or "
             "no limit where both options below are given."
         ),
-    ] = None,
+    ] = None
     run_time: Annotated[
         str | None, typer.Option(help="Approximate length of one run; default: at most 20s.")
-    ] = None,
+    ] = None
     time_budget: Annotated[
         str | None, typer.Option(help="Time for one calibration; default: at most 45s.")
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
+    ] = None
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3
+    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None
     cpu_time: Annotated[
         bool,
         typer.Option(
@@ -82,15 +86,19 @@ def verify(
             help="Time the engine by the CPU time of its single thread (--threads 1), for machines "
             "that are also busy with other work.",
         ),
-    ] = False,
-    as_json: AsJson = False,
+    ] = False
+    as_json: AsJson = False
+
+
+@with_records
+def verify(
+    options: VerifyOptions,
 ) -> None:
     """Compare predictions with the reference engine: calibrate, run, calibrate, compare."""
     started = time.monotonic()
     with plain_errors():
         from calibrate.device import open_device
-        from calibrate.verify import traffic
-        from calibrate.verify.budget import RUN, Wish
+        from calibrate.verify.budget import Wish
         from calibrate.verify.console import view, write_csv
         from calibrate.verify.course import check
         from calibrate.verify.harness import Plans, verify
@@ -98,39 +106,53 @@ def verify(
         from sim.terminal.console import stdout
 
         kinds, ways = (
-            _chosen("--traces", traces, TRACES),
-            _chosen("--batching", batching, BATCHINGS),
+            _chosen("--traces", options.traces, TRACES),
+            _chosen("--batching", options.batching, BATCHINGS),
         )
-        run = None if run_time is None else _seconds("--run-time", run_time)
-        calibration = None if time_budget is None else _seconds("--time-budget", time_budget)
-        total = _total(total_time, free=None not in (run, calibration))
-        wish = Wish(total, kinds, ways, repeats, calibration, run)
+        run = None if options.run_time is None else _seconds("--run-time", options.run_time)
+        calibration = (
+            None if options.time_budget is None else _seconds("--time-budget", options.time_budget)
+        )
+        total = _total(options.total_time, free=None not in (run, calibration))
+        wish = Wish(total, kinds, ways, options.repeats, calibration, run)
         check(wish)
-        setting = traffic.TrafficSetting(
-            model=traffic.absolute(model or traffic.default_model(device, output)),
-            precision=precision or ("fp32" if device.strip().lower() == "cpu" else "bf16"),
-            batch=batch,
-            chunk=max(chunk, batch),
-            prompt=_bounds("--prompt", prompt),
-            output=_bounds("--answer", answer),
-            seconds=RUN if run is None else run,
-            repeats=repeats,
-            total=total,
-            cpu_time=cpu_time,
-        )
-        _check(setting)
-        if cpu_time and (device.strip().lower() != "cpu" or threads not in (None, 1)):
-            raise UsageError("--cpu-time: times one thread; give --device cpu --threads 1")
-        threads = 1 if cpu_time else threads
-        plans = Plans(open_device(device, threads), setting, output, wish, started)
+        setting = _setting(options, wish)
+        device = open_device(options.device, 1 if options.cpu_time else options.threads)
+        plans = Plans(device, setting, options.output, wish, started)
         document = verify(plans, lambda line: typer.echo(line, err=True))
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-        write_text(output / SUMMARY, text)
-        write_csv(output / ERRORS, document)
-        if as_json:
+        write_text(options.output / SUMMARY, text)
+        write_csv(options.output / ERRORS, document)
+        if options.as_json:
             typer.echo(text, nl=False)
         else:
             stdout().print(view(document))
+
+
+def _setting(options: VerifyOptions, wish: Wish) -> TrafficSetting:
+    """The traffic and the engine of all runs; UsageError for what contradicts itself."""
+    from calibrate.verify import traffic
+    from calibrate.verify.budget import RUN
+
+    cpu = options.device.strip().lower() == "cpu"
+    setting = traffic.TrafficSetting(
+        model=traffic.absolute(
+            options.model or traffic.default_model(options.device, options.output)
+        ),
+        precision=options.precision or ("fp32" if cpu else "bf16"),
+        batch=options.batch,
+        chunk=max(options.chunk, options.batch),
+        prompt=_bounds("--prompt", options.prompt),
+        output=_bounds("--answer", options.answer),
+        seconds=RUN if wish.run is None else wish.run,
+        repeats=options.repeats,
+        total=wish.total,
+        cpu_time=options.cpu_time,
+    )
+    _check(setting)
+    if options.cpu_time and (not cpu or options.threads not in (None, 1)):
+        raise UsageError("--cpu-time: times one thread; give --device cpu --threads 1")
+    return setting
 
 
 def _total(text: str | None, *, free: bool) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.commands.answer import Document, exit_code, page_writer, present, save
-from sim.commands.answering import Answering, answering
+from sim.commands.answering import Answering, with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import Overrides, PriceFile, Prices
 from sim.commands.output import progress
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 
 
-@answering
+@with_records
 def compare(
     paths: Annotated[
         list[Path],

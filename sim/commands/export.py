@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from sim.commands.answering import with_records
 from sim.commands.exits import plain_errors
 from sim.errors import UsageError
 
@@ -30,6 +31,37 @@ FOLDERS = ("vllm-sweep", "csv", "png")
 """Formats of several files."""
 
 
+class ExportOptions(NamedTuple):
+    """The options of ``infersim export``."""
+
+    to: Annotated[
+        Format,
+        typer.Option(
+            "--to",
+            help="perfetto: a trace for ui.perfetto.dev. vllm-bench: what `vllm bench serve "
+            "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables."
+            " png: a picture of each figure on the page, drawn by an installed Chromium.",
+        ),
+    ]
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="File or folder to write; default: in the run directory."
+        ),
+    ] = None
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="START:END", help="Export only this part of the run, in seconds or with units."
+        ),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False
+
+
+@with_records
 def export(
     runs: Annotated[
         list[Path],
@@ -39,56 +71,32 @@ def export(
             "any other result, or a page.",
         ),
     ],
-    to: Annotated[
-        Format,
-        typer.Option(
-            "--to",
-            help="perfetto: a trace for ui.perfetto.dev. vllm-bench: what `vllm bench serve "
-            "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables."
-            " png: a picture of each figure on the page, drawn by an installed Chromium.",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="File or folder to write; default: in the run directory."
-        ),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="START:END", help="Export only this part of the run, in seconds or with units."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    options: ExportOptions,
 ) -> None:
     """Write a run, simulated or observed, in a format that other programs read."""
     with plain_errors():
         from sim.export import files, pictures, source
 
-        if to != "vllm-sweep" and len(runs) > 1:
+        if options.to != "vllm-sweep" and len(runs) > 1:
             raise UsageError(
-                f"--to {to} takes one run, not {len(runs)}; only vllm-sweep takes more"
+                f"--to {options.to} takes one run, not {len(runs)}; only vllm-sweep takes more"
             )
-        stretch = None if window is None else source.window_of(window)
-        target = output or _inside(runs[0], to) / DEFAULTS[to]
-        if to == "png":
-            if window is not None:
+        stretch = None if options.window is None else source.window_of(options.window)
+        target = options.output or _inside(runs[0], options.to) / DEFAULTS[options.to]
+        if options.to == "png":
+            if options.window is not None:
                 raise UsageError("--window: a picture shows what its page shows")
             page = pictures.page_of(runs[0])
-            files.check_target(target, folder=True, force=force)
+            files.check_target(target, folder=True, force=options.force)
             written, notes = files.write_pictures(page, target)
         else:
             found = [source.read(run) for run in runs]
-            files.check_target(target, folder=to in FOLDERS, force=force)
-            written, notes = _write(to, found, target, stretch)
+            files.check_target(target, folder=options.to in FOLDERS, force=options.force)
+            written, notes = _write(options.to, found, target, stretch)
         for note in notes:
             typer.echo(note, err=True)
-    if as_json:
-        typer.echo(json.dumps({"format": to, "files": [str(path) for path in written]}))
+    if options.as_json:
+        typer.echo(json.dumps({"format": options.to, "files": [str(path) for path in written]}))
     else:
         for path in written:
             typer.echo(str(path))

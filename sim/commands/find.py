@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sim.commands.answer import deliver, telling
-from sim.commands.answering import Answering, answering
+from sim.commands.answering import Answering, with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import Overrides, PriceFile, Prices, ScaleTrace, check_jobs
 from sim.commands.refused import explained
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sim.planning.load.probe import Probe
 
 
-@answering
+@with_records
 def find(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     what: Annotated[

@@ -10,10 +10,11 @@ import signal
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from sim.commands.answering import with_records
 from sim.commands.exits import SIGNALLED, plain_errors
 from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.commands.output import progress, save, show, write_page
@@ -21,7 +22,6 @@ from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
     from calibrate.engine.record import ObservedResult
-    from calibrate.recordings.result import RecordedResult
     from sim.loop.clock import Stop
     from sim.scenario import Scenario
 
@@ -81,72 +81,112 @@ RecordedBlocks = Annotated[
 ]
 
 
+class ObserveOptions(NamedTuple):
+    """The options of ``infersim observe``."""
+
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:INDEX; required unless --from is given.")
+    ] = None
+    engine: Engine = "reference"
+    recorded: Recorded = None
+    model: RecordedModel = None
+    gpu: RecordedGpu = None
+    entry: RecordedEntry = None
+    blocks: RecordedBlocks = None
+    overrides: Overrides = []
+    seed: Seed = None
+    precision: Precision = None
+    sampling: Annotated[
+        Literal["greedy", "random"], typer.Option(help="How the next token is chosen.")
+    ] = "greedy"
+    threads: Threads = None
+    output: RunOutput = None
+    as_json: AsJson = False
+    report: Report = True
+
+
+@with_records
 def observe(
     scenario: Annotated[
         Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml; with --from, a record.")
     ],
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:INDEX; required unless --from is given.")
-    ] = None,
-    engine: Engine = "reference",
-    recorded: Recorded = None,
-    model: RecordedModel = None,
-    gpu: RecordedGpu = None,
-    entry: RecordedEntry = None,
-    blocks: RecordedBlocks = None,
-    overrides: Overrides = [],
-    seed: Seed = None,
-    precision: Precision = None,
-    sampling: Annotated[
-        Literal["greedy", "random"], typer.Option(help="How the next token is chosen.")
-    ] = "greedy",
-    threads: Threads = None,
-    output: RunOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    options: ObserveOptions,
 ) -> None:
     """Serve a scenario's traffic with a real engine on this device, and record what happened.
 
     With --from, import what another program recorded of a real run.
     """
     with plain_errors():
-        if recorded is not None:
-            own: dict[str, object] = {
-                "--device": device,
-                "--engine": None if engine == "reference" else engine,
-                "--precision": precision,
-                "--threads": threads,
-            }
-            seeded = overrides if seed is None else [*overrides, f"seed={seed}"]
-            if blocks is not None:
-                seeded = [*seeded, f"kv_cache.num_gpu_blocks={blocks}"]
-            told = {"model": model, "gpu": gpu, "overrides": seeded, "entry": entry}
-            told["seed"] = 0 if seed is None else seed
-            taken, place = _bring_in(recorded, scenario, output, own, told)
-            page = write_page(taken, place) if report else None
-            show(taken, place, page, as_json)
+        if options.recorded is not None:
+            _import(scenario, options)
             return
-        foreign = {"--model": model, "--gpu": gpu, "--entry": entry, "--num-gpu-blocks": blocks}
-        device = _device(device, foreign)
-        from sim.loop.clock import Stop
-        from sim.results.run_directory import new_run_directory
-        from sim.scenario import load_scenario
+        stopped = _serve(scenario, options)
+    if stopped is not None:
+        raise typer.Exit(SIGNALLED + stopped)
 
-        loaded = load_scenario(scenario, overrides)
-        if seed is not None:
-            loaded = loaded.override({"seed": seed})
-        if precision is not None and precision != PROOFS:
-            parts = ("weights", "activations", "kv_cache")
-            loaded = loaded.override({f"precision.{part}": precision for part in parts})
-        directory = output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
-        with Stop(signal.SIGINT, signal.SIGTERM) as stop:
-            proven = precision if precision == PROOFS else None
-            options = {"precision": proven, "sampling": sampling}
-            result = _observe(loaded, directory, stop, engine, (device, threads), options)
-            page = write_page(result, directory) if report else None
-        show(result, directory, page, as_json)
-    if stop.signal is not None:
-        raise typer.Exit(SIGNALLED + stop.signal)
+
+def _import(path: Path, options: ObserveOptions) -> None:
+    """Save and show the run that ``path`` records; options of runs on a device are refused."""
+    from calibrate.recordings.recording import RecordingChoice
+    from sim.commands.observe_records import bring_in, check_options
+
+    check_options(
+        {
+            "--device": options.device,
+            "--engine": None if options.engine == "reference" else options.engine,
+            "--precision": options.precision,
+            "--threads": options.threads,
+        }
+    )
+    overrides = [*options.overrides]
+    if options.seed is not None:
+        overrides.append(f"seed={options.seed}")
+    if options.blocks is not None:
+        overrides.append(f"kv_cache.num_gpu_blocks={options.blocks}")
+    assert options.recorded is not None
+    result, directory = bring_in(
+        options.recorded,
+        path,
+        options.output,
+        model=options.model,
+        gpu=options.gpu,
+        overrides=overrides,
+        choice=RecordingChoice(options.entry, 0 if options.seed is None else options.seed),
+    )
+    page = write_page(result, directory) if options.report else None
+    show(result, directory, page, options.as_json)
+
+
+def _serve(path: Path, options: ObserveOptions) -> int | None:
+    """Observe a run of the scenario at ``path``; the signal that stopped it, if one did."""
+    foreign = {
+        "--model": options.model,
+        "--gpu": options.gpu,
+        "--entry": options.entry,
+        "--num-gpu-blocks": options.blocks,
+    }
+    device = _device(options.device, foreign)
+    from sim.loop.clock import Stop
+    from sim.results.run_directory import new_run_directory
+    from sim.scenario import load_scenario
+
+    loaded, precision = load_scenario(path, options.overrides), options.precision
+    if options.seed is not None:
+        loaded = loaded.override({"seed": options.seed})
+    if precision is not None and precision != PROOFS:
+        parts = ("weights", "activations", "kv_cache")
+        loaded = loaded.override({f"precision.{part}": precision for part in parts})
+    directory = options.output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
+    with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+        asked = {
+            "precision": precision if precision == PROOFS else None,
+            "sampling": options.sampling,
+        }
+        opened = (device, options.threads)
+        result = _observe(loaded, directory, stop, options.engine, opened, asked)
+        page = write_page(result, directory) if options.report else None
+    show(result, directory, page, options.as_json)
+    return stop.signal
 
 
 explain = typer.Typer(
@@ -186,22 +226,6 @@ def batching(
         spec = catalog.model(model)
         opened = open_device(device, threads)
         stdout().print(view(trace(spec, opened, precision, requests, context)))
-
-
-def _bring_in(
-    recorded: str,
-    path: Path,
-    output: Path | None,
-    own: dict[str, object],
-    told: dict[str, Any],
-) -> tuple[RecordedResult, Path]:
-    """The recorded run at ``path`` and its directory; ``own`` options are refused here."""
-    from calibrate.recordings.recording import RecordingChoice
-    from sim.commands.observe_records import bring_in, check_options
-
-    check_options(own)
-    choice = RecordingChoice(told.pop("entry"), told.pop("seed"))
-    return bring_in(recorded, path, output, choice=choice, **told)
 
 
 def _device(device: str | None, foreign: Mapping[str, object]) -> str:

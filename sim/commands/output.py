@@ -46,7 +46,7 @@ class Paced:
             typer.echo(text, err=True)
 
     def count(self, what: str, done: int, total: int) -> None:
-        """The same of ``done`` of ``total``, with the time left at this pace."""
+        """Shows ``done`` of ``total``, with the time left at this pace."""
         self.tell(f"{what}: {done:,} of {total:,}{self.left(done, total)}")
 
     def left(self, done: float, total: float) -> str:

@@ -140,7 +140,7 @@ def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:
 def _exit_code(
     result: Result, checked: Mapping[str, Any] | None, signalled: int | None, *, saved: bool
 ) -> int:
-    """That of the command; ``checked`` is the verdict that ``--check`` is about."""
+    """The exit code of the command; ``checked`` is the verdict that ``--check`` is about."""
     if signalled is not None:
         kept = "what had finished by then is" if result.interrupted else "the whole run is"
         word = "terminated" if signalled == signal.SIGTERM else "interrupted"

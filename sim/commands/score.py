@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from sim.commands.answering import with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson, Jobs, check_jobs
 from sim.commands.output import made
@@ -19,46 +20,53 @@ from sim.errors import InfersimError
 from sim.results.whole_file import write_text
 
 
-def score(
-    measured: Annotated[
-        list[Path],
-        typer.Argument(help="Tables of measurements (CSV), or folders with a log of requests."),
-    ],
-    as_json: AsJson = False,
+class ScoreOptions(NamedTuple):
+    """The options of ``infersim score``."""
+
+    as_json: AsJson = False
     page: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write a Markdown page.")
-    ] = None,
+    ] = None
     learn_bands: Annotated[
         Path | None,
         typer.Option(
             help="Learn the spreads behind bands from these rows, and write them to this file."
         ),
-    ] = None,
+    ] = None
     trust: Annotated[
         list[Path],
         typer.Option(
             help="Write a page on how far to trust predictions: in Markdown, or with figures where "
             "the name ends in .html; may be repeated."
         ),
-    ] = [],
-    dense: Annotated[bool, typer.Option("--dense", help="Leave out models with experts.")] = False,
-    jobs: Jobs = -1,
+    ] = []
+    dense: Annotated[bool, typer.Option("--dense", help="Leave out models with experts.")] = False
+    jobs: Jobs = -1
     model: Annotated[
         str | None,
         typer.Option(
             help="Model of a log that does not name one: catalogue name, or a config.json."
         ),
-    ] = None,
+    ] = None
     gpu: Annotated[
         str | None,
         typer.Option(help="GPU of a log that does not name one: catalogue name, or a file."),
-    ] = None,
+    ] = None
     blocks: Annotated[
         int | None,
         typer.Option(
             "--num-gpu-blocks", min=1, help="KV blocks of a log that does not give their number."
         ),
-    ] = None,
+    ] = None
+
+
+@with_records
+def score(
+    measured: Annotated[
+        list[Path],
+        typer.Argument(help="Tables of measurements (CSV), or folders with a log of requests."),
+    ],
+    options: ScoreOptions,
 ) -> None:
     """Predict every row of tables of measurements, and say how far off the predictions are."""
     with plain_errors():
@@ -72,27 +80,31 @@ def score(
         from sim.commands.output import progress
         from sim.terminal.console import stdout
 
-        check_jobs(jobs)
+        check_jobs(options.jobs)
         with progress() as tell:
-            given = Given(model, gpu, blocks)
-            rows = score_all(measured, jobs=jobs, progress=tell, given=given, dense=dense)
-        if learn_bands is not None:
-            _write(learn_bands, spreads_yaml(rows))
+            given = Given(options.model, options.gpu, options.blocks)
+            rows = score_all(
+                measured, jobs=options.jobs, progress=tell, given=given, dense=options.dense
+            )
+        if options.learn_bands is not None:
+            _write(options.learn_bands, spreads_yaml(rows))
             learnt.cache_clear()
-        if page is not None:
-            _write(page, markdown(rows, dense=dense))
-        for path in trust:
+        if options.page is not None:
+            _write(options.page, markdown(rows, dense=options.dense))
+        for path in options.trust:
             if path.suffix != ".html":
                 _write(path, trust_page(rows))
-        if as_json:
+        if options.as_json:
             typer.echo(json.dumps(to_document(rows), allow_nan=False))
         else:
             stdout().print(view(rows))
-        for path in trust:
+        for path in options.trust:
             if path.suffix == ".html":
                 _write_figures(path, to_document(rows))
         if not rows:
-            raise InfersimError(f"the tables have no rows{' of dense models' if dense else ''}")
+            raise InfersimError(
+                f"the tables have no rows{' of dense models' if options.dense else ''}"
+            )
         if all(row.error is None for row in rows):
             raise InfersimError("no row was predicted: the reasons are above")
 

@@ -10,10 +10,11 @@ import os
 import signal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from sim.commands.answering import with_records
 from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.commands.output import save, show, write_page
@@ -25,26 +26,27 @@ if TYPE_CHECKING:
 Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 picks a free one.")]
 
 
-def serve(
-    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
-    port: Port = 8000,
+class ServeOptions(NamedTuple):
+    """The options of ``infersim serve``."""
+
+    port: Port = 8000
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 also accepts other machines.")
-    ] = "127.0.0.1",
+    ] = "127.0.0.1"
     speed: Annotated[
         float,
         typer.Option(min=0.001, max=1000.0, help="Simulated seconds per second of real time."),
-    ] = 1.0,
+    ] = 1.0
     served_model_name: Annotated[
         str | None, typer.Option(help="Model name that clients use; default: the model's own.")
-    ] = None,
+    ] = None
     max_waiting: Annotated[
         int | None,
         typer.Option(
             min=0,
             help="Most requests that may wait; further ones get status 429. Default: no limit.",
         ),
-    ] = None,
+    ] = None
     control: Annotated[
         bool,
         typer.Option(
@@ -52,19 +54,25 @@ def serve(
             help="Let clients scale, drain, fail and start replicas: GET /control/replicas, POST "
             '/control/scale {"replicas": 2}, POST /control/replicas/0/drain, /fail, /start.',
         ),
-    ] = False,
+    ] = False
     tokenizer: Annotated[
         str | None,
         typer.Option(
             help="Counts prompts: a tokenizer.json of Hugging Face's, or module:function, from a "
             "text to its tokens."
         ),
-    ] = None,
-    overrides: Overrides = [],
-    seed: Seed = None,
-    output: RunOutput = None,
-    as_json: AsJson = False,
-    report: Report = True,
+    ] = None
+    overrides: Overrides = []
+    seed: Seed = None
+    output: RunOutput = None
+    as_json: AsJson = False
+    report: Report = True
+
+
+@with_records
+def serve(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    options: ServeOptions,
 ) -> None:
     """Serve clients with the timing of a scenario's fleet, until stopped; then write the run."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -77,25 +85,27 @@ def serve(
         from sim.scenario import load_scenario
         from sim.serve.tokens import encode, tokenizer_of
 
-        loaded = load_scenario(scenario, overrides)
-        if seed is not None:
-            loaded = loaded.override({"seed": seed})
-        directory = output or new_run_directory(Path("runs"), f"{loaded.name}-served")
+        loaded = load_scenario(scenario, options.overrides)
+        if options.seed is not None:
+            loaded = loaded.override({"seed": options.seed})
+        directory = options.output or new_run_directory(Path("runs"), f"{loaded.name}-served")
         check_free(directory)
-        count = encode if tokenizer is None else tokenizer_of(tokenizer, loaded.folders)
+        count = (
+            encode if options.tokenizer is None else tokenizer_of(options.tokenizer, loaded.folders)
+        )
         from sim.serve.app import Server
         from sim.serve.running import serve as served
 
-        name = served_model_name or loaded.model.path
-        server = Server(name, count, controlled=control, host=host)
+        name = options.served_model_name or loaded.model.path
+        server = Server(name, count, controlled=options.control, host=options.host)
         found = asyncio.run(
             served(
                 loaded,
                 directory,
                 server,
-                (host, port),
-                speed=speed,
-                most_waiting=max_waiting,
+                (options.host, options.port),
+                speed=options.speed,
+                most_waiting=options.max_waiting,
                 ready=_tell,
             )
         )
@@ -113,8 +123,8 @@ def serve(
             own["served"] = service.document()
             own["notes"] += service.notes()
             save(result, place, stop)
-            page = write_page(result, place.path) if report else None
-        show(result, place.path, page, as_json)
+            page = write_page(result, place.path) if options.report else None
+        show(result, place.path, page, options.as_json)
 
 
 def _tell(where: str, service: Service) -> None:

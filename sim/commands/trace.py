@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -137,24 +137,18 @@ def trace_scale(
     come first.
     """
     with plain_errors():
-        from sim.workload.traces import read_trace
+        from sim.workload.traces import TracePlay, read_trace
         from sim.workload.traces.tools import check_free, write_trace
 
         chosen = _scaling(overlay, time_scale, rate)
         check_free(output, file, force=force)
-        found = read_trace(
-            file,
-            trace_format,
-            chosen.get("time_scale", 1.0),
-            overlay=chosen.get("overlay", 1.0),
-            rate=chosen.get("rate"),
-            seed=seed,
-        )
+        played = TracePlay(**chosen, seed=seed)
+        found = read_trace(file, trace_format, played=played)
         write_trace(found, output)
     _written(output, found)
 
 
-def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> dict[str, float]:
+def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> dict[str, Any]:
     """What ``read_trace`` is asked for; UsageError for what is none, contradicts, or is missing."""
     from pydantic import TypeAdapter, ValidationError
 

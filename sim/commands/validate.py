@@ -11,11 +11,12 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from calibrate.validation import Called
+from sim.commands.answering import with_records
 from sim.commands.exits import SLO_MISSED, plain_errors
 from sim.commands.options import AsJson, Overrides
 from sim.commands.output import made
@@ -39,20 +40,21 @@ Paths = Annotated[
 ]
 
 
-def validate_run(
-    paths: Paths,
-    overrides: Overrides = [],
-    gpu: Annotated[
-        str | None, typer.Option(help="Profile of the device, or a catalogue name.")
-    ] = None,
+class ValidateOptions(NamedTuple):
+    """The options of ``infersim validate-run``."""
+
+    overrides: Overrides = []
+    gpu: Annotated[str | None, typer.Option(help="Profile of the device, or a catalogue name.")] = (
+        None
+    )
     repeat: Annotated[
         list[Path],
         typer.Option(metavar="RUN", help="Another run of the same traffic; repeat for more."),
-    ] = [],
+    ] = []
     fit_engine: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Only fit an engine to the runs, and write it."),
-    ] = None,
+    ] = None
     fit_kernels: Annotated[
         bool,
         typer.Option(
@@ -60,7 +62,7 @@ def validate_run(
             help="With --fit-engine: also multiples of the kernels' predicted times, for an engine "
             "whose own kernels were not calibrated.",
         ),
-    ] = False,
+    ] = False
     check: Annotated[
         float | None,
         typer.Option(
@@ -69,15 +71,15 @@ def validate_run(
             help="Exit with 99 if mean TTFT, mean TPOT or output throughput is off by more "
             "than this.",
         ),
-    ] = None,
-    as_json: AsJson = False,
+    ] = None
+    as_json: AsJson = False
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Page to write; default: validation-<time>.html."),
-    ] = None,
+    ] = None
     page: Annotated[
         bool, typer.Option("--page/--no-page", " /--no-report", help="Write a page.")
-    ] = True,
+    ] = True
     corrected: Annotated[
         Path | None,
         typer.Option(
@@ -85,29 +87,49 @@ def validate_run(
             metavar="FILE",
             help="Where to write the engine with the advised changes; default: next to the page.",
         ),
-    ] = None,
+    ] = None
+
+
+@with_records
+def validate_run(
+    paths: Paths,
+    options: ValidateOptions,
 ) -> None:
     """Compare an observed run with its prediction: errors, where they come from, what to change."""
     with plain_errors():
         runs, scenario = _told_apart(paths)
-        if fit_engine is not None and not _told_by_requests(runs, repeat, fit_kernels):
-            _fit([*runs, *repeat], scenario, overrides, gpu, fit_engine, fit_kernels, as_json)
+        if options.fit_engine is not None and not _told_by_requests(
+            runs, options.repeat, options.fit_kernels
+        ):
+            _fit(
+                [*runs, *options.repeat],
+                scenario,
+                options.overrides,
+                options.gpu,
+                options.fit_engine,
+                options.fit_kernels,
+                options.as_json,
+            )
             return
-        if fit_kernels and fit_engine is None:
+        if options.fit_kernels and options.fit_engine is None:
             raise UsageError("--fit-kernels goes with --fit-engine FILE")
         if len(runs) > 1:
             raise UsageError(
                 f"{runs[1]}: one run is compared at a time; give repetitions of it with --repeat, "
                 "or --fit-engine FILE to fit an engine to several"
             )
-        target = _page_target(output, runs[0]) if page and fit_engine is None else None
-        validation = _validation(runs[0], scenario, overrides, gpu, repeat)
-        code, checked = _checked(validation, check)
-        called = Called(runs[0], scenario, overrides, gpu, repeat)
-        file = _engine_target(fit_engine or corrected, target)
-        given = "--corrected-engine" if fit_engine is None else "--fit-engine"
+        target = (
+            _page_target(options.output, runs[0])
+            if options.page and options.fit_engine is None
+            else None
+        )
+        validation = _validation(runs[0], scenario, options.overrides, options.gpu, options.repeat)
+        code, checked = _checked(validation, options.check)
+        called = Called(runs[0], scenario, options.overrides, options.gpu, options.repeat)
+        file = _engine_target(options.fit_engine or options.corrected, target)
+        given = "--corrected-engine" if options.fit_engine is None else "--fit-engine"
         correction = _correct(validation, called, file, given)
-        _show(validation, correction, checked, target, as_json)
+        _show(validation, correction, checked, target, options.as_json)
     raise typer.Exit(code)
 
 

@@ -158,7 +158,8 @@ def _seen(plans: NDArray[np.void], leaps: Leaps) -> tuple[Floats, ...]:
 
 
 def _seen_in(batches: Sequence[Batch]) -> tuple[Floats, ...]:
-    """The same of made ones; nothing if it is not known of each that decodes."""
+    """The tokens seen through windows by made-up batches; nothing if unknown of one that
+    decodes."""
     windows = max((len(batch.seen) for batch in batches), default=0)
     if not windows or any(batch.sequences and not batch.seen for batch in batches):
         return ()

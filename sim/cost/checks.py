@@ -56,7 +56,7 @@ class ChunkChecks:
         ]
 
     def operator(self, sequences: Amount, context: Amount, width: Amount) -> Operator:
-        """The same for arrays, as an operator; nothing for no sequences."""
+        """The checks of arrays of sequences as an operator; nothing for no sequences."""
         sequences, context, width = np.broadcast_arrays(
             *(np.asarray(given, dtype=np.float64) for given in (sequences, context, width))
         )

@@ -41,7 +41,7 @@ def all_reduce_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount
 
 
 def all_gather_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount:
-    """The same for an all-gather or a reduce-scatter: one way."""
+    """Seconds of an all-gather or a reduce-scatter across nodes: one way of an all-reduce."""
     return all_reduce_across(size, gpus, nodes, link) / 2
 
 

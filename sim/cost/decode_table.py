@@ -38,7 +38,7 @@ class DecodeKernel(Protocol):
         """``batch`` sequences of ``context`` tokens each, the new one included."""
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
-        """The same except for the seconds."""
+        """The timing without its seconds."""
 
 
 class DecodeTable:
@@ -62,7 +62,7 @@ class DecodeTable:
         return lines
 
     def timing(self, sequences: Amount, context: Amount) -> Timing:
-        """The same for arrays, with what it is made of; nothing for no sequences."""
+        """The timing for arrays, with its parts; nothing for no sequences."""
         batch = np.asarray(sequences, dtype=np.int64)
         some = np.maximum(batch, 1)
         each = np.asarray(context) / some + 1

@@ -152,7 +152,7 @@ class IterationTimes(Timer):
         return lines[bisect_right(limits, context)]
 
     def windowed_line(self, sequences: int, context: int, seen: WindowReads) -> Line:
-        """The same of sequences that see so much through the windows of the model."""
+        """The line of sequences that have ``seen`` tokens through the windows of the model."""
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
         gpu, step, left, each = self._decoded(sequences, checked), 0.0, seen.left, 0.0

@@ -96,7 +96,7 @@ class LatentDecode(NamedTuple):
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
-        """The same except for the seconds, which are left at 0: arithmetic at the full rate of the
+        """The timing with its seconds left at 0: arithmetic at the full rate of the
         GPU, traffic at the bandwidth that long reads see."""
         shape = shaped(batch=batch, context=context, **self.widths)
         flops, moved = ATTENTION_WORK[self.operator]
@@ -123,7 +123,7 @@ def latent_decode(gpu: GpuSpec, precision: str, one: Latent, unit: str) -> Laten
 
 
 def sparse_decode(gpu: GpuSpec, precision: str, one: SparseLatent, unit: str) -> LatentDecode:
-    """The same over chosen tokens."""
+    """The decode kernel over chosen tokens."""
     return _decode("dsa_decode", gpu, precision, _index_widths(one), unit)
 
 

@@ -149,7 +149,7 @@ class MeasuredDecode:
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
-        """The same except for the seconds, which are left at 0: arithmetic at the full rate of the
+        """The timing with its seconds left at 0: arithmetic at the full rate of the
         GPU, traffic at the bandwidth that long reads see."""
         shape = self._shape(batch, context)
         compute = decode_attention.flops(shape) / self._ceilings.peak
@@ -203,7 +203,7 @@ class Exchange:
         self._ceilings = Ceilings(1.0, gpu.link.bandwidth, 1)
 
     def timing(self, **shape: Amount) -> Timing:
-        """Of the variables of the form."""
+        """The timing by the variables of the form."""
         found = shaped(**shape)
         if self._fit is None:
             seconds = self._form.seconds(self._parameters, found, self._ceilings)

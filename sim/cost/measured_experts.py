@@ -94,7 +94,7 @@ def fit_of(
 
 
 def fit_for(d: Deployment) -> ExpertsFit | None:
-    """The same for the experts of a deployment."""
+    """The fit for the experts of a deployment."""
     formats = d.formats["experts"], d.arithmetic_of("experts")
     aligned = d.engine.aligns_experts(d.gpu.title, formats[0], d.layout.tensor)
     if aligned and d.all2all == DEFAULT_BACKEND:

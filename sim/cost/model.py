@@ -173,7 +173,7 @@ def _alone(operator: Operator) -> Operator:
 def _without_dummies(
     sized: Sequence[TimedPasses], batches: Batches, computed: Batches
 ) -> list[TimedPasses]:
-    """The same with the FLOP of ``batches`` alone, of what was ``computed`` with dummies."""
+    """The operators with the FLOP of ``batches`` alone, of what was ``computed`` with dummies."""
     share = np.divide(
         batches.outputs,
         computed.outputs,

@@ -49,7 +49,7 @@ class Operator(NamedTuple):
         return self.roof + self.latency + self.communication
 
     def slowed(self, factor: Amount) -> Operator:
-        """The same, taking ``factor`` times as long."""
+        """The operator, taking ``factor`` times as long."""
         if isinstance(factor, float) and factor == 1.0:
             return self
         return self._replace(
@@ -60,7 +60,7 @@ class Operator(NamedTuple):
         )
 
     def often(self, times: Amount) -> Operator:
-        """The same that many ``times`` over in each pass; a share of the passes has it."""
+        """The operator that many ``times`` over in each pass; a share of the passes has it."""
         more = self.slowed(times)
         return more._replace(flops=self.flops * times, bytes=self.bytes * times)
 
@@ -97,7 +97,7 @@ class Prefills(NamedTuple):
 
 
 def merged(operators: Iterable[Operator]) -> list[Operator]:
-    """The same work with one operator of each name: groups of layers have operators in common.
+    """The work with one operator of each name: groups of layers have operators in common.
 
     What one takes beyond the roof of the sum counts as latency.
     """
@@ -116,7 +116,7 @@ def mixed(one: Iterable[Operator], other: Iterable[Operator], share: Amount) -> 
 
 
 def _sum(one: Operator, other: Operator) -> Operator:
-    """Both, one after the other: errors, and what was measured, weigh by the time."""
+    """Two operators, one after the other: errors, and what was measured, weigh by the time."""
     seconds = one.seconds + other.seconds
     compute, memory = one.compute + other.compute, one.memory + other.memory
     communication = one.communication + other.communication

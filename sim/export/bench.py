@@ -67,7 +67,7 @@ class SeenRequest:
 
     @property
     def served(self) -> NDArray[np.bool_]:
-        """Which requests did not fail."""
+        """The requests that did not fail."""
         return self.output_tokens > 0
 
 

@@ -27,7 +27,7 @@ PREFILLS = ", prefill"
 
 @dataclass(frozen=True, eq=False)
 class PhasePieces:
-    """Both pieces of a run, and its hand-overs (``COLUMNS``)."""
+    """The prefill and decode pieces of a run, and its hand-overs (``COLUMNS``)."""
 
     prefill: ExportSource
     decode: ExportSource

@@ -54,8 +54,8 @@ class DraftCourse:
         return found
 
     def _follow(self, reached: Counts, more: int, beyond: int, now: int) -> None:
-        """It has ``now`` tokens, and gets ``reached`` less ``beyond`` in sum in the ``more``
-        iterations that are left."""
+        """Lays the course of a sequence that has ``now`` tokens, and gets ``reached`` less
+        ``beyond`` in sum in the ``more`` iterations that are left."""
         self.last = self.since + more
         gained = self.gained = np.empty(more + 1, dtype=np.int64)
         gained[0] = now

@@ -136,7 +136,8 @@ class Steady:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """Those through which layers of the model see the members (``sim.growth.windowed``)."""
+        """The windows through which layers of the model see the members
+        (``sim.growth.windowed``)."""
         return ()
 
     def seen(self, sequences: int, context: int) -> WindowReads:

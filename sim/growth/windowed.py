@@ -34,7 +34,8 @@ class WindowedRun(SteadyRun):
         return same and super().continues(start, sequences, context)
 
     def left(self) -> int:
-        """As of every run; where slots are padded, also until what a member itself holds bends."""
+        """Iterations until the run changes; where slots are padded, also until a member's own
+        blocks bend."""
         batch, left = self._batch, super().left()
         if self.sequences == batch.size and self.context + self.done * batch.size == batch.context:
             return left

@@ -106,7 +106,7 @@ class AttemptRecorder:
         sent: float,
         ended: float,
     ) -> None:
-        """That attempt of ``request``, which was ``sent`` then, came to nothing."""
+        """Note that an attempt of ``request``, which was ``sent`` then, came to nothing."""
         times = sent, request.scheduled, request.first_token, ended
         self._failed += _pack_attempt(request.id, number, outcome, replica, generated, *times)
 

@@ -225,7 +225,7 @@ class Autoscaler:
         return (seen.issued - before) / (seen.at - since) if seen.at > since else 0.0
 
     def _begin(self, pool: ScaledPool, now: float) -> None:
-        """Those whose cold start is over are ready."""
+        """Begin to use the replicas whose cold start is over."""
         begun = [place for due, place in pool.starting if due <= now]
         if begun:
             pool.starting = [each for each in pool.starting if each[0] > now]

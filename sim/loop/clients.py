@@ -403,7 +403,7 @@ def _push_next(coming: list[tuple[float, int, float]], place: int, own: Iterator
 
 
 def _anew(request: Request) -> Request:
-    """The same, as a client sends it again; its latencies count from when it was first sent."""
+    """The request, as a client sends it again; its latencies count from when it was first sent."""
     r = request
     texts = r.traffic_class, r.prefix, r.session
     again = Request(r.id, r.arrival, r.prompt_tokens, r.output_tokens, *texts)

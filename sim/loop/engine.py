@@ -53,7 +53,6 @@ class Engine(ABC):
         self._env = env
         self._alarm = Alarm(env)
         self._idle = False
-        self._started = 0.0  # when the plan in flight, or the last one, did
         self._iterations = 0  # of the plan in flight; 0 if there is none
         self._run: SteadyRun | None = None  # the run it belongs to, if it is decode only
 
@@ -136,9 +135,13 @@ class Engine(ABC):
         did not finish had run."""
         busy = self._iterations > 0
         unfinished, run = self.stop(now), self._run
-        since = self._started if run is None else run.boundary(run.done)
+        since = self._began() if run is None else run.boundary(run.done)
         self._alarm.cancel()
         return unfinished, now - since if busy else 0.0
+
+    def _began(self) -> float:
+        """When the plan in flight, or the last one, began (s)."""
+        return 0.0
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a batch and its memory disagree.

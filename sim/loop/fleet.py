@@ -185,7 +185,7 @@ class Fleet:
         return sum(replica.outstanding for replica in self.replicas) + len(self._held)
 
     def flush(self) -> None:
-        """Nothing more arrives before something finishes: batches that wait for company must go."""
+        """Run batches that wait for more requests: none arrives before something finishes."""
         for replica in self.replicas:
             replica.flush()
 
@@ -197,7 +197,7 @@ class OpenFleet(Fleet):
 
     @property
     def session_rows(self) -> SessionRows | None:
-        """As the trace has them."""
+        """The rows of the sessions, if the traffic has any."""
         named = self._sessions
         return None if named is None else rows_of_trace(np.array(named[: self.issued]))
 

@@ -284,7 +284,7 @@ class _Prefills(Withdrawing):
         self.give_up(request, self.index)
 
     def unfinished(self) -> Unfinished:
-        """None: ``HandOvers.unfinished`` has them."""
+        """No request: ``HandOvers.unfinished`` has them."""
         return []
 
 

@@ -71,7 +71,7 @@ class Telling(Replica):
         for chunk in plan.chunks:
             prompts += chunk.tokens
             request = chunk.request
-            first = request.scheduled == self._started and not request.preemptions
+            first = request.scheduled == self.flight.start and not request.preemptions
             if first and self._caches:
                 self.queries += request.prompt_tokens
                 self.hits += chunk.context
@@ -246,7 +246,8 @@ class LiveFleet(Fleet):
         return engine in self.targets if self._absent else True
 
     def gave_up(self, request: Request) -> None:
-        """Its replica failed, or none was there, or its client has gone."""
+        """Note that a request is given up: its replica failed or was missing, or its client has
+        gone."""
         assert self.clients is not None
         found_none = self.clients.outcome(request) == UNAVAILABLE
         self._lost(request, UNSERVED if found_none else FAILED)
@@ -371,8 +372,8 @@ class LiveFleet(Fleet):
                 told(request, tokens, now, pipeline.index)
 
     def close(self) -> float:
-        """Nothing more is sent, and nothing is unfinished: let go what was planned and came to
-        nothing. When the last of that was due."""
+        """Let go what was planned and came to nothing, when no request is sent or unfinished;
+        returns when the last of that was due."""
         self._env._now = self._happened
         run(self._env, inf, self._stop)
         return self._env.now

@@ -77,7 +77,7 @@ class Rank(Replica):
     """One data rank: a scheduler and its memory, whose iterations ``LockStep`` starts and ends."""
 
     def _start(self) -> None:
-        """It does not plan by itself."""
+        """Does nothing: a rank does not plan by itself."""
 
     @property
     def tokens(self) -> int:
@@ -97,17 +97,18 @@ class Rank(Replica):
         if self.scheduler.preempted:
             self._note_preempted(now)
         if plan is not None:
-            self.flight.plan, self._started = plan, now
+            self.flight.plan, self.flight.start = plan, now
             self.flight.waiting = len(self.scheduler.waiting)
         return plan
 
     def alone(self, others: Others) -> float:
         """Seconds of the planned iteration, if no rank took longer."""
-        plan, timer = self.flight.plan, self._among(others)
+        flight, plan, timer = self.flight, self.flight.plan, self._among(others)
         if plan.chunks or timer.graph(1):  # without a graph, since others have prompts
-            self._timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
-            return self._timed[0]
-        self._timed = (0.0, 0.0, 0.0)
+            timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
+            seconds, flight.attention, flight.pairs = timed
+            return seconds
+        flight.attention = flight.pairs = 0.0
         _, intercept, slope = timer.line(plan.sequences, plan.context)
         return intercept + slope * plan.context
 
@@ -135,7 +136,7 @@ class Rank(Replica):
         """So many iterations begin, of ``run``, or else one that takes ``seconds``."""
         self._run, self._iterations = run, iterations
         if run is None:
-            self._timed = (seconds, *self._timed[1:])
+            self.flight.gap, self.flight.slope = seconds, 0.0
 
     def shorten(self, iterations: int) -> None:
         """Fewer iterations are to run."""
@@ -151,6 +152,7 @@ class LockStep(Engine):
         super().__init__(env, ranks[0].index)
         self.ranks, self.scheduler = ranks, ranks[0].scheduler
         self._leap = leap
+        self._launched = 0.0  # when the plans in flight, or the last ones, began
         self._working: list[Rank] = []  # those with a plan in flight
         self._schedulers = [rank.scheduler for rank in ranks]
         self._interval = ranks[0].scheduler.limits.prefill_schedule_interval
@@ -242,7 +244,7 @@ class LockStep(Engine):
     def _launch(self, now: float) -> float:
         """Time the plans, and begin; when they end."""
         working = self._working
-        self._started = now
+        self._launched = now
         plans, tokens = [rank.flight.plan for rank in working], [rank.tokens for rank in working]
         requests, idle = [rank.requests for rank in working], len(self.ranks) - len(working)
         total, drafting = sum(tokens) + DUMMY_TOKENS * idle, sum(requests) + idle
@@ -282,6 +284,9 @@ class LockStep(Engine):
         if wakeup == math.inf or times == 1:
             return times
         return run.first_boundary_from(wakeup, run.done + 1, run.done + times) - run.done
+
+    def _began(self) -> float:
+        return self._launched
 
     def _shorten(self, iterations: int) -> None:
         self._iterations = iterations

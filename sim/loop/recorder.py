@@ -128,9 +128,6 @@ MOVE = np.dtype(
 )
 
 
-NO_COLUMNS: Sequence[float] = ()
-
-
 class InFlight:
     """A plan that runs, and what its row says (``PlanRow``) beyond what the plan does.
 
@@ -181,12 +178,23 @@ Field = tuple[str, str] | tuple[str, str, tuple[int]]
 """Name, type, and where a value is several numbers, how many, of a NumPy column."""
 
 
+Read = Callable[[InFlight, Scheduler], Sequence[float]]
+"""Returns values of columns, in order, for a plan that ends and its scheduler."""
+
+
 class Columns(NamedTuple):
     """Columns that a feature adds to the rows of plans: their ``fields``, as NumPy describes them,
-    and what ``read``s their values, in order, off a plan that ends and its scheduler."""
+    and the function that ``read``s their values."""
 
     fields: Sequence[Field]
-    read: Callable[[InFlight, Scheduler], Sequence[float]]
+    read: Read
+
+
+def together(reads: Sequence[Read]) -> Read | None:
+    """Returns the function that reads all columns; None without any."""
+    if len(reads) < 2:
+        return reads[0] if reads else None
+    return lambda flight, scheduler: [n for read in reads for n in read(flight, scheduler)]
 
 
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
@@ -205,6 +213,7 @@ def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
     return struct.Struct("=" + codes).pack
 
 
+_pack_plan = packer(PLAN)
 _pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
 _pack_absence = packer(ABSENCE)
@@ -227,8 +236,8 @@ class Recorder:
         if columns:
             fields: Any = [field for each in columns for field in each.fields]
             self.plan_row = np.dtype([*PLAN.descr, *fields])
-        self._read = [each.read for each in columns]
-        self._pack_plan = packer(self.plan_row)
+        self._read = together([each.read for each in columns])
+        self._pack_more = packer(np.dtype(self.plan_row.descr[len(PLAN.descr) :]))
         self._row_bytes = self.plan_row.itemsize
         self.reasons: list[str] = []
         self.forget()
@@ -248,10 +257,8 @@ class Recorder:
 
     def plan(self, flight: InFlight, scheduler: Scheduler) -> None:
         """Take down a plan of ``scheduler`` that has ended."""
-        plan, more = flight.plan, NO_COLUMNS
-        if self._read:
-            more = [value for read in self._read for value in read(flight, scheduler)]
-        self._plans += self._pack_plan(
+        plan = flight.plan
+        self._plans += _pack_plan(
             flight.start,
             flight.end,
             flight.gap,
@@ -274,12 +281,13 @@ class Recorder:
             flight.waiting,
             flight.finished,
             flight.number,
-            *more,
         )
+        if self._read is not None:
+            self._plans += self._pack_more(*self._read(flight, scheduler))
 
     def row(self, row: PlanRow, more: Sequence[float]) -> None:
         """Take down a plan whose row was made by name, with ``more`` columns of features."""
-        self._plans += self._pack_plan(*row, *more)
+        self._plans += _pack_plan(*row) + self._pack_more(*more)
 
     def chunks(self, chunks: Sequence[Chunk], end: float) -> int:
         """Take down the parts of prompts in the plan that is taken down next, which ran until

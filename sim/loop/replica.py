@@ -47,7 +47,6 @@ class Replica(SingleEngine):
         if self._windows or isinstance(scheduler, DraftsByBatch):
             self._timer = BatchTimer(timer, scheduler.decoding)
         self._leap = leap
-        self._timed = (0.0, 0.0, 0.0)  # the plan in flight, if it has prefills: ``Timer.iteration``
         self._repeats = scheduler.repeats
         if isinstance(scheduler, OffloadedPrefill):
             self._repeats = self._repeats_until_due
@@ -70,11 +69,11 @@ class Replica(SingleEngine):
         """Whether the host is still launching the prompts of the plan in flight."""
         if not self._iterations or self._run is not None:
             return False
-        return self._env._now < self._started + self._launched(self._timed[0])
+        return self._env._now < self.flight.start + self._launched(self.flight.gap)
 
     def _process(self) -> Process:
         env, alarm, scheduler, flight = self._env, self._alarm, self.scheduler, self.flight
-        schedule, repeats, end_plan = scheduler.schedule, self._repeats, self._end
+        schedule, repeats, account = scheduler.schedule, self._repeats, self.account
         line, iteration = self._timer.line, self._timer.iteration
         start_run = scheduler.decoding.run
         leap, preempted = self._leap, scheduler.preempted
@@ -94,14 +93,16 @@ class Replica(SingleEngine):
                 self._run, self._iterations = None, 1
                 now = scheduler.starts
                 yield alarm.at(now, completion)
-            self._started = now
+            flight.start = now
             flight.waiting = len(scheduler.waiting)
             sequences, context, chunks = plan.sequences, plan.context, plan.chunks
             if chunks:
                 self._run = None
                 self._iterations = 1
-                self._timed = timed = iteration(sequences, context, chunks, plan.admitted)
-                end = now + timed[0]
+                timed = iteration(sequences, context, chunks, plan.admitted)
+                gap, flight.attention, flight.pairs = timed
+                flight.gap, flight.slope = gap, 0.0
+                end = now + gap
             else:
                 run = self._run
                 if run is None or not run.continues(now, sequences, context):
@@ -110,9 +111,15 @@ class Replica(SingleEngine):
                 self._iterations = times = repeats(run.left()) if leap and plan.stationary else 1
                 end = run.boundary(run.done + times)
             yield alarm.at(end, completion)
-            end_plan(env._now)
+            run, times, end = self._run, self._iterations, env._now  # a cut may have changed them
+            account(end)
+            if run is not None:
+                run.advance(times, end)
             if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
+
+    def _began(self) -> float:
+        return self.flight.start
 
     def _repeats_until_due(self, limit: int) -> int:
         """How often the plan just made can run before the scheduler wants to plan anew."""
@@ -126,20 +133,16 @@ class Replica(SingleEngine):
     def account(self, end: float) -> None:
         """Record the plan in flight, which ran until ``end``, and collect what finished."""
         flight, run, scheduler = self.flight, self._run, self.scheduler
-        plan, iterations, started = flight.plan, self._iterations, self._started
+        plan, iterations, started = flight.plan, self._iterations, flight.start
         kv, decoding, recorder = scheduler.kv, scheduler.decoding, self._recorder
-        flight.start, flight.end, flight.iterations = started, end, iterations
-        if run is None:
-            gap, flight.attention, flight.pairs = self._timed
-            flight.slope = 0.0
-        else:
-            gap, flight.slope = run.first + run.step * run.done, run.step
+        flight.end, flight.iterations = end, iterations
+        if run is not None:
+            flight.gap, flight.slope = run.first + run.step * run.done, run.step
             flight.attention = flight.pairs = 0.0
-        flight.gap = gap
         stalled = 0
         if plan.decode and decoding.last_end != started:
             for since, members in decoding.stalled(started):
-                recorder.long_gap(gap + (started - since), members)
+                recorder.long_gap(flight.gap + (started - since), members)
                 stalled += members
         flight.stalled = stalled
         flight.tokens = recorder.chunks(plan.chunks, end) if plan.chunks else 0

@@ -56,7 +56,7 @@ class SessionFleet(AnsweredFleet):
         self._play(traffic.total)
 
     def all_sent(self, total: float) -> bool:
-        """As of every fleet; a session that ends early leaves its further turns out."""
+        """Whether all requests are sent; a session that ends early leaves its further turns out."""
         return super().all_sent(total) or (total < math.inf and not self._live)
 
     def _due(self) -> float:

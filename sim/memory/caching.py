@@ -170,7 +170,7 @@ class CachingAllocator(PagedAllocator):
         self.several_tokens = self._runs.several * self.block_size
 
     def _known(self, request: Request, held: int) -> int:
-        """Of the tokens that ``request`` holds, which gives them back, those that may be cached."""
+        """The tokens that ``request`` gives back and that may be cached."""
         return held
 
     def _lack(self) -> None:
@@ -218,8 +218,8 @@ class CachingAllocator(PagedAllocator):
         return found
 
     def until_more(self, iterations: int) -> int:
-        """As of every cache; where the one that waits goes on with the text of one that decodes,
-        any iteration may complete a block that it finds."""
+        """Iterations until a waiting request may find more; 0 if it goes on with the text of a
+        request that decodes, of which any iteration may complete a block."""
         return 0 if self.gives_back else iterations
 
     def _enter_owner(self, text: int, request: Request) -> bool:

@@ -28,8 +28,8 @@ class Capacity:
     that is in use anyway and a share of the rest; or, ``of_static``, a share of the memory for
     weights, states and KV cache, with the rest next to it. ``weights``, ``activations`` and
     ``reserve`` come off it; ``kv_cache`` is left (negative if the model does not fit).
-    ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have. A
-    block is one of one of the ``groups`` of layers: so are tokens, and ``kv_bytes_per_token``.
+    ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have.
+    Blocks, tokens and ``kv_bytes_per_token`` are counted per group of layers (``groups``).
     ``in_flight`` is how many tokens are being computed at most. Of recurrent layers, each request
     has ``state_blocks`` more; ``states`` are bytes that are set aside for them where they are not
     in blocks.

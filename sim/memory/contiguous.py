@@ -90,11 +90,11 @@ class ContiguousAllocator(Allocator):
         """Growth happens inside the slab: nothing to account."""
 
     def grow(self, iterations: int) -> bool:
-        """Always: admission made sure that the whole sequence fits its slab."""
+        """True: admission made sure that the whole sequence fits its slab."""
         return True
 
     def growth(self, iterations: int) -> int:
-        """Nothing: a slab is reserved as a whole."""
+        """No growth: a slab is reserved as a whole."""
         return 0
 
     def horizon(self, iterations: int) -> int:

@@ -103,7 +103,7 @@ class DraftedAllocator(PagedAllocator):
         return True
 
     def allocate_for_load(self, request: Request, tokens: int) -> bool:
-        """As ``allocate``, without slots for drafts: they are opened when the tokens are there. So
+        """Allocates without slots for drafts: they are opened when the tokens are there. So
         many blocks have to be free besides, for this one and for those that are on their way (vLLM
         0.32, ``reserved_blocks``)."""
         size, blocks = self.block_size, -(-tokens // self.block_size)

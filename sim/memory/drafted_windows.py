@@ -58,7 +58,7 @@ class DraftedWindowedAllocator(WindowedAllocator):
         return 1 + self._courses.drafts + self._lookahead
 
     def _blocks(self, computed: int, tokens: int) -> int:
-        """As without drafts, with the slots that a drafter writes ahead."""
+        """Blocks of a sequence, with the slots that a drafter writes ahead."""
         slots = min(tokens + self._lookahead, self._longest) if tokens else 0
         return super()._blocks(computed, slots)
 
@@ -85,8 +85,7 @@ class DraftedWindowedAllocator(WindowedAllocator):
         self._decoding += 1
 
     def _open(self, along: WindowedSequence, blocks: int, slots: int) -> None:
-        """Of its course, which is laid from now on, a sequence has that many ``blocks``, with that
-        many ``slots``."""
+        """Lays the course of a sequence that has ``blocks`` with ``slots`` now."""
         held = along.course.gained[:-1] + along.held
         later = np.maximum(np.minimum(held + self._wanted, self._longest), slots)
         along.slots = np.concatenate(([slots], later))

@@ -67,9 +67,9 @@ def spans(request: Request, size: int, tokens: int, first: int = 0) -> Iterator[
 
 
 def missed(request: Request, texts: Container[int], found: int, size: int = 1) -> tuple[int, int]:
-    """Of the prefixes of ``request`` behind the tokens that were ``found``, in whole blocks of
-    ``size``: tokens of ``texts``, which were in the cache once, and of those that are new to it.
-    What follows the texts that others may share is in neither."""
+    """Tokens of ``request`` behind those ``found``, in whole blocks of ``size``: tokens of
+    ``texts``, which were in the cache once, and of those that are new to it. What follows the texts
+    that others may share is in neither."""
     at = known = found
     for text, end in request.prefix:
         stop = end // size * size
@@ -141,7 +141,7 @@ class PrefixSearch:
         return self._seen(tokens, found)
 
     def _seen(self, tokens: int, found: dict[int, Search]) -> FoundBlocks:
-        """Of what was found the part that the token after ``tokens`` sees."""
+        """The part of what was found that the token after ``tokens`` sees."""
         number = len(self._members)
         lengths, idle = [0] * number, 0
         pieces: list[list[Piece]] = [[] for _ in range(number)]

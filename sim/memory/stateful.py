@@ -9,9 +9,8 @@ from sim.request import Request
 
 
 class StatefulAllocator(PagedAllocator):
-    """As ``paged``, with ``states`` blocks more for each request that holds any memory.
-
-    They come with its first tokens and stay as they are (``sim.memory.groups``).
+    """A paged allocator with ``states`` blocks more for each request that holds memory. They come
+    with its first tokens and stay as they are (``sim.memory.groups``).
 
     >>> kv = StatefulAllocator(num_blocks=6, block_size=16, states=3)
     >>> request = Request(1, arrival=0.0, prompt_tokens=16, output_tokens=9)
@@ -63,7 +62,7 @@ class StatefulAllocator(PagedAllocator):
         self.state_tokens -= self._states * self.block_size
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
-        """As ``paged``; the blocks of states are those of all ``owners``."""
+        """Checks what ``paged`` does, and that all ``owners`` have the blocks of their states."""
         states = len(owners) * self._states * self.block_size
         assert self.state_tokens == states, (self.state_tokens, states)
         self.reserved -= states

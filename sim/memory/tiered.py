@@ -57,7 +57,7 @@ class TieredAllocator(CachingAllocator):
         return at - first, ready
 
     def _find(self, request: Request) -> FoundRuns:
-        """As of every cache. A request that finds fewer blocks later may go on in the host, and
+        """Finds what is cached. A request that finds fewer blocks later may go on in the host, and
         then no longer stands in the way of others."""
         if self._loses:
             self._loses = self.gives_back = False
@@ -67,7 +67,7 @@ class TieredAllocator(CachingAllocator):
         return found
 
     def until_more(self, iterations: int) -> int:
-        """Until a block is evicted, where the one that waits might have found it."""
+        """Iterations until an eviction could remove a block that a waiting request would reuse."""
         if not self._loses:
             return super().until_more(iterations)
         return self._fed(iterations, max(0, self.free_blocks - self._runs.idle))
@@ -127,7 +127,7 @@ class TieredAllocator(CachingAllocator):
             self.host.use(text, first, stop, until)
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
-        """As without a host; what arrives has an owner."""
+        """Checks the GPU's blocks, and that what arrives has an owner."""
         super().check_integrity(owners)
         assert self._arriving <= owners.keys(), (self._arriving, owners)
 

@@ -71,8 +71,8 @@ class Turns:
         return entries[0][0] if entries else NEVER
 
     def due(self, until: int, last: int) -> Iterator[tuple[Request, Holding]]:
-        """Those whose turn comes before the iteration ``until``, and in that up to the one that was
-        admitted as number ``last``. The caller sets the next turn of each."""
+        """The hits whose turn comes before the iteration ``until``, and in that up to the one that
+        was admitted as number ``last``. The caller sets the next turn of each."""
         entries = self._entries
         while entries and entries[0][:2] <= (until, last):
             _, number, request = entries[0]

@@ -30,7 +30,7 @@ class State(Word):
 
     @property
     def severity(self) -> int:
-        """Its place among the states, 0 for the worst."""
+        """The place of the state among all, 0 for the worst."""
         return list(State).index(self)
 
 

@@ -129,7 +129,7 @@ def _latencies(run: RunRecord) -> tuple[dict[str, float | None], ...]:
 
 
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
-    scenario, pools = run.scenario, run.pools
+    pools = run.pools
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution, situation(run), run.open_links)
     verdict, refused, accounts = _verdict(run), rejection(run), token_accounts(run)
@@ -142,18 +142,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     several = {"pools": by_pool(run, full, verdict.get("by_pool"))} if len(pools) > 1 else {}
     return {
         "version": version(),
-        "scenario": scenario.name,
-        "description": scenario.description,
-        "asked": asked(scenario),
-        "seed": scenario.seed,
-        "model": names(d.model.name for d in deployments),
-        **({"formats": formats} if (formats := formats_of(deployments)) else {}),
-        "gpu": names(d.gpu.name for d in deployments),
-        "gpus": run.gpus,
-        "replicas": run.replicas,
-        **({"data_ranks": ranks} if (ranks := _data_ranks(run)) > run.replicas else {}),
-        "engine": names(d.engine.name for d in deployments),
-        "batching": names(pool.settings.scheduler.batching for pool in pools),
+        **_question(run),
         "verdict": verdict,
         "requests": _requests(run),
         "rejection": None if refused is None else refused.document(),
@@ -199,17 +188,37 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     }
 
 
+def _question(run: RunRecord) -> dict[str, Any]:
+    """The scenario, and the hardware that serves it."""
+    scenario, pools = run.scenario, run.pools
+    deployments = [pool.deployment for pool in pools]
+    return {
+        "scenario": scenario.name,
+        "description": scenario.description,
+        "asked": asked(scenario),
+        "seed": scenario.seed,
+        "model": names(d.model.name for d in deployments),
+        **({"formats": formats} if (formats := formats_of(deployments)) else {}),
+        "gpu": names(d.gpu.name for d in deployments),
+        "gpus": run.gpus,
+        "replicas": run.replicas,
+        **({"data_ranks": ranks} if (ranks := _data_ranks(run)) > run.replicas else {}),
+        "engine": names(d.engine.name for d in deployments),
+        "batching": names(pool.settings.scheduler.batching for pool in pools),
+    }
+
+
 def _verdict(run: RunRecord) -> dict[str, Any]:
     """``state`` and ``text``, the figures they rest on (None where there is no such thing), and the
     part of the SLO (``attainment.judge_slo``).
 
     ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
     is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
-    which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
-    whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
-    fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
-    the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there where
-    it lacks a share of the GPU time.
+    beyond which no SLO holds by much; None where that is not known. Near saturation ``settled``
+    says whether the run outlasts its empty start: that takes ``requests_to_settle`` requests, and
+    after ``relaxation_requests`` the start no longer shows; else all three are None. ``scales`` is
+    there where the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is
+    there where it lacks a share of the GPU time.
     """
     found = judge(run)
     slo = slo_verdict(run, found.load, found.peak)

@@ -85,7 +85,7 @@ def roofline_document(
 def _beyond_memory(
     batches: Sequence[int], context: int, room: float, *, weights_fit: bool = True
 ) -> str | None:
-    """Which batches do not fit in memory, so that no server runs them; None where all do.
+    """The batches that do not fit in memory, so that no server runs them; None where all do.
 
     >>> _beyond_memory([32, 256], 30_000, 45.93)
     'A batch of 256 does not fit: memory holds 45.9 sequences of 30,000 tokens (`infersim fit`).'
@@ -186,7 +186,7 @@ def _sharing(o: Operator) -> str:
 
 
 def _padded_heads(d: Deployment) -> str | None:
-    """That kernels of latent attention compute heads which a GPU does not have; None elsewhere."""
+    """The note that latent kernels compute heads which a GPU does not have; None elsewhere."""
     for group in d.model.layers:
         attention = group.attention
         heads = attention.num_heads // d.layout.tensor if isinstance(attention, Latent) else 0

@@ -29,6 +29,7 @@ from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json
 from sim.results.tables import request_columns, timeseries_columns
 from sim.results.trail_files import (
+    Trail,
     absence_columns,
     chunk_columns,
     write_attempts,
@@ -176,14 +177,14 @@ class RunResult:
     def page_contents(self) -> dict[str, Any]:
         """What the page is drawn from, by the parameters of ``reports.render``."""
         self.add_changes()
+        chunks, absences = self.chunks, self.absences
         return {
             "summary": self.shown,
             "requests": self.requests,
             "timeseries": self.timeseries,
             "scenario_yaml": self.scenario.to_yaml(),
             "charts": self.charts,
-            "chunks": self.chunks,
-            "absences": self.absences,
+            "trail": None if chunks is None or absences is None else Trail(chunks, absences),
         }
 
     def timeline(self) -> Timeline:

@@ -31,7 +31,7 @@ class Target(Protocol):
 
     @property
     def weight(self) -> float:
-        """Its share of the traffic, relative to other replicas."""
+        """The replica's share of the traffic, relative to others."""
 
 
 class Router(ABC):

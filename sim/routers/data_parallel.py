@@ -32,12 +32,10 @@ def score(in_flight: int, waiting: int, running: int, kv_used: float) -> float:
 
 
 class DataParallelScore(Router):
-    """As vLLM chooses between the data ranks of one engine, between replicas.
-
-    Knows its own unfinished requests exactly; those that wait and run, and the KV use, are what
-    they were when a request last came ``INTERVAL`` or more after the statistics before, with the
-    requests since then as waiting. Of equals the first from a place that moves by one each time.
-    """
+    """Chooses a replica as vLLM chooses a data rank within one engine. It knows its own unfinished
+    requests exactly; those that wait and run, and the KV use, are what they were when a request
+    last came ``INTERVAL`` or more after the statistics before, with the requests since then as
+    waiting. Of equals the first from a place that moves by one each time."""
 
     name = "data-parallel-score"
     about = "vLLM's score of data ranks: unfinished requests, more for those that wait for memory"

@@ -23,7 +23,7 @@ class WeightedLeastOutstanding(LeastOutstanding):
 
 
 class WeightedPowerOfTwo(PowerOfTwo):
-    """The same of two that are drawn, each pair with the same chance."""
+    """The router that takes the better of two drawn replicas, each pair with the same chance."""
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The better of two."""

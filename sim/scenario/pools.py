@@ -82,7 +82,7 @@ class PoolSettings:
         return self.replicas * self.layout.gpus
 
     def of(self, scenario: Contract) -> PoolSettings:
-        """The same pool of another scenario with as many pools."""
+        """The pool in its place in another scenario with as many pools."""
         return pools_of(scenario)[self.index]
 
     def of_the_gpu(self) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ class Scenario(Contract):
         return write_yaml(self.resolved())
 
     def moved(self, base: Path) -> Scenario:
-        """The same scenario as a file in the folder ``base``, where relative paths start then."""
+        """The scenario as a file in the folder ``base``, where relative paths start then."""
         document = self._document or Document(self.resolved(), self.base)
         scenario = self.model_copy()
         scenario._document = dataclasses.replace(document, base=base)

@@ -13,7 +13,7 @@ FOLDER = "scenarios"
 
 
 def folder() -> Path:
-    """Where they are."""
+    """The folder of the shipped scenarios."""
     installed = Path(__file__).parent / "shipped"
     return installed if installed.is_dir() else Path(__file__).parents[2] / FOLDER
 

@@ -31,7 +31,8 @@ class Ahead(IterationLevel):
         self._busy = False  # an iteration is in flight, or has just ended
 
     def submit(self, request: Request) -> bool:
-        """Who comes while an iteration runs is not in the plan of the next one."""
+        """Queues a request that comes during an iteration: it misses the next plan, already
+        made."""
         if not self._busy:
             return super().submit(request)
         self.coming.append(request)
@@ -39,7 +40,8 @@ class Ahead(IterationLevel):
         return True
 
     def submit_early(self, request: Request) -> bool:
-        """Who comes while an iteration is still being launched is in the plan of the next one."""
+        """Queues a request that comes while an iteration is being launched: the next plan has
+        it."""
         return super().submit(request)
 
     def schedule(self, now: float) -> Plan | None:
@@ -66,11 +68,11 @@ class Ahead(IterationLevel):
         return [request for request in self._running if request not in self._ended]
 
     def _preemptible(self) -> Reversible[Request]:
-        """Those: what has ended gives its memory back in any case."""
+        """Running requests: those that have ended give their memory back in any case."""
         return self.members()
 
     def owners(self) -> dict[Request, tuple[int, bool]]:
-        """Those, and the finished ones that still hold memory."""
+        """Running requests, and the finished ones that still hold memory."""
         ended = {request: (request.computed, False) for request in self._ended}
         return super().owners() | ended
 

@@ -66,7 +66,7 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         return self._running
 
     def _preempt(self, request: Request) -> None:
-        """Who has ended loses its memory, too, and does not come back."""
+        """Preempts a request; one that has ended loses its memory, too, and does not come back."""
         if request not in self._ended:
             super()._preempt(request)
             return
@@ -75,7 +75,7 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         IterationLevel._retire(self, request)
 
     def _after_all(self, now: float, preempted: int) -> Plan | None:
-        """Who is computed once more makes an iteration, into which no request is admitted."""
+        """Plans the iteration of requests that are computed once more; it admits no request."""
         return None if self._again else super()._after_all(now, preempted)
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:

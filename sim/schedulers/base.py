@@ -156,7 +156,7 @@ class Scheduler(ABC):
     # -- what the replica calls --------------------------------------------------------------
 
     def flush(self) -> None:
-        """Nothing more will arrive before something finishes: stop waiting for a fuller batch."""
+        """Stop waiting for a fuller batch: no request arrives before something finishes."""
         self.last_call = True
 
     def submit(self, request: Request) -> bool:
@@ -173,8 +173,8 @@ class Scheduler(ABC):
         return waiting[0] is request
 
     def submit_early(self, request: Request) -> bool:
-        """The same of a request that comes before the next iteration is planned, though one runs;
-        for schedulers that plan ahead."""
+        """Queues a request that comes before the next iteration is planned, though one runs; for
+        schedulers that plan ahead."""
         return self.submit(request)
 
     def withdraw(self, request: Request) -> bool:

@@ -76,7 +76,7 @@ class IterationLevel(Scheduler):
         self.waiting.appendleft(request)
 
     def withdraw(self, request: Request) -> bool:
-        """As an engine aborts a request: it leaves the queue or the batch at once."""
+        """Aborts a request as an engine does: it leaves the queue or the batch at once."""
         if request in self._running:
             return self._drop(request)
         for queue in (self.waiting, self.coming):
@@ -101,7 +101,7 @@ class IterationLevel(Scheduler):
         return request
 
     def _leaving_order(self, finished: list[Request]) -> list[Request]:
-        """That of the batch, where it decides what a prefix cache evicts first."""
+        """The order of the batch, where it decides what a prefix cache evicts first."""
         if len(finished) == 1 or not self.limits.enable_prefix_caching:
             return finished
         return [request for request in self._running if request in finished]
@@ -253,7 +253,7 @@ class ChunkedPrefill(InOrder):
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
 
     def refusal(self, request: Request) -> str | None:
-        """As for every scheduler; and a prompt that is not cut must fit one iteration."""
+        """Why a request cannot be served; a prompt that is not cut must fit one iteration."""
         limits = self.limits
         if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
             return Refusal.UNCUT
@@ -404,11 +404,11 @@ class PrefillFirst(InOrder):
         return need if need <= budget or first else 0
 
     def _room(self, request: Request, need: int, tokens: int) -> bool:
-        """Its blocks fit, and the watermark."""
+        """Whether the blocks of a request fit, and the watermark."""
         return self.kv.fits(request, need, spare=self.WATERMARK if self._running else 0.0)
 
     def refusal(self, request: Request) -> str | None:
-        """As for every scheduler; and a prompt that is not cut must fit one iteration."""
+        """Why a request cannot be served; a prompt that is not cut must fit one iteration."""
         if request.prompt_tokens > self.limits.max_num_batched_tokens:
             return Refusal.UNCUT
         return super().refusal(request)

@@ -24,7 +24,7 @@ class DraftsByBatch(ChunkedPrefill):
     kv: DraftedAllocator
 
     def schedule(self, now: float) -> Plan | None:
-        """As vLLM's, checking the drafts that were made last."""
+        """Plans as vLLM does, checking the drafts that were made last."""
         batch = self.decoding
         checked = batch.drafted
         if checked != batch.courses.drafts:

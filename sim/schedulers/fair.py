@@ -91,11 +91,11 @@ class FairQueue:
             self._choose()
 
     def oldest(self) -> Request:
-        """Who arrived first: a walk over the queue."""
+        """The request that arrived first, by a walk over the queue."""
         return min(self, key=lambda request: request.arrival)
 
     def victim(self, running: Reversible[Request], /) -> Request:
-        """Who was admitted last."""
+        """The request that was admitted last."""
         return next(iter(reversed(running)))
 
     def _choice(self) -> TrafficClass:

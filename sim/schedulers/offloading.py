@@ -82,7 +82,7 @@ class AfterLoads:
         self._queue.remove(request)
 
     def oldest(self) -> Request:
-        """Who arrived first of those that hold no memory."""
+        """The request that arrived first of those that hold no memory."""
         return self._queue.oldest()
 
     def victim(self, running: Reversible[Request], /) -> Request:
@@ -276,7 +276,7 @@ class OffloadedPrefill(ChunkedPrefill):
         return host.swap is not False and host.memory.reserve(blocks, self._now)
 
     def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
-        """As of every scheduler; the blocks of prompts that are full now are stored."""
+        """Ends a plan; the blocks of prompts that are full now are stored."""
         if self._tier is not None:
             for chunk in plan.chunks:
                 self._tier.store(chunk.request, chunk.context + chunk.tokens, end)
@@ -288,7 +288,7 @@ class OffloadedPrefill(ChunkedPrefill):
             self._tier.ended(request)
 
     def owners(self) -> dict[Request, tuple[int, bool]]:
-        """Those of the batch, and those that hold memory outside it."""
+        """The requests of the batch, and those that hold memory outside it."""
         outside = [*self.waiting.loaded, *(request for _, _, request in self._loading)]
         return super().owners() | {request: (request.computed, False) for request in outside}
 

@@ -87,7 +87,7 @@ class PipelinedPrefill(ChunkedPrefill):
         return plan
 
     def _admit(self, now: float, cached: int) -> Request:
-        """As every rule; what is cached of a request is memory that it holds."""
+        """Admits a request; what is cached of it is memory that it holds."""
         self._begun += cached
         return super()._admit(now, cached)
 
@@ -123,7 +123,7 @@ class PipelinedPrefill(ChunkedPrefill):
         self._lanes.select(number)
 
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
-        """As ``ChunkedPrefill``; another batch may have had a larger budget for them."""
+        """Continues prompts; another batch may have had a larger budget for them."""
         chunks, preempted = super()._continue_prompts()
         return [chunk for chunk in chunks if chunk.tokens > 0], preempted
 
@@ -131,7 +131,7 @@ class PipelinedPrefill(ChunkedPrefill):
         return super()._admit_waiting(chunks, budget, now) if self._admits else 0
 
     def _preempt(self, request: Request) -> None:
-        """As ``ChunkedPrefill``; one in flight goes to the queue when it is back."""
+        """Preempts a request; one in flight goes to the queue when it is back."""
         here, place = self._lanes.at, self._place.get(request)
         del self._running[request]
         if place is None:

@@ -39,7 +39,8 @@ class Queue(Protocol):
         """``request``, which is in the queue, waits no longer."""
 
     def oldest(self) -> Request:
-        """Who arrived first, for policies that never preempt (the queue is not empty)."""
+        """The request that arrived first, for policies that never preempt (the queue is not
+        empty)."""
 
     def victim(self, running: Reversible[Request], /) -> Request:
         """Whom to preempt of the requests that run, given in order of admission (not empty)."""
@@ -56,7 +57,7 @@ class Fifo(deque[Request]):
         return self[0]
 
     def victim(self, running: Reversible[Request], /) -> Request:
-        """Who was admitted last."""
+        """The request that was admitted last."""
         return next(iter(reversed(running)))
 
 
@@ -72,7 +73,7 @@ class Resorted(Fifo):
         self.extend(found)
 
     def oldest(self) -> Request:
-        """Who arrived first: a walk over the queue."""
+        """The request that arrived first, by a walk over the queue."""
         return min(self, key=lambda request: request.arrival)
 
 
@@ -120,11 +121,11 @@ class Sorted:
         heapify(self._heap)
 
     def oldest(self) -> Request:
-        """Who came first: a walk over the queue."""
+        """The request that came first, by a walk over the queue."""
         return min(self._heap, key=lambda entry: entry[1])[2]
 
     def victim(self, running: Reversible[Request], /) -> Request:
-        """Who was admitted last."""
+        """The request that was admitted last."""
         return next(iter(reversed(running)))
 
 
@@ -166,9 +167,9 @@ class Ranked:
         heapify(self._heap)
 
     def oldest(self) -> Request:
-        """Who came first: a walk over the queue."""
+        """The request that came first, by a walk over the queue."""
         return min(self._heap, key=lambda entry: entry[1:3])[3]
 
     def victim(self, running: Reversible[Request], /) -> Request:
-        """Who would leave the queue last: a walk over the batch."""
+        """The request that would leave the queue last, by a walk over the batch."""
         return max(running, key=lambda request: (self._key(request), request.queued, request.id))

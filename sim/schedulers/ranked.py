@@ -36,7 +36,7 @@ class RankedPrefill(ChunkedPrefill):
         self._preempted = 0  # while the plan was made
 
     def schedule(self, now: float) -> Plan | None:
-        """As ``ChunkedPrefill``; those passed over hold slots and memory, but get no tokens."""
+        """Plans chunked prefill; requests passed over hold slots and memory, but get no tokens."""
         self._preempted = 0
         self._passed_over = []
         plan = super().schedule(now)
@@ -60,7 +60,7 @@ class RankedPrefill(ChunkedPrefill):
         return preempted
 
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
-        """As ``ChunkedPrefill``; a request that is passed over goes on in a later iteration."""
+        """Continues prompts; a request that is passed over goes on in a later iteration."""
         chunks, preempted = super()._continue_prompts()
         self._partials += self._passed_over  # they stand behind all that were served
         return chunks, preempted

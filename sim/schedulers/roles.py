@@ -76,7 +76,7 @@ class PrefillRole(ChunkedPrefill):
         self._planned = Plan()  # the iteration in flight, or the last one
 
     def schedule(self, now: float) -> Plan | None:
-        """As vLLM's; what is kept fills memory too."""
+        """Plans as vLLM does; KV that is kept for hand-over fills memory too."""
         plan = super().schedule(now)
         if plan is not None:
             plan.held += self._kept_tokens
@@ -118,7 +118,7 @@ class DecodeRole(ChunkedPrefill):
         self._ready: deque[Request] = deque()  # have their KV, and no slot yet
 
     def submit(self, request: Request) -> bool:
-        """As for every scheduler; one that is handed over waits for memory behind all others."""
+        """Queues a request; one that is handed over waits for memory behind all others."""
         if not isinstance(request, HandedOver):
             return super().submit(request)
         self.coming.append(request)
@@ -149,12 +149,12 @@ class DecodeRole(ChunkedPrefill):
         return [*self._running, *self._pulling, *self._ready]
 
     def owners(self) -> dict[Request, tuple[int, bool]]:
-        """Of those whose KV is on its way, their whole prompt."""
+        """The requests with memory; those whose KV is on its way, with their whole prompt."""
         whole = {r: (r.prompt_tokens, False) for r in (*self._pulling, *self._ready)}
         return super().owners() | whole
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
-        """Those whose KV is here, then prompts to prefill, then blocks for KV that is elsewhere."""
+        """Admits requests whose KV is here, then prompts, then blocks for KV that is elsewhere."""
         ready, running, most = self._ready, self._running, self.limits.max_num_seqs
         admitted = 0
         # where tokens are drafted, its first iteration is filled up with drafts that count for

@@ -74,7 +74,7 @@ class EngineRule(ABC):
     """Whether it can cut prompts into chunks (``chunked_prefill``)."""
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Its knobs are those of its schedulers."""
+        """Gives the rule the knobs of its schedulers."""
         super().__init_subclass__(**given)
         asked = product((False, True), repeat=2)
         policies = [cls.policy(by_rank, ahead) for by_rank, ahead in asked]

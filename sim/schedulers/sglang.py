@@ -83,7 +83,7 @@ class Sglang(IterationLevel):
         return plan
 
     def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
-        """As for every scheduler; each decode iteration lowers the expectation."""
+        """Ends a plan; each decode iteration lowers the expectation."""
         if iterations > 1:
             self._ratio.decay(iterations - 1)
         return super().complete(plan, iterations, end)

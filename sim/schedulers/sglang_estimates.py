@@ -64,7 +64,7 @@ class NewTokenRatio:
         self._values, self._at = self._first, 0
 
     def set(self, value: float) -> None:
-        """As a retraction found it."""
+        """Sets the ratio that a retraction found."""
         self._values, self._at = self._from(value), 0
 
 

@@ -55,7 +55,7 @@ class MaxUtilization(ChunkedPrefill):
         self._passed = 0  # iterations that left prompts out which they had room for
 
     def schedule(self, now: float) -> Plan | None:
-        """As the base class, unless prompts wait for company."""
+        """Plans an iteration, unless prompts wait for more of them."""
         if self.throttled and self.decoding.size:
             return self._decodes_alone(now)
         if not (self.limits.batch_wait_timeout_iters and self.decoding.size):
@@ -82,7 +82,7 @@ class MaxUtilization(ChunkedPrefill):
         return wait
 
     def has_prompt(self) -> bool:
-        """As the base class, with what it has room for."""
+        """Whether there is a prompt that it has room for."""
         left = self.limits.max_num_batched_tokens - self._decodes()
         return self._runnable(left, most=1) > 0
 
@@ -110,7 +110,7 @@ class MaxUtilization(ChunkedPrefill):
         return max(0, budget) // block * block if self.limits.chunked_prefill else 0
 
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
-        """As the base class, in whole blocks; a prompt may have to wait for the next iteration."""
+        """Continues prompts in whole blocks; one may have to wait for the next iteration."""
         budget = self.limits.max_num_batched_tokens - self._decodes()
         chunks = []
         for request in self._partials:
@@ -173,19 +173,19 @@ class NoEvict(MaxUtilization):
         super()._take_out(request)
 
     def check_integrity(self) -> None:
-        """As for every scheduler; and what is counted is what the running requests may need."""
+        """Checks also that what is counted is what the running requests may need."""
         super().check_integrity()
         assert self._promised == sum(map(self._blocks, self._running)), self._promised
 
     def refusal(self, request: Request) -> str | None:
-        """As above; also refuses a request that asks for more than there is."""
+        """Why a request cannot be served; also one that asks for more than there is."""
         if self._blocks(request) > self.kv.num_blocks:
             return Refusal.TOO_LARGE
         return super().refusal(request)
 
 
 class NoEvictOverlap(Ahead, NoEvict):
-    """The same with the overlap scheduler of the PyTorch backend, which is its default."""
+    """``NoEvict`` with the overlap scheduler of the PyTorch backend, which is its default."""
 
     def _next(self, now: float) -> Plan | None:
         return NoEvict.schedule(self, now)

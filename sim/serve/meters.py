@@ -264,7 +264,7 @@ class Meters(Collector):
         yield info
 
     def _labels(self, number: int) -> list[str]:
-        """Those of the engine with that number."""
+        """The labels of the engine with that number."""
         return [self._model, str(number), self._pools[number].name]
 
     def _counter(self, name: str, meaning: str, values: Iterable[tuple[int, int]]) -> Metric:

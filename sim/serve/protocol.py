@@ -273,7 +273,7 @@ class Writer:
         return head + (QUOTED.get(piece) or json.dumps(piece).encode()) + tail
 
     def chunk(self, index: int, piece: str) -> bytes:
-        """The same of a token that is not the last one, as a chunk of HTTP/1.1; made once for each
+        """The event of a token that is not the last one, as a chunk of HTTP/1.1; made once for each
         text."""
         key = index, piece
         found = self._chunks.get(key)

@@ -139,7 +139,7 @@ class Service:
 
     @property
     def steerer(self) -> Steerer:
-        """Which replicas are drained, failed, or starting."""
+        """The replicas that are drained, failed, or starting."""
         return self._session.steerer
 
     def _make_room(self, more: int) -> None:
@@ -292,7 +292,7 @@ class Service:
         }
 
     def notes(self) -> list[str]:
-        """The same in sentences."""
+        """The notes in sentences."""
         notes, late = [], self.lateness.document()
         if late["tokens"]:
             told = f"Served live at {self.pace.speed:g} times real time: {late['tokens']:,} tokens"

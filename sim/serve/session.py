@@ -50,7 +50,7 @@ from sim.scenario.text.writing import write_yaml
 from sim.schedulers import scheduler_class
 from sim.schedulers.roles import PrefillRole
 from sim.setup import Setup
-from sim.simulation import end_run, play, recorded
+from sim.simulation import Ended, end_run, play, recorded
 from sim.workload import build
 
 CLIENT_KEYS = ("client_timeout", "on_timeout")
@@ -164,7 +164,7 @@ class LiveSession:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """The same in the words of a scenario."""
+        """The steps in the words of a scenario."""
         settings = [pool.settings for pool, _ in self._places]
         return [
             {
@@ -218,9 +218,7 @@ class LiveSession:
             replay,
             traffic,
             self.recorder,
-            end=end,
-            events=fleet.events,
-            interrupted=False,
+            Ended(end, fleet.events, False),
             attempts=clients.rows.rows() if tried else None,
         )
         return found if not len(self.recorder.lookup_rows()) else _with_lookups(found, replay)

@@ -43,7 +43,7 @@ class DenseMlp:
         return 2.0 * self.mlp_matrices * hidden_size * self.intermediate_size
 
     def idle_parameters(self, hidden_size: int) -> int:
-        """None."""
+        """No parameters."""
         return 0
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
@@ -56,7 +56,7 @@ class DenseMlp:
 
     @property
     def left_out(self) -> str | None:
-        """Nothing."""
+        """No parts are left out."""
         return None
 
 
@@ -65,19 +65,19 @@ class NoMlp:
     """No MLP: the next layer's attention follows at once."""
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """None."""
+        """No parameters."""
         return ()
 
     def flops_per_token(self, hidden_size: int) -> float:
-        """None."""
+        """No FLOP."""
         return 0.0
 
     def idle_parameters(self, hidden_size: int) -> int:
-        """None."""
+        """No parameters."""
         return 0
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
-        """Nothing."""
+        """No output."""
         return 0.0
 
     def not_shared(self, layout: Layout) -> str | None:
@@ -86,5 +86,5 @@ class NoMlp:
 
     @property
     def left_out(self) -> str | None:
-        """Nothing."""
+        """No parts are left out."""
         return None

@@ -93,7 +93,7 @@ class MixtureOfExperts:
         return -(-self.num_experts // layout.expert)
 
     def idle_parameters(self, hidden_size: int) -> int:
-        """Those of the experts that a token does not choose."""
+        """Parameters of the experts that a token does not choose."""
         one = self.expert_parameters(hidden_size) + self._expert_biases(hidden_size)
         return (self.num_experts - self.experts_per_token) * one
 

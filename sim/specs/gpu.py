@@ -228,7 +228,7 @@ class GpuSpec:
         return UNITS.get(precision, precision) in self.peak_flops
 
     def scaled(self, memory: float, bandwidth: float, compute: float, link: float) -> GpuSpec:
-        """The same GPU with that many times the memory, its bandwidth, all arithmetic and the
+        """The GPU with that many times the memory, its bandwidth, all arithmetic and the
         bandwidth between GPUs; latencies and what a profile says of its kernels stay."""
         if memory == bandwidth == compute == link == 1.0:
             return self

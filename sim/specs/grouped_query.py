@@ -137,11 +137,11 @@ class GroupedQuery:
         return one._query_and_gate + one.query_size + 2 * one.kv_size
 
     def copies(self, layout: Layout) -> float:
-        """None."""
+        """No numbers."""
         return 0.0
 
     def workspace(self, layout: Layout) -> float:
-        """None."""
+        """No numbers."""
         return 0.0
 
     def not_shared(self, layout: Layout) -> str | None:

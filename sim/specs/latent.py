@@ -42,7 +42,7 @@ class Latent:
 
     @property
     def window(self) -> Window | None:
-        """None: it sees the whole context."""
+        """No window: attention sees the whole context."""
         return None
 
     @property
@@ -106,8 +106,8 @@ class Latent:
         return 2.0 * self.num_heads * (self.key_size + self.v_head_dim)
 
     def absorbed_flops_per_pair(self) -> float:
-        """The same over latent vectors, as in decoding: scores over all of one, values over the
-        latent numbers."""
+        """FLOP of a pair over latent vectors, as in decoding: scores over all of one, values over
+        the latent numbers."""
         return 2.0 * self.num_heads * (self.latent_size + self.kv_lora_rank)
 
     def flops_per_token(self, hidden_size: int) -> float:
@@ -150,7 +150,7 @@ class Latent:
 
     @property
     def left_out(self) -> str | None:
-        """Nothing."""
+        """No parts are left out."""
         return None
 
 

@@ -162,8 +162,8 @@ class LayerGroup:
 
 
 def spread(many: LayerGroup, few: LayerGroup, first: int = 0) -> tuple[LayerGroup, LayerGroup]:
-    """Both with their places, from layer ``first`` on: those of ``few`` as far apart as it goes,
-    each behind its share of ``many``.
+    """The two groups with their places, from layer ``first`` on: those of ``few`` as far apart as
+    it goes, each behind its share of ``many``.
 
     >>> class Any: pass
     >>> [each.places for each in spread(LayerGroup(4, Any(), Any()), LayerGroup(2, Any(), Any()))]

@@ -73,7 +73,8 @@ class Layout:
 
     @property
     def text(self) -> str:
-        """As engines' users write it; ``EP`` are whole experts, on groups of GPUs with a number.
+        """The layout as engines' users write it; ``EP`` are whole experts, on groups of GPUs with a
+        number.
 
         >>> Layout(tensor=2, data=4, expert=8).text, Layout(tensor=8, expert=2).text
         ('TP 2 x DP 4, EP', 'TP 8, EP 2')
@@ -86,7 +87,7 @@ class Layout:
         return (shown or "TP 1") + experts
 
     def with_tensor(self, tensor: int) -> Layout:
-        """The same on ``tensor`` GPUs a layer; experts that are whole on each GPU stay so."""
+        """The layout on ``tensor`` GPUs a layer; experts that are whole on each GPU stay so."""
         whole = self.expert > 1 and self.expert == self.ranks
         return replace(self, tensor=tensor, expert=tensor * self.data if whole else self.expert)
 

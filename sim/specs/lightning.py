@@ -55,7 +55,7 @@ class Lightning(Recurrent):
 
     @property
     def gates(self) -> int:
-        """None."""
+        """No gates."""
         return 0
 
     @property

@@ -63,7 +63,7 @@ class Mamba2(Recurrent):
 
     @property
     def gates(self) -> int:
-        """None apart: the step of each head comes with the rest."""
+        """No gates apart: the step of each head comes with the rest."""
         return 0
 
     def into(self, layout: Layout) -> float:

@@ -55,7 +55,7 @@ class ModelSpec:
             raise ValueError("head_bias: a head tied to the embedding has no bias of its own")
 
     def with_skew(self, skew: float) -> ModelSpec:
-        """The same with experts that are chosen by a power law of this exponent (``popularity``).
+        """The model with experts chosen by a power law of this exponent (``popularity``).
 
         Raises ValueError for a model without experts, unless ``skew`` is 0.
         """
@@ -151,7 +151,7 @@ class ModelSpec:
 
     @property
     def active_parameters(self) -> int:
-        """Those that one token goes through: all but the experts that it does not choose.
+        """The parameters that one token goes through: all but the experts that it does not choose.
 
         Embedding and LM head count in full, which some publishers leave out.
         """
@@ -174,7 +174,7 @@ class ModelSpec:
         return sum(g.count for g in self.layers if g.mlp.idle_parameters(h))
 
     def _idle_parameters(self) -> int:
-        """Those of the experts that a token does not choose."""
+        """Parameters of the experts that a token does not choose."""
         return sum(g.count * g.mlp.idle_parameters(self.hidden_size) for g in self.layers)
 
     def weight_bytes(

@@ -67,7 +67,7 @@ def chances(experts: int, chosen: int, skew: float = 0.0) -> Chances:
 
 
 def _popularity(experts: int, skew: float) -> Floats:
-    """That of each expert, the least one's being about 1."""
+    """The popularity of each expert, the least one's being about 1."""
     at = (np.arange(experts) + 0.5) / experts
     if skew == 1.0:
         return np.asarray(SPREAD**at)

@@ -51,11 +51,11 @@ class Shares(NamedTuple):
 
 SHARES = Shares(idle=0.17, waiting=0.17, working=0.59, byte=0.15, kv_byte=1.35, flop=0.82)
 """Those of the H100 SXM, the only GPU whose power under vLLM the parameters were fitted to
-(calibrate/ENERGY.md)."""
+(calibrate/KERNELS.md)."""
 
 UNMEASURED_ERROR = 0.30
 """Relative error of a power by ``SHARES``: twice the 90th percentile of the GPU they come from
-(calibrate/ENERGY.md). No other GPU was compared."""
+(calibrate/KERNELS.md). No other GPU was compared."""
 
 
 def draw_by_shares(power: float, bandwidth: float, peak: float) -> PowerDraw:

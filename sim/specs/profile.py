@@ -144,7 +144,8 @@ class Profile:
         return fits.get(precision) or fits.get(twin)
 
     def without(self, *operators: str) -> Profile:
-        """The same less the fits of these ``operators``, of older releases and by Triton too."""
+        """The profile without the fits of these ``operators``, of older releases and by Triton
+        too."""
         kernels = {
             name: fits
             for name, fits in self.kernels.items()

@@ -89,7 +89,7 @@ class Recurrent:
 
     @property
     def window(self) -> Window | None:
-        """None: what it sees of a context is in its state."""
+        """No window: the state has what a layer sees of a context."""
         return None
 
     def into(self, layout: Layout) -> float:
@@ -114,7 +114,7 @@ class Recurrent:
         return self.channels_of(layout.tensor) * self.conv_kernel
 
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
-        """None: a token leaves nothing but the state."""
+        """No bytes: a token leaves only the state."""
         return 0.0
 
     def state_bytes(self, layout: Layout = ONE_GPU) -> float:
@@ -131,11 +131,11 @@ class Recurrent:
         return Kept(0.0, state=self.state_bytes(layout) + self.conv_bytes(layout))
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
-        """Nothing that grows with a context."""
+        """No read that grows with a context."""
         return ()
 
     def flops_per_pair(self) -> float:
-        """None: no query meets the key of another token."""
+        """No FLOP: no query meets the key of another token."""
         return 0.0
 
     def flops_per_token(self, hidden_size: int) -> float:
@@ -147,11 +147,11 @@ class Recurrent:
         return 2 * self.channels_of(layout.tensor) + 2 * self.inner_size / layout.tensor
 
     def copies(self, layout: Layout) -> float:
-        """None."""
+        """No numbers."""
         return 0.0
 
     def workspace(self, layout: Layout) -> float:
-        """None."""
+        """No numbers."""
         return 0.0
 
     def not_shared(self, layout: Layout) -> str | None:
@@ -164,7 +164,7 @@ class Recurrent:
         return None
 
     def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
-        """Nothing: see ``state_arithmetic``."""
+        """No text: see ``state_arithmetic``."""
         return ""
 
     def state_arithmetic(self, layers: int, layout: Layout) -> str:
@@ -182,7 +182,7 @@ class Recurrent:
 
     @property
     def left_out(self) -> str | None:
-        """Nothing."""
+        """No parts are left out."""
         return None
 
     def _check(self) -> None:

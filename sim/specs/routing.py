@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 
 class Busiest(NamedTuple):
-    """Of the busiest group: the ``rows`` that its experts multiply, and the distinct experts that
+    """The busiest group: the ``rows`` that its experts multiply, and the distinct experts that
     are ``touched``; numbers, or arrays of them."""
 
     rows: Any

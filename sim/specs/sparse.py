@@ -109,7 +109,7 @@ class SparseLatent(Latent):
         return self.down_size + heads * inner + (0 if self.index_shared else self.index_size)
 
     def workspace(self, layout: Layout) -> float:
-        """None: nothing is projected up."""
+        """No numbers: no latent vector is projected up."""
         return 0.0
 
     @property

@@ -113,7 +113,6 @@ def _cell(value: float, unit: tuple[str, float]) -> str:
 def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[str, Any]) -> Table:
     """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit;
     ``document`` is that of the command."""
-    weights: Sequence[Mapping[str, Any]] = document["weights"]
     check_context(d, context)
     model, count = d.model, d.layout.gpus
     gpus = f"{count} GPU" if count == 1 else f"{count} GPUs"
@@ -126,12 +125,23 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
     table.add_column("line", ratio=2)
     table.add_column("arithmetic", ratio=4)
     table.add_column("amount", justify="right", no_wrap=True)
-    shared = f" / {count}" if count > 1 and not model.has_experts else ""
+    for row in _fit_rows(d, memory, context, document, count):
+        table.add_row(*row)
+    if document["notes"]:
+        table.caption = "\n".join(document["notes"])
+    return table
+
+
+def _fit_rows(
+    d: Deployment, memory: Capacity, context: int, document: Mapping[str, Any], count: int
+) -> list[tuple[str, str, str]]:
+    """What, how it is computed, and how much; ``count`` GPUs share the weights."""
+    weights: Sequence[Mapping[str, Any]] = document["weights"]
+    shared = f" / {count}" if count > 1 and not d.model.has_experts else ""
     copied = ""
     if d.model.copies(d.layout):  # of latent attention
         copied = ", some on every GPU, some twice" if count > 1 else ", some twice"
-    per_block = memory.kv_bytes_per_token * memory.block_size
-    rows = [
+    return [
         ("visible memory", "", show_bytes(memory.memory)),
         (
             "engine's share",
@@ -158,6 +168,15 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
         ),
         ("= KV cache", "", show_bytes(memory.kv_cache)),
         *_kv_of_a_token(d, memory),
+        *_block_rows(d, memory, context),
+        *_swapping(d, document),
+    ]
+
+
+def _block_rows(d: Deployment, memory: Capacity, context: int) -> list[tuple[str, str, str]]:
+    """The blocks of the KV cache, and the requests of ``context`` tokens that they hold."""
+    per_block = memory.kv_bytes_per_token * memory.block_size
+    return [
         ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
         (
             "num_gpu_blocks",
@@ -184,13 +203,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
             + (", on each data rank" if d.layout.data > 1 else ""),
             f"{memory.max_concurrency(context):.1f}x",
         ),
-        *_swapping(d, document),
     ]
-    for row in rows:
-        table.add_row(*row)
-    if document["notes"]:
-        table.caption = "\n".join(document["notes"])
-    return table
 
 
 def _swapping(d: Deployment, document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -206,7 +219,7 @@ def _swapping(d: Deployment, document: Mapping[str, Any]) -> list[tuple[str, str
 
 
 def _parameters(d: Deployment, memory: Capacity) -> str:
-    """Of the model, or of the stage of a pipeline that ``d`` is."""
+    """The parameters of the model, or of the stage of a pipeline that ``d`` is."""
     if not memory.stages:
         return f"{d.model.parameters:,} parameters"
     held = sum(each.parameters for each in d.model.weights())

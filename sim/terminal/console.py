@@ -54,7 +54,7 @@ def as_text(shown: RenderableType) -> str:
 
 
 def as_html(shown: RenderableType) -> str:
-    """The same with its colours, as one HTML element."""
+    """The output with its colours, as one HTML element."""
     console = Console(
         file=StringIO(), width=WIDTH, record=True, highlight=False, markup=False, emoji=False
     )

@@ -136,7 +136,7 @@ class Spread:
             )
 
     def half_width(self, key: str) -> float | None:
-        """That of one headline figure, in its unit."""
+        """The half width of one headline figure, in its unit."""
         return self._intervals[key]["half_width"] if key in self._intervals else None
 
     def of(self, key: str) -> str:

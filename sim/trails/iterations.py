@@ -86,5 +86,5 @@ class Iterations:
 
 
 def _within(plans: list[int], first: int, last: int) -> list[int]:
-    """Those of ``plans``, ascending, from ``first`` up to one before ``last``."""
+    """The part of ``plans``, ascending, from ``first`` up to one before ``last``."""
     return plans[bisect_left(plans, first) : bisect_left(plans, last)]

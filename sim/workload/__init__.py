@@ -87,6 +87,7 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     if workload.trace is not None:
         from sim.workload.traces import (  # noqa: PLC0415 - only where there is a trace
             TraceColumns,
+            TracePlay,
             read_trace,
         )
 
@@ -94,16 +95,18 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
         trace = read_trace(
             scenario.path(recorded.path),
             recorded.format,
-            recorded.time_scale,
-            recorded.limit,
-            spread=recorded.spread,
-            overlay=recorded.overlay,
-            requests=total,
-            rate=recorded.rate,
-            seed=seed,
             columns=None
             if recorded.columns is None
             else TraceColumns(**recorded.columns.model_dump()),
+            played=TracePlay(
+                spread=recorded.spread,
+                limit=recorded.limit,
+                overlay=recorded.overlay,
+                requests=total,
+                time_scale=recorded.time_scale,
+                rate=recorded.rate,
+                seed=seed,
+            ),
         )
         caches = any(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
         return replay(trace, labels_of(scenario, trace, seed), caches=caches)

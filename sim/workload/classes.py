@@ -48,7 +48,7 @@ class Labels:
 
 
 def classified(lengths: Iterator[LengthChunk], mix: Mix, seed: int) -> Iterator[LengthChunk]:
-    """The same lengths with a class each, from a random stream of its own: with classes and
+    """The lengths with a class each, from a random stream of its own: with classes and
     without, arrivals and lengths are the same."""
     rng = stream(seed, "classes")
     for chunk in lengths:

@@ -208,7 +208,7 @@ class SessionTraffic:
         return self.texts
 
     def first(self) -> Iterator[Conversation]:
-        """As many of the sessions as have ``total`` requests, each whole."""
+        """The first sessions that have ``total`` requests, each whole."""
         planned = 0
         for session in self.sessions():
             if planned >= self.total:

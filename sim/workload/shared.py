@@ -31,14 +31,14 @@ class Groups:
         return numbers
 
     def draw(self, rng: np.random.Generator, size: int) -> list[Prefix]:
-        """The same as beginnings of prompts that are longer."""
+        """Drawn texts as beginnings of prompts that are longer."""
         return [((group, self.tokens),) for group in self.numbers(rng, size)]
 
 
 def beginning_alike(
     lengths: Iterator[LengthChunk], groups: Groups, seed: int
 ) -> Iterator[LengthChunk]:
-    """The same lengths; each prompt begins with the text of one of ``groups``.
+    """The lengths, where each prompt begins with the text of one of ``groups``.
 
     That text is part of the prompt; a shorter prompt is its beginning. The groups come from a
     random stream of their own: with them and without, arrivals and lengths are the same.

@@ -15,7 +15,7 @@ from calibrate.lazy_torch import installed
 from calibrate.measurement_store import MeasurementStore
 from calibrate.measurements import Measurement
 from calibrate.plan import CalibrationPlan
-from calibrate.suite import Suite
+from calibrate.suite import Suite, SuitePace
 from calibrate.timing import CpuTimer
 from sim import catalog
 from sim.errors import UsageError
@@ -75,7 +75,13 @@ def test_where_products_are_not_measured_something_else_is_the_anchor(tmp_path: 
         plan = CalibrationPlan(own, Products.shares, RATES, BUDGET)
         timer = CpuTimer(clock=lambda: int(world.time * 1e9))
         suite = Suite(
-            plan, owners, world, timer, store, anchored=["stream"], clock=lambda: world.time
+            plan,
+            owners,
+            world,
+            timer,
+            store,
+            pace=SuitePace(anchored=["stream"]),
+            clock=lambda: world.time,
         )
         suite.run()
         anchors: list[Measurement] = store.table.of("anchor")

@@ -10,7 +10,7 @@ import pytest
 
 import sim
 from sim.errors import InfersimError
-from sim.metrics.record.warmup import warmup_length
+from sim.metrics.record.run_record import warmup_length
 from sim.pools import cold_start_of
 from sim.scaling import Apa, ByRate, Hpa, Keda, Kpa, Reading, SaturationRule, Stabiliser, Step
 from sim.scenario import load_scenario

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim.metrics.engine.operating_points import work
+from sim.metrics.charts import work
 from sim.metrics.latency.gaps import STEPS, Gaps
 from sim.result import Result
 from sim.scenario.pools import only

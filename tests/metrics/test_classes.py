@@ -22,7 +22,7 @@ from sim.terminal.run import MOST_CLASSES, run_view
 from sim.workload import ClosedTraffic, Mix, OpenTraffic, build, generate
 from sim.workload.arrivals import Poisson
 from sim.workload.lengths import Uniform
-from sim.workload.traces import read_trace
+from sim.workload.traces import TracePlay, read_trace
 from sim.workload.traffic import TrafficChunk
 from tests.places import DATA
 
@@ -194,7 +194,7 @@ def test_priorities_are_read_over_all_blocks_and_move_with_their_rows(tmp_path: 
     rows = "".join(f"{(n * 7919) % total},{n + 1},1,{n % 11}\n" for n in range(total))
     path.write_text(f"arrival_s,prompt_tokens,output_tokens,priority\n{rows}")
     for spread in (None, 50.0):
-        found = read_trace(path, spread=spread)
+        found = read_trace(path, played=TracePlay(spread=spread))
         assert found.priorities is not None
         assert np.array_equal(found.priorities, (found.prompt_tokens - 1) % 11)
         assert not np.array_equal(found.priorities, np.arange(total) % 11)

@@ -16,7 +16,7 @@ from reports.pages.run.limits import sentence
 from reports.pages.run.slo import page_text
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
-from sim.metrics.record.warmup import warmup_length
+from sim.metrics.record.run_record import warmup_length
 from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import Result
 from sim.scenario import load_scenario

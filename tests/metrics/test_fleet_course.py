@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim.metrics.fleet.fleet_course import fleet_course
+from sim.metrics.charts import fleet_course
 from sim.metrics.latency.timeline import Level
 from tests.loop.test_autoscaler import SCENARIO as SCALED
 from tests.loop.test_handover import SCENARIO as APART

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import sim
 from sim.metrics.record.queues import Growth, drift, longest_growth, peak_queue
-from sim.metrics.record.warmup import warmup_length
+from sim.metrics.record.run_record import warmup_length
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.choose import to_plan
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
-from sim.planning.load.finder import LOWEST, Finder
+from sim.planning.load.finder import LOWEST, Finder, Guess
 from sim.planning.points.wording import nearest_promise, promise_name
 from sim.terminal.console import as_text
 from sim.terminal.find import find_view
@@ -86,7 +86,7 @@ def test_where_the_capacity_is_an_estimate_lower_loads_are_tried(
 
     monkeypatch.setattr(finder, "probe", stop)
     with pytest.raises(InterruptedError):
-        finder.find(1, 0.1, guess=0.0)
+        finder.find(1, 0.1, guess=Guess(0.0))
     assert 0 < tried[0] < LOWEST * finder.saturation.rate
 
 

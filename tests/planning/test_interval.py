@@ -10,8 +10,8 @@ import pytest
 
 from sim.metrics.latency.intervals import wilson
 from sim.metrics.slo.objectives import Attained, Objective
-from sim.planning.load.interval import open_between
 from sim.planning.load.probe import STABILITY, Probe
+from sim.planning.load.settled import open_between
 
 TARGET, SLOPE, CHANGE = 0.95, 12.0, 100.0
 NORMAL = NormalDist()

@@ -17,13 +17,12 @@ from reports.pages.run.slo import page_text
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
-from sim.planning.fleet.layouts import Candidate
+from sim.planning.fleet.layouts import Candidate, FleetQuestion
 from sim.planning.fleet.split import choose_split
 from sim.planning.fleet.split_document import document
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
     ScreenedPair,
-    SplitQuestion,
     phases,
     screen_pair,
     together,
@@ -51,8 +50,8 @@ def asked(**changes: Any) -> Scenario:
     )
 
 
-def question(rate: float = RATE) -> SplitQuestion:
-    return SplitQuestion((H100,), rate, 0.0, 1)
+def question(rate: float = RATE) -> FleetQuestion:
+    return FleetQuestion((H100,), rate, 0.0, 1)
 
 
 def test_the_numbers_are_the_cheapest_of_all_that_hold() -> None:

@@ -356,7 +356,7 @@ def test_a_router_like_nothing_known_gets_no_guess() -> None:
 
 # -- routers of one's own -------------------------------------------------------------------------
 
-README = Path(sim.__file__).parent / "README.md"
+README = Path(sim.__file__).parent / "routers" / "README.md"
 
 BUSY: dict[str, Any] = {
     "model": "llama-3.1-8b",

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import sim
 from sim.cli import app
-from sim.workload.traces import Trace, read_trace
+from sim.workload.traces import Trace, TracePlay, read_trace
 from sim.workload.traces.prefixes import reuse_note, reuse_share
 from sim.workload.traces.tools import describe, to_text, write_trace
 from tests.places import DATA, SHARED
@@ -70,8 +70,8 @@ def test_the_count_goes_on_across_blocks_of_rows(tmp_path: Path) -> None:
 
 def test_a_part_of_a_trace_has_its_own_share(tmp_path: Path) -> None:
     path = mooncake(tmp_path / "t.jsonl")
-    assert repeated(read_trace(path, limit=2)) == REPEATED[:2]
-    assert reuse_share(read_trace(path, overlay=2)) == 2624 / 4500
+    assert repeated(read_trace(path, played=TracePlay(limit=2))) == REPEATED[:2]
+    assert reuse_share(read_trace(path, played=TracePlay(overlay=2))) == 2624 / 4500
 
 
 @pytest.mark.parametrize("ids", [None, [], "abc", 5, [[1], [1]], {"a": 1}])
@@ -194,7 +194,7 @@ def test_requests_of_one_conversation_are_known(name: str, named: list[int] | No
 def test_conversations_reach_the_router_and_the_results(tmp_path: Path) -> None:
     """Copies that are overlaid are other people; written as plain CSV they are read again."""
     path = DATA / "bailian-small.jsonl"
-    twice = read_trace(path, overlay=2)
+    twice = read_trace(path, played=TracePlay(overlay=2))
     assert twice.session_ids is not None
     assert sorted(twice.session_ids.tolist()) == [0, 0, 1, 2, 2, 3]
     plain = tmp_path / "plain.csv"

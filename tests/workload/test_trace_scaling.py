@@ -15,7 +15,7 @@ import sim
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
 from sim.workload import build
-from sim.workload.traces import Trace, read_trace
+from sim.workload.traces import Trace, TracePlay, read_trace
 from sim.workload.traces.scaling import MOST, overlaid
 from tests.places import SHARED
 
@@ -60,7 +60,7 @@ def sent(asked: sim.Scenario) -> list[tuple[float, int, int]]:
 
 def test_two_copies_of_four_requests_by_hand(tmp_path: Path) -> None:
     # The second copy is 4 s later: its requests come at 4, 5 and 7, and at 10, which is 2.
-    found = read_trace(written(tmp_path / "t.csv"), overlay=2)
+    found = read_trace(written(tmp_path / "t.csv"), played=TracePlay(overlay=2))
     assert rows(found) == [
         (0.0, 10, 1),
         (1.0, 20, 2),
@@ -75,22 +75,25 @@ def test_two_copies_of_four_requests_by_hand(tmp_path: Path) -> None:
 
 def test_half_a_copy_is_a_sample_of_the_last_one(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv")
-    found = rows(read_trace(path, overlay=1.5, seed=7))
+    found = rows(read_trace(path, played=TracePlay(overlay=1.5, seed=7)))
     assert len(found) == 6
     assert [row for row in FOUR if row in found] == FOUR
-    whole = rows(read_trace(path, overlay=2))
+    whole = rows(read_trace(path, played=TracePlay(overlay=2)))
     assert set(found) < set(whole)
-    assert found == rows(read_trace(path, overlay=1.5, seed=7))
-    samples = {tuple(rows(read_trace(path, overlay=1.5, seed=seed))) for seed in range(20)}
+    assert found == rows(read_trace(path, played=TracePlay(overlay=1.5, seed=7)))
+    samples = {
+        tuple(rows(read_trace(path, played=TracePlay(overlay=1.5, seed=seed))))
+        for seed in range(20)
+    }
     assert len(samples) > 1
 
 
 def test_less_than_one_copy_is_fewer_users(tmp_path: Path) -> None:
-    found = read_trace(written(tmp_path / "t.csv"), overlay=0.5)
+    found = read_trace(written(tmp_path / "t.csv"), played=TracePlay(overlay=0.5))
     assert len(found) == 2
     assert found.arrivals[0] == 0.0
     assert set(found.prompt_tokens.tolist()) < {10, 20, 30, 40}
-    assert len(read_trace(tmp_path / "t.csv", overlay=1e-6)) == 1
+    assert len(read_trace(tmp_path / "t.csv", played=TracePlay(overlay=1e-6))) == 1
 
 
 def test_copies_of_one_instant_come_at_that_instant() -> None:
@@ -262,7 +265,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, options: list[str], told
 
 @pytest.mark.skipif(not REAL.exists(), reason=f"the trace is not at {REAL}")
 def test_three_times_the_users_of_the_real_trace_are_less_bursty() -> None:
-    recorded, tripled = read_trace(REAL), read_trace(REAL, overlay=3)
+    recorded, tripled = read_trace(REAL), read_trace(REAL, played=TracePlay(overlay=3))
     assert len(tripled) == 58_098
     assert tripled.prompt_tokens.sum() == 3 * 22_361_870
     busiest = [np.bincount((t.arrivals // 60).astype(int)).max() for t in (recorded, tripled)]

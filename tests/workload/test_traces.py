@@ -17,7 +17,7 @@ import pytest
 from sim.errors import TraceError, UsageError
 from sim.scenario.sections.traffic import TraceSettings as Recorded
 from sim.workload.lengths import Empirical, Joint
-from sim.workload.traces import FORMATS, Trace, detect, read_trace
+from sim.workload.traces import FORMATS, Trace, TracePlay, detect, read_trace
 from sim.workload.traces.columns import PAIRS, read_column, read_pair
 from sim.workload.traces.text import MAX_LINE
 from sim.workload.traffic import MAX_TOKENS
@@ -112,7 +112,7 @@ def test_burstgpt_v2_has_more_columns_in_between() -> None:
 def test_failed_requests_are_counted_over_all_blocks(write: Write) -> None:
     lines = [f"{i},{5 if i % 3 else 0},{i % 3}" for i in range(20_000)]
     path = write("Timestamp,Request tokens,Response tokens\n" + "\n".join(lines))
-    trace = read_trace(path, limit=10)
+    trace = read_trace(path, played=TracePlay(limit=10))
     assert (len(trace), trace.skipped) == (10, {FAILED: 6667})
     assert trace.arrivals.tolist() == [0, 1, 3, 4, 6, 7, 9, 10, 12, 13]
 
@@ -178,12 +178,12 @@ def test_many_ties_keep_the_order_of_the_file(write: Write) -> None:
 
 
 def test_time_scale_multiplies_gaps_and_limit_keeps_the_first_arrivals() -> None:
-    trace = read_trace(HERE / "plain-small.csv", time_scale=0.5, limit=2)
+    trace = read_trace(HERE / "plain-small.csv", played=TracePlay(time_scale=0.5, limit=2))
     assert rows(trace) == [(0.0, 102, 12), (0.125, 101, 11)]
 
 
 def test_a_limit_beyond_the_end_keeps_all() -> None:
-    assert len(read_trace(HERE / "plain-small.csv", limit=99)) == 3
+    assert len(read_trace(HERE / "plain-small.csv", played=TracePlay(limit=99))) == 3
 
 
 @pytest.mark.parametrize("name", ["azure-small.csv", "mooncake-small.jsonl", "plain-small.csv"])
@@ -378,7 +378,7 @@ def test_a_summary_of_vllm_is_known_but_not_enough(write: Write) -> None:
 def test_spread_moves_each_arrival_by_a_share_of_the_tick(write: Write) -> None:
     ticks = np.repeat(np.arange(0, 300, 3), 40)
     path = write(PLAIN + "\n".join(f"{t},{i + 1},1" for i, t in enumerate(ticks)))
-    recorded, spread = read_trace(path), read_trace(path, spread=3.0, seed=5)
+    recorded, spread = read_trace(path), read_trace(path, played=TracePlay(spread=3.0, seed=5))
     assert sorted(spread.prompt_tokens.tolist()) == recorded.prompt_tokens.tolist()
     assert spread.prompt_tokens.tolist() != recorded.prompt_tokens.tolist()
     assert spread.arrivals[0] == 0
@@ -391,17 +391,17 @@ def test_spread_moves_each_arrival_by_a_share_of_the_tick(write: Write) -> None:
     gaps = np.diff(spread.arrivals)
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.1)  # about Poisson
     assert np.unique(recorded.arrivals).size == 100
-    assert rows(read_trace(path, spread=3.0, seed=5)) == rows(spread)
-    assert rows(read_trace(path, spread=3.0, seed=6)) != rows(spread)
+    assert rows(read_trace(path, played=TracePlay(spread=3.0, seed=5))) == rows(spread)
+    assert rows(read_trace(path, played=TracePlay(spread=3.0, seed=6))) != rows(spread)
 
 
 def test_spread_comes_before_limit_and_time_scale() -> None:
     path = HERE / "mooncake-small.jsonl"
-    whole = rows(read_trace(path, spread=3.0, seed=1))
-    assert rows(read_trace(path, limit=2, spread=3.0, seed=1)) == whole[:2]
-    scaled = read_trace(path, time_scale=0.5, spread=3.0, seed=1)
+    whole = rows(read_trace(path, played=TracePlay(spread=3.0, seed=1)))
+    assert rows(read_trace(path, played=TracePlay(limit=2, spread=3.0, seed=1))) == whole[:2]
+    scaled = read_trace(path, played=TracePlay(time_scale=0.5, spread=3.0, seed=1))
     assert rows(scaled) == [(t / 2, p, o) for t, p, o in whole]
-    assert rows(read_trace(path)) == rows(read_trace(path, seed=1))
+    assert rows(read_trace(path)) == rows(read_trace(path, played=TracePlay(seed=1)))
 
 
 def test_missing_file_suggests_its_neighbour(write: Write) -> None:

@@ -38,7 +38,7 @@ from sim.workload.lengths import (
     Uniform,
     lognormal_sigma,
 )
-from sim.workload.traces import Trace, read_trace
+from sim.workload.traces import Trace, TracePlay, read_trace
 from sim.workload.traffic import CHUNK, MAX_TOKENS
 from sim.workload.varying import Diurnal, Ramp
 from tests.counted_work import calls
@@ -681,7 +681,7 @@ def test_a_bad_trace_is_found_before_anything_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", [1e10, 1.7e308])
 def test_a_trace_stretched_beyond_all_use_is_refused(scale: float) -> None:
     with pytest.raises(UsageError, match="times end at"):
-        replay(read_trace(DATA / "azure-small.csv", time_scale=scale))
+        replay(read_trace(DATA / "azure-small.csv", played=TracePlay(time_scale=scale)))
 
 
 def test_workload_does_not_load_pandas_or_pyarrow() -> None:

@@ -6,7 +6,7 @@ part of each timing, host time is not, and small weights are found again in the 
 product there is the layer as the framework runs it: its inputs are quantised (by tensor or by row)
 and then multiplied, and the fit describes both together; ``quantise`` has the first part alone.
 
-Left out: ``nvfp4``, and ``fp8_block`` where ``BLOCKS`` lacks it (calibrate/QUANTISED.md says why),
+Left out: ``nvfp4``, and ``fp8_block`` where ``BLOCKS`` lacks it (calibrate/KERNELS.md says why),
 matrices narrower than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows,
 which no iteration has.
 """

@@ -12,6 +12,7 @@ from reports.frame.formats import MISSING
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     HEADS,
+    StudyHead,
     page,
     reasons,
     text,
@@ -34,14 +35,16 @@ def render(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     return page(
         document,
-        kind="ablation",
-        sections=SECTIONS,
-        headline=_headline(document),
-        setup=[
-            *([("Setup", document["setup"])] if "setup" in document else []),
-            ("Techniques", str(len(document["techniques"]))),
-            ("Traffic", "all at once" if document["saturated"] else "as the scenario has it"),
-        ],
+        StudyHead(
+            "ablation",
+            SECTIONS,
+            _headline(document),
+            [
+                *([("Setup", document["setup"])] if "setup" in document else []),
+                ("Techniques", str(len(document["techniques"]))),
+                ("Traffic", "all at once" if document["saturated"] else "as the scenario has it"),
+            ],
+        ),
         plots=[_plot(document, f) for f in figures(document) if f["full"] or f["baseline"]],
         tables=[_steps(document), _parts(document), _subsets(document)],
         failures=reasons(

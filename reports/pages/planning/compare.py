@@ -146,7 +146,7 @@ def _drawn_note(document: Mapping[str, Any], runs: Runs) -> str:
 
 
 def _definitions(document: Mapping[str, Any]) -> dict[str, Definition]:
-    """Those of the figures that are compared."""
+    """The definitions of the figures that are compared."""
     names = [DEFINED[f["key"]] for f in document["figures"] if f["key"] in DEFINED]
     return {name: DEFINITIONS[name] for name in (*dict.fromkeys(names), "tied", "difference")}
 

@@ -11,6 +11,7 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     CHANGES,
     HEADS,
+    StudyHead,
     effect,
     page,
     reasons,
@@ -47,10 +48,12 @@ def render(document: Mapping[str, Any]) -> str:
     told = [*document.get("footnotes", ()), *document.get("sure", ())]
     return page(
         {**document, "notes": [*_rejected(document), *told, *document["notes"]]},
-        kind="diagnosis",
-        sections=SECTIONS,
-        headline=Headline(tone, document["headline"], " ".join(texts)),
-        setup=[("Setup", document["setup"])],
+        StudyHead(
+            "diagnosis",
+            SECTIONS,
+            Headline(tone, document["headline"], " ".join(texts)),
+            [("Setup", document["setup"])],
+        ),
         wide=_latency(document),
         plots=[],
         changes=trials(document),

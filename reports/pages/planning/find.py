@@ -69,7 +69,7 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def _tone(document: Mapping[str, Any]) -> str:
-    """That of the own load: whether what is asked for holds."""
+    """The tone of the own load: whether what is asked for holds."""
     own = document["own"]
     return "neutral" if own is None else TONES[own["outcome"]]
 

@@ -219,7 +219,7 @@ def running_costs(document: Mapping[str, Any]) -> PageTable:
 
 
 def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:
-    """Its place, and what it is."""
+    """The place of the fleet, and its name."""
     name = f"{fleet['replicas']} x ({fleet['layout']})"
     return Cell(str(fleet["rank"]), fleet["rank"]), Cell(name, name)
 

@@ -133,7 +133,7 @@ def ratios(document: Mapping[str, Any]) -> Plot:
 
 
 def tried(document: Mapping[str, Any]) -> PageTable:
-    """The same in figures, of every fleet that is ranked."""
+    """The figures of every fleet that was tried with the cheapest pair."""
     columns = (
         PageColumn("Rank"),
         PageColumn("Prefill replicas"),

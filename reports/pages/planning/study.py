@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from reports.figures import tornado
 from reports.figures.naming import TITLES
@@ -47,13 +47,20 @@ CHANGES: Mapping[str, PageColumn] = {
 """The same where the cells are changes."""
 
 
+class StudyHead(NamedTuple):
+    """The ``kind`` of a study, the sections of its page (anchor -> heading), its answer, and the
+    facts on its setup."""
+
+    kind: str
+    sections: Mapping[str, str]
+    headline: Headline
+    setup: Sequence[tuple[str, str]]
+
+
 def page(
     document: Mapping[str, Any],
+    head: StudyHead,
     *,
-    kind: str,
-    sections: Mapping[str, str],
-    headline: Headline,
-    setup: Sequence[tuple[str, str]],
     plots: Sequence[Plot],
     wide: Sequence[Plot] = (),
     tables: Sequence[PageTable],
@@ -62,18 +69,20 @@ def page(
     **content: Any,
 ) -> str:
     """The page of a study as HTML; ``wide`` figures have the width of the page."""
-    kept = {key: title for key, title in sections.items() if failures or key != "failures"}
+    kept = {key: title for key, title in head.sections.items() if failures or key != "failures"}
     return fill(
         "study.html.j2",
         kept,
         definitions,
         header={
             "name": document["scenario"],
-            "kind": kind,
-            **question(document["scenario"], kind, document.get("asked"), document["description"]),
-            "setup": setup,
+            "kind": head.kind,
+            **question(
+                document["scenario"], head.kind, document.get("asked"), document["description"]
+            ),
+            "setup": head.setup,
         },
-        headline=headline,
+        headline=head.headline,
         notes=document["notes"],
         plots=plots,
         wide=wide,

@@ -173,7 +173,7 @@ def headline(document: Mapping[str, Any]) -> Headline:
 
 
 def _best(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of ``rows``, at least one, which serves most within the SLO, or most if none meets it."""
+    """The one of ``rows`` that serves most within the SLO, or most if none meets it."""
     good = [row for row in rows if _holds(row)]
     return max(good or rows, key=lambda row: row["summary"]["output_throughput"] or 0.0)
 
@@ -188,7 +188,7 @@ def _holds(row: Mapping[str, Any]) -> bool:
 
 
 def _none_meets(rows: Sequence[Mapping[str, Any]]) -> Headline:
-    """That no point meets the SLO for sure, and how many leave it open."""
+    """The note that no point meets the SLO for sure, and how many leave it open."""
     count = phrase(len(rows), "count", "points")
     open_ones = sum(is_open(row["summary"]) for row in rows)
     if not open_ones:

@@ -26,7 +26,7 @@ from reports.pages.run import (
     traffic,
     work,
 )
-from reports.pages.run.missing import absent, is_observed
+from reports.pages.run.missing import Absent, absent, is_observed
 from reports.pages.run.verdict import verdict
 from sim.metrics.terms.definitions import DEFINITIONS
 from sim.results.trail_files import Trail
@@ -65,18 +65,8 @@ def render(
     """The page; see ``reports.render``."""
     parts, part_tables = latency.parts(summary, requests)
     gpu, gpu_table = memory.whole_gpu(summary, timeseries)
-    listed = [
-        *_tables(summary, requests, charts),
-        pools.table(summary, DEFINITIONS),
-        classes.table(summary, DEFINITIONS),
-        limits.table(summary, requests),
-        failures.facts(summary),
-        failures.outages(summary),
-        tail.slowest(requests),
-        *part_tables,
-        work.operator_table(summary),
-        *([] if gpu_table is None else [gpu_table]),
-    ]
+    listed = [*_tables(summary, requests, charts), *part_tables, work.operator_table(summary)]
+    listed += [] if gpu_table is None else [gpu_table]
     plots = [
         limits.use(summary, requests),
         limits.plot(summary),
@@ -96,15 +86,9 @@ def render(
     drawn = {figure.name: figure.spec is not None for figure in figures}
     left_out = absent(summary, drawn, [figure.title for figure in figures])
     failed = failures.text(summary)
-    sections: dict[str, str] = {}
-    judged = bool(slo.limits(summary))
-    for name, title in SECTIONS.items():
-        gone = name in left_out.sections or (name == "limits" and not judged)
-        sections |= {} if gone else {name: title}
-        sections |= WHERE_REPLICAS_FAIL.get(name, {}) if failed else {}
     return fill(
         "report.html.j2",
-        sections,
+        _sections(summary, left_out, bool(failed)),
         DEFINITIONS,
         header=head.header(summary, requests),
         verdict=verdict(summary),
@@ -128,6 +112,17 @@ def render(
     )
 
 
+def _sections(summary: Mapping[str, Any], left_out: Absent, failed: bool) -> dict[str, str]:
+    """The sections that the page has: anchor -> heading, in order."""
+    judged = bool(slo.limits(summary))
+    sections: dict[str, str] = {}
+    for name, title in SECTIONS.items():
+        gone = name in left_out.sections or (name == "limits" and not judged)
+        sections |= {} if gone else {name: title}
+        sections |= WHERE_REPLICAS_FAIL.get(name, {}) if failed else {}
+    return sections
+
+
 def _tables(
     summary: Mapping[str, Any], requests: pd.DataFrame, charts: Mapping[str, Any]
 ) -> list[PageTable]:
@@ -147,7 +142,15 @@ def _tables(
         made.append(tables.costs(summary))
     if pick(summary, "infersim.energy") is not None:
         made.append(tables.energy(summary))
-    return made
+    return [
+        *made,
+        pools.table(summary, DEFINITIONS),
+        classes.table(summary, DEFINITIONS),
+        limits.table(summary, requests),
+        failures.facts(summary),
+        failures.outages(summary),
+        tail.slowest(requests),
+    ]
 
 
 def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from reports.frame.run_directory import pick
 
 
 def count(summary: Mapping[str, Any]) -> int:
-    """Of how many repetitions the figures are means; 1: of none, it is a single run."""
+    """The number of repetitions that the figures are means of; 1: a single run."""
     repetitions = pick(summary, "infersim.repetitions")
     return 1 if repetitions is None else int(pick(repetitions, "count"))
 

@@ -75,7 +75,7 @@ class Form:
     regime: Callable[[Shape], NDArray[np.str_]]
 
     def given(self, **values: float) -> Form:
-        """The same form with these parameters given, not to be fitted."""
+        """The form with these parameters given, not to be fitted."""
         parameters = tuple(
             replace(p, low=values[p.name], start=values[p.name], high=values[p.name])
             if p.name in values
@@ -96,7 +96,7 @@ class Form:
 
 
 def inside(fit: KernelFit, shape: Shape) -> NDArray[np.bool_]:
-    """Which shapes lie within the measured ranges of ``fit``, as far as ``shape`` says."""
+    """The shapes that lie within the measured ranges of ``fit``, as far as ``shape`` says."""
     within = np.array(True)
     for name in fit.ranges.keys() & shape.keys():
         low, high = fit.ranges[name]

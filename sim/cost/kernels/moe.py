@@ -156,7 +156,7 @@ def weight_bytes(shape: Shape, weight: float) -> Floats:
 
 
 def moved_bytes(shape: Shape, kind: ExpertFormat) -> Floats:
-    """Those, inputs, inner results once, and results."""
+    """Bytes of weights, inputs, inner results once, and results."""
     widths = 2 * shape["hidden"] + shape["matrices"] * _inner(shape)
     weights = weight_bytes(shape, kind.weight)
     total: Floats = weights + shape["rows"] * widths * kind.activation

@@ -107,7 +107,7 @@ def written_bytes(shape: Shape, kv_bytes: float) -> Floats:
 
 
 def moved_bytes(shape: Shape, kv_bytes: float) -> Floats:
-    """Both together."""
+    """Bytes of queries, results, keys and values together."""
     total: Floats = read_bytes(shape, kv_bytes) + written_bytes(shape, kv_bytes)
     return total
 

@@ -147,7 +147,7 @@ class Prompts:
         return self._alone[tokens]
 
     def _alone_up_to(self, count: int) -> list[float]:
-        """The same for 0 (of no use), 1, 2, ... tokens, all at once, as a list."""
+        """Seconds of lone prompts of 0 (of no use), 1, 2, ... tokens, as a list."""
         one, none = np.ones(()), np.zeros(())
         shape = {
             **{"batch": one, "tokens": np.maximum(np.arange(count), 1.0), "context": none},

@@ -38,12 +38,12 @@ class DenseMlpPart:
         ]
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
-        """Nothing: every data rank has an MLP of its own."""
+        """No operator: every data rank has an MLP of its own."""
         return []
 
 
 class NoMlpPart:
-    """Nothing."""
+    """The part of layers without an MLP."""
 
     all_reduces = 0
     inputs: tuple[float, ...] = ()
@@ -52,9 +52,9 @@ class NoMlpPart:
         pass
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """Nothing."""
+        """No operators."""
         return []
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
-        """Nothing."""
+        """No operators."""
         return []

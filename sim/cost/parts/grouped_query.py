@@ -247,7 +247,8 @@ class GroupedQueryPart(AttentionBase):
 
 
 def unmeasured(operator: Operator) -> Operator:
-    """The same through a window: timings of whole contexts say less of it than they claim."""
+    """The operator through a window, unmeasured: timings of whole contexts say less of it than they
+    claim."""
     error = np.maximum(operator.error, ATTENTION_ERROR)
     return operator._replace(error=error, measured=operator.measured * 0.0)
 

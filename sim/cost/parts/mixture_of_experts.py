@@ -142,7 +142,7 @@ class MixtureOfExpertsPart:
         return [measured(whole, layers, self._measured.timing(m))]
 
     def _by_data_sheet(self, m: Amount) -> list[Operator]:
-        """The same as kernels of their own."""
+        """The experts by the data sheet, as kernels of their own."""
         h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
         matrices, (rows, touched) = self._mlp.mlp_matrices, self._mlp.busiest(m, self._layout)
         into, out = (h, (matrices - 1) * i), (i, h)

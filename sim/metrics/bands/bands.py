@@ -94,7 +94,7 @@ FITTED = ("vllm", "gpt-fast", "tensorrt-llm")
 
 OLDER = ("tensorrt-llm-0", "tensorrt-llm-triton", "tensorrt-llm-executor")
 """Presets of releases of 2023 and 2024, by the start of their names; kernels were timed under those
-of 2025 and later (``calibrate/README.md``, "Profiles in the catalogue")."""
+of 2025 and later (``calibrate/KERNELS.md``)."""
 
 LEVELS = ("band50", "band90")
 
@@ -147,7 +147,7 @@ class Situation(NamedTuple):
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
-    """That of ``run``; of several pools the less known counts."""
+    """The situation of ``run``; of several pools the less known counts."""
     from sim.metrics.question.question_text import driven_by  # noqa: PLC0415 - it needs the scenario's words
 
     deployments = [pool.deployment for pool in run.pools]

@@ -196,7 +196,7 @@ def provenance(d: Deployment) -> str:
 
 
 def _of_other_heads(fit: KernelFit | None, d: Deployment) -> str:
-    """Which heads were timed, where those of the model are narrower or wider."""
+    """The heads that were timed, where those of the model are narrower or wider."""
     kinds = [group.attention for group in d.model.layers]
     own = {each.head_dim for each in kinds if isinstance(each, GroupedQuery)}
     if fit is None or "head_dim" not in fit.ranges or not own:

@@ -50,9 +50,9 @@ Dependence = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Spending:
-    """What one replica has spent by when: ``start`` and ``end`` of its passes, in order, and the
-    seconds ``done`` on each part of ``TIMES`` by the end of each, a row each. ``empty`` is the last
-    end of a pass, up to each one's, after which its queue was empty."""
+    """The cumulative busy time of one replica: ``start`` and ``end`` of its passes, in order, and
+    the seconds ``done`` on each part of ``TIMES`` by the end of each, a row each. ``empty`` is the
+    last end of a pass, up to each one's, after which its queue was empty."""
 
     start: Floats
     end: Floats

@@ -112,7 +112,7 @@ def _steady(found: NDArray[np.int64], asked: NDArray[np.int64]) -> bool | None:
 
 
 def cold_note(run: RunRecord) -> str | None:
-    """That the caches started empty, and what that means for the figures; None without caches."""
+    """The note that caches started empty, and its effect on the figures; None without caches."""
     entry = prefix_cache(run).get("prefix_cache")
     if entry is None or run.observed or not entry["queries"]:
         return None
@@ -142,8 +142,9 @@ def cold_note(run: RunRecord) -> str | None:
 
 
 def _anew(run: RunRecord, first_seen: float | None) -> str:
-    """That texts are new to each replica, where a router that does not look for what is cached
-    deals them out and ``first_seen`` of the tokens after the warm-up were new; empty elsewhere."""
+    """The note that texts are new to each replica, where a router that does not look for what is
+    cached deals them out and ``first_seen`` of the tokens after the warm-up were new; empty
+    elsewhere."""
     router = run.scenario.router
     several = any(
         part.pool.replicas > 1 and part.pool.settings.kv_cache.enable_prefix_caching

@@ -240,12 +240,12 @@ def _replica_seconds(run: RunRecord) -> float:
 
 
 def _good(run: RunRecord) -> NDArray[np.bool_]:
-    """Which requests were within the SLO; where there is none, which were answered."""
+    """The requests that were within the SLO; where there is none, those that were answered."""
     return run.within_slo if run.scenario.slo.stated else run.completed
 
 
 def _not_bad(run: RunRecord) -> NDArray[np.bool_]:
-    """The same, and those whose clients went away before anything spoke against them."""
+    """The requests within the SLO, and those whose clients left before a limit had passed."""
     return _good(run) | run.set_aside(run.scenario.slo.of_request)
 
 

@@ -32,8 +32,8 @@ def lost_work(run: RunRecord) -> float:
 
 
 def lost_work_text(share: float, completed: float) -> str:
-    """What a verdict says of the capacity of a fleet that loses this ``share``, and ``completed``
-    so many requests a second; empty for 0.
+    """The sentence on capacity where ``share`` of the GPU time went to failed attempts, and
+    ``completed`` requests were served per second; empty for 0.
 
     >>> lost_work_text(0.8, 9.41)
     ' That capacity leaves out part of the lost work: 80% of the GPU time went to failed attempts, and 9.41 requests/s were completed.'

@@ -117,7 +117,7 @@ has 126,195)'
         )
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The rejection as plain data."""
         return {
             "count": self.rejected,
             "rejected": self.rejected,
@@ -164,7 +164,7 @@ def over_runs(found: Sequence[Rejection | None], requests: int) -> Rejection | N
 
 
 def foreseen(tokens: NDArray[np.int64], room: SpareRate) -> Rejection | None:
-    """The same for requests of these lengths, before they are simulated."""
+    """The rejection of requests of these lengths, before they are simulated."""
     long = tokens > room.max_model_len
     large = ~long & (tokens - 1 > room.kv_tokens)  # the last token is sampled, never computed
     counts: dict[str, int] = {

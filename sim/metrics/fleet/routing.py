@@ -65,7 +65,7 @@ def _dealt(part: PoolRun) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _served(part: PoolRun) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which requests went to a replica of the pool, and the place of it there, from 0."""
+    """The requests that went to a replica of the pool, and the place of it there, from 0."""
     served = part.serves(part.requests) & (part.requests["replica"] >= 0)
     settings = part.pool.settings
     numbers = part.requests["replica"][served].astype(np.int64) - settings.numbers.start

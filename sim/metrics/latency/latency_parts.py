@@ -109,7 +109,7 @@ def parts_of(
     timer: Timer,
     front_end: Floats | float,
 ) -> Parts:
-    """As ``latency_parts``, from the rows of ``sim.loop.recorder`` and what timed iterations."""
+    """Parts of latencies from the rows of ``sim.loop.recorder`` and what timed iterations."""
     done = requests["status"] == COMPLETED
     scheduled, first, finish = (
         np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "finish")
@@ -201,7 +201,7 @@ def _first_time(
     chunks: NDArray[np.void],
     away: _Absences,
 ) -> NDArray[np.bool_]:
-    """Which chunks belong to a first prefill: not to one that made up for a preemption."""
+    """The chunks that belong to a first prefill: not to one that made up for a preemption."""
     owners, starts = chunks["request"], plans["start"][chunks["plan"]]
     kept = np.asarray(starts < requests["first_token"][owners])
     touched = np.isin(owners, np.fromiter(away.spans, dtype=np.int64))

@@ -24,7 +24,7 @@ def describe(seconds: Floats, name: str) -> dict[str, float | None]:
 
 
 def describe_gaps(gaps: Gaps, name: str) -> dict[str, float | None]:
-    """As ``describe``, for every gap that every sequence saw."""
+    """Statistics of every gap that every sequence saw, with the keys of ``describe``."""
     if not len(gaps.first):
         return _named(name, None, None, [None] * len(PERCENTILES))
     return _named(name, gaps.mean(), gaps.std(), list(gaps.percentiles(PERCENTILES)))

@@ -112,7 +112,7 @@ def _at_the_front_end(pool: PreparedPool, outputs: Lengths, shares: Seconds | No
 
 
 def _no_faster(full: FullBatch, least: float, shares: Seconds | None) -> FullBatch:
-    """The same where a request takes so many seconds on average at ``least``."""
+    """The full batch where a request takes so many seconds on average at ``least``."""
     mean = _mean(full.costs, shares)
     if mean >= least:
         return full

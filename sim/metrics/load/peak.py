@@ -71,7 +71,7 @@ def _most(load: Load, window: float) -> float:
 
 
 def _windows(load: Load) -> list[float]:
-    """Those that the run is long enough for, the longest first."""
+    """Windows that the run is long enough for, the longest first."""
     span = float(load.arrived[-1] - load.arrived[0])
     return [window for window in WINDOWS if LEAST * window <= span]
 

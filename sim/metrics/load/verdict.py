@@ -231,7 +231,7 @@ def digits(value: float) -> float:
 
 
 def _load(run: RunRecord) -> Load | None:
-    """None where the load is no property of the traffic, or nothing is known of the fleet."""
+    """The load; None where it is no property of the traffic, or nothing is known of the fleet."""
     arrivals = run.scenario.workload.arrivals
     arrived = run.requests["arrival"][run.requests["status"] != REJECTED]
     if not run.completed.any() or arrived[-1] <= arrived[0]:

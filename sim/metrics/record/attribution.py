@@ -41,7 +41,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Its time."""
+        """Seconds of the work."""
         return self.compute + self.memory + self.latency + self.communication
 
 

@@ -53,7 +53,7 @@ class Cut:
 
     @property
     def text(self) -> str:
-        """As a sentence without its full stop, to stand within another."""
+        """The sentence without its full stop, to stand within another."""
         return (
             f"the run ends after {show_time(self.end)} of a {self.curve} of "
             f"{show_time(self.length)}: {self.missing}"
@@ -61,7 +61,7 @@ class Cut:
 
     @property
     def note(self) -> str:
-        """As sentences of their own, with the remedy."""
+        """The sentences of a note, with the remedy."""
         return f"{self.text[0].upper()}{self.text[1:]}. For a whole {self.curve}: {self.remedy}."
 
     @property
@@ -74,7 +74,7 @@ class Cut:
         return f"the first {show_time(self.end)} of a {self.curve} of {show_time(self.length)}"
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The cut as plain data."""
         return {"part": self.part, "note": self.note, "has_peak": self.has_peak}
 
 

@@ -48,7 +48,7 @@ def hardware_notes(parts: Sequence[PoolRun], scale: float) -> list[str]:
 
 
 def _notes(part: PoolRun, scale: float) -> Iterator[str]:
-    """Those of one pool, whose links are assumed to have ``scale`` times their bandwidth."""
+    """The notes on one pool, whose links are assumed to have ``scale`` times their bandwidth."""
     pool = part.pool
     if pool.deployment.layout.gpus > 1:
         if _stated(pool):

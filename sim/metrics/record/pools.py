@@ -57,7 +57,7 @@ class PoolRun:
 
     @property
     def ranks(self) -> float:
-        """Those of the pool; of one that is scaled, how many were held on average."""
+        """The data ranks of the pool; of a scaled one, how many were held on average."""
         if self.held is None or not self.duration:
             return self.pool.ranks
         return self.span / self.duration

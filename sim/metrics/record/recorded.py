@@ -92,7 +92,7 @@ class Recorded:
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:
-        """Which requests were served to the end."""
+        """The requests that were served to the end."""
         return np.asarray(self.requests["status"] == COMPLETED)
 
     @cached_property
@@ -128,7 +128,7 @@ class Recorded:
 
     @cached_property
     def within_slo(self) -> NDArray[np.bool_]:
-        """Which requests were completed with every limit of a request held (inclusive)."""
+        """The requests that were completed with every limit of a request held (inclusive)."""
         held = self.completed.copy()
         for metric, limit in self.scenario.slo.of_request.items():
             latency = self.latency(metric)
@@ -137,16 +137,16 @@ class Recorded:
 
     @cached_property
     def lost(self) -> NDArray[np.bool_]:
-        """Which requests were lost with a replica, or found none, and were not sent again."""
+        """The requests that were lost with a replica, or found none, and were not sent again."""
         return self._gave_up(LOST, UNAVAILABLE)
 
     @cached_property
     def timed_out(self) -> NDArray[np.bool_]:
-        """Which requests were given up after their clients had waited for too long."""
+        """The requests that were given up after their clients had waited for too long."""
         return self._gave_up(TIMED_OUT)
 
     def _gave_up(self, *outcomes: int) -> NDArray[np.bool_]:
-        """Which requests were given up after a last attempt with one of these ``outcomes``."""
+        """The requests that were given up after a last attempt with one of these ``outcomes``."""
         words = [OUTCOMES[outcome] for outcome in outcomes]
         numbers = [at for at, reason in enumerate(self.reasons) if reason in words]
         rows = self.requests
@@ -174,8 +174,8 @@ class Recorded:
         return open_
 
     def set_aside(self, limits: Mapping[str, float]) -> NDArray[np.bool_]:
-        """Which requests are neither within ``limits`` (metric -> seconds) nor beyond them, since
-        their clients went away before one had passed."""
+        """The requests that are neither within ``limits`` (metric -> seconds) nor beyond them,
+        since their clients went away before one had passed."""
         gone = np.zeros(len(self.requests), dtype=bool)
         if self.attempts is None:
             return gone

@@ -47,13 +47,13 @@ class Objective:
         return metric if self.percentile is None else f"{metric}_p{self.percentile}"
 
     def stretched(self, factor: float) -> Objective:
-        """The same with limits that are ``factor`` times as long."""
+        """The objective with limits that are ``factor`` times as long."""
         limits = {name: factor * limit for name, limit in self.limits.items()}
         return replace(self, limits=limits)
 
     @property
     def text(self) -> str:
-        """As people say it.
+        """The objective in words.
 
         >>> Objective({"ttft": 0.5, "tpot": 0.04}, 0.99).text
         '99% of requests within TTFT 500 ms and TPOT 40 ms'

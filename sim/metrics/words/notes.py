@@ -43,7 +43,7 @@ def without_numbers(note: str) -> str:
 
 
 def notes(run: RunRecord) -> list[str]:
-    """Of a run, in the order in which they are printed."""
+    """The notes of a run, in the order in which they are printed."""
     assumed = run.scenario.assume.told()
     skipped = int((run.warmup & run.completed).sum())
     groups = [group for pool in run.pools for group in pool.deployment.model.layers]
@@ -107,7 +107,7 @@ def _in_step(part: PoolRun) -> str | None:
 
 
 def _clients_in_step(run: RunRecord) -> str | None:
-    """That data ranks wait for each other less where all requests are equally long."""
+    """The note that data ranks wait for each other less where all requests are equally long."""
     workload = run.scenario.workload
     closed = driven_by(run.scenario) == OF_ARRIVALS["closed"]
     lengths = (workload.prompt_tokens, workload.output_tokens)
@@ -123,7 +123,7 @@ def _clients_in_step(run: RunRecord) -> str | None:
 
 
 def _padded(pool: PreparedPool) -> str | None:
-    """That iterations without prompts are as long as those of the next graph."""
+    """The note that iterations without prompts are as long as those of the next graph."""
     engine = pool.deployment.engine
     if not (engine.graph_sizes and engine.cuda_graphs):
         return None
@@ -135,7 +135,7 @@ def _padded(pool: PreparedPool) -> str | None:
 
 
 def _two_engines(run: RunRecord) -> str | None:
-    """That workers of two engines have no KV cache in common."""
+    """The note that workers of two engines have no KV cache in common."""
     by_role = {
         pool.settings.role: pool.deployment.engine
         for pool in run.pools
@@ -148,7 +148,7 @@ def _two_engines(run: RunRecord) -> str | None:
 
 
 def _first_of_trace(run: RunRecord) -> str | None:
-    """That ``run.requests`` chose a part of the trace."""
+    """The note that ``run.requests`` chose a part of the trace."""
     sent = len(run.requests)
     if run.scenario.workload.trace is None or run.observed or sent != run.scenario.run.requests:
         return None
@@ -159,7 +159,7 @@ def _first_of_trace(run: RunRecord) -> str | None:
 
 
 def _whole_prompts(part: PoolRun) -> str | None:
-    """That prompts which are not cut fill an iteration alone, in rules that put decodes first."""
+    """The note that uncut prompts fill an iteration alone, in rules that put decodes first."""
     limits = part.pool.limits
     if limits.chunked_prefill or not issubclass(part.pool.policy, MaxUtilization):
         return None

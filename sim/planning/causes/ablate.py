@@ -120,7 +120,7 @@ def ablate(
 
 
 def saturated(scenario: Scenario) -> Scenario:
-    """The same requests, all of them there from the start.
+    """The scenario with all of its requests there from the start.
 
     UsageError for a closed loop, which has no requests to arrive.
     """

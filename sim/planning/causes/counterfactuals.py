@@ -215,7 +215,7 @@ def _sharing(scenario: Scenario) -> bool:
 
 
 def _experts(scenario: Scenario) -> Iterator[Counterfactual]:
-    """The same GPUs laid out otherwise, for a model with experts."""
+    """Other layouts of the GPUs, for a model with experts."""
     pool = scenario.only_pool
     layout = pool.layout
     if layout.ranks == 1 or not catalog.model(scenario.model.path, scenario.base).has_experts:

@@ -123,7 +123,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> Mapping[str, Any]:
-        """That of the scenario unchanged."""
+        """The verdict on the unchanged scenario."""
         found: Mapping[str, Any] = self.base["infersim"]["verdict"]
         return found
 

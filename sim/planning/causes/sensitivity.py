@@ -57,7 +57,7 @@ class Swing:
 
     @property
     def ends(self) -> list[End]:
-        """Those that there are."""
+        """The ends that there are."""
         return [end for end in (self.low, self.high) if end is not None]
 
     @property

@@ -60,7 +60,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
 
 
 def _verdicts(found: Sensitivity) -> list[Mapping[str, Any]]:
-    """Those of all rows of the table."""
+    """The verdicts of all rows of the table."""
     ends = [end for swing in found.ordered for end in swing.ends]
     ends += [] if found.together is None else [found.together]
     summaries = [found.base, *(end.outcome.summary for end in ends)]

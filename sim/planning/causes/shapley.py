@@ -54,7 +54,7 @@ def all_orders(players: Collection[str], feasible: Callable[[Coalition], bool]) 
 
 
 def these_orders(orders: Iterable[Sequence[str]]) -> dict[Edge, int]:
-    """The same for a sample of orders."""
+    """Contributions over a sample of orders."""
     counts: dict[Edge, int] = {}
     for order in orders:
         for place, player in enumerate(order):

@@ -161,7 +161,7 @@ def _switch(
 
 
 def effective(present: Collection[str], known: Sequence[Technique]) -> Coalition:
-    """Those of ``present`` that change anything: whose needs are there too."""
+    """The techniques of ``present`` that change anything: whose needs are there too."""
     left = frozenset(present)
     return frozenset(t.name for t in known if t.name in left and left.issuperset(t.needs))
 

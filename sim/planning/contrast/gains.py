@@ -28,7 +28,7 @@ class GainFigure(NamedTuple):
     more: bool
 
     def of(self, summary: Mapping[str, Any]) -> float | None:
-        """Its value; None where it is undefined."""
+        """The value of the figure; None where it is undefined."""
         if self.key != CAPACITY.key:
             value = summary[self.key]
             return None if value is None else float(value)

@@ -49,7 +49,7 @@ class Difference:
         return not self.low <= 0 <= self.high
 
     def document(self) -> dict[str, float | int | bool | None]:
-        """As plain data."""
+        """The difference as plain data."""
         return {**asdict(self), "certain": self.certain}
 
 

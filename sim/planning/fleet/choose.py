@@ -142,7 +142,7 @@ def rank(fleet: Confirmed) -> tuple[float, float, float, str]:
 
 
 def _unconfirmed(sized: Sized) -> tuple[float, float, str]:
-    """The same of fleets of which it is not known how much they hold."""
+    """The rank of a fleet of which it is not known how much it holds."""
     ttft = sized.at_target.figures["p99_ttft_ms"] or 0.0
     return _money(sized.cost), ttft, sized.layout.text
 

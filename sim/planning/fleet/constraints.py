@@ -37,6 +37,9 @@ MOST_FAILURES = 100
 """The most replicas that may fail."""
 
 
+UNCONSTRAINED = Constraints()
+
+
 def read_constraints(text: str | None, survive: int = 0) -> Constraints:
     """The constraints in ``text``, separated by semicolons; none for None. ``survive`` as in
     ``Constraints``.

@@ -19,7 +19,7 @@ from sim.metrics.fleet.rejection import Rejection, SpareRate, foreseen, room_of
 from sim.metrics.latency.intervals import wilson
 from sim.metrics.slo.objectives import Objective
 from sim.metrics.words.slo_text import within
-from sim.planning.fleet.constraints import Constraints
+from sim.planning.fleet.constraints import UNCONSTRAINED, Constraints
 from sim.planning.load.loads import Scale, Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
 from sim.planning.node import most_of
@@ -149,7 +149,7 @@ class FleetQuestion:
     rate: float
     headroom: float
     top: int
-    constraints: Constraints
+    constraints: Constraints = UNCONSTRAINED
     scale: Scale = "compress"
 
     @property
@@ -230,14 +230,15 @@ class Rejected:
     unsimulated: bool = False
 
     def noted(self, note: str) -> Rejected:
-        """The same with ``note`` on its KV cache, if there is one, before what is said of speed."""
+        """The rejection with ``note`` on its KV cache, if there is one, before what it says of
+        speed."""
         if not note:
             return self
         reason = self.reason if self.reason in BEFORE_SPEED else SMALL_CACHE
         return replace(self, reason=reason, text=f"{note}; {self.text}")
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The rejection as plain data."""
         return {
             "layout": self.layout.text,
             "gpu": self.layout.gpu,

@@ -86,7 +86,7 @@ def _unsimulated(plan: FleetPlan, most: float, error: float) -> list[str]:
 
 
 def front(fleets: Sequence[Sized], figure: str) -> list[bool]:
-    """Which fleets are on the Pareto front of cost and a latency (``p99_ttft_ms``, say): none is
+    """The fleets that are on the Pareto front of cost and a latency (``p99_ttft_ms``, say): none is
     cheaper and faster, or one of both and equal in the other."""
     points = [(each.cost, each.at_target.figures[figure]) for each in fleets]
     known = [(cost, value if value is not None else math.inf) for cost, value in points]

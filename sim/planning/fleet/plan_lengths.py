@@ -54,7 +54,7 @@ def _as_simulated(
 
 
 def _checked(usual: Sequence[int], answer: Sequence[int]) -> list[str]:
-    """Which fleets were checked in longer runs, and why the others were not."""
+    """The fleets that were checked in longer runs, and why the others were not."""
     ranks = range(len(usual))
     longer = [index for index in ranks if answer[index] > usual[index]]
     short = [index for index in ranks if index not in longer]

@@ -53,7 +53,7 @@ def gpu_prices(plan: FleetPlan) -> dict[str, GpuPrice]:
 
 
 def fewest(plan: FleetPlan, prices: Mapping[str, GpuPrice]) -> dict[str, Rival]:
-    """Of each GPU the fleet with the fewest GPUs, or as many as there must be at least."""
+    """For each GPU, the fleet with the fewest GPUs, or as many as there must be at least."""
     found = [
         Rival(each.layout.gpu, each.layout.text, each.gpus, prices[each.layout.gpu], True)
         for each in plan.sized

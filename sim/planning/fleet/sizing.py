@@ -120,29 +120,20 @@ def size(
     layout, spare = screened.layout, constraints.survive
     least = max(screened.least, spare + 1)
     try:
-        finder = Finder(
-            scenario.override(layout.settings(scenario)),
-            "rate",
-            objectives,
-            scale,
-            Advance(None, simulated),
-        )
+        own = scenario.override(layout.settings(scenario))
+        finder = Finder(own, "rate", objectives, scale, Advance(None, simulated))
         alone, replicas = finder.first_rate, None
         if finder.guessed_well:
-            most = FAR * _about(alone, target, rate, spare, least)
-            replicas = smallest_fleet(finder, target, rate, spare, least, most // FAR, most)
+            replicas, most = _smallest(finder, target, rate, spare, least, alone)
         if replicas is None:
-            best, fails = finder.find(1, ROUGH, most=1)
-            if best is None or (fails is not None and fails.cut):
-                best, fails = finder.find(1, ROUGH, most=SEVERAL)
+            best, fails = _alone(finder)
             if best is None or (fails is not None and fails.cut and not best.sure):
                 assert fails is not None
                 if fails.cut:
                     return Rejected(layout, "cut off", cut_off(scenario), screened.price)
                 return _not_even(layout, fails, screened.price)
             alone = best.load
-            most = FAR * _about(alone, target, rate, spare, least)
-            replicas = smallest_fleet(finder, target, rate, spare, least, most // FAR, most)
+            replicas, most = _smallest(finder, target, rate, spare, least, alone)
         if replicas is None:
             last = lasting(finder, target, most)
             return Rejected(layout, f"{limit_name(last.breaks)} missed", _no_fleet(most, last))
@@ -172,9 +163,21 @@ def size(
     )
 
 
-def _about(alone: float, target: float, rate: float, spare: int, least: int) -> int:
-    """How many replicas are needed if each holds as much as one ``alone``."""
-    return max(least, math.ceil(target / alone), math.ceil(rate / alone) + spare)
+def _alone(finder: Finder) -> tuple[Probe | None, Probe | None]:
+    """(highest load that one replica holds, lowest that fails), by as few runs as decide it."""
+    best, fails = finder.find(1, ROUGH, most=1)
+    if best is None or (fails is not None and fails.cut):
+        best, fails = finder.find(1, ROUGH, most=SEVERAL)
+    return best, fails
+
+
+def _smallest(
+    finder: Finder, target: float, rate: float, spare: int, least: int, alone: float
+) -> tuple[int | None, int]:
+    """``smallest_fleet`` near the number of replicas that are needed if each holds as much as one
+    ``alone``, and the most that are tried."""
+    near = max(least, math.ceil(target / alone), math.ceil(rate / alone) + spare)
+    return smallest_fleet(finder, target, rate, spare, least, near, FAR * near), FAR * near
 
 
 def _slope(fleets: Mapping[int, Probe], replicas: int) -> float:

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sim.errors import InfeasibleError, InfersimError
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, Tell, choose, to_plan
-from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
     RejectedPair,
     ScreenedPair,
-    SplitQuestion,
     screen_pair,
     together,
 )
@@ -47,7 +45,7 @@ class SplitPlan:
     and the cheapest fleet whose replicas do both (``unified``), or why there is none."""
 
     scenario: Scenario
-    question: SplitQuestion
+    question: FleetQuestion
     objectives: tuple[Objective, ...]
     own_rate: float
     best: tuple[SizedPair, ...]
@@ -64,7 +62,7 @@ both are known when these have been screened."""
 
 def choose_split(
     scenario: Scenario,
-    question: SplitQuestion,
+    question: FleetQuestion,
     *,
     jobs: int = 1,
     tell: Tell | None = None,
@@ -81,27 +79,9 @@ def choose_split(
     objectives = tuple(slo_objectives(scenario))
     screened, rejected = _screened(scenario, question, traffic)
     steps.expect(len(screened) + LAST)
-    sizing = partial(size_pair, simulated=steps.simulated)
     say(f"{len(screened)} of {len(question.layouts) ** 2} pairs are left after the screening")
-    sized: list[SizedPair] = []
-    waiting = list(screened)
-    while waiting:
-        costs = sorted(each.cost for each in sized)
-        most = costs[question.top - 1] if len(costs) >= question.top else math.inf
-        dear = [each for each in waiting if each.lowest > most]
-        rejected += [_too_expensive(each, most) for each in dear]
-        steps.did(len(dear))
-        waiting = [each for each in waiting if each not in dear]
-        wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        asked = [(scenario, each, question, objectives) for each in wave]
-        for found in calls(sizing, asked, jobs, steps.show):
-            steps.did()
-            if isinstance(found, RejectedPair):
-                rejected.append(found)
-                say(f"{found.pair.text}: {found.reason}")
-            else:
-                sized.append(found)
-                say(f"{found.pair.text}: {found.prompts} and {found.answers}, ${found.cost:,.2f}/h")
+    sized, further = _sized(scenario, question, objectives, screened, say, steps, jobs)
+    rejected += further
     if not sized:
         raise InfeasibleError(_nothing(question, rejected))
     sized.sort(key=_rank)
@@ -130,6 +110,40 @@ def choose_split(
     )
 
 
+def _sized(
+    scenario: Scenario,
+    question: FleetQuestion,
+    objectives: tuple[Objective, ...],
+    screened: Sequence[ScreenedPair],
+    say: Tell,
+    steps: PlanSteps,
+    jobs: int,
+) -> tuple[list[SizedPair], list[RejectedPair]]:
+    """The smallest fleets of all pairs that could be among the cheapest, and the other pairs."""
+    sizing = partial(size_pair, simulated=steps.simulated)
+    sized: list[SizedPair] = []
+    rejected: list[RejectedPair] = []
+    waiting = list(screened)
+    while waiting:
+        costs = sorted(each.cost for each in sized)
+        most = costs[question.top - 1] if len(costs) >= question.top else math.inf
+        dear = [each for each in waiting if each.lowest > most]
+        rejected += [_too_expensive(each, most) for each in dear]
+        steps.did(len(dear))
+        waiting = [each for each in waiting if each not in dear]
+        wave, waiting = waiting[:WAVE], waiting[WAVE:]
+        asked = [(scenario, each, question, objectives) for each in wave]
+        for found in calls(sizing, asked, jobs, steps.show):
+            steps.did()
+            if isinstance(found, RejectedPair):
+                rejected.append(found)
+                say(f"{found.pair.text}: {found.reason}")
+            else:
+                sized.append(found)
+                say(f"{found.pair.text}: {found.prompts} and {found.answers}, ${found.cost:,.2f}/h")
+    return sized, rejected
+
+
 def _rank(found: SizedPair) -> tuple[float, float, str]:
     """Cheapest first, then the shortest TTFT."""
     ttft = found.at_target.figures["p99_ttft_ms"] or 0.0
@@ -137,7 +151,7 @@ def _rank(found: SizedPair) -> tuple[float, float, str]:
 
 
 def _screened(
-    scenario: Scenario, question: SplitQuestion, traffic: Traffic
+    scenario: Scenario, question: FleetQuestion, traffic: Traffic
 ) -> tuple[list[ScreenedPair], list[RejectedPair]]:
     """The pairs that may hold the load, the cheapest first, and why the others do not."""
     found: list[ScreenedPair] = []
@@ -150,14 +164,11 @@ def _screened(
 
 
 def _unified(
-    scenario: Scenario, question: SplitQuestion, jobs: int, steps: PlanSteps
+    scenario: Scenario, question: FleetQuestion, jobs: int, steps: PlanSteps
 ) -> FleetPlan | str:
     """The cheapest fleet of replicas that prefill and decode, or why there is none."""
-    asked = FleetQuestion(
-        question.layouts, question.rate, question.headroom, 1, Constraints(), question.scale
-    )
     try:
-        return choose(together(scenario), asked, jobs=jobs, steps=steps)
+        return choose(together(scenario), replace(question, top=1), jobs=jobs, steps=steps)
     except InfersimError as error:
         return str(error)
 
@@ -175,7 +186,7 @@ def _dearer(found: SizedPair) -> RejectedPair:
     return RejectedPair(found.pair, "more expensive", text, found.cost)
 
 
-def _nothing(question: SplitQuestion, rejected: Sequence[RejectedPair]) -> str:
+def _nothing(question: FleetQuestion, rejected: Sequence[RejectedPair]) -> str:
     listed = [f"  {each.pair.text}: {each.reason}: {each.text}" for each in rejected[:12]]
     more = [f"  and {len(rejected) - 12} more"] if len(rejected) > 12 else []
     first = (

@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.planning.fleet.layouts import SLACK, Candidate
-from sim.planning.load.loads import Scale, Traffic
+from sim.planning.load.loads import Traffic
 from sim.planning.load.saturation import acceptable, rates_by_role
 from sim.scenario import Scenario
 from sim.scenario.pools import BOTH, DECODE, PREFILL
@@ -23,23 +23,6 @@ OF_THE_GPU = ("link", "node", "power_limit")
 
 
 @dataclass(frozen=True)
-class SplitQuestion:
-    """Which ``layouts`` may prefill and decode, and the load; ``headroom`` is the share by which
-    fleets must hold more than the ``rate``."""
-
-    layouts: tuple[Candidate, ...]
-    rate: float
-    headroom: float
-    top: int
-    scale: Scale = "compress"
-
-    @property
-    def target(self) -> float:
-        """Requests per second that a fleet must hold."""
-        return self.rate * (1 + self.headroom)
-
-
-@dataclass(frozen=True)
 class LayoutPair:
     """The layout that prefills, and the one that decodes."""
 
@@ -48,7 +31,7 @@ class LayoutPair:
 
     @property
     def text(self) -> str:
-        """Both, as a table has them."""
+        """The two layouts, as a table has them."""
         return f"{self.prefill.text} | {self.decode.text}"
 
     def settings(self, scenario: Scenario, prompts: int, answers: int) -> dict[str, object]:

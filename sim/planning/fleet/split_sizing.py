@@ -15,7 +15,8 @@ from sim.errors import InfersimError
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import trust
 from sim.metrics.slo.objectives import Objective
-from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair, SplitQuestion
+from sim.planning.fleet.layouts import FleetQuestion
+from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair
 from sim.planning.load.advance import Advance
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
@@ -57,7 +58,7 @@ class SizedPair:
 
     @property
     def pair(self) -> LayoutPair:
-        """Its layouts."""
+        """The layouts of the fleet."""
         return self.screened.pair
 
     @property
@@ -92,7 +93,7 @@ class SplitEnds:
 def size_pair(
     scenario: Scenario,
     screened: ScreenedPair,
-    question: SplitQuestion,
+    question: FleetQuestion,
     objectives: Sequence[Objective],
     simulated: Simulated | None = None,
 ) -> SizedPair | RejectedPair:
@@ -157,7 +158,7 @@ def _bounds(screened: ScreenedPair, enough: tuple[int, int], judge: Judge) -> li
 def _judge(
     scenario: Scenario,
     screened: ScreenedPair,
-    question: SplitQuestion,
+    question: FleetQuestion,
     objectives: Sequence[Objective],
     simulated: Simulated | None,
 ) -> Judge:
@@ -218,7 +219,7 @@ def _breaks(tried: Sequence[Tried], prompts: int, answers: int) -> str | None:
 def split_ends(
     scenario: Scenario,
     found: SizedPair,
-    question: SplitQuestion,
+    question: FleetQuestion,
     objectives: Sequence[Objective],
     simulated: Simulated | None = None,
 ) -> SplitEnds:

@@ -25,8 +25,8 @@ class UsualTokens:
 
     @classmethod
     def of(cls, scenario: Scenario) -> UsualTokens | None:
-        """Those of as many requests as stand for the traffic; None for a trace, of which runs play
-        what there is."""
+        """The usual tokens of as many requests as stand for the traffic; None for a trace, which
+        runs play as far as it goes."""
         if scenario.workload.trace is not None:
             return None
         traffic = traffic_of(scenario)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sim.planning.load.finder import Finder
+from sim.planning.load.finder import Finder, Guess
 from sim.planning.load.loads import LoadAxis
 from sim.planning.load.probe import FEWEST, SEVERAL, Probe
 from sim.scenario.pools import BOTH
@@ -43,7 +43,7 @@ class Ends:
     faster: float | None
 
     def document(self) -> dict[str, float | None]:
-        """As plain data."""
+        """The ends as plain data."""
         return {"error": self.error, "slower": self.slower, "faster": self.faster}
 
     def within(self, load: float, share: float) -> tuple[float, float]:
@@ -168,8 +168,7 @@ def looked_for(finder: Finder, guess: float, near: float, most: int) -> float | 
     found, fails = finder.find(
         finder.axis.scenario.replicas,
         near,
-        guess=guess / math.sqrt(1 + near),
-        first_step=near,
+        guess=Guess(guess / math.sqrt(1 + near), near),
         most=most,
     )
     if fails is None or found is None:

@@ -129,6 +129,19 @@ def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
     )
 
 
+def _own(found: FoundLoad) -> dict[str, Any] | None:
+    """The scenario's own load; None where it has none."""
+    own = found.own
+    if own is None:
+        return None
+    return {
+        "load": own.load,
+        "holds": own.holds,
+        "outcome": LoadOutcome.OPEN if between(found, own.load) else own.outcome,
+        "probe": _told(found, own),
+    }
+
+
 def _first_requests(found: FoundLoad) -> int | None:
     """How many requests of a trace were simulated, if that is as many as the scenario asks for and
     perhaps not all."""
@@ -141,7 +154,7 @@ def _first_requests(found: FoundLoad) -> int | None:
 
 def document(found: FoundLoad) -> dict[str, Any]:
     """The answer as plain data; ``load`` is in ``unit``."""
-    own, fails, pools = found.own, found.fails, found.scenario.pools
+    fails, pools = found.fails, found.scenario.pools
     reached = None if fails is None else fails.load / found.best.load - 1
     refusal = found.best.rejection
     written: dict[str, Any] = {
@@ -182,14 +195,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "error_band": found.best.error,
         "ends": None if found.ends is None else found.ends.document(),
         "whole_runs": _whole_runs(found),
-        "own": None
-        if own is None
-        else {
-            "load": own.load,
-            "holds": own.holds,
-            "outcome": LoadOutcome.OPEN if between(found, own.load) else own.outcome,
-            "probe": _told(found, own),
-        },
+        "own": _own(found),
         "headroom": headroom(found),
         "saturated": found.saturation.slots if found.axis.whole else found.saturation.rate,
         "knee": None if found.knee is None else found.knee.document(),

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.metrics.load.long_enough import DOUBT
 from sim.metrics.slo.objectives import Objective
@@ -54,6 +54,15 @@ SCAN = tuple(share / 20 for share in range(19, 0, -1))
 late at low loads and in time at higher ones."""
 
 Tell = Callable[[Probe], None]
+
+
+class Guess(NamedTuple):
+    """The load at which a search begins, the relative length of its first step, and the ``slope``
+    of ``search``."""
+
+    load: float
+    first_step: float = FIRST_STEP
+    slope: float = SLOPE
 
 
 class Finder:
@@ -172,16 +181,14 @@ class Finder:
         tolerance: float,
         *,
         tell: Tell | None = None,
-        guess: float | None = None,
-        first_step: float = FIRST_STEP,
-        slope: float = SLOPE,
+        guess: Guess | None = None,
         stretch: int = 1,
         most: int = MOST,
         whole: bool = False,
     ) -> tuple[Probe | None, Probe | None]:
         """(highest that holds, lowest that fails), by at most ``most`` runs of each load, or by as
-        many (``whole``): None if not even a trickle holds, or if all loads do. ``slope`` as in
-        ``search``."""
+        many (``whole``): None if not even a trickle holds, or if all loads do. The
+        search begins at the ``guess``, or at the analytic estimate."""
 
         def probe_at(load: float) -> Probe:
             return self.probe(load, replicas, stretch=stretch, most=most, whole=whole)
@@ -202,7 +209,7 @@ class Finder:
             lowest, highest = LOWEST * full, HIGHEST * full
             if self._estimated:  # that may be far more than is served: so rare that none meet
                 lowest = min(lowest, LOWEST * replicas / self._residence)
-        start = self._start() * replicas if guess is None else guess
+        guess = guess or Guess(self._start() * replicas)
 
         def around(load: float) -> Bracket:
             return search(
@@ -212,11 +219,11 @@ class Finder:
                 highest=highest,
                 tolerance=tolerance,
                 whole=self.axis.whole,
-                first_step=first_step,
-                slope=slope,
+                first_step=guess.first_step,
+                slope=guess.slope,
             )
 
-        bracket = around(start)
+        bracket = around(guess.load)
         if bracket.holds is None and self.waits_for_batches:
             held = next((share * full for share in SCAN if strain(share * full) <= 0), None)
             bracket = bracket if held is None else around(held)
@@ -251,7 +258,7 @@ class Finder:
     def found(
         self, replicas: int, tolerance: float, *, few: int, most: int, **how: Any
     ) -> tuple[Probe | None, Probe | None]:
-        """As ``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
+        """``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
         these leave the two loads the same, further runs are made of no other ones. ``how`` are
         arguments of ``find``."""
         held, failed = self.find(replicas, tolerance, most=few, **how)
@@ -263,8 +270,8 @@ class Finder:
         )
         if best.holds and not fails.holds:
             return best, fails
-        near = {"guess": best.load, "first_step": tolerance}
-        return self.find(replicas, tolerance, most=most, **how | near)
+        near = Guess(best.load, tolerance)
+        return self.find(replicas, tolerance, most=most, **how | {"guess": near})
 
     @property
     def waits_for_batches(self) -> bool:

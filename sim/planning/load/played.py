@@ -90,7 +90,7 @@ class Player:
             self._begun[key] = self.copies.submit(run_of, scenario, number)
 
     def run(self, scenario: Scenario, number: int) -> ProbeRun:
-        """The same, here and now."""
+        """Plays the run here and now."""
         seed = repetition_seed(scenario.seed, number)
         scenario = scenario.model_copy(update={"seed": seed})
         setup, traffic = self.setup.under(scenario), build(scenario, seed)

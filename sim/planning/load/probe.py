@@ -124,7 +124,7 @@ class Probe:
         return math.inf if far else max(BARELY, math.log(pressure))
 
     def document(self) -> dict[str, Any]:
-        """As plain data; infinite pressures are None."""
+        """The probe as plain data; infinite pressures are None."""
         return {
             "load": self.load,
             "holds": self.holds,

@@ -215,7 +215,7 @@ class Knee:
     at_end: bool
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The knee as plain data."""
         return {
             "load": self.load,
             "throughput": self.throughput,

@@ -38,7 +38,7 @@ class DaskCluster:
             _checked_threads(client, self.address)
 
     def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
-        """As ``Executor.run``. UsageError if no cluster that can do it answers."""
+        """Runs points on the cluster. UsageError if no cluster that can do it answers."""
         distributed = _distributed()
         placed = scenario.moved(scenario.base.absolute())
         with _client(distributed, self.address) as client:
@@ -151,7 +151,8 @@ class _Tasks:
     def _side_by_side(
         self, points: Iterator[Point], ahead: int, killers: list[Point]
     ) -> Iterator[Outcome]:
-        """As ``run``; points that are blamed for the death of workers go to ``killers``."""
+        """Runs points side by side; points that are blamed for the death of workers go to
+        ``killers``."""
         futures = self._as_completed(
             [self._submit(point) for point in itertools.islice(points, ahead)],
             loop=self._client.loop,

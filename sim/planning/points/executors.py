@@ -34,7 +34,7 @@ class InProcess:
     """One point after the other, here."""
 
     def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
-        """As ``Executor.run``, in the order of the points."""
+        """Runs the points one after the other, in their order."""
         for point in points:
             yield evaluate(scenario, point)
 
@@ -47,7 +47,7 @@ class Processes:
     jobs: int
 
     def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
-        """As ``Executor.run``; short points travel several at a time."""
+        """Runs the points in processes; short ones travel several at a time."""
         from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
         from joblib.externals.loky.process_executor import (  # noqa: PLC0415
             TerminatedWorkerError,
@@ -62,7 +62,7 @@ class Processes:
 
 
 def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
-    """As ``evaluate``, in a process that ends when the one that asked is gone."""
+    """``evaluate`` in a process that ends when the one that asked is gone."""
     end_with(parent)
     return evaluate(scenario, point)
 

@@ -42,7 +42,7 @@ class OneReplica(LoadedPool):
 
     @property
     def model(self) -> ModelSpec:
-        """Its model."""
+        """The model of the replica."""
         return self.deployment.model
 
     @property
@@ -322,12 +322,12 @@ class ServedModels(Subject):
 
     @property
     def odd(self) -> str:
-        """Those that have, in words."""
+        """The pools that have it, in words."""
         return ", ".join(name for name, has in self.kept.items() if has)
 
     @property
     def others(self) -> str:
-        """Those that have not, in words."""
+        """The pools that do not have it, in words."""
         return ", ".join(name for name, has in self.kept.items() if not has) or "another"
 
 

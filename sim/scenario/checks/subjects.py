@@ -153,7 +153,7 @@ class OnePool(WholeFleet):
 
     @property
     def rule(self) -> type[EngineRule]:
-        """Its rule of continuous batching."""
+        """The rule of continuous batching of the subject."""
         return RULES[self.knobs.rule]
 
 

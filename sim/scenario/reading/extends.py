@@ -125,7 +125,7 @@ def _label(written: str, chain: list[str]) -> str:
 
 
 def _identity(label: str) -> Path | str:
-    """The same for every way to write the path of one file."""
+    """One identity for every way to write the path of a file."""
     try:
         return Path(label).resolve()
     except (OSError, ValueError, RuntimeError):  # it is refused when it is opened

@@ -185,7 +185,7 @@ def _kind(hint: Any) -> Kind | None:
 
 
 def _composed(hint: Any, section: str, key: str, found: _Found) -> _Schema:
-    """The same for choices, lists and alternatives."""
+    """The schema of choices, lists and alternatives."""
     if hint is types.NoneType:
         return {"type": "null"}
     origin, inner = get_origin(hint), get_args(hint)

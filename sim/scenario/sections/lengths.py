@@ -17,7 +17,7 @@ LARGEST_P95_TO_MEAN = math.exp(Z95**2 / 2)
 
 
 class FixedLengths(Section):
-    """The same length for all."""
+    """One length for all requests."""
 
     kind: Literal["fixed"]
     value: Tokens = Field(description="Tokens.", examples=[512])

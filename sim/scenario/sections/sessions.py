@@ -28,7 +28,7 @@ Several = Annotated[Count, between(1, MOST_TURNS)]
 
 
 class FixedCount(Section):
-    """The same number each time."""
+    """One number for all sessions."""
 
     kind: Literal["fixed"]
     value: Several = Field(description="How many.", examples=[4])
@@ -61,7 +61,7 @@ Counts = Annotated[FixedCount | UniformCount | GeometricCount, Field(discriminat
 
 
 class FixedDelay(Section):
-    """The same time each time."""
+    """One delay for all turns."""
 
     kind: Literal["fixed"]
     value: Wait = Field(description="Seconds.", examples=["2s"])

@@ -182,7 +182,7 @@ class Speculative(Section):
         return made if self.match_rate is None else tuple(self.match * rate for rate in made)
 
     def rates_of_drafts(self) -> tuple[float, ...]:
-        """The same where drafts are made."""
+        """The acceptance rates by position, where drafts are made."""
         given, drafts = self.acceptance, self.num_tokens
         if given is None:
             assert self.acceptance_rate is not None

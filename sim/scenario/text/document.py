@@ -108,7 +108,7 @@ class Document:
         )
 
     def most_likely(self, paths: Iterable[KeyPath]) -> KeyPath:
-        """Of the values that contradict each other, the one to point at.
+        """The value to point at, of several that contradict each other.
 
         Overrides come first, then the scenario's own file, then those that it extends.
         """

@@ -73,7 +73,7 @@ class Parsed:
         return BrokenYamlError(Problem((), message, place=place))
 
     def broken_syntax(self, error: yaml.MarkedYAMLError) -> BrokenYamlError:
-        """The same for what the YAML parser found, in the words of ``_SYNTAX``."""
+        """The error that the YAML parser found, in the words of ``_SYNTAX``."""
         reason = f"{error.context or ''} {error.problem or ''}"
         mark = error.problem_mark or error.context_mark
         for phrase, at_start, words in _SYNTAX:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from sim.errors import TraceError, UsageError, did_you_mean
-from sim.rng import stream
 from sim.workload.traces import (
     aiperf,
     azure,
@@ -27,13 +24,14 @@ from sim.workload.traces.columns import PAIRS
 from sim.workload.traces.head import head
 from sim.workload.traces.named import HOW, TraceColumns, by_names
 from sim.workload.traces.rows import listed
-from sim.workload.traces.scaling import overlaid, time_scale_to
+from sim.workload.traces.scaling import TracePlay
 
 __all__ = [
     "FORMATS",
     "Trace",
     "TraceColumns",
     "TraceFormat",
+    "TracePlay",
     "detect",
     "find_format",
     "read_trace",
@@ -49,45 +47,22 @@ FORMATS: dict[str, TraceFormat] = {
 def read_trace(
     path: Path,
     trace_format: str = "auto",
-    time_scale: float = 1.0,
-    limit: int | None = None,
     *,
-    spread: float | None = None,
-    overlay: float = 1.0,
-    requests: int | None = None,
-    rate: float | None = None,
-    seed: int = 0,
     columns: TraceColumns | None = None,
+    played: TracePlay | None = None,
 ) -> Trace:
     """The requests in ``path``, sorted by arrival, with times in seconds since the first of them.
 
-    Sorting is stable: requests that arrive together keep the order of the file. What else is asked
-    for happens in this order. ``spread`` is the tick (s) of a clock that was too coarse: each
-    arrival moves on by its share of a tick, drawn uniformly from the stream "arrivals" under
-    ``seed``, and all are sorted again. ``limit`` keeps the first requests by arrival. ``overlay``
-    merges that many copies of them (``scaling.overlaid``), and ``requests`` keeps the first of what
-    that gives. ``time_scale`` multiplies all gaps (0.25: four times as fast); ``rate``, requests
-    per second on average, replaces it.
-
-    Every row is checked all the same. ``trace_format`` is a key of ``FORMATS``, or "auto" to tell
-    by the column names (UsageError otherwise); ``columns`` says what those are called. TraceError,
-    with file and line, for anything that breaks the format.
+    Sorting is stable: requests that arrive together keep the order of the file. ``played`` then
+    changes the trace. Every row is checked all the same. ``trace_format`` is a key of ``FORMATS``,
+    or "auto" to tell by the column names (UsageError otherwise); ``columns`` says what those are
+    called. TraceError, with file and line, for anything that breaks the format.
     """
     trace = find_format(path, trace_format, columns).read(path)
     if not len(trace):
         rows = "; ".join(f"{count:,} {reason}" for reason, count in trace.skipped.items())
         raise TraceError(f"{path}: no request is left; skipped: {rows}")
-    trace = _sorted(trace)
-    if spread is not None:
-        shares = stream(seed, "arrivals").random(len(trace))
-        trace = _sorted(trace.moved(trace.arrivals + spread * shares))
-    trace = trace.taken(np.arange(len(trace))[:limit])
-    trace = overlaid(trace.moved(trace.arrivals - trace.arrivals[0]), overlay, seed)
-    trace = trace.taken(np.arange(len(trace))[:requests])
-    if rate is not None:
-        time_scale = time_scale_to(trace, rate)
-    with np.errstate(over="ignore"):  # scaled beyond all numbers: infinite, for the caller to see
-        return trace.moved(trace.arrivals * time_scale)
+    return (played or TracePlay()).of(trace)
 
 
 def find_format(
@@ -123,7 +98,3 @@ def detect(path: Path) -> TraceFormat:
             " (lengths without arrivals can be drawn from: `lengths: {kind: joint, path: ...}`)"
         )
     raise TraceError(f"{path}: the {rows} {listed(top.names)} {problem}; {HOW}; formats:{known}")
-
-
-def _sorted(trace: Trace) -> Trace:
-    return trace.taken(np.argsort(trace.arrivals, kind="stable"))

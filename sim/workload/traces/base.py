@@ -34,7 +34,8 @@ class PromptBlocks:
     def joined(
         cls, first: PromptBlocks | None, parts: Sequence[PromptBlocks | None]
     ) -> PromptBlocks | None:
-        """Those of consecutive parts of one trace, numbered alike; None where they have none."""
+        """The blocks of consecutive parts of one trace, numbered alike; None where they have
+        none."""
         found = [part for part in parts if part is not None]
         if first is None:
             return None
@@ -45,7 +46,7 @@ class PromptBlocks:
         )
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> PromptBlocks:
-        """Those of the prompts at these places, in this order, or for which a mask is true."""
+        """The blocks of the prompts at these places, in this order, or for which a mask is true."""
         starts = np.cumsum(self.counts) - self.counts
         starts, counts = starts[rows], self.counts[rows]
         ends = np.cumsum(counts)
@@ -53,7 +54,7 @@ class PromptBlocks:
         return replace(self, numbers=self.numbers[places], counts=counts)
 
     def apart(self, copies: NDArray[np.int64]) -> PromptBlocks:
-        """The same blocks, but those of prompts of different ``copies`` have nothing in common."""
+        """The blocks, where those of prompts of different ``copies`` have nothing in common."""
         most = int(self.numbers.max(initial=0)) + 1
         return replace(self, numbers=self.numbers + most * np.repeat(copies, self.counts))
 
@@ -138,7 +139,7 @@ class Trace:
         )
 
     def moved(self, arrivals: NDArray[np.float64]) -> Trace:
-        """The same requests at other times (s)."""
+        """The requests at other times (s)."""
         return replace(self, arrivals=arrivals)
 
 

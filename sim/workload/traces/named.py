@@ -72,7 +72,7 @@ class _Arrivals:
         self._origin = 0
 
     def of(self, block: Block) -> NDArray[np.float64]:
-        """Those of the next block; TraceError for a value that is neither."""
+        """The values of the next block; TraceError for a value that is neither."""
         first = self._dates is None
         if first:
             value = block.columns[self._name][0]

@@ -28,7 +28,7 @@ class _Pieces(io.RawIOBase):
         self._pieces, self._left = pieces, b""
 
     def readable(self) -> bool:
-        """Always."""
+        """True: the file can be read."""
         return True
 
     def readinto(self, buffer: object) -> int:

@@ -57,7 +57,8 @@ class Block:
         return self._whole_numbers(name, least=0)
 
     def zeros(self, name: str) -> list[bool]:
-        """Which rows have a 0 in column ``name``; whether the others are numbers is left open."""
+        """The rows that have a 0 in column ``name``; whether the others are numbers is left
+        open."""
         return [_whole_number(value, least=0) == 0 for value in self.columns[name]]
 
     def seconds(self, name: str, per_second: float = 1.0) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ multiplying gaps makes each burst denser and shorter. With twice the users the f
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -88,8 +88,45 @@ def _period(trace: Trace) -> float:
 
 
 def _sample(requests: int, share: float, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which requests a share of a copy keeps."""
+    """The requests that a share of a copy keeps."""
     draws = stream(seed, "overlay").random(requests)
     kept = np.zeros(requests, dtype=np.bool_)
     kept[np.argsort(draws, kind="stable")[: max(1, round(share * requests))]] = True
     return kept
+
+
+@dataclass(frozen=True)
+class TracePlay:
+    """The changes to a trace before it is played, in this order.
+
+    ``spread`` is the tick (s) of a clock that was too coarse: each arrival moves on by its share of
+    a tick, drawn uniformly from the stream "arrivals" under ``seed``, and all are sorted again.
+    ``limit`` keeps the first requests by arrival. ``overlay`` merges that many copies of them
+    (``overlaid``), and ``requests`` keeps the first of what that gives. ``time_scale`` multiplies
+    all gaps (0.25: four times as fast); ``rate``, requests per second on average, replaces it.
+    """
+
+    spread: float | None = None
+    limit: int | None = None
+    overlay: float = 1.0
+    requests: int | None = None
+    time_scale: float = 1.0
+    rate: float | None = None
+    seed: int = 0
+
+    def of(self, trace: Trace) -> Trace:
+        """``trace`` with these changes, sorted by arrival, the first of them at 0."""
+        trace = _sorted(trace)
+        if self.spread is not None:
+            shares = stream(self.seed, "arrivals").random(len(trace))
+            trace = _sorted(trace.moved(trace.arrivals + self.spread * shares))
+        trace = trace.taken(np.arange(len(trace))[: self.limit])
+        trace = overlaid(trace.moved(trace.arrivals - trace.arrivals[0]), self.overlay, self.seed)
+        trace = trace.taken(np.arange(len(trace))[: self.requests])
+        scale = self.time_scale if self.rate is None else time_scale_to(trace, self.rate)
+        with np.errstate(over="ignore"):  # beyond all numbers: infinite, for the caller to see
+            return trace.moved(trace.arrivals * scale)
+
+
+def _sorted(trace: Trace) -> Trace:
+    return trace.taken(np.argsort(trace.arrivals, kind="stable"))

@@ -60,7 +60,7 @@ def prefixes_of(trace: Trace) -> list[Prefix]:
 def hit_shares(
     blocks: PromptBlocks, capacities: Sequence[int] = CAPACITIES
 ) -> dict[int | None, float]:
-    """Of all blocks of the prompts, the share that a cache of that many blocks would have at hand
+    """The share of all blocks of the prompts that a cache of that many blocks would have at hand
     when the prompt comes: the longest beginning of it that is there. None: a cache that never
     fills.
 

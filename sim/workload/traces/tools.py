@@ -220,7 +220,7 @@ def _csv_lines(trace: Trace) -> Iterator[str]:
 
 
 def _patience(seconds: float) -> str:
-    """As the plain format has it: nothing where a client waited."""
+    """A client's patience in the plain format: empty where a client waited."""
     return "" if seconds == math.inf else repr(seconds)
 
 
