@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document
 from calibrate.scoring.table import Row, read_table
 from sim import catalog
 from sim.cost import Batches
@@ -68,7 +67,7 @@ def samples(rows: Sequence[Row]) -> list[PowerSample]:
     for row in rows:
         if row["metric"] == POWER:
             known = conditions(row)
-            result = simulate(load_scenario(document(known)))
+            result = simulate(load_scenario(known.document))
             found.append(_sample(known, row.value / known.gpus, result))
     return found
 

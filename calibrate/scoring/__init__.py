@@ -1,8 +1,10 @@
 """Compares published measurements with their predictions: how good predictions are.
 
-table, published     what a row says, and what its notes add
-names, conditions    the same in the catalogue's words and in numbers, or why not
-presets, drivers     engine and scenario that repeat the measurement
+table                what a row says
+facts                what is known of a measurement apart from its table (facts.yaml)
+names, conditions    the scenario that repeats the measurement, or why there is none
+presets, engines/    its engine: a preset of the catalogue, or a file of an old release
+workers, twins       prefill and decode apart, and the splits that sources publish (splits.yaml)
 predict, figures     runs, and which metric is compared with which
 replay, log_meta     logs of single requests, and the conditions they state
 errors, document     errors by group; one JSON document, a page of text

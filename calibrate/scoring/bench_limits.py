@@ -12,12 +12,13 @@ dynamicBatchTuner.cpp). All are in NVIDIA/TensorRT-LLM.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from calibrate.scoring.conditions import Conditions
-from calibrate.scoring.drivers import OF_PYTORCH, document, preset
+from calibrate.scoring.conditions import Conditions, room
+from calibrate.scoring.presets import OF_PYTORCH, engine_name
 from sim import catalog
 from sim.catalog.releases import release
 from sim.errors import InfersimError
@@ -72,7 +73,7 @@ BYTES = {"fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5}
 
 def listed(known: Conditions) -> BenchLimits | None:
     """Those of the list; None for what is not in it."""
-    engine = known.model, known.tensor_parallel
+    engine = known.model, _pool(known)["tensor_parallel"]
     length = round(known.prompt.mean + known.output.mean)
     return LISTED_FOR.get((*engine, length), LISTED.get(engine))
 
@@ -80,11 +81,11 @@ def listed(known: Conditions) -> BenchLimits | None:
 def with_places(known: Conditions, limits: BenchLimits) -> Conditions:
     """``known`` with an engine that keeps logits for all requests of the list, also where fewer
     tokens than that bound what runs."""
-    found = replace(known, at_once=min(limits))
+    found = limited(known, limits.tokens, min(limits))
     if limits.requests <= limits.tokens:
         return found
     try:
-        scenario = load_scenario(document(found))
+        scenario = load_scenario(found.document)
         pool = prepare_pool(scenario, scenario.only_pool)
     except InfersimError:  # it does not fit, which the run will say
         return found
@@ -94,28 +95,41 @@ def with_places(known: Conditions, limits: BenchLimits) -> Conditions:
         for places in (limits.requests, limits.tokens)
     )
     left = 1 - (all_places - running) / (memory.memory - memory.taken)
-    return replace(found, memory_fraction=memory.utilization * max(0.0, left))
+    share = memory.utilization * max(0.0, left)
+    return found.under({"kv_cache.gpu_memory_utilization": share})
+
+
+def limited(known: Conditions, tokens: int, requests: int) -> Conditions:
+    """``known`` with so many ``tokens`` in an iteration and ``requests`` at once."""
+    return known.under(
+        {"scheduler.max_num_batched_tokens": tokens, "scheduler.max_num_seqs": requests}
+    )
+
+
+def _pool(known: Conditions) -> dict[str, Any]:
+    pool: dict[str, Any] = known.document["fleet"][0]
+    return pool
 
 
 def ruled(known: Conditions) -> BenchLimits | None:
     """Those of the rule; None for models that it has no numbers of: with layers that keep a state,
     or of several kinds."""
-    model = catalog.model(known.model)
-    ranks = known.tensor_parallel * known.data_parallel
+    model, document = catalog.model(known.model), known.document
+    pool, precision = document["fleet"][0], document["precision"]
+    ranks, stages = pool["tensor_parallel"] * pool["data_parallel"], pool["pipeline_parallel"]
     numbers = _numbers_of_token(model, ranks)
     if numbers is None:
         return None
-    weights = _numbers_in_checkpoint(model, known) * BYTES.get(known.weights, 2.0)
-    token = numbers * BYTES.get(known.kv_cache, 2.0)
+    weights = _numbers_in_checkpoint(model, precision) * BYTES.get(known.weights, 2.0)
+    token = numbers * BYTES.get(precision["kv_cache"], 2.0)
     lengths = known.prompt.mean + known.output.mean
     version = release(known.version)
     share = FRACTION
     if version is not None and version >= OF_PYTORCH:
-        share = known.memory_fraction or FRACTION
-    gpus = ranks * known.pipeline_parallel
-    free = share * (catalog.gpu(known.gpu).memory * gpus - weights)
+        share = document["kv_cache"].get("gpu_memory_utilization", FRACTION)
+    free = share * (catalog.gpu(known.gpu).memory * ranks * stages - weights)
     fit = free / (token * lengths)
-    return tuned(fit, known.prompt.mean / known.output.mean, known.pipeline_parallel)
+    return tuned(fit, known.prompt.mean / known.output.mean, stages)
 
 
 def _numbers_of_token(model: ModelSpec, ranks: int) -> float | None:
@@ -133,14 +147,14 @@ def _numbers_of_token(model: ModelSpec, ranks: int) -> float | None:
     return 2.0 * model.num_layers * max(ranks, heads) * size
 
 
-def _numbers_in_checkpoint(model: ModelSpec, known: Conditions) -> float:
+def _numbers_in_checkpoint(model: ModelSpec, precision: Mapping[str, str]) -> float:
     """Numbers in the files, which the rule takes for parameters: formats of 4 bits have two in one
     number, and the scales of groups besides."""
-    stored = FORMATS.get(known.experts or known.weights)
+    stored = FORMATS.get(precision.get("experts", precision["weights"]))
     if stored is None or stored.bits != 4:
         return model.parameters
     experts = sum(each.parameters for each in model.weights() if each.role == "experts")
-    packed = experts if known.experts else model.parameters
+    packed = experts if "experts" in precision else model.parameters
     return model.parameters - packed + packed * stored.bytes
 
 
@@ -179,7 +193,7 @@ def rounded(capacity: int) -> int:
 
 def capacity(known: Conditions) -> int:
     """Requests of mean lengths that the memory of a replica holds."""
-    scenario = load_scenario(document(known))
+    scenario = load_scenario(known.document)
     memory = prepare_pool(scenario, scenario.only_pool).capacity
     tokens = memory.usable_blocks * memory.block_size
     return int(tokens / (known.prompt.mean + known.output.mean))
@@ -201,9 +215,7 @@ BY_THE_RULE = (
 
 def benchmarked(known: Conditions) -> Conditions:
     """``known`` with the limits of that benchmark, where it was run by it and states none."""
-    stated = known.at_once is not None or known.max_num_batched_tokens is not None
-    mlperf = "mlperf" in known.engine.lower()
-    if known.driver != "offline" or stated or mlperf or preset(known) not in BENCHMARKS:
+    if known.limited or engine_name(known.engine) not in BENCHMARKS:
         return known
     version = release(known.version)
     by_rule = version is not None and version >= BY_RULE
@@ -211,20 +223,15 @@ def benchmarked(known: Conditions) -> Conditions:
     if limits is None:
         return known
     why = BY_THE_RULE if by_rule else FROM_LIST.format(**limits._asdict())
-    found = replace(
-        known,
-        most_at_once=min(limits),
-        max_num_batched_tokens=limits.tokens,
-        assumed=(*known.assumed, why),
-    )
+    known = replace(known, assumed=(*known.assumed, why))
     if not by_rule:
-        return with_places(found, limits)
+        return with_places(known, limits)
     if version is None or version >= OF_PYTORCH:
-        room = known.prompt.high + limits.requests
-        tokens = max(limits.tokens, room)
-        return replace(found, at_once=limits.requests, max_num_batched_tokens=tokens)
+        tokens = max(limits.tokens, known.prompt.high + limits.requests)
+        return limited(known, tokens, limits.requests)
+    found = limited(known, limits.tokens, room(known, known.document, min(limits)))
     try:
-        fit = capacity(found)
+        most = min(*limits, rounded(capacity(found)))
     except InfersimError:  # it does not fit, which the run will say
         return found
-    return replace(found, most_at_once=min(*limits, rounded(fit)))
+    return limited(known, limits.tokens, room(known, known.document, most))

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.scoring.conditions import ROUNDS, SLOTS, Conditions
+from calibrate.scoring.conditions import ROUNDS, Conditions
 from calibrate.scoring.lengths import UNPUBLISHED, Lengths
+from calibrate.scoring.workers import split_settings
 
 KEPT = "clients that wait for answers"
 SETTLED = "the same, without their first requests"
@@ -36,22 +37,16 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
     """By name, the conditions that ``known`` may stand for; none where all is published."""
     if known.driver != "closed" or known.size is None:
         return {}
-    if not known.slots:
-        return {
-            f"{ROUNDS} requests for each of {slots} slots": replace(
-                known, at_once=slots, requests=ROUNDS * slots
-            )
-            for slots in SLOTS
-        }
     if known.described:
         return _splits(known) or _streams(known) or _lengths(known)
-    kept = replace(known, burst=False, requests=ROUNDS * known.size)
+    kept = known.under({"run.requests": ROUNDS * known.size})
+    burst = {"workload.arrivals": {"kind": "burst"}, "run.requests": known.size}
     return {
         KEPT: kept,
-        SETTLED: replace(kept, warm=True),
+        SETTLED: kept.under({"run.warmup": known.size}),
         **_spread(kept),
         **dict(list(_streams(kept).items())[1:]),  # the first is that of all the above
-        BURST: replace(kept, burst=True, requests=known.size),
+        BURST: kept.under(burst),
         **dict(list(_splits(kept).items())[1:]),
     }
 
@@ -63,8 +58,9 @@ def _splits(known: Conditions) -> dict[str, Conditions]:
         return {}
     found = {}
     for split in apart.plausible:
-        other = replace(apart, split=split)
-        found[split.name] = replace(known, apart=other, gpus=other.gpus)
+        other, scheduler = replace(apart, split=split), known.document["scheduler"]
+        settings = split_settings(other, known.model, known.gpu, scheduler)
+        found[split.name] = known.under(settings, apart=other, gpus=other.gpus)
     return found
 
 
@@ -78,24 +74,27 @@ def _streams(known: Conditions) -> dict[str, Conditions]:
 def _spread(kept: Conditions) -> dict[str, Conditions]:
     """Lengths that differ, where those that are stated do not."""
     prompt, output = kept.prompt, kept.output
-    if any(each.varied or each.low < each.high for each in (prompt, output)):
+    if not (prompt.fixed and output.fixed):
         return {}
-    return {SPREAD: replace(kept, prompt=_shorter(prompt), output=_shorter(output))}
-
-
-def _shorter(lengths: Lengths) -> Lengths:
-    return Lengths(max(1, round(SHORTEST * lengths.low)), lengths.high)
+    prompt, output = (
+        Lengths(max(1, round(SHORTEST * each.low)), each.high) for each in (prompt, output)
+    )
+    laws = {"workload.prompt_tokens": prompt.law, "workload.output_tokens": output.law}
+    return {SPREAD: kept.under(laws, prompt=prompt, output=output)}
 
 
 def _lengths(known: Conditions) -> dict[str, Conditions]:
     """Both ends of the length of prompts, where only their kind is published."""
     if not any(remark in known.assumed for _, remark in UNPUBLISHED.values()):
         return {}
-    ends = [max(1, round(share * known.prompt.mean)) for share in ENDS]
-    return {
-        f"prompts of {tokens:,} tokens": replace(known, prompt=Lengths(tokens, tokens, varied=True))
-        for tokens in ends
-    }
+    found = {}
+    for share in ENDS:
+        tokens = max(1, round(share * known.prompt.mean))
+        prompt = Lengths(tokens, tokens, varied=True)
+        longest = prompt.longest + known.output.longest
+        settings = {"workload.prompt_tokens": prompt.law, "max_model_len": longest}
+        found[f"prompts of {tokens:,} tokens"] = known.under(settings, prompt=prompt)
+    return found
 
 
 class Compared(NamedTuple):

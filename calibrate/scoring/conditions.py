@@ -1,17 +1,22 @@
-"""Turns the words of a published row into the conditions of its measurement, in numbers.
+"""Turns a published row into the scenario that repeats its measurement in the simulator.
 
 What a publisher leaves out is assumed, and every assumption is stated (``Conditions.assumed``): how
-requests were sent matters more for the time to first token than any kernel.
-Notes of a row are read for the few settings that change a prediction (``known``).
+requests were sent matters more for the time to first token than any kernel. Facts that are known
+apart from the table go on top (``facts``).
+
+Requests of fixed lengths under TensorRT-LLM, which admits a request only with memory for its whole
+answer, are given contiguous memory of exactly their length: the same arithmetic.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from calibrate.scoring.known import Statement, statement
+from calibrate.scoring.facts import corrected, facts_of, overridden, settings_of
 from calibrate.scoring.lengths import Lengths, lengths_of
 from calibrate.scoring.names import (
     Unrepresentable,
@@ -20,9 +25,16 @@ from calibrate.scoring.names import (
     model_name,
     precision_name,
 )
+from calibrate.scoring.presets import preset
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import SLOWEST
-from calibrate.scoring.workers import INFERENCEX, Disaggregated, told_apart, workers
+from calibrate.scoring.workers import (
+    Disaggregated,
+    layout_keys,
+    split_settings,
+    told_apart,
+    workers,
+)
 from sim import catalog
 from sim.specs.layout import Layout
 
@@ -35,152 +47,134 @@ for their answers; at a rate; as a log has them."""
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is needed to repeat a measurement in the simulator.
+    """What is needed to repeat a measurement in the simulator: the ``scenario`` (JSON), and what
+    its figures mean.
 
-    ``engine`` and ``version`` are as published. ``size`` is the batch, or the clients; ``rate`` is
-    in requests per second, infinite for all at once; ``requests`` how many there are;
-    ``memory_fraction`` what the engine may use of the GPU (None: its default); ``whole_system``
-    says that figures per GPU are those of all of them; ``more`` requests than ``size`` are in
-    flight; ``static`` that the checkpoint holds the scales of its activations; ``peers`` whether
-    cards on PCIe reach each other directly (None: not known); ``steady`` that figures are of the
-    time in which all of ``size`` run; ``described`` that the way requests were sent is published.
-    Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
-    without the first round. ``apart`` are the workers where prefill and decode have their own; the
-    layout is then that of those that decode. ``asynchronous`` says that the engine was set to
-    schedule ahead, ``ahead`` that its release does so by itself, and that the model has it in,
-    ``marlin`` that experts in 4 bits go through that library, ``random_tokens`` that a model with
-    experts is asked with such, ``slots`` whether as many requests run at once as there are clients,
-    or else ``at_once``, or what memory has room for up to ``most_at_once``, ``whole`` whether
-    prompts are not cut into chunks, ``policy`` the rule of batching where it is not the engine's
-    own, ``batch_wait`` for how many iterations prompts wait until what share of one is full,
-    ``ranks_wait`` for how many those of data ranks wait for each other, and then for others.
-    ``streamed`` tokens come together, the first ones too. The engine ``sorts`` all logits to choose
-    a token. Attention is ``triton``'s.
+    ``version`` is the engine's, as published. ``size`` is the batch, or the clients. ``steady``:
+    figures are of the time in which all of ``size`` run. ``described``: the way requests were sent
+    is published. ``limited``: so are the limits of an iteration. ``streamed`` tokens come together,
+    the first ones too. ``apart`` are the workers where prefill and decode have their own.
     """
 
     driver: Driver
-    engine: str
     version: str
     gpu: str
     gpus: int
     model: str
-    weights: str
-    kv_cache: str
-    tensor_parallel: int
     prompt: Lengths
     output: Lengths
     size: int | None
-    rate: float | None
-    requests: int | None
-    memory_fraction: float | None
-    max_num_batched_tokens: int | None
-    whole_system: bool = False
-    more: int = 0
-    static: bool = False
-    peers: bool | None = None
+    scenario: str
     steady: bool = False
     described: bool = True
-    burst: bool = False
-    warm: bool = False
-    asynchronous: bool = False
-    ahead: bool = False
-    marlin: bool = False
-    random_tokens: bool = False
-    slots: bool = True
-    at_once: int | None = None
-    most_at_once: int | None = None
-    whole: bool = False
-    policy: str = ""
-    batch_wait: tuple[int, float] | None = None
-    ranks_wait: tuple[int, int] | None = None
+    limited: bool = True
     streamed: int = 1
-    sorts: bool = False
-    triton: bool = False
-    experts: str | None = None
-    data_parallel: int = 1
-    pipeline_parallel: int = 1
-    expert_parallel: int = 1
     apart: Disaggregated | None = None
     assumed: tuple[str, ...] = ()
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The scenario as a mapping."""
+        found: dict[str, Any] = json.loads(self.scenario)
+        return found
 
-def conditions(row: Row) -> Conditions:
-    """The conditions of ``row``. Raises Unrepresentable with the reason if it has others than the
-    simulator knows."""
-    known = statement(row)
+    @property
+    def engine(self) -> str:
+        """The engine's preset, by name or path."""
+        return str(self.document["engine"])
+
+    @property
+    def weights(self) -> str:
+        """The format of the weights."""
+        return str(self.document["precision"]["weights"])
+
+    def under(self, settings: Mapping[str, Any], **changes: Any) -> Conditions:
+        """These conditions with ``settings`` of the scenario by dotted key, and other ``changes``
+        of their fields."""
+        document = _fitting(overridden(self.document, settings), self.prompt)
+        return replace(self, scenario=written(document), **changes)
+
+
+def written(document: Mapping[str, Any]) -> str:
+    """The one spelling of a scenario: equal ones share a run."""
+    return json.dumps(document, sort_keys=True)
+
+
+def conditions(row: Row, *, outcomes: bool = False) -> Conditions:
+    """The conditions of ``row``, with ``outcomes`` by facts read off measured results, too. Raises
+    Unrepresentable with the reason if it has others than the simulator knows."""
+    facts = facts_of(row, outcomes=outcomes)
+    assumed = [each.remark for each in facts]
+    row = corrected(row, facts)
+    known, layout = _read(row, assumed)
+    document = _document(row, known, layout, assumed)
+    stated = settings_of(facts, {"clients": known.size or 0, "prompt": known.prompt.high})
+    limited = bool(_slots(row) or _tokens(row) or "scheduler.max_num_batched_tokens" in stated)
+    free = known.driver == "offline" and not limited and "mlperf" not in row["engine"].lower()
+    if known.apart is not None:
+        own = split_settings(known.apart, known.model, known.gpu, document["scheduler"])
+        stated = own | stated
+    written_so = replace(known, scenario=written(document))
+    return written_so.under(stated, limited=not free, assumed=tuple(assumed))
+
+
+def _read(row: Row, assumed: list[str]) -> tuple[Conditions, Layout]:
+    """The conditions of a row without their scenario, and the layout of a replica."""
     for column in ("n_gpus", "tp", "pp"):
         if _whole(row[column]) == 0 or (column == "tp" and not re.search(r"\d|^$", row[column])):
             raise Unrepresentable(f"{column} {row[column]!r}: expected a number of at least 1")
-    assumed: list[str] = list(known.remarks)
     driver = _driver(row)
     apart = _apart(row, assumed)
-    layout = _layout(row, known, assumed) if apart is None else apart.decode
-    model, gpu = model_name(row["model"]), gpu_name(row["gpu"])
-    if not known.slots:
-        assumed.append(f"{USUAL_SLOTS} requests run at once, the middle of the source's other runs")
-    experts = None
-    if catalog.model(model).has_experts:
-        experts = known.experts or expert_precision_name(row["weight_dtype"])
-    weights = known.weights or precision_name(row["weight_dtype"], unstated="bf16")
-    if not known.weights and precision_name(row["weight_dtype"], unstated="?") == "?":
-        assumed.append("weights are not stated: bf16")
-    kv_cache = _kv_cache(row, known, weights, assumed)
-    spread = known.spread or (1.0, 1.0)
-    size = _whole(row["batch_or_concurrency"])
-    steady = _steady(row, driver)
-    made_up = catalog.model(model).has_experts and _random_tokens(row, driver, steady)
-    if made_up:
-        assumed.append(RANDOM_TOKENS)
+    layout = _layout(row, assumed) if apart is None else apart.decode
+    size, spread = _whole(row["batch_or_concurrency"]), _shares(row)
     if driver in ("static", "closed") and size is None:
         raise Unrepresentable(f"no number of requests in {row['batch_or_concurrency']!r}")
-    prompt = lengths_of(row["isl"], "prompt", spread, assumed, means=known.texts)
-    output = lengths_of(row["osl"], "output", spread, assumed, known.output_tail, means=known.texts)
-    tokens = known.max_num_batched_tokens
-    if tokens is None and known.beside is not None:
-        tokens = prompt.high + (size or 0) + known.beside
-    return Conditions(
+    steady = driver == "closed" and "steady state" in row["arrival"].lower()
+    known = Conditions(
         driver=driver,
-        engine=row["engine"],
         version=row["engine_version"],
-        gpu=gpu,
-        gpus=apart.gpus if apart else _gpus(row, known) or layout.gpus,
-        apart=apart,
-        model=model,
-        weights=weights,
-        kv_cache=kv_cache,
-        experts=None if experts == weights else experts,
-        tensor_parallel=layout.tensor,
-        data_parallel=layout.data,
-        pipeline_parallel=layout.pipeline,
-        expert_parallel=layout.expert,
-        prompt=prompt,
-        output=output,
+        gpu=gpu_name(row["gpu"]),
+        gpus=apart.gpus if apart else _whole(row["n_gpus"]) or layout.gpus,
+        model=model_name(row["model"]),
+        prompt=lengths_of(row["isl"], "prompt", spread, assumed),
+        output=lengths_of(row["osl"], "output", spread, assumed),
         size=size,
-        rate=_rate(row, driver),
-        requests=_requests(row, known, driver, size, assumed),
-        slots=known.slots,
-        marlin=known.marlin,
-        random_tokens=made_up,
-        asynchronous=known.asynchronous or "async-scheduling" in row["notes"],
-        ahead=known.ahead,
-        memory_fraction=known.memory_fraction,
-        max_num_batched_tokens=tokens,
-        whole=known.whole,
-        policy=known.policy,
-        batch_wait=known.batch_wait,
-        ranks_wait=known.ranks_wait,
-        streamed=known.streamed,
-        sorts=known.sorts,
-        triton=known.triton,
-        at_once=_slots(row) if known.slots else USUAL_SLOTS,
-        whole_system=known.whole_system,
-        more=known.more,
-        static=known.static,
-        peers=known.peers,
+        scenario="",
         steady=steady,
-        described=driver != "closed" or steady or known.client or _described(row),
-        assumed=tuple(assumed),
+        described=driver != "closed" or steady or _described(row),
+        streamed=int(row.cells.get("streamed", 1)),
+        apart=apart,
     )
+    return known, layout
+
+
+def _document(row: Row, known: Conditions, layout: Layout, assumed: list[str]) -> dict[str, Any]:
+    """The scenario of one pool as a mapping, without the settings of facts."""
+    driver, model, prompt, output = known.driver, known.model, known.prompt, known.output
+    replicas = known.gpus // layout.gpus if driver in ("offline", "online", "closed") else 1
+    made_up = catalog.model(model).has_experts and _random_tokens(row, known)
+    if made_up:
+        assumed.append(RANDOM_TOKENS)
+    pool = {"gpu": known.gpu, **layout_keys(layout), "replicas": max(1, replicas)}
+    document: dict[str, Any] = {
+        "version": 1,
+        "name": driver,
+        "model": {"path": model, "expert_skew": RANDOM_SKEW} if made_up else model,
+        "precision": _precision(row, model, assumed),
+        "fleet": [pool],
+        "engine": preset(row, driver, apart=known.apart is not None),
+        "max_model_len": prompt.longest + output.longest,
+        "allow_long_max_model_len": True,
+        "kv_cache": _kv_cache(row, known),
+        "workload": {
+            "arrivals": _arrivals(row, known),
+            "prompt_tokens": prompt.law,
+            "output_tokens": output.law,
+        },
+        "sampling": "greedy",
+        "run": {"requests": _requests(row, known, assumed), "warmup": 0},
+    }
+    return {**document, "scheduler": _scheduler(row, known, document)}
 
 
 def _driver(row: Row) -> Driver:
@@ -201,31 +195,26 @@ def _driver(row: Row) -> Driver:
     )
 
 
-def _steady(row: Row, driver: Driver) -> bool:
-    """Whether figures are of the time in which all requests run."""
-    return driver == "closed" and "steady state" in row["arrival"].lower()
-
-
 RANDOM_TOKENS = (
     "prompts are random tokens, which choose experts as unevenly as was measured of such: Gini "
     "indices of 0.29 to 0.38 (arXiv 2605.20982)"
 )
 """What is stated where that is so; of real texts the same source has 0.10 to 0.25."""
 
+RANDOM_SKEW = 0.01
+"""Of experts that random tokens choose: hardly more than 0, with which the popularity of experts is
+spread evenly between its least and its largest value, a Gini index of 1/3."""
 
-def _random_tokens(row: Row, driver: Driver, steady: bool) -> bool:
+
+def _random_tokens(row: Row, known: Conditions) -> bool:
     """Whether the prompts of a row are made up: those of the publishers' closed loops and offline
     runs are, apart from runs over a published data set."""
     texts = re.search("mlperf|ml-energy", f"{row['engine']} {row['source_repo']}", re.I)
-    return driver in ("closed", "offline") and not steady and not texts
+    return known.driver in ("closed", "offline") and not known.steady and not texts
 
 
 TWINS = "this condition is published with token times too far apart to be of one"
-"""How it is known."""
-
-
-PHASES = ("prefill", "decode")
-"""Names of what workers of either kind do."""
+"""How it is known that runs of one condition are of different settings."""
 
 
 def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
@@ -242,25 +231,13 @@ def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
         assumed.append("drafts are accepted as was published of the model, by vLLM's rules")
     else:
         assumed.append("no token is drafted")
-    if any(found.split.data):
-        who = " and ".join(
-            each for each, data in zip(PHASES, found.split.data, strict=True) if data
-        )
-        assumed.append(f"attention of {who} is split by requests, as in {INFERENCEX}")
-    if (passes := found.passes) is not None:
-        assumed.append(
-            f"a pass of prefill has at most {passes.prompts:,} prompts and {passes.tokens:,} "
-            "tokens, of each data rank, as in the same source"
-        )
-    if found.split.batch == 1:
-        assumed.append("each worker that decodes runs one request at a time, as there")
-    assumed.append("KV is pulled over a link of the default bandwidth")
+    assumed += found.remarks
     if len(found.plausible) > 1 or _whole(row["n_gpus"]) is None:
         assumed.append(f"{found.split.name}, of the splits that the source's configurations allow")
     return found
 
 
-def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
+def _layout(row: Row, assumed: list[str]) -> Layout:
     """How one replica spreads the model; Unrepresentable for layouts that are not simulated.
 
     Attention data parallelism is stated as a number of ranks, or, as TensorRT-LLM does, as a switch
@@ -274,18 +251,10 @@ def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
         if _whole(row["ep"]) is None:
             assumed.append("experts are spread over all GPUs")
             expert = data
-    if not known.ranks:
-        data, expert = 1, min(expert, tensor)
-    if known.by_requests and data == 1:
-        tensor, data = 1, tensor
-    if known.twice:
-        tensor, data = (max(1, ranks // expert) for ranks in (tensor, data))
-    elif known.experts_apart:
-        expert = tensor * data
     ranks, stages = tensor * data, _whole(row["pp"]) or 1
     if stages > 1 and data > 1:
         raise Unrepresentable(f"data ranks that are pipelines of {stages} stages are not simulated")
-    gpus = _gpus(row, known) or ranks * stages
+    gpus = _whole(row["n_gpus"]) or ranks * stages
     if gpus % (ranks * stages) or ranks % expert:
         raise Unrepresentable(
             f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"
@@ -296,38 +265,137 @@ def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
     return Layout(tensor=tensor, pipeline=stages, data=data, expert=expert)
 
 
-def _gpus(row: Row, known: Statement) -> int | None:
-    """GPUs that a row states truly; None where it states none, or others than there were."""
-    return _whole(row["n_gpus"]) if known.ranks and not known.twice else None
+ACTIVATIONS = {"fp8": "fp8", "fp8-block": "fp8", "nvfp4": "nvfp4"}
+"""The format that activations are quantised to, by that of the weights; else 16 bits."""
 
 
-def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> str:
-    """The format of the KV cache; where nothing is said, 16 bits."""
-    if known.kv_cache:
-        return known.kv_cache
-    published = precision_name(row["kv_dtype"], unstated="?")
-    if published == "?" and weights in ("fp8", "nvfp4") and TENSORRT.search(row["engine"]):
+def _precision(row: Row, model: str, assumed: list[str]) -> dict[str, str]:
+    """The number formats; where nothing is said, 16 bits, and fp8 for the KV cache of quantised
+    checkpoints for TensorRT-LLM."""
+    weights = precision_name(row["weight_dtype"], unstated="?")
+    if weights == "?":
+        assumed.append("weights are not stated: bf16")
+        weights = "bf16"
+    sixteen = "fp16" if weights == "fp16" else "bf16"
+    cache = precision_name(row["kv_dtype"], unstated="?")
+    if cache == "?" and weights in ("fp8", "nvfp4") and TENSORRT.search(row["engine"]):
         assumed.append("the KV cache's format is not stated: fp8, as in checkpoints for the engine")
-        return "fp8"
-    if published == "?":
+        cache = "fp8"
+    elif cache == "?":
         assumed.append("the KV cache's format is not stated: bf16")
-        return "fp16" if weights == "fp16" else "bf16"
-    return published
+        cache = sixteen
+    found = {
+        "weights": weights,
+        "activations": ACTIVATIONS.get(weights, sixteen),
+        "kv_cache": cache,
+        "quantisation": "dynamic",
+    }
+    experts = expert_precision_name(row["weight_dtype"])
+    if experts not in (None, weights) and catalog.model(model).has_experts:
+        found["experts"] = str(experts)
+    return found
 
 
-def _rate(row: Row, driver: Driver) -> float | None:
-    return _number(row["request_rate_rps"]) if driver == "online" else None
+_SPREAD = re.compile(r"uniform in \[([\d.]+),\s*([\d.]+)\]\s*\*?\s*nominal")
+_FRACTION = re.compile(
+    r"(?:mem(?:ory)?[-_](?:util\w*|fraction)|kv frac|mem_fraction)\D{0,3}(0\.\d+)"
+)
+_TOKENS = re.compile(r"max[-_]num[-_]batched[-_]tokens\D{0,3}(\d+)")
+_SLOTS = re.compile(r"max_batch (\d+) per")
+
+
+def _shares(row: Row) -> tuple[float, float]:
+    """The shortest and the longest length as shares of the nominal one."""
+    found = _SPREAD.search(row["notes"])
+    return (float(found[1]), float(found[2])) if found else (1.0, 1.0)
+
+
+def _tokens(row: Row) -> int | None:
+    """The most tokens of an iteration, where the notes state them."""
+    found = _TOKENS.search(row["notes"])
+    return int(found[1]) if found else None
+
+
+def _slots(row: Row) -> int | None:
+    """How many requests run at once in a replica at most, where it is stated with the load."""
+    found = _SLOTS.match(row["batch_or_concurrency"])
+    return int(found[1]) if found else None
+
+
+BLOCK = 16
+"""Tokens of a KV block where the number of blocks is given."""
+
+
+def _kv_cache(row: Row, known: Conditions) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if (fraction := _FRACTION.search(row["notes"])) is not None:
+        found["gpu_memory_utilization"] = float(fraction[1])
+    if known.driver in ("static", "single"):  # it did run, so its memory did suffice
+        longest = known.prompt.longest + known.output.longest
+        found["num_gpu_blocks"] = 1 + (known.size or 1) * -(-longest // BLOCK)
+        found["block_size"] = BLOCK
+    reserved = known.driver == "offline" and TENSORRT.search(row["engine"])
+    if reserved and known.prompt.fixed and known.output.fixed:
+        found["allocator"] = "contiguous"
+    return found
+
+
+PASS = 8192
+"""Tokens of one iteration where nothing is said: the default of both engines' benchmarks."""
+
+MOST_AT_ONCE = 2048
+"""Requests that run at once at most in an engine that was to take as many as it can: the default of
+TensorRT-LLM. Buffers grow with the slots, so no more are given than memory has room for."""
+
+
+def _scheduler(row: Row, known: Conditions, document: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = _tokens(row) or PASS
+    if known.driver in ("static", "single"):
+        size = known.size or 1
+        together = max(tokens, size * known.prompt.high)
+        return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
+    usual = known.size if known.driver == "closed" else room(known, document)
+    slots = _slots(row) or usual or MOST_AT_ONCE
+    return {
+        "batching": "continuous",
+        "chunked_prefill": True,
+        "max_num_seqs": slots,
+        "max_num_batched_tokens": max(tokens, slots),
+    }
+
+
+def _fitting(document: dict[str, Any], prompt: Lengths) -> dict[str, Any]:
+    """The document with iterations that have room for a token of every request that runs, and for
+    the longest prompt where none is cut."""
+    scheduler = document["scheduler"]
+    least = [scheduler["max_num_seqs"]]
+    if not scheduler.get("chunked_prefill", True):
+        least.append(prompt.high)
+    tokens = max(scheduler["max_num_batched_tokens"], *least)
+    return {**document, "scheduler": {**scheduler, "max_num_batched_tokens": tokens}}
+
+
+def room(known: Conditions, document: Mapping[str, Any], most: int = MOST_AT_ONCE) -> int:
+    """Whole requests that fit into memory with the weights, up to the engine's limit."""
+    model, precision, pool = catalog.model(known.model), document["precision"], document["fleet"][0]
+    gpus = pool["tensor_parallel"] * pool["data_parallel"] * pool["pipeline_parallel"]
+    weights = model.weight_bytes(precision["weights"], experts=precision.get("experts")) / gpus
+    free = catalog.gpu(known.gpu).memory - weights
+    request = known.prompt.mean + known.output.mean
+    per_token = model.kv_bytes_per_token(precision["kv_cache"]) / pool["tensor_parallel"]
+    return max(1, min(most, int(free / (request * per_token))))
+
+
+def _arrivals(row: Row, known: Conditions) -> dict[str, Any]:
+    if known.driver == "closed":
+        return {"kind": "closed", "concurrency": known.size or 1}
+    if known.driver == "online":
+        return {"kind": "poisson", "rate": _number(row["request_rate_rps"])}
+    return {"kind": "burst"}
 
 
 ROUNDS = 10
 """Requests per client where a closed loop does not say how many it had: the usual protocol."""
-
-
-SLOTS = (4, 8, 16, 32, 64)
-"""Requests that may run at once where clients outnumber them: as in its other runs."""
-
-USUAL_SLOTS = SLOTS[len(SLOTS) // 2]
-"""The one of them that such a row is predicted with."""
 
 ROUNDS_ASSUMED = f"{ROUNDS} requests per client"
 """What is stated where a client's protocol is not published."""
@@ -341,53 +409,32 @@ _PROTOCOL = re.compile(r"num_prompts|\d+\s*x\s*conc", re.I)
 
 def _described(row: Row) -> bool:
     """Whether it is published how the clients of a closed loop sent their requests."""
-    said = f"{row['n_requests']} {row['notes']}"
-    return bool(_PROTOCOL.search(said)) and "not stated row by row" not in said
+    if _PROTOCOL.search(row["n_requests"]):
+        return True
+    return bool(_PROTOCOL.search(row["notes"])) and "not stated row by row" not in row["notes"]
 
 
-def _requests(
-    row: Row, known: Statement, driver: Driver, size: int | None, assumed: list[str]
-) -> int | None:
-    """How many there are: by what is known of the publication, or else by the row."""
-    if known.queries:
-        return known.queries
-    if not known.slots:
-        return ROUNDS * USUAL_SLOTS
-    return _stated(row, known, driver, size, assumed)
-
-
-def _stated(
-    row: Row, known: Statement, driver: Driver, size: int | None, assumed: list[str]
-) -> int | None:
+def _requests(row: Row, known: Conditions, assumed: list[str]) -> int:
+    driver, size = known.driver, known.size
+    if driver in ("static", "single"):
+        return (size or 1) if driver == "static" else 1
     cell = row["n_requests"]
     if (factor := re.search(r"(\d+)\s*x\s*conc", cell)) and size:
         return int(factor[1]) * size
     stated = _whole(cell)
-    if _steady(row, driver) and size:  # enough that start and end hardly count
+    if known.steady and size:  # enough that start and end hardly count
         return max(stated or 0, ROUNDS * size)
     if stated is not None:
         if "?" in cell:
             assumed.append(f"{stated} requests (published with a question mark)")
         return stated
     if driver == "closed" and size:
-        if not known.client:
-            assumed.append(ROUNDS_ASSUMED)
+        assumed.append(ROUNDS_ASSUMED)
         return ROUNDS * size
-    if driver == "offline":
-        assumed.append(f"{OFFLINE_REQUESTS:,} requests, as for other lengths of the same source")
-        return OFFLINE_REQUESTS
     if driver == "online":
         raise Unrepresentable("the number of requests is not stated")
-    return size
-
-
-_SLOTS = re.compile(r"max_batch (\d+) per")
-
-
-def _slots(row: Row) -> int | None:
-    """How many requests run at once in a replica at most, where it is stated with the load."""
-    found = _SLOTS.match(row["batch_or_concurrency"])
-    return int(found[1]) if found else None
+    assumed.append(f"{OFFLINE_REQUESTS:,} requests, as for other lengths of the same source")
+    return OFFLINE_REQUESTS
 
 
 def _whole(cell: str) -> int | None:

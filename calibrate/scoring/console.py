@@ -24,7 +24,7 @@ from calibrate.scoring.errors import (
     source,
 )
 from calibrate.scoring.predict import Scored
-from calibrate.scoring.report import TITLES, conditions_of
+from calibrate.scoring.report import TITLES, as_inferred, conditions_of
 from sim.units import show_time
 
 WIDTH = 88
@@ -63,6 +63,8 @@ def view(rows: Sequence[Scored]) -> View:
             _errors("Errors by kind of measurement", groups(rows, kind)),
             _errors("Errors by source, engine, GPU and model", groups(rows, source)),
         ]
+        if any(row.inferred is not None for row in rows):
+            parts.append(_inferred(rows))
         if (by_client := _by_client(rows)) is not None:
             parts.append(by_client)
     if any(row.ways for row in rows):
@@ -136,6 +138,22 @@ def _by_client(rows: Sequence[Scored]) -> Text | None:
     """Errors where clients are described and where not, if there are rows of both."""
     found = groups([row for row in rows if row.error is not None], client)
     return _errors("Errors by what is published of the clients", found) if len(found) > 1 else None
+
+
+def _inferred(rows: Sequence[Scored]) -> Text:
+    """Errors as stated and as inferred, of kinds that facts read off measured results change."""
+    text = Text()
+    title = "With facts that were read off the measured results, which no error above counts"
+    text.append(f"\n{title}, in %\n", style="bold")
+    text.append(f"{'':<44}{'changed':>9}{'median / p90':>16}{'as inferred':>16}")
+    for group in groups(rows, kind):
+        for quantity, found in group.errors.items():
+            if found.inferred is not None:
+                name = f"{', '.join(group.name)}: {TITLES[quantity]}"
+                stated = f"{found.median:.1f} / {found.p90:.1f}"
+                changed = f"{found.inferred.count:,}"
+                text.append(f"\n{name:<44}{changed:>9}{stated:>16}{as_inferred(found):>16}")
+    return text
 
 
 def _open(rows: Sequence[Scored]) -> Text:

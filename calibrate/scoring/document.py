@@ -5,7 +5,8 @@ or the reason why there is none, and the 50 % and the 90 % band of the predictio
 what is known without its source; where the publisher leaves open how it was measured, ``ways`` has
 the prediction under each plausible way), ``groups`` by source, engine, GPU and model, ``kinds`` by
 kind of measurement, ``clients`` by what is published of them, ``all``; ``advice`` says what
-predictions of each engine, GPU and kind are good for.
+predictions of each engine, GPU and kind are good for. Predictions count facts that are published;
+where others were read off measured results, ``inferred`` is the prediction with those, too.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def _row(row: Scored) -> dict[str, Any]:
         "measured": row.measured,
         "predicted": row.predicted,
         "error": None if row.error is None else 100 * row.error,
+        "inferred": row.inferred,
         "band50": None if bands is None else list(bands[0]),
         "band90": None if bands is None else list(bands[1]),
         "ways": dict(row.ways),

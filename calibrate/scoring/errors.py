@@ -47,10 +47,22 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class InferredErrors:
+    """Errors where facts that were read off measured results count, too: they change ``count`` of
+    the predictions. Medians and 90th percentile as of ``Errors``."""
+
+    count: int
+    signed_median: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
     """Of ``count`` predictions of one quantity: the median of the signed error, median and 90th
     percentile of the absolute one, all in %, and Spearman's rank correlation (None for too few);
-    how far ``bands`` held (None without any)."""
+    how far ``bands`` held (None without any); the errors with facts that were ``inferred`` from
+    results (None where there are none)."""
 
     count: int
     signed_median: float
@@ -58,6 +70,7 @@ class Errors:
     p90: float
     rank_correlation: float | None
     bands: Coverage | None
+    inferred: InferredErrors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,17 @@ def errors_of(rows: Sequence[Scored]) -> Errors:
         p90=float(np.percentile(size, 90)),
         rank_correlation=_rank_correlation(rows),
         bands=coverage(rows),
+        inferred=_inferred(rows),
     )
+
+
+def _inferred(rows: Sequence[Scored]) -> InferredErrors | None:
+    count = sum(row.inferred is not None for row in rows)
+    if not count:
+        return None
+    signed = 100 * np.array([row.inferred_error for row in rows], dtype=float)
+    median, size = float(np.median(signed)), np.abs(signed)
+    return InferredErrors(count, median, float(np.median(size)), float(np.percentile(size, 90)))
 
 
 def coverage(rows: Sequence[Scored]) -> Coverage | None:

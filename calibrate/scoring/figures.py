@@ -76,7 +76,7 @@ def figure(row: Row, known: Conditions) -> ScoredFigure:
         raise Unrepresentable(f"{row['value']!r} is no positive figure")
     if (single := _single(metric, known) or _drawn(metric, known)) is not None:
         return single
-    per_gpu = metric.endswith("_per_gpu") and not known.whole_system
+    per_gpu = metric.endswith("_per_gpu")
     name = metric.removesuffix("_per_gpu")
     if name == "output_throughput" and known.steady:
         return ScoredFigure("throughput", STEADY_RATE, 1 / known.gpus if per_gpu else 1.0)
@@ -136,7 +136,8 @@ def _weights_of_one_gpu(known: Conditions) -> float:
         raise Unrepresentable("which experts count as read is not stated")
     head, embedding = model.head_parameters(), model.embedding_parameters()
     layers = model.weight_bytes(known.weights) - (head + embedding) * precision_bytes("bf16")
-    return layers / known.tensor_parallel + head * precision_bytes(known.weights)
+    ranks = known.document["fleet"][0]["tensor_parallel"]
+    return float(layers / ranks + head * precision_bytes(known.weights))
 
 
 def _latency(what: str, rank: str) -> ScoredFigure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from calibrate.scoring.names import Unrepresentable
 
@@ -28,41 +29,60 @@ UNPUBLISHED = {
 }
 """Mean lengths of prompts of which only the kind is stated, and what is said of them."""
 
+MOST_MEANS = 4
+"""Where a law of lengths of which only the mean is known is cut off, in means."""
+
+AS_WIDE = 2.9
+"""The 95th percentile of a lognormal law that is as wide as its mean, in means."""
+
 MEAN_ALONE = "lengths only the mean is known"
 
 _WHOLE = re.compile(r"[\d,]+(?![\d.,]*\.)")
+_P95 = re.compile(r"p95 (\d+\.?\d*)")
 _MEAN = re.compile(r"mean\D{0,3}(?P<mean>\d+\.?\d*)|^(?P<first>\d+\.?\d*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of prompts or answers: equally likely from ``low`` to ``high``; or ``varied``, when
-    only their mean is known, which both then are: lognormal, with a 95th percentile of that many
-    means (``tail``), by default that of a law as wide as its mean."""
+    """Tokens of prompts or answers: equally likely from ``low`` to ``high``; or ``varied`` around
+    their mean, which both then are: lognormal, with the 95th percentile ``p95``, None for that of a
+    law as wide as its mean."""
 
     low: int
     high: int
     varied: bool = False
-    tail: float = 2.9
+    p95: float | None = None
 
     @property
     def mean(self) -> float:
         """Mean tokens."""
         return (self.low + self.high) / 2
 
+    @property
+    def fixed(self) -> bool:
+        """Whether all are the same."""
+        return self.low == self.high and not self.varied
 
-def lengths_of(
-    cell: str,
-    what: str,
-    spread: tuple[float, float],
-    assumed: list[str],
-    tail: float | None = None,
-    *,
-    means: bool = False,
-) -> Lengths:
-    """Those of a ``cell``; ``tail`` is known of their law. ``means``: what is stated is the mean of
-    lengths that vary."""
-    if not means and (tokens := _WHOLE.match(cell)):
+    @property
+    def longest(self) -> int:
+        """The most tokens that a request may have."""
+        return self.high * (MOST_MEANS if self.varied else 1)
+
+    @property
+    def law(self) -> dict[str, Any]:
+        """The law of a scenario."""
+        if self.varied:
+            p95 = AS_WIDE * self.low if self.p95 is None else self.p95
+            return {"kind": "lognormal", "mean": self.low, "p95": p95, "max": self.longest}
+        if self.fixed:
+            return {"kind": "fixed", "value": self.low}
+        return {"kind": "uniform", "low": self.low, "high": self.high}
+
+
+def lengths_of(cell: str, what: str, spread: tuple[float, float], assumed: list[str]) -> Lengths:
+    """The lengths that a ``cell`` states: a nominal number such as ``1024``, of which ``spread``
+    has the shortest and the longest as shares, or ``mean 202, p95 586`` where they vary."""
+    if tokens := _WHOLE.match(cell):
         nominal = int(tokens[0].replace(",", ""))
         if not nominal:
             raise Unrepresentable(f"{what} lengths of {cell} tokens are none")
@@ -76,10 +96,9 @@ def lengths_of(
     if found is None:
         raise Unrepresentable(f"{what} lengths are stated only as {cell!r}")
     mean = max(1, round(float(found["mean"] or found["first"])))
-    if tail is not None:
-        return Lengths(mean, mean, varied=True, tail=tail)
-    if not means:
-        assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
+    if (p95 := _P95.search(cell)) is not None:
+        return Lengths(mean, mean, varied=True, p95=float(p95[1]))
+    assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
     return Lengths(mean, mean, varied=True)
 
 

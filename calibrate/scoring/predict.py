@@ -12,7 +12,7 @@ import numpy as np
 from calibrate.scoring.bench_limits import benchmarked
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document, preset, uncovered
+from calibrate.scoring.facts import corrected, facts_of
 from calibrate.scoring.figures import (
     DECODE_RATE,
     STEADY_ENERGY,
@@ -28,6 +28,7 @@ from calibrate.scoring.figures import (
 )
 from calibrate.scoring.lengths import of_mean_alone
 from calibrate.scoring.names import Unrepresentable
+from calibrate.scoring.presets import engine_name, uncovered
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked
 from sim.catalog.spreads import learnt, source_name
@@ -79,7 +80,8 @@ class Scored:
     ``causes`` may put the prediction off, each by that many of its spreads
     (``sim.metrics.bands.bands``), all of them by more or less in its ``setting``. ``ways`` has the
     predictions under each plausible way of measuring where the publisher leaves it open
-    (``clients``).
+    (``clients``). ``inferred`` is the prediction with facts that were read off measured results
+    (``facts``), where there are any: no error or band counts it.
     """
 
     row: Row
@@ -92,6 +94,7 @@ class Scored:
     causes: Mapping[str, float] = field(default_factory=dict)
     ways: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
+    inferred: float | None = None
 
     @property
     def error(self) -> float | None:
@@ -99,6 +102,13 @@ class Scored:
         if self.predicted is None or self.measured is None:
             return None
         return self.predicted / self.measured - 1
+
+    @property
+    def inferred_error(self) -> float | None:
+        """The same of the ``inferred`` prediction, or of the usual one where there is none."""
+        if self.inferred is None or self.measured is None:
+            return self.error
+        return self.inferred / self.measured - 1
 
     @property
     def source(self) -> str:
@@ -135,21 +145,24 @@ class Scored:
         return down, up
 
 
-def case(row: Row) -> Case:
-    """Whether ``row`` can be predicted, and from what."""
+def case(row: Row, *, outcomes: bool = False) -> Case:
+    """Whether ``row`` can be predicted, and from what; with ``outcomes`` by facts read off measured
+    results, too."""
     known = None
     try:
-        known = benchmarked(conditions(row))
-        if (note := uncovered(known)) is not None:
+        known = benchmarked(conditions(row, outcomes=outcomes))
+        apart = known.apart is not None
+        if (note := uncovered(known.engine, known.version, apart=apart)) is not None:
             known = replace(known, assumed=(*known.assumed, note))
-        return Case(row, known, figure(row, known), preset(known), "")
+        read = corrected(row, facts_of(row, outcomes=outcomes))
+        return Case(row, known, figure(read, known), engine_name(known.engine), "")
     except Unrepresentable as reason:
         return Case(row, known, None, "", str(reason))
 
 
 def run(known: Conditions) -> Predicted | str:
     """What the run that repeats ``known`` predicts, or why there is none."""
-    return outcome(lambda: simulate(load_scenario(document(known))), known)
+    return outcome(lambda: simulate(load_scenario(known.document)), known)
 
 
 def outcome(simulated: Callable[[], RunResult], known: Conditions) -> Predicted | str:
@@ -245,11 +258,42 @@ Progress = Callable[[int, int], None]
 def score(rows: Iterable[Row], *, jobs: int, progress: Progress | None = None) -> list[Scored]:
     """Every row with its prediction, in order. ``jobs`` processes work side by side; -1 is one
     for each core."""
-    cases = [case(row) for row in marked(list(rows))]
-    own = [c.known for c in cases if c.known and c.figure]
-    needed = list(dict.fromkeys(each for known in own for each in (known, *_ways(known))))
+    every = list(rows)
+    cases = [case(row) for row in every]
+    inferred = list(map(_inferred_from, marked(every), cases))
+    needed = [each for c in cases if c.known and c.figure for each in (c.known, *_ways(c.known))]
+    needed = list(dict.fromkeys([*needed, *(found.known for found in inferred if found)]))
     runs = dict(zip(needed, _all(needed, jobs, progress), strict=True))
-    return [_scored(c, runs) for c in cases]
+    return [
+        replace(_scored(c, runs), inferred=found and found.value(runs))
+        for c, found in zip(cases, inferred, strict=True)
+    ]
+
+
+class InferredFrom(NamedTuple):
+    """What a row is predicted from by all facts, those read off measured results too."""
+
+    known: Conditions
+    figure: ScoredFigure
+
+    def value(self, runs: Mapping[Conditions, Predicted | str]) -> float | None:
+        """The prediction; None without one."""
+        result = runs[self.known]
+        return None if isinstance(result, str) else predicted(self.figure, result.figures)
+
+
+def _inferred_from(row: Row, usual: Case) -> InferredFrom | None:
+    """What ``row`` is predicted from by all facts, where that is another run or figure than by
+    those that are published."""
+    known, found = (with_all := case(row, outcomes=True)).known, with_all.figure
+    if known is None or found is None or usual.known is None:
+        return None
+    same = (known.scenario, known.streamed, found) == (
+        usual.known.scenario,
+        usual.known.streamed,
+        usual.figure,
+    )
+    return None if same else InferredFrom(known, found)
 
 
 def _ways(known: Conditions) -> Iterable[Conditions]:

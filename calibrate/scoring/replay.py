@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.scoring.conditions import Conditions
-from calibrate.scoring.drivers import preset
+from calibrate.scoring.conditions import Conditions, written
 from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure, predicted
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
@@ -23,6 +22,7 @@ from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.predict import Predicted, Scored, outcome
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row
 from sim import catalog
+from sim.catalog.releases import preset_of
 from sim.errors import TraceError
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -72,7 +72,7 @@ def score_log(path: Path, given: Given = _NOTHING) -> list[Scored]:
 
 
 def _scored(row: Row, known: Conditions, value: float, ran: Predicted | str) -> Scored:
-    figure, engine = _figure(row["metric"]), preset(known)
+    figure, engine = _figure(row["metric"]), known.engine
     if isinstance(ran, str):
         return Scored(row, known, engine, figure.quantity, value, None, ran)
     found = predicted(figure, ran.figures)
@@ -146,44 +146,36 @@ def _document(
     longest = meta.max_model_len or int(lengths.max())
     if meta.max_model_len is None:
         assumed = (*assumed, f"max_model_len is not stated: {longest:,}, the longest request")
-    known = Conditions(
-        driver="replay",
-        engine="vLLM",
-        version=meta.version,
-        gpu=meta.gpu(given),
-        gpus=meta.tensor_parallel,
-        model=meta.model(given),
-        weights=representable(meta.weights),
-        kv_cache=meta.kv_cache,
-        tensor_parallel=meta.tensor_parallel,
-        prompt=Lengths(int(log.prompt_tokens.min()), int(log.prompt_tokens.max())),
-        output=Lengths(int(log.output_tokens.min()), int(log.output_tokens.max())),
-        size=None,
-        rate=None,
-        requests=len(log.prompt_tokens),
-        memory_fraction=None,
-        max_num_batched_tokens=meta.max_num_batched_tokens,
-        assumed=(*meta.assumed, *assumed),
-    )
+    gpu, model, weights = meta.gpu(given), meta.model(given), representable(meta.weights)
+    found = preset_of("vllm", meta.version)
+    assert found is not None
     document = {
         "version": 1,
         "name": "replay",
-        "model": known.model,
-        "precision": {
-            "weights": known.weights,
-            "activations": known.weights,
-            "kv_cache": known.kv_cache,
-        },
-        "fleet": {"gpu": known.gpu, "tensor_parallel": known.tensor_parallel},
-        "engine": preset(known),
+        "model": model,
+        "precision": {"weights": weights, "activations": weights, "kv_cache": meta.kv_cache},
+        "fleet": {"gpu": gpu, "tensor_parallel": meta.tensor_parallel},
+        "engine": found.preset,
         "max_model_len": longest,
         "scheduler": {
             "max_num_seqs": meta.max_num_seqs,
-            "max_num_batched_tokens": known.max_num_batched_tokens,
+            "max_num_batched_tokens": meta.max_num_batched_tokens,
         },
         "kv_cache": {"num_gpu_blocks": meta.num_gpu_blocks, "block_size": meta.block_size},
         "run": {"warmup": 0},
     }
+    known = Conditions(
+        driver="replay",
+        version=meta.version,
+        gpu=gpu,
+        gpus=meta.tensor_parallel,
+        model=model,
+        prompt=Lengths(int(log.prompt_tokens.min()), int(log.prompt_tokens.max())),
+        output=Lengths(int(log.output_tokens.min()), int(log.output_tokens.max())),
+        size=None,
+        scenario=written(document),
+        assumed=(*meta.assumed, *assumed),
+    )
     return known, document
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from calibrate.scoring.errors import Coverage, coverage, grouped, source
+from calibrate.scoring.errors import Coverage, coverage, grouped, groups, kind, source
 from calibrate.scoring.floors import every_group, floors
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.ratios import ratios
-from calibrate.scoring.report import TITLES
+from calibrate.scoring.report import TITLES, as_inferred
 from calibrate.scoring.uses import LOW, Use, uses
 from sim.catalog.spreads import learnt
 from sim.metrics.bands.bands import CAUSES
@@ -37,6 +37,14 @@ FLOORS = (
 )
 
 
+INFERRED = (
+    "Predictions count what publishers state, and what engines and clients document. Some "
+    "conditions were read off the measured results instead (`calibrate/scoring/facts.yaml`, "
+    "`basis: outcome`): no error or band counts those. Median and 90th percentile of the absolute "
+    "error, in percent, of all rows of kinds that such a fact changes."
+)
+
+
 def trust_page(rows: Sequence[Scored]) -> str:
     """The page."""
     known = [row for row in rows if row.bands is not None]
@@ -50,6 +58,9 @@ def trust_page(rows: Sequence[Scored]) -> str:
         "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
         _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),
+        "## What do facts that were read off the results change?",
+        INFERRED,
+        _inferred(known),
         "## How narrow could they be?",
         FLOORS,
         _floors(known),
@@ -101,6 +112,19 @@ def _table(
         lines.append(
             _line((*name, f"{len(members):,}", *shares, *drawn, f"{found.half_width90:.0f}"))
         )
+    return "\n".join(lines)
+
+
+def _inferred(rows: Sequence[Scored]) -> str:
+    head = ("kind", "of", "rows", "changed", "as stated", "as inferred")
+    lines = [_line(head), _line(["---"] * 2 + ["---:"] * 4)]
+    for group in groups(rows, kind):
+        for quantity, found in group.errors.items():
+            if found.inferred is not None:
+                numbers = (f"{found.count:,}", f"{found.inferred.count:,}")
+                stated = f"{found.median:.1f} / {found.p90:.1f}"
+                cells = (*group.name, TITLES[quantity], *numbers, stated, as_inferred(found))
+                lines.append(_line(cells))
     return "\n".join(lines)
 
 

@@ -2,17 +2,21 @@
 
 A row states the layout of a worker of either kind, ``P0x(tp8 dp1 etp1 ep8) D0x(...)``, and may
 leave their numbers out (0). Then they follow from the GPUs of the whole system where those are
-stated, or else from the concurrency and the layouts that the source publishes (``PUBLISHED``).
+stated, or else from the concurrency and the layouts that the source publishes (``splits.yaml``).
 What fits several splits is an unknown condition.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from calibrate.scoring.names import Unrepresentable
+from sim.catalog.files import read_yaml
 from sim.specs.layout import Layout
 
 
@@ -55,6 +59,9 @@ class WorkerSplit(NamedTuple):
         return size in self.sizes or size == self.clients
 
 
+PHASES = ("prefill", "decode")
+"""What the workers of either kind do."""
+
 OVER = 2
 """Clients above one for each worker, in configurations with a batch of one."""
 
@@ -87,6 +94,24 @@ class Disaggregated:
         """GPUs of all workers."""
         return self.split.prefill * self.prefill.gpus + self.split.decode * self.decode.gpus
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is taken from the configurations of its source, and what is assumed of links."""
+        found = []
+        if any(self.split.data):
+            who = (each for each, data in zip(PHASES, self.split.data, strict=True) if data)
+            found.append(
+                f"attention of {' and '.join(who)} is split by requests, as in {_source()}"
+            )
+        if (passes := self.passes) is not None:
+            found.append(
+                f"a pass of prefill has at most {passes.prompts:,} prompts and {passes.tokens:,} "
+                "tokens, of each data rank, as in the same source"
+            )
+        if self.split.batch == 1:
+            found.append("each worker that decodes runs one request at a time, as there")
+        return [*found, "KV is pulled over a link of the default bandwidth"]
+
 
 class Passes(NamedTuple):
     """The most prompts and tokens of a pass of a worker that prefills, or of each of its data
@@ -107,92 +132,45 @@ class Published(NamedTuple):
     passes: Passes | None = None
 
 
-INFERENCEX = (
-    "SemiAnalysisAI/InferenceX, .github/configs/nvidia-master.yaml at 0004cf5f: dsr1-fp8-h200-*; "
-    "NVIDIA/srt-slurm, recipes/h200 at 7f8eb967; ishandhanani/srt-slurm, recipes/trtllm/h200 at "
-    "4893f83e"
-)
-"""Where the configurations are published; they state no results. A concurrency there is that of
-one decoding worker: times the workers, they are the concurrencies that results state."""
+FILE = Path(__file__).with_name("splits.yaml")
 
-_BOTH, _PROMPTS, _DECODES = (True, True), (True, False), (False, True)
-"""Which workers split attention by requests."""
 
-PUBLISHED = (
-    Published(
-        "trtllm|tensorrt",
-        "h200",
-        1024,
-        (
-            WorkerSplit(1, 9, batch=1, data=_PROMPTS),
-            *(WorkerSplit(1, 9, batch=batch, data=_PROMPTS) for batch in (4, 8, 16, 32, 64)),
-            WorkerSplit(1, 9, batch=128, data=_BOTH),
-            WorkerSplit(1, 6, batch=256, data=_BOTH),
-            WorkerSplit(2, 7, batch=512, data=_BOTH),
-            WorkerSplit(1, 11, 3, batch=1, data=_PROMPTS),
-            *(WorkerSplit(1, 11, 3, batch=batch, data=_PROMPTS) for batch in (4, 8, 32)),
-            WorkerSplit(1, 9, 3, batch=16, data=_PROMPTS),
-            WorkerSplit(1, 8, 3, batch=64, data=_BOTH),
-            WorkerSplit(1, 7, 3, batch=128, data=_BOTH),
-            WorkerSplit(1, 4, 3, batch=256, data=_BOTH),
-            WorkerSplit(1, 2, 1, batch=512, data=_BOTH),
-        ),
-        Passes(8, 8192),
-    ),
-    Published(
-        "trtllm|tensorrt",
-        "h200",
-        8192,
-        (
-            WorkerSplit(1, 7, batch=1),
-            WorkerSplit(1, 7, batch=4),
-            WorkerSplit(1, 6, batch=8),
-            WorkerSplit(1, 3, batch=16),
-            WorkerSplit(2, 5, batch=32),
-            WorkerSplit(2, 3, batch=64, data=_DECODES),
-            WorkerSplit(1, 1, batch=128, data=_DECODES),
-            WorkerSplit(5, 3, batch=256, data=_DECODES),
-            WorkerSplit(3, 1, batch=512, data=_DECODES),
-            WorkerSplit(1, 7, 3, batch=1),
-            WorkerSplit(1, 7, 3, batch=4),
-            WorkerSplit(1, 6, 3, batch=8),
-            WorkerSplit(1, 3, 2, batch=16),
-            WorkerSplit(3, 5, 3, batch=32),
-            WorkerSplit(1, 1, 2, batch=64, data=_DECODES),
-            WorkerSplit(2, 1, 2, batch=128, data=_DECODES),
-            WorkerSplit(3, 1, 2, batch=256, data=_DECODES),
-            WorkerSplit(3, 1, 1, batch=512, data=_DECODES),
-        ),
-        Passes(2, 16640),
-    ),
-    Published(
-        "sglang",
-        "h200",
-        1024,
-        (
-            WorkerSplit(1, 9, sizes=(1, 4, 8, 16, 32, 64, 128, 256)),
-            WorkerSplit(1, 6, sizes=(512, 1024, 2048)),
-            WorkerSplit(1, 6, data=_BOTH, sizes=(128, 256, 512, 1024, 2048)),
-        ),
-    ),
-    Published(
-        "sglang",
-        "h200",
-        8192,
-        (
-            WorkerSplit(1, 7, sizes=(1, 4, 8)),
-            WorkerSplit(1, 6, sizes=(2, 4, 8, 16)),
-            WorkerSplit(1, 3, sizes=(8, 16, 32)),
-            WorkerSplit(2, 3, sizes=(32, 64, 128)),
-            WorkerSplit(1, 1, data=_DECODES, sizes=(64, 128, 256, 512)),
-        ),
-    ),
-)
-"""Splits by engine, GPU and length, of those that serve DeepSeek-R1 in fp8 with 1,024 tokens out,
-from ``INFERENCEX``. SGLang's are published with two drafts, too. Where a condition is published
-twice, drafts save a tenth to a half of the token time, and would save a half to two thirds if as
-many were accepted as is published of the model: what was is not known, so none are taken to be
-drafted."""
+@cache
+def published() -> tuple[Published, ...]:
+    """What sources publish (``splits.yaml``)."""
+    servers: Any = read_yaml(FILE)["servers"]
+    return tuple(
+        Published(
+            each["engine"],
+            each["gpu"],
+            each["prompt"],
+            tuple(split for entry in each["splits"] for split in _splits(entry)),
+            Passes(**each["passes"]) if "passes" in each else None,
+        )
+        for each in servers
+    )
+
+
+def _splits(entry: Mapping[str, Any]) -> Iterator[WorkerSplit]:
+    """The split of an entry, for each of its batches."""
+    prefill, decode = entry["workers"]
+    data = tuple(phase in entry.get("by_requests", ()) for phase in PHASES)
+    for batch in entry.get("batches", (0,)):
+        yield WorkerSplit(
+            prefill,
+            decode,
+            entry.get("drafts", 0),
+            batch,
+            (data[0], data[1]),
+            tuple(entry.get("clients", ())),
+        )
+
+
+@cache
+def _source() -> str:
+    """Where they are published."""
+    return str(read_yaml(FILE)["source"]).strip()
+
 
 USUAL = (WorkerSplit(1, 1), WorkerSplit(1, 2), WorkerSplit(2, 1), WorkerSplit(1, 4))
 """Splits that are looked at where nothing is published."""
@@ -228,8 +206,8 @@ def workers(
             )
     else:
         plausible = _of_source(size, source, decode)
-    published = _published(source)
-    passes = None if published is None else published.passes
+    servers = _published(source)
+    passes = None if servers is None else servers.passes
     return Disaggregated(prefill, decode, plausible[0], plausible, passes)
 
 
@@ -272,7 +250,7 @@ def _of_source(
 def _published(source: tuple[str, str, int | None]) -> Published | None:
     """What its own publisher has of such a ``source``."""
     engine, gpu, prompt = source
-    for each in PUBLISHED:
+    for each in published():
         if re.search(each.engine, engine, re.I) and each.gpu in gpu and each.prompt == prompt:
             return each
     return None
@@ -286,3 +264,49 @@ def told_apart(found: Disaggregated, *, slowest: bool) -> Disaggregated:
     slow = plain or (max(plausible, key=lambda each: each.batch),)
     splits = slow if slowest else tuple(each for each in plausible if each not in slow)
     return replace(found, split=splits[0], plausible=splits) if splits else found
+
+
+VERIFIES = {"policy": "vllm", "async_scheduling": False}
+"""The rule of batching where tokens are drafted; no other one is modelled with drafts."""
+
+ACCEPTANCE = {"deepseek-r1": "deepseek-r1-mtp", "deepseek-v3": "deepseek-r1-mtp"}
+"""Tables of published acceptance by model; the second differs from the first in training alone."""
+
+
+def layout_keys(layout: Layout) -> dict[str, int]:
+    """The keys of a pool laid out so."""
+    return {
+        "tensor_parallel": layout.tensor,
+        "data_parallel": layout.data,
+        "pipeline_parallel": layout.pipeline,
+        "expert_parallel": layout.expert,
+    }
+
+
+def split_settings(
+    apart: Disaggregated, model: str, gpu: str, scheduler: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a scenario for the split of the workers ``apart``; ``scheduler`` are those of
+    one without. Raises Unrepresentable where what is accepted of drafts is not published."""
+    split, settings = apart.split, dict(scheduler) | (VERIFIES if apart.split.drafts else {})
+    counts = split.prefill, split.decode
+    pools = [
+        {"name": phase, "role": phase, "gpu": gpu, **layout_keys(layout), "replicas": count}
+        for phase, layout, count in zip(PHASES, apart.layouts, counts, strict=True)
+    ]
+    if (passes := apart.passes) is not None:
+        limits = {"max_num_seqs": passes.prompts, "max_num_batched_tokens": passes.tokens}
+        pools[0]["scheduler"] = {**settings, "chunked_prefill": True, **limits}
+    if split.batch == 1:  # clients above one for each worker (``OVER``) wait for theirs
+        pools[1]["scheduler"] = {**settings, "max_num_seqs": 1}
+    found: dict[str, Any] = {"fleet": pools, "scheduler": settings}
+    if split.drafts:
+        if model not in ACCEPTANCE:
+            raise Unrepresentable(f"what is accepted of drafts for {model} is not published")
+        accepted = {"table": ACCEPTANCE[model]}
+        found["speculative"] = {
+            "method": "mtp",
+            "num_tokens": split.drafts,
+            "acceptance": accepted,
+        }
+    return found

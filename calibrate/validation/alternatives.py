@@ -27,7 +27,7 @@ EXPLAINS = 0.5
 
 TEXTS = {"p95": 2.5, "max": 4.0}
 """Lengths of texts in means: those of ShareGPT's answers by Llama 2's tokeniser
-(``calibrate.scoring.known``)."""
+(``calibrate/scoring/facts.yaml``)."""
 
 
 @dataclass(frozen=True, slots=True)

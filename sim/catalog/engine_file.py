@@ -48,7 +48,6 @@ _EXPERT_INPUTS = "expert_inputs"
 """The key of an engine that lists the formats of experts' inputs, by GPU."""
 
 _LISTS = (
-    "grouped_kernels",
     "graph_sizes",
     "aligns_experts_on",
     _PADDING,
@@ -78,7 +77,6 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         title=entry.text("title"),
         sources=sources,
         factors=_factors(values),
-        grouped_kernels=_numbers(values, "grouped_kernels"),
         graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
         aligns_experts_on=_words(values, "aligns_experts_on"),
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),

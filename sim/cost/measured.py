@@ -129,22 +129,16 @@ class MeasuredGemm:
 
 
 class MeasuredDecode:
-    """Decode attention over a KV cache in one precision, equal contexts.
-
-    ``rereads`` of the KV reads that a kernel for groups saves are not saved: 0 is such a kernel, 1
-    one that takes as long as if each query head had keys and values of its own. With a ``window``
-    the kernel looks back no further, and contexts are what a sequence sees.
-    """
+    """Decode attention over a KV cache in one precision, equal contexts. With a ``window`` the
+    kernel looks back no further, and contexts are what a sequence sees."""
 
     def __init__(
         self,
         kernel: FittedKernel,
         heads: tuple[int, int, int],
-        rereads: float = 0.0,
         window: int | None = None,
     ) -> None:
         _, self._precision, self._fit, self._form, self._ceilings = kernel
-        self._rereads = rereads
         self._heads = dict(zip(HEADS, heads, strict=True))
         self._more = {"skew": 1.0} if window is None else {"window": float(window)}
 
@@ -152,10 +146,6 @@ class MeasuredDecode:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
         shape = self._shape(batch, context)
         seconds = self._form.predict(self._fit, shape, self._ceilings)
-        if self._rereads:
-            apart = shape | {"kv_heads": shape["q_heads"]}
-            more = self._form.predict(self._fit, apart, self._ceilings) - seconds
-            seconds = seconds + self._rereads * np.maximum(more, 0.0)
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
@@ -165,9 +155,7 @@ class MeasuredDecode:
         compute = decode_attention.flops(shape) / self._ceilings.peak
         rate = self._ceilings.bandwidth * self._fit.parameters["share"]
         read = decode_attention.read_bytes(shape, precision_bytes(self._precision))
-        group = self._heads["q_heads"] / self._heads["kv_heads"]
-        memory = read * (1 + self._rereads * (group - 1)) / rate
-        return Timing(0.0, compute, memory, *trusted(self._fit, shape, ATTENTION_ERROR))
+        return Timing(0.0, compute, read / rate, *trusted(self._fit, shape, ATTENTION_ERROR))
 
     def _shape(self, batch: Amount, context: Amount) -> dict[str, NDArray[np.float64]]:
         return shaped(batch=batch, context=context, **self._more, **self._heads)
@@ -292,13 +280,12 @@ def decode_of(
     gpu: GpuSpec,
     precision: str,
     heads: tuple[int, int, int],
-    rereads: float = 0.0,
     *,
     variant: str = "",
     window: int | None = None,
 ) -> MeasuredDecode | None:
     """Decode attention over a cache in ``precision``, if the profile has it; ``heads`` are query
-    heads, KV heads and head size on one GPU, ``rereads`` and ``window`` as of ``MeasuredDecode``.
+    heads, KV heads and head size on one GPU, ``window`` as of ``MeasuredDecode``.
     An older release was never timed with grouped heads, nor beyond its ranges: there, the usual
     kernel stands in."""
 
@@ -307,7 +294,7 @@ def decode_of(
         return alone and bool(inside(fit, shaped(**dict(zip(HEADS, heads, strict=True)))))
 
     kernel = kernel_of(gpu, "decode_attention", precision, variant, suits)
-    return None if kernel is None else MeasuredDecode(kernel, heads, rereads, window)
+    return None if kernel is None else MeasuredDecode(kernel, heads, window)
 
 
 def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | None:

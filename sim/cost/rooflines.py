@@ -174,7 +174,7 @@ class Rooflines:
     def plain(self, name: str, times: int, traffic: Amount) -> Operator:
         """An operator that only moves data, ``traffic`` bytes each time, by the data sheet."""
         memory = traffic * times / self._bandwidth
-        latency = 0.0 if self._d.engine.fused else self._latency * times
+        latency = self._latency * times
         return Operator(name, 0.0, traffic * times, 0.0, memory, latency, 0.0, False)
 
     def quantise(self, layers: int, m: Amount, inputs: Sequence[float]) -> Operator:
@@ -195,14 +195,13 @@ class Rooflines:
     def all_reduce(self, times: int, size: Amount) -> Operator:
         """Sums of ``size`` bytes over the tensor ranks of the replica."""
         d = self._d
-        ring = d.engine.per_ring_gpu * d.layout.tensor
         gpus, nodes = d.gpu.node.split(d.layout.tensor)
         beyond = all_reduce_across(size, gpus, nodes, d.gpu.node.network)
         if self._all_reduce is None or gpus == 1:
             seconds = all_reduce_time(size, gpus, d.gpu.link) if gpus > 1 else 0.0
-            return _collective("all-reduce", times, size, seconds + ring + beyond)
+            return _collective("all-reduce", times, size, seconds + beyond)
         found = self._all_reduce.timing(size, gpus)
-        operator = _collective("all-reduce", times, size, found.seconds + ring + beyond)
+        operator = _collective("all-reduce", times, size, found.seconds + beyond)
         if nodes > 1:
             return operator
         return operator._replace(error=found.error, measured=found.measured)

@@ -173,8 +173,7 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
         )
         for group in d.model.layers
     )
-    copies = d.engine.gathered_logits if d.layout.tensor > 1 else 2
-    logits = copies * max_num_seqs * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
+    logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
     received = 0 if d.model.embeds else 2 * tokens * hidden
     return (2 * tokens * hidden + inside + received) * d.activation_bytes + logits
 

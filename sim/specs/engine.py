@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sim.units import Bytes, Count, Seconds, Share
+from sim.units import Bytes, Count, Seconds
 
 
 class FittedTo(NamedTuple):
@@ -108,10 +108,6 @@ class EngineSpec:
     ``kernels_per_expert_layer``  the same count for a layer with experts; 0: as for any other
     ``per_drafting_pass``  host time of each pass of a drafter: its tensors are prepared, and its
                          tokens brought back, before the next can begin
-    ``fused``            norms, rotary embedding and activations are compiled into the products
-                         next to them, and cost no kernel of their own
-    ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
-                         the place of a serving engine's own kernel
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
     ``gathers_quantised`` where data ranks gather the tokens of all of them, experts' inputs are
                          quantised before (not by blocks), and each token's choice goes along, not
@@ -130,8 +126,6 @@ class EngineSpec:
                          a front end of its own stands before both
     ``memory_reserve``   GPU memory for context, graphs and communication buffers, besides weights,
                          activations and KV cache
-    ``gathered_logits``  copies of the logits of ``max_num_seqs`` positions, in 32 bits, that each
-                         GPU keeps where several share the vocabulary; one alone keeps two
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
     ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named
     ``per_streamed_token``  time in which the front end hands one token to a client, one after the
@@ -140,11 +134,6 @@ class EngineSpec:
                          and the reserve leave free, not of all memory
     ``fraction_of_static`` that share is of weights and KV cache alone; activations and the reserve
                          come on top
-    ``kv_rereads``       decode attention without a kernel for groups reads a KV head once more for
-                         each further query head; the share of that which goes to memory, the rest
-                         being found in the cache
-    ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
-                         same, and read each KV head once
     ``marlin``           experts in 4 bits go through the library Marlin, even where the engine has
                          another one for them
     ``older_kernels``    its experts, all-reduces and multi-head decoding are those of an older
@@ -188,15 +177,10 @@ class EngineSpec:
     per_prompt_token: Seconds = 0.0
     kernels_per_expert_layer: Count = 0
     per_drafting_pass: Seconds = 0.0
-    gathered_logits: Count = 2
-    fused: bool = False
-    per_ring_gpu: Seconds = 0.0
     eager_prefill: bool = False
     launches_first: bool = False
     fraction_of_free: bool = False
     fraction_of_static: bool = False
-    kv_rereads: Share = 0.0
-    grouped_kernels: tuple[int, ...] = ()
     graph_sizes: tuple[int, ...] = ()
     gathers_quantised: bool = False
     marlin: bool = False
@@ -288,7 +272,6 @@ class EngineSpec:
             per_handled_request=self.per_handled_request * factor,
             per_prompt_token=self.per_prompt_token * factor,
             per_drafting_pass=self.per_drafting_pass * factor,
-            per_ring_gpu=self.per_ring_gpu * factor,
         )
 
     def without_front_end(self) -> EngineSpec:
@@ -306,11 +289,6 @@ class EngineSpec:
             per_streamed_token=0.0,
             overlapped=False,
         )
-
-    def rereads(self, group: int) -> float:
-        """Share of the further query heads' reads of the KV cache that go to memory, where
-        ``group`` query heads share a KV head."""
-        return 0.0 if group == 1 or group in self.grouped_kernels else self.kv_rereads
 
     def host_time(self, sequences: int, new_requests: int) -> float:
         """Host seconds of an iteration over ``sequences``, of which ``new_requests`` just came."""

@@ -243,13 +243,6 @@ def test_a_front_end_that_streams_token_by_token_caps_the_rate() -> None:
     assert line_time(slow, 256, long) == line_time(COSTS["vllm"], 256, long) > 25.6e-3
 
 
-def test_fused_operators_cost_their_bytes_only() -> None:
-    """3 us for each of 2 x 32 norms, 32 rotaries, 32 activations, embedding and sampling."""
-    fused = cost_of(dataclasses.replace(VLLM, fused=True))
-    saved = line_time(COSTS["vllm"], 1, 100) - line_time(fused, 1, 100)
-    assert saved == pytest.approx((4 * 32 + 2) * 3e-6)
-
-
 def test_prefill_attention_beside_decodes_pays_no_floor_of_its_own() -> None:
     """11 us x 32 layers = 0.352 ms, once in a pass, whoever is in it."""
     cost = COSTS["ideal"]

@@ -21,6 +21,8 @@ from sim.specs.model import ModelSpec
 from tests.gpus import data_sheet
 
 MIXTRAL = catalog.model("mixtral-8x7b")
+VLLM = catalog.engine("vllm")
+MARLIN = replace(VLLM, marlin=True)
 PLAIN, PROFILED = data_sheet("h100-sxm"), catalog.gpu("h100-sxm")
 
 
@@ -194,17 +196,14 @@ def test_marlin_computes_experts_in_4_bits_where_it_is_asked_for_or_alone() -> N
 
 
 def test_an_engine_chooses_marlin() -> None:
-    """Decoding reads less time, prompts take more: the preset is vLLM's but for that."""
+    """Decoding reads less time, prompts take more."""
     oss = catalog.model("gpt-oss-120b")
     times = []
-    for name in ("vllm", "vllm-marlin"):
-        d = Deployment(
-            oss, PROFILED, catalog.engine(name), "bf16", "bf16", "bf16", Layout(2), experts="mxfp4"
-        )
+    for engine in (VLLM, MARLIN):
+        d = Deployment(oss, PROFILED, engine, "bf16", "bf16", "bf16", Layout(2), experts="mxfp4")
         found = per_token(CostModel(d), 8192)
         times.append(found[WHOLE].seconds)
     assert times[1] > 1.5 * times[0]
-    assert catalog.engine("vllm-marlin").per_iteration == catalog.engine("vllm").per_iteration
 
 
 def test_marlin_keeps_experts_in_mxfp4_padded() -> None:
@@ -214,9 +213,9 @@ def test_marlin_keeps_experts_in_mxfp4_padded() -> None:
     oss = catalog.model("gpt-oss-120b")
     plain, padded = (
         Deployment(
-            oss, PROFILED, catalog.engine(name), "bf16", "bf16", "bf16", Layout(2), experts="mxfp4"
+            oss, PROFILED, engine, "bf16", "bf16", "bf16", Layout(2), experts="mxfp4"
         ).weight_bytes()
-        for name in ("ideal", "vllm-marlin")
+        for engine in (catalog.engine("ideal"), MARLIN)
     )
     more = 36 * 128 * 3 * (3072 * 1536 - 2880 * 1440) * 17 / 32
     assert padded - plain == pytest.approx(more, rel=1e-12)
@@ -326,10 +325,10 @@ def test_deep_gemm_has_experts_in_blocks_on_hopper_and_not_on_eight_tensor_ranks
 @pytest.mark.parametrize(
     ("gpu", "engine", "operator"),
     [
-        ("h100-sxm", "tensorrt-llm-bench", "moe_older"),
-        ("h200-sxm", "tensorrt-llm-0.14", "moe_older"),
+        ("h100-sxm", "tensorrt-llm-pytorch", "moe_older"),
+        ("h200-sxm", "tensorrt-llm-pytorch", "moe_older"),
         ("h100-sxm", "tensorrt-llm", "moe"),
-        ("a100-sxm-80gb", "tensorrt-llm-bench", "moe"),  # whose profile has one release
+        ("a100-sxm-80gb", "tensorrt-llm-pytorch", "moe"),  # whose profile has one release
     ],
 )
 def test_engines_of_older_releases_have_older_kernels(gpu: str, engine: str, operator: str) -> None:

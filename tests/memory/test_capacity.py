@@ -135,17 +135,6 @@ def test_eight_gpus_share_weights_and_the_mlp() -> None:
     assert memory.activations == 444_596_224 + 262_668_288
 
 
-def test_logits_that_several_gpus_gather() -> None:
-    """TensorRT-LLM 0.14 keeps eight copies on several GPUs, 1,024 x 128,256 x 4 B each, two on
-    one."""
-    old = catalog.engine("tensorrt-llm-0.14")
-    copy = 1024 * 128_256 * 4
-    for ranks, copies in ((1, 2), (2, 8), (8, 8)):
-        d = dataclasses.replace(deploy("llama-3.1-70b", tensor_parallel=ranks), engine=old)
-        alone = activation_bytes(d, 1024, 0)
-        assert activation_bytes(d, 1024, 1024) == alone + copies * copy
-
-
 def test_attention_may_need_more_than_the_mlp() -> None:
     """A narrow MLP: queries, keys, values and result, 2 x 4,096 + 2 x 1,024, are then wider."""
     narrow = changed(catalog.model("llama-3.1-8b"), intermediate_size=2048)

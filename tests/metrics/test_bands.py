@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from calibrate.scoring.presets import engine_file
 from sim.catalog.spreads import Spreads, learnt, source_name
 from sim.metrics.bands.bands import (
     CAUSES,
@@ -60,7 +61,7 @@ def test_an_engine_older_than_its_kernels_has_an_error_of_its_own() -> None:
     assert "older release" not in weights("mean_ttft_ms", DEPENDS, older)
     assert "older release" not in weights("mean_tpot_ms", DEPENDS, KNOWN)
     chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
-    old = simulate(chat.override({"engine": "tensorrt-llm-0.14"}))
+    old = simulate(chat.override({"engine": engine_file("tensorrt-llm-0.14")}))
     assert situation(old.record).older
 
 

@@ -69,9 +69,6 @@ class GroupedQueryPart(AttentionBase):
         self._floor = gpu.attention.floor
         self._arithmetic = self._pair_flops / reached  # s per pair
         self._unit = gpu.attention.unit * one.kv_size / one.head_dim / gpu.sms  # s per sequence
-        group = one.num_heads // one.num_kv_heads
-        rereads = d.engine.rereads(group)
-        self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
         self._older = OLDER if d.engine.older_kernels else ""
         self._triton = d.engine.triton_attention
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
@@ -79,19 +76,17 @@ class GroupedQueryPart(AttentionBase):
         self._timed = True
         self._prompts: Prompts | SerialPrompts | SerialWindowPrompts | None = None
         if kernel is not None:
-            self._use_profile(gpu, kernel, heads, rereads)
+            self._use_profile(gpu, kernel, heads)
         self._prefill_floor = self._floor
 
-    def _use_profile(
-        self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int], rereads: float
-    ) -> None:
+    def _use_profile(self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int]) -> None:
         """Take what the profile has: kernels through a window where there is one, else those over a
         whole context at what a sequence sees, which are not trusted as much."""
         plain = self.window is None
-        decode = decode_of(gpu, kernel, heads, rereads, variant=self._older)
+        decode = decode_of(gpu, kernel, heads, variant=self._older)
         prompts = prompts_of(gpu, kernel, heads)
         if self._reach < NEVER:
-            through = decode_of(gpu, kernel, heads, rereads, variant=WINDOW, window=self._reach)
+            through = decode_of(gpu, kernel, heads, variant=WINDOW, window=self._reach)
             decode = through or decode
             seen = window_prompts_of(gpu, kernel, heads, self._reach)
         else:
@@ -144,7 +139,7 @@ class GroupedQueryPart(AttentionBase):
         """Decode attention of ``sequences`` as lines in the tokens they see in sum."""
         if self._table is not None:
             return super().decode_lines(sequences)
-        slope = max(self._read_bytes / self._bandwidth, self._arithmetic)
+        slope = max(self._token_bytes / self._bandwidth, self._arithmetic)
         start = sequences * (slope + self._sequence_bytes / self._bandwidth)
         flat = sequences * self._unit
         layers = self._layer_seconds
@@ -158,7 +153,7 @@ class GroupedQueryPart(AttentionBase):
             found = super()._decoded(operator, sequences, context)
             return found if self._timed else unmeasured(found)
         tokens, own = context + sequences, sequences * self._sequence_bytes
-        memory = (tokens * self._read_bytes + own) / self._bandwidth
+        memory = (tokens * self._token_bytes + own) / self._bandwidth
         compute = tokens * self._arithmetic + own / self._bandwidth
         # SMs that have too little to read
         waiting = np.maximum(sequences * self._unit - np.maximum(memory, compute), 0.0)
@@ -170,7 +165,7 @@ class GroupedQueryPart(AttentionBase):
 
     def _decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
         tokens = context + sequences
-        traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
+        traffic = tokens * self._token_bytes + sequences * self._sequence_bytes
         return self._pair_flops * tokens, traffic
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:

@@ -155,20 +155,20 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         measured=all(d.gpu.profile is not None for d in deployments),
         links=not run.observed and links_open(run.pools),
         fitted=all(
-            pool.settings.engine.startswith(FITTED) or bool(pool.deployment.engine.fitted_to)
+            pool.deployment.engine.name.startswith(FITTED) or bool(pool.deployment.engine.fitted_to)
             for pool in run.pools
         ),
         driven=driven_by(run.scenario),
         client=client,
         lengths=lengths,
         experts=any(d.model.has_experts for d in deployments),
-        older=any(pool.settings.engine.startswith(OLDER) for pool in run.pools),
+        older=any(pool.deployment.engine.name.startswith(OLDER) for pool in run.pools),
         apart=any(pool.settings.role == "decode" for pool in run.pools),
         crowded=crowded(run),
         outside=outside(run),
         many=any(d.model.num_experts >= MANY for d in deployments),
         compared=all(
-            compared(pool.settings.engine, pool.deployment.gpu.name)
+            compared(pool.deployment.engine.name, pool.deployment.gpu.name)
             or bool(pool.deployment.engine.fitted_to)
             for pool in run.pools
         ),

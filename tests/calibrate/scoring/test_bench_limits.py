@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from calibrate.scoring.bench_limits import (
     BenchLimits,
     benchmarked,
     capacity,
+    limited,
     rounded,
     ruled,
     tuned,
 )
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row
 from sim import catalog
 from sim.memory.capacity import Capacity
@@ -50,7 +48,7 @@ def known(**changes: str) -> Conditions:
 
 
 def scheduler(found: Conditions) -> tuple[int, int]:
-    limits = document(found)["scheduler"]
+    limits = found.document["scheduler"]
     return limits["max_num_seqs"], limits["max_num_batched_tokens"]
 
 
@@ -81,12 +79,12 @@ class TestList:
         long, other = benchmarked(own), benchmarked(known(**cells, isl="500", osl="2000"))
         assert scheduler(other) == (256, 1024)
         assert scheduler(long) == (1024, 1024)
-        assert long.memory_fraction is not None
-        assert long.memory_fraction < 0.95
-        beyond = 8 * 1024 * 128_256 * 4  # copies of so many logits
-        pool = prepared(document(replace(own, at_once=1024, max_num_batched_tokens=1024)))
+        share = long.document["kv_cache"]["gpu_memory_utilization"]
+        assert share < 0.95
+        beyond = 2 * 1024 * 128_256 * 4  # copies of so many logits
+        pool = prepared(limited(own, 1024, 1024).document)
         expected = 0.95 * (1 - beyond / (pool.memory - pool.taken))
-        assert long.memory_fraction == pytest.approx(expected, rel=1e-12)
+        assert share == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize(
         "cells",
@@ -126,14 +124,15 @@ class TestRule:
 
     def test_data_ranks_count_as_tensor_ranks(self) -> None:
         together = known(n_gpus="2", tp="2")
-        spread = replace(together, tensor_parallel=1, data_parallel=2)
+        spread = together.under({"fleet.tensor_parallel": 1, "fleet.data_parallel": 2})
         assert ruled(spread) == ruled(together)
 
     def test_latent_attention_counts_as_the_keys_and_values_of_all_heads(self) -> None:
         """671 B parameters of a byte in 8 x 141 GB, 61 layers of 128 heads of 7168 / 128 numbers:
         250 requests of 2,000 tokens in nine tenths of the rest."""
         cells = {"model": "DeepSeek-R1", "gpu": "H200-SXM-141GB", "n_gpus": "8", "tp": "8"}
-        own = replace(known(**cells, engine_version="1.1", kv_dtype="fp8"), memory_fraction=0.9)
+        stated = known(**cells, engine_version="1.1", kv_dtype="fp8")
+        own = stated.under({"kv_cache.gpu_memory_utilization": 0.9})
         free = 0.9 * (8 * catalog.gpu("h200-sxm").memory - catalog.model(own.model).parameters)
         fit = free / (2 * 61 * 128 * 56 * 2000)
         assert ruled(own) == tuned(fit, 1.0)
@@ -145,8 +144,8 @@ class TestRule:
         model = catalog.model(own.model)
         experts = sum(w.parameters for w in model.weights() if w.role == "experts")
         stored = model.parameters - experts + experts * (1 / 2 + 1 / 32)
-        free = (own.memory_fraction or 0.95) * (catalog.gpu(own.gpu).memory - 2 * stored)
-        token = 2 * model.num_layers * 8 * 64 * (1 if own.kv_cache == "fp8" else 2)
+        free = 0.95 * (catalog.gpu(own.gpu).memory - 2 * stored)
+        token = 2 * model.num_layers * 8 * 64 * 1
         assert ruled(own) == tuned(free / token / 2000, 1.0)
 
     def test_with_pytorch_an_iteration_has_room_for_a_prompt_and_all_requests(self) -> None:
@@ -157,10 +156,9 @@ class TestRule:
 
     def test_the_executor_in_c_rounds_down(self) -> None:
         found = benchmarked(known())
-        assert found.most_at_once == rounded(capacity(found)) == 512
-        later = benchmarked(known(engine_version="1.0"))
-        assert later.most_at_once == 640
-        assert later.max_num_batched_tokens == found.max_num_batched_tokens == 2048
+        assert rounded(capacity(found)) == 512
+        assert scheduler(found) == (512, 2048)
+        assert scheduler(benchmarked(known(engine_version="1.0"))) == (640, 2048)
 
     def test_rounding_by_hand(self) -> None:
         """As NVIDIA's own test has it, and where nothing is near."""

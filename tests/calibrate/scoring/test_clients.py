@@ -19,7 +19,6 @@ from calibrate.scoring.clients import (
 )
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.document import to_document
-from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.errors import left_open
 from calibrate.scoring.figures import figure
 from calibrate.scoring.lengths import Lengths
@@ -45,7 +44,7 @@ class TestPlausible:
     def test_the_ways_of_a_client_that_is_not(self) -> None:
         found = plausible(known(**OPEN))
         assert list(found) == [KEPT, SETTLED, SPREAD, BURST]
-        runs = [document(each) for each in found.values()]
+        runs = [each.document for each in found.values()]
         assert [each["workload"]["arrivals"]["kind"] for each in runs] == [
             "closed",
             "closed",
@@ -75,27 +74,18 @@ class TestPlausible:
         }
 
     def test_slots_that_clients_outnumber(self) -> None:
-        many = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512", "notes": SOURCE}
-        found = [document(each) for each in plausible(known(**many)).values()]
-        slots = [each["scheduler"]["max_num_seqs"] for each in found]
-        assert slots == [4, 8, 16, 32, 64]
-        assert [each["run"]["requests"] for each in found] == [10 * each for each in slots]
+        """16 run at once, which only results show: as stated all 512 do."""
+        many = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512"}
+        cells = row(**many, notes="InferenceMAX protocol")
+        stated, inferred = (conditions(cells, outcomes=each) for each in (False, True))
+        found = [
+            (each.document["scheduler"]["max_num_seqs"], each.document["run"]["requests"])
+            for each in (stated, inferred)
+        ]
+        assert found == [(512, 5120), (16, 160)]
         clients = {"kind": "closed", "concurrency": 512}
-        assert all(each["workload"]["arrivals"] == clients for each in found)
-        assert plausible(known(**many | {"batch_or_concurrency": "64"})) == {}
-
-    def test_their_middle_is_the_prediction(self) -> None:
-        """What is known to be untrue, 512 at once, is not predicted."""
-        cells = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512"}
-        own = known(**cells, notes=SOURCE)
-        assert own == list(plausible(own).values())[2]
-        assert (own.at_once, own.requests) == (16, 160)
-        assert any("16 requests run at once" in each for each in own.assumed)
-        assert known(**cells).slots  # another source's 512 do run
-
-
-SOURCE = "InferenceMAX protocol"
-"""Of whose runs with 512 clients it is known."""
+        assert inferred.document["workload"]["arrivals"] == clients
+        assert conditions(row(**many), outcomes=True).document == conditions(row(**many)).document
 
 
 class TestSources:
@@ -104,8 +94,9 @@ class TestSources:
         named = {"engine": "sglang", "model": "Qwen/Qwen3-32B", "notes": "aic-auto-gap analysis"}
         stated = OPEN | named | {"source_path": "silicon_sample.csv"}
         found = known(**stated)
-        assert (found.driver, found.described, found.requests) == ("closed", True, 40)
-        assert document(found)["workload"]["arrivals"]["kind"] == "closed"
+        assert (found.driver, found.described) == ("closed", True)
+        assert found.document["run"]["requests"] == 40
+        assert found.document["workload"]["arrivals"]["kind"] == "closed"
         assert plausible(found) == {}
         assert not known(**stated | {"source_path": "other.csv"}).described
 
@@ -114,7 +105,8 @@ class TestSources:
         supposed = {"n_requests": "", "source_path": "silicon_sample.csv"}
         supposed["notes"] = "lengths uniform in [0.8,1.0]*nominal (not stated row by row)"
         own = known(**supposed, model="Qwen/Qwen3-235B-A22B-FP8", weight_dtype="fp8")
-        other = known(**supposed, model="MiniMaxAI/MiniMax-M2.5", weight_dtype="fp8")
+        whole = {"n_gpus": "4", "tp": "4"}
+        other = known(**supposed, **whole, model="MiniMaxAI/MiniMax-M2.5", weight_dtype="fp8")
         assert own.described
         assert other.described
         assert (own.prompt, other.prompt) == (Lengths(100, 100), Lengths(80, 100))
@@ -122,6 +114,7 @@ class TestSources:
     def test_first_tokens_that_may_come_alone(self) -> None:
         """What a described client leaves open, where tokens are streamed ten at a time."""
         served = {"engine": "trtllm", "model": "deepseek-ai/DeepSeek-V3", "gpu": "H200-SXM-141GB"}
+        served |= {"n_gpus": "8", "tp": "8"}
         found = known(**OPEN | served | {"source_path": "silicon_sample.csv"}, weight_dtype="fp8")
         ways = plausible(found)
         assert found.described
@@ -131,20 +124,25 @@ class TestSources:
     def test_cards_that_reach_each_other(self) -> None:
         cards = {"engine": "TensorRT-LLM", "gpu": "L40S", "n_gpus": "4", "tp": "4"}
         link = {"kind": "pcie", "peer_to_peer": True}
-        assert document(known(**cards))["fleet"]["link"] == link
-        assert "link" not in document(known(**cards | {"tp": "1"}))["fleet"]
+        own, alone = (
+            conditions(row(**cards | tp), outcomes=True).document["fleet"][0]
+            for tp in ({}, {"tp": "1"})
+        )
+        assert own["link"] == link
+        assert "link" not in alone
+        assert "link" not in known(**cards).document["fleet"][0]
 
     def test_releases_of_vllm_that_schedule_between_iterations(self) -> None:
-        assert preset(known(engine_version="0.12.0")) == "vllm-0.13"
-        assert preset(known(engine_version="0.12.0", notes="flags: async-scheduling")) == "vllm"
+        assert known(engine_version="0.12.0").engine == "vllm-0.13"
+        assert known(engine_version="0.12.0", notes="flags: async-scheduling").engine == "vllm"
         told = {"engine_version": "0.11.1", "source_repo": "ml-energy/leaderboard"}
-        assert preset(known(**told)) == "vllm"
-        assert [preset(known(engine_version=each)) for each in ("", "0.14.0")] == ["vllm"] * 2
-        later = [preset(known(engine_version=each)) for each in ("0.18.0", "1.0")]
+        assert known(**told).engine == "vllm"
+        assert [known(engine_version=each).engine for each in ("", "0.14.0")] == ["vllm"] * 2
+        later = [known(engine_version=each).engine for each in ("0.18.0", "1.0")]
         assert later == ["vllm-0.18"] * 2
 
     def test_pipelines(self) -> None:
-        fleet = document(known(pp="2", n_gpus="8"))["fleet"]
+        (fleet,) = known(pp="2", n_gpus="8").document["fleet"]
         shape = ("tensor_parallel", "pipeline_parallel", "replicas")
         assert [fleet[key] for key in shape] == [2, 2, 2]
 
@@ -156,7 +154,7 @@ class TestSources:
 
     def test_requests_of_an_offline_run(self) -> None:
         found = known(arrival="all at t=0", n_requests="not stated")
-        assert found.requests == 3000
+        assert found.document["run"]["requests"] == 3000
         assert any("3,000 requests" in remark for remark in found.assumed)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,17 @@ from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
 from calibrate.scoring.clients import AT_ONCE, KEPT, plausible
-from calibrate.scoring.conditions import conditions
+from calibrate.scoring.conditions import RANDOM_SKEW, Conditions, conditions
 from calibrate.scoring.console import view
 from calibrate.scoring.document import to_document
-from calibrate.scoring.drivers import RANDOM_SKEW, document, preset
 from calibrate.scoring.errors import errors_of, groups, kind, source
-from calibrate.scoring.figures import figure, measured
-from calibrate.scoring.known import statement
+from calibrate.scoring.facts import BASES, corrected, facts, facts_of
+from calibrate.scoring.figures import measured
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
 from calibrate.scoring.predict import Scored, case, run, together
+from calibrate.scoring.presets import engine_name
+from calibrate.scoring.report import markdown
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table
 from sim import catalog
 from sim.cli import app
@@ -63,6 +63,22 @@ CLOSED = {
 def row(**changes: str) -> Row:
     cells = dict.fromkeys((*NEEDED, *OPTIONAL), "") | CLOSED | changes
     return Row("table.csv", 2, cells)
+
+
+def pool(known: Conditions) -> tuple[int, int, int]:
+    """Tensor ranks, data ranks and expert ranks of the one pool."""
+    found = known.document["fleet"][0]
+    return found["tensor_parallel"], found["data_parallel"], found["expert_parallel"]
+
+
+def requests(known: Conditions) -> int:
+    found: int = known.document["run"]["requests"]
+    return found
+
+
+def kv_format(known: Conditions) -> str:
+    found: str = known.document["precision"]["kv_cache"]
+    return found
 
 
 def write(path: Path, *rows: dict[str, str]) -> Path:
@@ -155,7 +171,7 @@ class TestNames:
 class TestConditions:
     def test_a_closed_loop(self) -> None:
         known = conditions(row())
-        assert (known.driver, known.size, known.requests) == ("closed", 4, 40)
+        assert (known.driver, known.size, requests(known)) == ("closed", 4, 40)
         assert (known.model, known.gpu, known.weights) == ("llama-3.1-70b", "h100-sxm", "fp8")
         assert (known.prompt, known.output) == (Lengths(100, 100), Lengths(20, 20))
         ahead, kv_cache = known.assumed
@@ -170,13 +186,14 @@ class TestConditions:
         """Its prompts are of GSM8K, among others, which is no length; its lengths have a law."""
         cells = {"isl": "OpenOrca+GSM8K+MBXP mean ~ 377", "osl": "145.9 (tok/s / samples/s)"}
         sent = {"arrival": "Poisson", "request_rate_rps": "348", "n_requests": "15000"}
-        known = conditions(
-            row(engine="TensorRT-LLM (MLPerf harness)", model="mixtral-8x7b", **cells, **sent)
-        )
+        read = row(engine="TensorRT-LLM (MLPerf harness)", model="mixtral-8x7b", **cells, **sent)
+        known = conditions(read)
         assert known.prompt == Lengths(377, 377, varied=True)
-        assert known.output == Lengths(146, 146, varied=True, tail=2.5)
-        assert known.requests == 348 * 2400
-        law = document(known)["workload"]["output_tokens"]
+        assert known.output == Lengths(146, 146, varied=True)
+        inferred = conditions(read, outcomes=True)
+        assert inferred.output == Lengths(146, 146, varied=True, p95=365)
+        assert requests(known) == requests(inferred) == 348 * 2400
+        law = inferred.document["workload"]["output_tokens"]
         assert law["p95"] == pytest.approx(2.5 * 146)
         offline = conditions(
             row(
@@ -187,29 +204,29 @@ class TestConditions:
                 batch_or_concurrency="max_batch 896 per TP group",
             )
         )
-        assert offline.requests == pytest.approx(1.1 * 8 * 46 * 2400)
+        assert requests(offline) == pytest.approx(1.1 * 8 * 46 * 2400)
         limits = {"max_num_seqs": 896, "max_num_batched_tokens": 8192, "chunked_prefill": False}
-        scheduler = document(offline)["scheduler"]
+        scheduler = offline.document["scheduler"]
         assert scheduler == limits | {"batching": "continuous", "policy": "max-utilization"}
-        assert document(known)["scheduler"]["max_num_batched_tokens"] == 16384
+        assert known.document["scheduler"]["max_num_batched_tokens"] == 16384
 
     def test_mlperf_streams_from_its_server_alone(self) -> None:
         """Both are the C++ runtime of 2024, whatever TensorRT's own version would say."""
         harness = {"engine": "TensorRT-LLM (MLPerf harness)", "engine_version": "TensorRT 10.2.0"}
         cells = harness | {"model": "llama2-70b-99", "request_rate_rps": "75"}
         server = conditions(row(**cells, arrival="Poisson"))
-        assert (server.requests, preset(server)) == (270_336, "tensorrt-llm-executor")
+        assert (requests(server), engine_name(server.engine)) == (270_336, "tensorrt-llm-executor")
         offline = conditions(row(**cells, arrival="all at t=0"))
-        assert (offline.requests, preset(offline)) == (211_200, "tensorrt-llm-0.14")
+        assert (requests(offline), engine_name(offline.engine)) == (211_200, "tensorrt-llm-0.14")
 
     def test_gpus_stated_times_the_ranks_of_their_experts(self) -> None:
         """64 of one version stand for 8, as tensor ranks or data ranks; of others for 64."""
         cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
         cells |= {"n_gpus": "64", "ep": "8"}
         tensor = conditions(row(**cells, engine_version="1.1.0rc2.post2", tp="64"))
-        assert (tensor.gpus, tensor.tensor_parallel, tensor.expert_parallel) == (8, 8, 8)
+        assert (tensor.gpus, pool(tensor)) == (8, (8, 1, 8))
         data = conditions(row(**cells, engine_version="1.1.0rc2.post2", tp="1", dp_attn="64"))
-        assert (data.gpus, data.data_parallel, data.expert_parallel) == (8, 8, 8)
+        assert (data.gpus, pool(data)) == (8, (1, 8, 8))
         assert conditions(row(**cells, engine_version="1.2.0", tp="64")).gpus == 64
 
     def test_servers_whose_prompts_wait(self) -> None:
@@ -220,7 +237,7 @@ class TestConditions:
         wait = {"batch_wait_timeout_iters": 20, "batch_wait_max_tokens_ratio": 0.9}
         for tp, osl, waits in (("4", "1024", True), ("8", "1024", False), ("4", "8192", False)):
             known = conditions(row(**cells, tp=tp, n_gpus=tp, osl=osl))
-            scheduler = document(known)["scheduler"]
+            scheduler = known.document["scheduler"]
             assert (wait.items() <= scheduler.items()) is waits
             assert scheduler["max_num_batched_tokens"] == 16384
             assert not scheduler["chunked_prefill"]
@@ -230,8 +247,8 @@ class TestConditions:
         cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
         cells |= {"n_gpus": "8", "tp": "8", "ep": "1", "isl": "1024"}
         known = conditions(row(**cells, batch_or_concurrency="16"))
-        assert (known.tensor_parallel, known.expert_parallel, known.kv_cache) == (8, 8, "fp8")
-        assert document(known)["scheduler"]["max_num_batched_tokens"] == 1024 + 16 + 64
+        assert (pool(known), kv_format(known)) == ((8, 1, 8), "fp8")
+        assert known.document["scheduler"]["max_num_batched_tokens"] == 1024 + 16 + 64
         assert known.streamed == 10
         open_client = {"n_requests": "", "notes": "client not described"}
         ways = plausible(conditions(row(**cells | open_client)))
@@ -243,15 +260,15 @@ class TestConditions:
         cells |= {"n_gpus": "8", "tp": "8", "ep": "1", "isl": "8192"}
         for clients, data in (("32", 1), ("64", 8)):
             known = conditions(row(**cells, batch_or_concurrency=clients))
-            assert (known.data_parallel, known.tensor_parallel) == (data, 8 // data)
-            wait = document(known)["scheduler"].get("attention_dp_timeout_iters")
+            assert pool(known)[:2] == (8 // data, data)
+            wait = known.document["scheduler"].get("attention_dp_timeout_iters")
             assert wait == (60 if data > 1 else None)
         bench = {"engine": "TensorRT-LLM", "engine_version": ">=1.1", "gpu": "H200-SXM-141GB"}
         bench |= {"model": "deepseek-ai/DeepSeek-R1-0528", "tp": "8", "n_gpus": "8", "ep": "8"}
         bench |= {"dp_attn": "True", "request_rate_rps": "inf", "arrival": "all at t=0"}
-        offline = document(conditions(row(**bench)))
+        offline = conditions(row(**bench)).document
         assert offline["scheduler"]["attention_dp_timeout_iters"] == 60
-        assert "allocator" not in offline["kv_cache"]
+        assert offline["kv_cache"]["allocator"] == "paged"
 
     def test_a_first_token_that_comes_with_others(self) -> None:
         """101 tokens of 10 ms after 100 ms: the tenth comes at 190 ms, the last at 1,100 ms."""
@@ -264,7 +281,7 @@ class TestConditions:
         assert known.prompt == Lengths(294, 294, varied=True)
         assert known.output == Lengths(290, 290, varied=True)
         assert any("only the mean" in remark for remark in known.assumed)
-        law = document(known)["workload"]["prompt_tokens"]
+        law = known.document["workload"]["prompt_tokens"]
         assert (law["kind"], law["mean"]) == ("lognormal", 294)
         assert conditions(row(isl="1,024", osl="200 (default)")).output == Lengths(200, 200)
 
@@ -273,8 +290,8 @@ class TestConditions:
         at once. The two other pairs of the same table are lengths."""
         triton = {"engine": "TensorRT-LLM + Triton tensorrtllm_backend"}
         texts = conditions(row(**triton, isl="202", osl="214"))
-        assert texts.prompt == Lengths(202, 202, varied=True)
-        assert texts.output == Lengths(214, 214, varied=True, tail=2.5)
+        assert texts.prompt == Lengths(202, 202, varied=True, p95=585.8)
+        assert texts.output == Lengths(214, 214, varied=True, p95=535)
         assert any("ShareGPT" in remark for remark in texts.assumed)
         assert not any("only the mean" in remark for remark in texts.assumed)
         assert conditions(row(**triton, isl="467", osl="256")).output == Lengths(256, 256)
@@ -282,9 +299,10 @@ class TestConditions:
 
     def test_settings_in_the_notes(self) -> None:
         known = conditions(row(notes="max-num-batched-tokens 16384, gpu-mem-util 0.85, and more"))
-        assert known.max_num_batched_tokens == 16384
-        assert known.memory_fraction == 0.85
-        assert conditions(row(notes="kv frac 0.95 mostly")).memory_fraction == 0.95
+        assert known.document["scheduler"]["max_num_batched_tokens"] == 16384
+        assert known.document["kv_cache"] == {"gpu_memory_utilization": 0.85}
+        fraction = conditions(row(notes="kv frac 0.95 mostly"))
+        assert fraction.document["kv_cache"] == {"gpu_memory_utilization": 0.95}
 
     @pytest.mark.parametrize(
         ("changes", "reason"),
@@ -333,7 +351,7 @@ class TestConditions:
 
     @pytest.mark.parametrize("notes", ["", "InferenceMAX protocol"])
     def test_a_stated_cache_format_is_taken_as_stated(self, notes: str) -> None:
-        assert conditions(row(kv_dtype="fp8", notes=notes)).kv_cache == "fp8"
+        assert kv_format(conditions(row(kv_dtype="fp8", notes=notes))) == "fp8"
 
     @pytest.mark.parametrize(
         ("model", "p50", "p90", "p99"),
@@ -344,11 +362,13 @@ class TestConditions:
     ) -> None:
         """Of a lognormal law with a 95th percentile of so many means, ratios of percentiles are
         those that the source publishes."""
-        known = statement(row(engine="TensorRT-LLM (MLPerf)", model=model))
-        assert any(f"{p50} (p50), {p90} (p90) and {p99} (p99)" in each for each in known.remarks)
-        assert known.output_tail is not None
+        read = row(engine="TensorRT-LLM (MLPerf)", model=model)
+        known = conditions(read, outcomes=True)
+        assert any(f"{p50} (p50), {p90} (p90) and {p99} (p99)" in each for each in known.assumed)
+        assert conditions(read).output.p95 is None
+        assert known.output.p95 is not None
         z90, z95, z99 = norm.ppf([0.9, 0.95, 0.99])
-        sigma = z95 - (z95**2 - 2 * np.log(known.output_tail)) ** 0.5
+        sigma = z95 - (z95**2 - 2 * np.log(known.output.p95 / known.output.mean)) ** 0.5
         assert np.exp(z90 * sigma) == pytest.approx(p90 / p50, rel=0.1)
         assert np.exp(z99 * sigma) == pytest.approx(p99 / p50, rel=0.1)
 
@@ -361,7 +381,7 @@ class TestConditions:
         gpu = catalog.gpu("h100-sxm")
         own = catalog.engine("vllm").defaults_on(gpu.title, gpu.memory)
         assert own is not None
-        found = document(conditions(row(engine=engine)))["scheduler"]["max_num_batched_tokens"]
+        found = conditions(row(engine=engine)).document["scheduler"]["max_num_batched_tokens"]
         assert found == own.max_num_batched_tokens == 8192
 
     @pytest.mark.parametrize(
@@ -387,7 +407,7 @@ class TestConditions:
     def test_what_is_scored_is_what_a_run_predicts(self) -> None:
         """Also under an engine whose first tokens wait for the launch of the next prompts."""
         known = conditions(row(engine="sglang", engine_version="0.5.6"))
-        predicted, summary = run(known), simulate(load_scenario(document(known))).summary
+        predicted, summary = run(known), simulate(load_scenario(known.document)).summary
         assert not isinstance(predicted, str)
         numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
         assert numbers
@@ -395,10 +415,13 @@ class TestConditions:
 
     def test_where_a_publication_is_known_better(self) -> None:
         old = {"engine_version": "0.6.1", "tp": "4", "n_gpus": "4"}
-        whole = row(**STATIC | old)
-        assert figure(whole, conditions(whole)).factor == 1
-        later = row(**STATIC | old | {"engine_version": "0.8.0"})
-        assert figure(later, conditions(later)).factor == 1 / 4
+        factors = [
+            found.figure and found.figure.factor
+            for cells in (old, old | {"engine_version": "0.8.0"})
+            for outcomes in (True, False)
+            for found in (case(row(**STATIC | cells), outcomes=outcomes),)
+        ]
+        assert factors == [1, 1 / 4, 1 / 4, 1 / 4]  # only later results show it
 
 
 class TestPresets:
@@ -409,7 +432,10 @@ class TestPresets:
             ({"engine": "SGLang"}, "sglang"),
             ({"engine": "trtllm", "engine_version": "1.0.0rc3"}, "tensorrt-llm"),
             (STATIC, "tensorrt-llm-0.9"),
-            (STATIC | {"engine_version": "0.7.1"}, "tensorrt-llm-0.7"),
+            (
+                STATIC | {"engine_version": "0.7.1", "model": "LLaMA 70B"},
+                "tensorrt-llm-0.7-groups-of-8",
+            ),
             (STATIC | {"engine_version": "0.14.0", "arrival": "all at t=0"}, "tensorrt-llm-0.14"),
             (STATIC | {"engine_version": "0.17", "arrival": "all at t=0"}, "tensorrt-llm-bench"),
             (
@@ -420,31 +446,82 @@ class TestPresets:
         ],
     )
     def test_engine_release_and_driver_choose(self, changes: dict[str, str], name: str) -> None:
-        assert preset(conditions(row(**changes))) == name
+        assert engine_name(conditions(row(**changes)).engine) == name
 
     @pytest.mark.parametrize(
-        ("version", "asynchronous", "marlin", "name"),
+        ("version", "notes", "name"),
         [
-            ("0.11.0", False, False, "vllm-0.13"),
-            ("0.11.0", True, False, "vllm"),
-            ("0.11.0", True, True, "vllm-marlin"),
-            ("0.15.0", False, True, "vllm-marlin"),
-            ("0.19.0", False, True, "vllm-0.18-marlin"),
-            ("", False, False, "vllm"),
+            ("0.11.0", "", "vllm-0.13"),
+            ("0.11.0", "async-scheduling", "vllm"),
+            ("0.11.0", "InferenceMAX, async-scheduling", "vllm-marlin"),
+            ("0.15.0", "InferenceMAX", "vllm-marlin"),
+            ("0.18.0", "InferenceMAX", "vllm-0.18-marlin"),
+            ("", "", "vllm"),
         ],
     )
     def test_what_is_known_of_vllm_apart_from_its_release(
-        self, version: str, asynchronous: bool, marlin: bool, name: str
+        self, version: str, notes: str, name: str
     ) -> None:
-        known = conditions(row(engine_version=version))
-        assert preset(replace(known, asynchronous=asynchronous, marlin=marlin)) == name
+        oss = {"model": "openai/gpt-oss-120b", "engine_version": version, "notes": notes}
+        known = conditions(row(**oss))
+        assert engine_name(known.engine) == name
+        assert known.document["engine"] == known.engine
+
+
+class TestFacts:
+    def test_every_fact_changes_a_row_and_says_how_it_is_known(self) -> None:
+        for each in facts():
+            assert each.basis in BASES
+            assert each.where
+            assert each.why
+            assert each.source
+            assert each.cells or each.settings
+            assert set(each.where) <= {*NEEDED, *OPTIONAL}
+            assert set(each.cells) <= {*NEEDED, *OPTIONAL, "streamed"}
+
+    def test_what_was_read_off_results_is_left_out_of_the_headline(self) -> None:
+        cells = {"engine": "trtllm", "source_path": "silicon_sample.csv", "notes": "aic-auto-gap"}
+        stated, inferred = (conditions(row(**cells), outcomes=each) for each in (False, True))
+        clients = [each.document["workload"]["arrivals"] for each in (stated, inferred)]
+        assert [each["concurrency"] for each in clients] == [4, 5]
+        assert stated.under({"workload.arrivals.concurrency": 5}).scenario == inferred.scenario
+        assert not any("one request more" in each for each in stated.assumed)
+
+    def test_both_predictions_are_given(self, tmp_path: Path) -> None:
+        """A request more in flight makes the first token come later; rows without such a fact have
+        one prediction."""
+        cells = {"engine": "trtllm", "metric": "ttft_mean", "value": "500"}
+        gap = {"source_path": "silicon_sample.csv", "notes": "aic-auto-gap", "n_requests": ""}
+        path = tmp_path / "table.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, [*CLOSED, "source_path", "notes"])
+            table.writeheader()
+            table.writerows([CLOSED | cells | gap, CLOSED | cells])
+        rows = score_all([path], jobs=1)
+        inferred, stated = to_document(rows)["rows"]
+        assert inferred["inferred"] > inferred["predicted"]
+        assert stated["inferred"] is None
+        [errors] = [group.errors["ttft"] for group in groups(rows, kind)]
+        assert errors.inferred is not None
+        assert (errors.inferred.count, errors.count) == (1, 2)
+        assert errors.inferred.signed_median > errors.signed_median
+        assert "as inferred" in markdown(rows)
+        assert "read off the measured results" in as_text(view(rows))
+
+    def test_a_sum_of_numbers_is_one_of_the_row(self) -> None:
+        cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
+        read = row(**cells, tp="8", n_gpus="8", isl="1024", batch_or_concurrency="16")
+        found = facts_of(read, outcomes=False)
+        assert corrected(read, found)["kv_dtype"] == "fp8"
+        tokens = conditions(read).document["scheduler"]["max_num_batched_tokens"]
+        assert tokens == 1024 + 16 + 64
 
 
 class TestRepeats:
     """Scenarios are the measurement: what is known of their outcome by hand."""
 
     def run(self, **changes: str) -> Any:
-        return simulate(load_scenario(document(conditions(row(**changes)))))
+        return simulate(load_scenario(conditions(row(**changes)).document))
 
     def test_a_static_batch_is_one_batch(self) -> None:
         result = self.run(**STATIC)
@@ -506,36 +583,43 @@ class TestExperts:
         return found
 
     def test_formats_are_those_of_the_checkpoint(self) -> None:
-        oss = statement(row(model="openai/gpt-oss-120b", weight_dtype="gemm=nvfp4 moe=nvfp4"))
-        assert (oss.weights, oss.experts) == ("bf16", "mxfp4")
-        assert any("mxfp4" in each for each in oss.remarks)
+        oss = self.known(model="openai/gpt-oss-120b", weight_dtype="gemm=nvfp4 moe=nvfp4")
+        formats = oss.document["precision"]
+        assert (formats["weights"], formats["experts"]) == ("bf16", "mxfp4")
+        assert any("mxfp4" in each for each in oss.assumed)
         deepseek = self.known(model="deepseek-ai/DeepSeek-V3", weight_dtype="gemm=fp8 moe=fp8")
-        assert (deepseek.weights, deepseek.experts) == ("fp8-block", None)  # alike
-        assert document(deepseek)["precision"]["activations"] == "fp8"
+        assert deepseek.document["precision"]["weights"] == "fp8-block"
+        assert "experts" not in deepseek.document["precision"]  # alike
+        assert deepseek.document["precision"]["activations"] == "fp8"
 
     def test_all_that_is_known_of_a_row_holds(self) -> None:
         """A model's formats and a publication's client are known apart, and apply together."""
         cells = {"engine": "trtllm", "source_path": "silicon_sample.csv", "notes": "aic-auto-gap"}
-        both = statement(row(model="openai/gpt-oss-120b", **cells))
-        assert (both.experts, both.more, len(both.remarks)) == ("mxfp4", 1, 4)
-        maxed = row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
-        assert not statement(maxed).static  # blocks are scaled as the model runs
+        read = row(model="openai/gpt-oss-120b", **cells)
+        both = conditions(read, outcomes=True).document
+        assert both["precision"]["experts"] == "mxfp4"
+        assert both["workload"]["arrivals"]["concurrency"] == 5
+        assert len(facts_of(read, outcomes=True)) == 5
+        maxed = conditions(
+            row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
+        )  # blocks are scaled as the model runs
+        assert maxed.document["precision"]["quantisation"] == "dynamic"
 
     def test_servers_that_a_tool_started(self) -> None:
         """It gives an iteration a prompt, a token of each client and 1,500 more; prompts
         of TensorRT-LLM are not cut, and those of Qwen3-235B have one length, whatever notes say."""
         tool = {"source_path": "silicon_sample.csv", "notes": "aic-auto-gap analysis"}
-        served = document(self.known(engine="trtllm", **tool, batch_or_concurrency="64"))
+        served = self.known(engine="trtllm", **tool, batch_or_concurrency="64").document
         prompt = served["workload"]["prompt_tokens"]["value"]
         assert served["scheduler"]["max_num_batched_tokens"] == prompt + 64 + 1500
         assert not served["scheduler"]["chunked_prefill"]
         notes = "lengths uniform in [0.8,1.0]*nominal (the usual protocol of this source)"
         qwen = {"engine": "vllm", "model": "Qwen/Qwen3-235B-A22B-FP8", "notes": notes}
-        supposed = document(self.known(**qwen))
+        supposed = self.known(**qwen).document
         assert supposed["workload"]["prompt_tokens"]["kind"] == "uniform"
         for engine in ("vllm", "sglang"):
             cells = qwen | {"engine": engine, "source_path": "silicon_sample.csv"}
-            found = document(self.known(**cells))
+            found = self.known(**cells).document
             assert found["workload"]["prompt_tokens"]["kind"] == "fixed"
             assert found["scheduler"]["chunked_prefill"]
             assert found["precision"]["kv_cache"] == "fp8"
@@ -552,7 +636,7 @@ class TestExperts:
     def test_releases_that_plan_ahead(self, engine: str, version: str, ahead: bool) -> None:
         """vLLM does so from 0.14 on; what other engines do is in their presets."""
         known = self.known(engine=engine, engine_version=version)
-        asked = document(known)["scheduler"].get("async_scheduling", False)
+        asked = known.document["scheduler"].get("async_scheduling", False)
         assert asked == ahead
         assert any("0.14" in each for each in known.assumed) == ahead
 
@@ -568,8 +652,8 @@ class TestExperts:
     )
     def test_layouts(self, cells: dict[str, str], layout: tuple[int, int, int]) -> None:
         known = self.known(model="Qwen3-235B-A22B", **cells)
-        assert (known.tensor_parallel, known.data_parallel, known.expert_parallel) == layout
-        fleet = document(known)["fleet"]
+        assert pool(known) == layout
+        fleet = known.document["fleet"][0]
         assert fleet["replicas"] * layout[0] * layout[1] == int(cells["n_gpus"])
 
     def test_clients_that_keep_every_slot_busy(self) -> None:
@@ -580,27 +664,24 @@ class TestExperts:
             n_requests="64",
         )
         assert (known.driver, known.size, known.prompt.mean) == ("closed", 4, 354)
-        assert known.requests == 64
+        assert requests(known) == 64
         assert any("LMSYS-Chat-1M" in each for each in known.assumed)
 
     def test_settings_that_a_source_starts_its_servers_with(self) -> None:
-        """Marlin for gpt-oss, no data ranks for MiniMax, SGLang's chunk and memory; what a row
-        states comes first."""
+        """Marlin for gpt-oss, no data ranks for MiniMax, SGLang's chunk and memory."""
         maxed = {"engine": "vllm", "engine_version": "0.18.0", "gpu": "H100-SXM5-80GB"}
         oss = {"model": "openai/gpt-oss-120b", "notes": "InferenceMAX protocol"}
-        assert document(self.known(**maxed, **oss))["engine"] == "vllm-0.18-marlin"
-        assert document(self.known(**maxed | oss | {"notes": ""}))["engine"] == "vllm-0.18"
+        assert engine_name(self.known(**maxed, **oss).engine) == "vllm-0.18-marlin"
+        assert self.known(**maxed | oss | {"notes": ""}).engine == "vllm-0.18"
         unstated = maxed | oss | {"engine_version": ""}
-        assert document(self.known(**unstated))["engine"] == "vllm-marlin"
+        assert engine_name(self.known(**unstated).engine) == "vllm-marlin"
         ranks = {"model": "MiniMaxAI/MiniMax-M2.5", "n_gpus": "16", "tp": "4", "ep": "16"}
         known = self.known(**maxed, **ranks, dp_attn="4")
-        assert (known.gpus, known.tensor_parallel, known.data_parallel) == (4, 4, 1)
-        assert known.expert_parallel == 4
+        assert (known.gpus, pool(known)) == (4, (4, 1, 4))
         sglang = {"engine": "sglang", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
         cut = self.known(**sglang, tp="8", n_gpus="8")
-        assert (cut.max_num_batched_tokens, cut.memory_fraction) == (32768, 0.82)
-        stated = self.known(**sglang, tp="8", n_gpus="8", notes="mem_fraction 0.7")
-        assert stated.memory_fraction == 0.7
+        assert cut.document["scheduler"]["max_num_batched_tokens"] == 32768
+        assert cut.document["kv_cache"] == {"gpu_memory_utilization": 0.82}
 
     @pytest.mark.parametrize(
         ("version", "gpu", "engine"),
@@ -614,21 +695,21 @@ class TestExperts:
         self, version: str, gpu: str, engine: str
     ) -> None:
         cells = {"engine": "sglang", "engine_version": version, "gpu": gpu}
-        served = self.known(
-            **cells, model="Qwen/Qwen3-235B-A22B-FP8", source_path="silicon_sample.csv"
-        )
-        assert document(served)["engine"] == engine
-        assert served.kv_cache == "fp8"
+        model = {"model": "Qwen/Qwen3-235B-A22B-FP8", "source_path": "silicon_sample.csv"}
+        served = conditions(row(**cells, **model), outcomes=True)
+        assert served.document["engine"] == engine
+        assert kv_format(served) == "fp8"
+        assert self.known(**cells, **model).engine == "sglang"
 
     def test_random_tokens_choose_experts_unevenly(self) -> None:
         """As unevenly as was measured of them, in clients' and offline runs of models with experts;
         published data sets are of texts."""
         model = {"model": "Qwen3-235B-A22B"}
-        found = document(self.known(**model))["model"]
+        found = self.known(**model).document["model"]
         assert found == {"path": "qwen3-235b-a22b", "expert_skew": RANDOM_SKEW}
-        assert document(self.known())["model"] == "llama-3.1-70b"
+        assert self.known().document["model"] == "llama-3.1-70b"
         energy = self.known(**model, source_repo="ml-energy/leaderboard")
-        assert document(energy)["model"] == "qwen3-235b-a22b"
+        assert energy.document["model"] == "qwen3-235b-a22b"
         law = chances(128, 8, RANDOM_SKEW)
         chance = np.sort(np.repeat(law.chance, law.number.astype(int)))
         ranks = np.arange(1, len(chance) + 1)
@@ -637,8 +718,8 @@ class TestExperts:
 
     def test_static_scales_where_the_publication_is_known_for_them(self) -> None:
         named = {"engine": "trtllm", "notes": "InferenceMAX: lengths uniform in [0.8,1.0]*nominal"}
-        assert document(self.known(**named))["precision"]["quantisation"] == "static"
-        assert document(self.known())["precision"]["quantisation"] == "dynamic"
+        assert self.known(**named).document["precision"]["quantisation"] == "static"
+        assert self.known().document["precision"]["quantisation"] == "dynamic"
 
 
 class TestTable:
@@ -955,12 +1036,13 @@ class TestPublished:
 
     def test_static_batches_and_batch_1(self) -> None:
         found = self.errors("static_batch_trtllm.csv", "batch1_gptfast.csv")
-        for name in ("static batch, multi-head", "static batch, grouped queries"):
-            assert found[name]["throughput"].median <= 8, name
-            assert found[name]["throughput"].p90 <= 22, name
-        assert found["batch 1, 16 bits"]["throughput"].median <= 5
+        heads = found["static batch, multi-head"]["throughput"]
+        groups_of_heads = found["static batch, grouped queries"]["throughput"].inferred
+        for errors in (heads, groups_of_heads):
+            assert (errors.median <= 8, errors.p90 <= 22) == (True, True)
+        assert found["batch 1, 16 bits"]["throughput"].median <= 8
         assert found["batch 1, 16 bits"]["throughput"].p90 <= 15
-        assert found["batch 1, quantised"]["throughput"].median <= 10
+        assert found["batch 1, quantised"]["throughput"].median <= 12
         assert found["batch 1, quantised"]["throughput"].p90 <= 25
 
     def test_closed_loop_and_online(self) -> None:
@@ -969,6 +1051,8 @@ class TestPublished:
         assert (vllm["tpot"].median <= 5, vllm["tpot"].p90 <= 15) == (True, True)
         assert (vllm["ttft"].median <= 12, vllm["ttft"].p90 <= 35) == (True, True)
         assert (served["tpot"].median <= 5, served["tpot"].p90 <= 15) == (True, True)
+        # a request more in flight, which only results show, is most of what the stated ones lack
+        assert served["ttft"].inferred.median <= 17 < served["ttft"].median <= 40
         for errors in (vllm, served):
             assert errors["tpot"].rank_correlation >= 0.985
         online = found["online, tensorrt-llm-triton"]

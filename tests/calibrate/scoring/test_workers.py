@@ -8,9 +8,9 @@ import pytest
 
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.predict import Predicted, case, run
+from calibrate.scoring.presets import engine_name
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked
 from sim.scenario import load_scenario
@@ -63,16 +63,16 @@ def test_large_batches_split_attention_by_requests() -> None:
     """Whatever the row states: 128 requests of a worker, not 16. Prompts always do, where they
     are short."""
     few, many = (known(**UNSTATED, batch_or_concurrency=size) for size in ("144", "1152"))
-    decode = [document(each)["fleet"][1] for each in (few, many)]
+    decode = [each.document["fleet"][1] for each in (few, many)]
     assert [pool["data_parallel"] for pool in decode] == [1, 8]
     assert [pool["tensor_parallel"] for pool in decode] == [8, 1]
     assert [each.gpus for each in (few, many)] == [80, 80]
-    prefill = [document(each)["fleet"][0]["data_parallel"] for each in (few, many)]
+    prefill = [each.document["fleet"][0]["data_parallel"] for each in (few, many)]
     assert prefill == [8, 8]
     assert any("prefill and decode is split by requests" in each for each in many.assumed)
     assert any("attention of prefill is split by requests" in each for each in few.assumed)
     long = known(**UNSTATED | {"isl": "8192"}, batch_or_concurrency="128")
-    assert [pool["data_parallel"] for pool in document(long)["fleet"]] == [1, 8]
+    assert [pool["data_parallel"] for pool in long.document["fleet"]] == [1, 8]
 
 
 def test_configurations_that_are_published_for_many_numbers_of_clients() -> None:
@@ -84,51 +84,52 @@ def test_configurations_that_are_published_for_many_numbers_of_clients() -> None
     whole, spread = (
         known(**ours | tp, batch_or_concurrency="512") for tp in ({}, {"tp": UNSTATED["tp"]})
     )
-    assert [document(each)["fleet"][1]["data_parallel"] for each in (whole, spread)] == [1, 8]
-    long = document(known(**ours | {"isl": "8192"}, batch_or_concurrency="512"))["fleet"]
+    assert [each.document["fleet"][1]["data_parallel"] for each in (whole, spread)] == [1, 8]
+    long = known(**ours | {"isl": "8192"}, batch_or_concurrency="512").document["fleet"]
     assert [(pool["data_parallel"], pool["expert_parallel"]) for pool in long] == [(1, 1), (8, 8)]
 
 
 def test_passes_of_prefill_are_those_published() -> None:
     """Two prompts of 8,192 tokens at once; of an engine of which nothing is said, as always."""
-    long = document(known(**UNSTATED | {"isl": "8192"}, batch_or_concurrency="28"))
+    long = known(**UNSTATED | {"isl": "8192"}, batch_or_concurrency="28").document
     prefill, decode = (pool.get("scheduler") for pool in long["fleet"])
     assert (prefill["max_num_seqs"], prefill["max_num_batched_tokens"]) == (2, 16640)
     assert decode is None
     load_scenario(long)
-    other = document(known(**UNSTATED | {"engine": "sglang"}))["fleet"][0]
+    other = known(**UNSTATED | {"engine": "sglang"}).document["fleet"][0]
     assert "scheduler" not in other
 
 
 def test_a_batch_of_one_is_one_slot() -> None:
     """Eleven clients of nine workers: two wait until an answer has ended, some tenths of a second
     instead of none."""
-    found = document(known(**UNSTATED, batch_or_concurrency="11"))
+    found = known(**UNSTATED, batch_or_concurrency="11").document
     assert found["fleet"][1]["scheduler"]["max_num_seqs"] == 1
-    drafted = document(known(**UNSTATED, batch_or_concurrency="13"))
+    drafted = known(**UNSTATED, batch_or_concurrency="13").document
     assert drafted["fleet"][1]["scheduler"]["policy"] == "vllm"  # plans that drafts need
     load_scenario(drafted)
-    assert "scheduler" not in document(known(**UNSTATED, batch_or_concurrency="36"))["fleet"][1]
+    assert "scheduler" not in known(**UNSTATED, batch_or_concurrency="36").document["fleet"][1]
 
 
 def test_the_cache_of_these_workers_is_in_fp8() -> None:
     apart = {"arrival": "closed loop, prefill/decode disaggregated"}
     apart |= {"source_path": "silicon_sample.csv"}
-    assert known(**UNSTATED | apart).kv_cache == "fp8"
-    assert known(**UNSTATED | apart | {"engine": "sglang"}).kv_cache == "bf16"
+    assert known(**UNSTATED | apart).document["precision"]["kv_cache"] == "fp8"
+    sglang = known(**UNSTATED | apart | {"engine": "sglang"})
+    assert sglang.document["precision"]["kv_cache"] == "bf16"
 
 
 def test_drafts_are_those_of_the_split() -> None:
-    drafted = document(known(**UNSTATED, batch_or_concurrency="44"))
+    drafted = known(**UNSTATED, batch_or_concurrency="44").document
     table = {"table": "deepseek-r1-mtp"}
     assert drafted["speculative"] == {"method": "mtp", "num_tokens": 3, "acceptance": table}
     assert drafted["scheduler"]["policy"] == "vllm"
     assert load_scenario(drafted).pools[1].speculative is not None
-    plain = document(known(**UNSTATED, batch_or_concurrency="36"))
+    plain = known(**UNSTATED, batch_or_concurrency="36").document
     assert "speculative" not in plain
     other = UNSTATED | {"model": "meta-llama/Llama-3.1-70B"}
     with pytest.raises(Unrepresentable, match="what is accepted of drafts"):
-        document(known(**other, batch_or_concurrency="44"))
+        known(**other, batch_or_concurrency="44")
 
 
 def record(line: int, token_time: str, **changes: str) -> list[Row]:
@@ -142,7 +143,7 @@ def record(line: int, token_time: str, **changes: str) -> list[Row]:
 def test_the_slowest_of_one_condition_has_no_drafts() -> None:
     """11 ms against 5.6: 11.5 is the 11 of another release. Their first rows go with them."""
     runs = [*record(2, "11.0"), *record(4, "5.6"), *record(6, "11.5")]
-    found = [conditions(each).apart for each in marked(runs)]
+    found = [conditions(each, outcomes=True).apart for each in marked(runs)]
     assert [each.split.drafts for each in found if each] == [0, 0, 3, 3, 0, 0]
     assert all(len(each.plausible) == 1 for each in found if each)
 
@@ -150,7 +151,7 @@ def test_the_slowest_of_one_condition_has_no_drafts() -> None:
 def test_of_runs_that_all_draft_the_slowest_has_the_largest_batches() -> None:
     cells = {"isl": "1024", "batch_or_concurrency": "1024"}
     runs = marked([*record(2, "32", **cells), *record(4, "24", **cells)])
-    found = [conditions(each).apart for each in runs]
+    found = [conditions(each, outcomes=True).apart for each in runs]
     assert [each.split.decode for each in found if each] == [2, 2, 4, 4]
 
 
@@ -165,15 +166,15 @@ def test_runs_of_one_setting_are_left_alone() -> None:
 def test_the_version_is_that_of_the_framework_around_the_workers() -> None:
     """TensorRT-LLM 0.8 is older than the model and than workers of two roles."""
     apart = known(**UNSTATED, batch_or_concurrency="36", engine_version="0.8.1.post1")
-    assert preset(apart) == "tensorrt-llm"
-    assert preset(known(engine="trtllm", engine_version="0.8.1")) == "tensorrt-llm-0.9"
+    assert engine_name(apart.engine) == "tensorrt-llm"
+    assert engine_name(known(engine="trtllm", engine_version="0.8.1").engine) == "tensorrt-llm-0.9"
 
 
 def test_one_pool_for_each_phase() -> None:
-    prefill, decode = document(known(**TWO_SIDES))["fleet"]
+    prefill, decode = known(**TWO_SIDES).document["fleet"]
     assert [prefill[key] for key in ("role", "replicas", "tensor_parallel")] == ["prefill", 1, 1]
     assert [decode[key] for key in ("role", "replicas", "tensor_parallel")] == ["decode", 2, 2]
-    experts = document(known(**UNSTATED, batch_or_concurrency="36"))["fleet"]
+    experts = known(**UNSTATED, batch_or_concurrency="36").document["fleet"]
     assert [(pool["replicas"], pool["expert_parallel"]) for pool in experts] == [(1, 8), (9, 8)]
 
 
