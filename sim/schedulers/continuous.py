@@ -26,6 +26,9 @@ from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 CADENCE = "prefill_schedule_interval"
 """The knob of the cadence that data ranks keep."""
 
+NOT_BY_RANK = frozenset({CADENCE})
+"""The knobs of ``ChunkedPrefill`` that orders that preempt by rank do not read."""
+
 
 class IterationLevel(Scheduler):
     """What both rules share: the running requests by admission, and preemption by recomputation."""

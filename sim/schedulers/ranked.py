@@ -17,7 +17,7 @@ from __future__ import annotations
 from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.base import Limits
-from sim.schedulers.continuous import CADENCE, ChunkedPrefill
+from sim.schedulers.continuous import NOT_BY_RANK, ChunkedPrefill
 from sim.schedulers.plan import Chunk, Plan
 
 
@@ -28,7 +28,7 @@ class RankedPrefill(ChunkedPrefill):
     A sequence that was passed over while it decoded catches up by a chunk of one token.
     """
 
-    knobs = ChunkedPrefill.knobs - {CADENCE}
+    knobs = ChunkedPrefill.knobs - NOT_BY_RANK
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)

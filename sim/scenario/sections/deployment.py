@@ -40,6 +40,7 @@ from sim.schedulers import (
     scheduler_class,
 )
 from sim.schedulers import Scheduler as Policy
+from sim.schedulers.continuous import CADENCE
 from sim.schedulers.orders import FirstCome
 
 _WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
@@ -60,6 +61,11 @@ PrecisionName = Literal[
     "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "int4-group64",
     "int4-group32", "mxfp4", "nvfp4",
 ]  # fmt: skip
+
+
+STAND_UNREAD = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
+"""Keys of a rule that may stand where the policy does not read them: version 1 has ignored two, and
+the cadence has a refusal of its own (``checks.replicas``)."""
 
 
 class Precision(LimitedSection):
@@ -304,7 +310,7 @@ class SchedulerSettings(LimitedSection):
         mine = self.rule
         for rule in RULES.values():
             for key in sorted(rule.knobs - RULES[mine].knobs):
-                if getattr(self, key) != type(self).model_fields[key].default:
+                if self._states(key):
                     having = [
                         f"`policy: {each.name}`" for each in RULES.values() if key in each.knobs
                     ]
@@ -328,6 +334,23 @@ class SchedulerSettings(LimitedSection):
                     "policy",
                 )
         return self
+
+    @model_validator(mode="after")
+    def _said_of_another_policy(self) -> SchedulerSettings:
+        """A key of the rule that the policy itself would not read is an error, not ignored."""
+        if self.batching not in POLICIES or self.order not in ORDERS:
+            return self  # one of the user's own
+        unread = RULES[self.rule].knobs - self.policy_class().knobs - STAND_UNREAD
+        for key in filter(self._states, sorted(unread)):
+            if not follows_rule(self.batching):
+                raise trouble(f"{key} is a key of continuous batching", key, "batching")
+            ahead = " and async_scheduling" if self.plans_ahead else ""
+            raise trouble(f"{key} is not read with `order: {self.order}`{ahead}", key, "order")
+        return self
+
+    def _states(self, key: str) -> bool:
+        """Whether ``key`` has another value than its default."""
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @model_validator(mode="after")
     def _tokens_for_everyone(self) -> SchedulerSettings:
