@@ -2,7 +2,7 @@
 
 ``python -m tests.installed`` makes a virtual environment of its own and an empty folder, where
 nothing of the checkout is at hand. Exits with 1, and the difference, where an answer is not the one
-that the README quotes.
+that the README quotes, or where a command whose code is not installed does not say so.
 """
 
 from __future__ import annotations
@@ -56,7 +56,29 @@ def main() -> int:
             [python, "-c", check], cwd=empty, env=inside, check=True, capture_output=True, text=True
         )
         assert str(build) in done.stdout, done.stdout
-        return sum(_asked(python.with_name("infersim"), empty, inside))
+        command = python.with_name("infersim")
+        return sum(_asked(command, empty, inside)) + _refused(command, empty, inside)
+
+
+CHECKOUT = (
+    ("score", "table.csv"),
+    ("calibrate", "import", "aiconfigurator", "--system", "h100_sxm"),
+    ("calibrate", "import", "vidur", "mlp.csv", "--gpu", "a100-sxm-80gb"),
+)
+"""Commands whose code is not installed."""
+
+
+def _refused(command: Path, empty: Path, inside: dict[str, str]) -> int:
+    """The number of commands of ``CHECKOUT`` that do not say that they need one."""
+    found = 0
+    for words in CHECKOUT:
+        done = subprocess.run(
+            [command, *words], cwd=empty, env=inside, check=False, capture_output=True, text=True
+        )
+        good = done.returncode == 2 and "needs a checkout of the repository" in done.stderr
+        print(f"{'ok' if good else 'differs'}: infersim {' '.join(words)}: {done.stderr.strip()}")
+        found += not good
+    return found
 
 
 def _asked(command: Path, empty: Path, inside: dict[str, str]) -> list[int]:

@@ -8,16 +8,26 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+from typer.testing import CliRunner
 
 import infersim
 import sim
+from sim.cli import app
 from sim.scenario import shipped
-from tests.installed import floors
+from tests.installed import CHECKOUT, floors
 from tests.places import ROOT
 from tests.readme import quoted, sentences
 
+EVIDENCE = (
+    "calibrate/scoring/",
+    "calibrate/importers/",
+    "calibrate/power.py",
+    "calibrate/evidence.json",
+)
+"""What makes the evidence of predictions and the catalogue's profiles, and what comes of it."""
 
-def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Path) -> None:
+
+def test_the_wheel_has_the_product_and_nothing_else(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     files = zipfile.ZipFile(wheel).namelist()
     names = {name for name in files if ".dist-info/" not in name}
@@ -27,6 +37,7 @@ def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Pat
         for path in (ROOT / package).rglob("*")
         if path.is_file() and not {"__pycache__", "measured"} & {*path.parts}
         if path.suffix != ".md" and path.name != "LICENSE"
+        if not path.relative_to(ROOT).as_posix().startswith(EVIDENCE)
     }
     scenarios = {
         f"sim/scenario/shipped/{path.relative_to(shipped.folder()).as_posix()}"
@@ -74,3 +85,13 @@ def test_a_shipped_scenario_is_found_where_no_file_of_its_name_is(
     assert shipped.found("chat.yaml") == Path("chat.yaml")
     assert sim.load_scenario("chat").name == "chat"
     assert infersim.simulate is sim.simulate
+
+
+@pytest.mark.parametrize("words", CHECKOUT, ids=lambda words: " ".join(words[:3]))
+def test_a_command_whose_code_is_not_installed_says_so(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.commands.exits.find_spec", lambda _: None)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "needs a checkout of the repository" in done.stderr

@@ -54,27 +54,6 @@ class WallClock:
         time.sleep(max(0.0, min(NAP, until - self.now())))
 
 
-class CpuClock:
-    """The processor time of the calling thread from when it is first read, in which other programs
-    have no part; idle time passes at once. Only an engine of one thread on a CPU can be timed by
-    it."""
-
-    def __init__(self) -> None:
-        self._start: float | None = None
-        self._idle = 0.0
-
-    def now(self) -> float:
-        """Seconds computed since the start, and those that were waited for."""
-        if self._start is None:
-            self._start = time.thread_time()
-            return self._idle
-        return time.thread_time() - self._start + self._idle
-
-    def wait(self, until: float) -> None:
-        """Be at ``until``."""
-        self._idle += max(0.0, until - self.now())
-
-
 @dataclass(frozen=True, slots=True)
 class RunLimits:
     """The ends of a run before its last token (a signal, a ``horizon`` in seconds), and its

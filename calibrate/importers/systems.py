@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from calibrate.importers.aiconfigurator import (
     triton,
 )
 from sim import catalog
-from sim.errors import InfersimError, UsageError
+from sim.errors import UsageError
 from sim.specs.profile import GATHERS, KernelFit, Profile
 
 TITLES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
@@ -99,15 +99,3 @@ def _version(fit: KernelFit) -> str:
     """The framework's version, the second word of what was measured."""
     words = fit.kernel.split(":", maxsplit=1)[0].split()
     return words[1] if len(words) > 1 else "of an unknown version"
-
-
-def errors(profile: Profile) -> Mapping[str, str]:
-    """Median and 90th percentile of the hold-out error of each operator and precision, in %."""
-    told = {}
-    for operator, fits in profile.kernels.items():
-        for precision, fit in fits.items():
-            held = fit.holdout
-            told[f"{operator} {precision}"] = f"{held.median:.1%} / {held.p90:.1%}"
-    if not told:
-        raise InfersimError("the profile is empty")
-    return told

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrate.published_names import Unrepresentable, gpu_name, model_name
 from calibrate.recordings.recording import Recording
 from calibrate.recordings.server import RecordedServer, assumed_settings, assumption, server_of
 from calibrate.recordings.stated import Requests
-from calibrate.scoring.names import Unrepresentable, gpu_name, model_name
 from sim import catalog
 from sim.errors import InfersimError, UsageError
 from sim.scenario import Scenario

@@ -2,7 +2,7 @@
 
 table                what a row says
 facts                what is known of a measurement apart from its table (facts.yaml)
-names, conditions    the scenario that repeats the measurement, or why there is none
+conditions           the scenario that repeats the measurement, or why there is none
 presets, engines/    its engine: a preset of the catalogue, or a file of an old release
 workers, twins       prefill and decode apart, and the splits that sources publish (splits.yaml)
 predict, figures     runs, and which metric is compared with which
@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from calibrate.published_names import has_experts
 from calibrate.scoring.log_meta import Given
-from calibrate.scoring.names import has_experts
 from calibrate.scoring.predict import Progress, Scored, score
 from calibrate.scoring.replay import is_log, score_log
 from calibrate.scoring.table import read_table

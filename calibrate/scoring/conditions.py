@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from calibrate.scoring.facts import corrected, facts_of, overridden, settings_of
-from calibrate.scoring.lengths import Lengths, lengths_of
-from calibrate.scoring.names import (
+from calibrate.published_names import (
     Unrepresentable,
     expert_precision_name,
     gpu_name,
     model_name,
     precision_name,
 )
+from calibrate.scoring.facts import corrected, facts_of, overridden, settings_of
+from calibrate.scoring.lengths import Lengths, lengths_of
 from calibrate.scoring.presets import preset
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import SLOWEST

@@ -18,6 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibrate.published_names import has_experts
 from calibrate.scoring.document import SOURCE, group_document
 from calibrate.scoring.errors import (
     QUANTITIES,
@@ -31,7 +32,6 @@ from calibrate.scoring.errors import (
     source,
 )
 from calibrate.scoring.floors import every_group, floors
-from calibrate.scoring.names import has_experts
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.ratios import ratios
 from calibrate.scoring.uses import LOW, uses

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from calibrate.published_names import Unrepresentable
 from calibrate.scoring.conditions import Conditions
-from calibrate.scoring.names import Unrepresentable
-from calibrate.scoring.table import Row
+from calibrate.scoring.table import UNITS, Row
 from sim import catalog
 from sim.errors import did_you_mean
 from sim.specs.precision import precision_bytes
@@ -17,22 +17,6 @@ from sim.specs.precision import precision_bytes
 Quantity = Literal[
     "throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth", "power", "energy"
 ]
-
-UNITS = {
-    "ms": 1e-3,
-    "s": 1.0,
-    "us": 1e-6,
-    "tok/s": 1.0,
-    "out_tok/s": 1.0,
-    "out_tok/s/gpu": 1.0,
-    "tok/s/gpu": 1.0,
-    "req/s": 1.0,
-    "samples/s": 1.0,
-    "gb/s": 1e9,
-    "requests": 1.0,
-    "w": 1.0,
-    "j": 1.0,
-}
 
 _LATENCY = re.compile(
     r"(?P<what>ttft|tpot|itl|e2el|e2e|e2e_latency|latency)_(?P<rank>mean|median|p\d\d|central)"

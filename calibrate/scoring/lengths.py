@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate.scoring.names import Unrepresentable
+from calibrate.published_names import Unrepresentable
 
 ARENA_PROMPT = 354
 """Mean tokens of a prompt of the task lm-arena-chat, which are not published. The benchmark

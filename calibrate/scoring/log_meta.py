@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrate.scoring.names import Unrepresentable, gpu_name, model_name
+from calibrate.published_names import Unrepresentable, gpu_name, model_name
 from calibrate.server_meta import DTYPES, KV_DTYPES, ServerMeta
 from sim.errors import TraceError
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrate.published_names import Unrepresentable
 from calibrate.scoring.bench_limits import benchmarked
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
@@ -27,7 +28,6 @@ from calibrate.scoring.figures import (
     predicted,
 )
 from calibrate.scoring.lengths import of_mean_alone
-from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.presets import engine_name, uncovered
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked

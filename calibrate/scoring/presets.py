@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrate.scoring.names import Unrepresentable
+from calibrate.published_names import Unrepresentable
 from calibrate.scoring.table import Row
 from sim import catalog
 from sim.catalog.releases import preset_of, release

@@ -1,14 +1,15 @@
 """Reads published measurements from a CSV file: one row is one metric under stated conditions.
 
-The schema is a file with the columns of ``NEEDED`` and, where known, of ``OPTIONAL``; cells are
-text, since publishers state conditions in words. Values are turned to seconds and tokens per
-second.
+A table has the columns of ``NEEDED`` and, where known, of ``OPTIONAL``; ``calibrate/TABLES.md``
+describes each. Cells are text, since publishers state conditions in words. Values are turned to
+seconds and tokens per second.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,29 @@ OPTIONAL = (
     "source_path",
     "source_commit",
 )
+
+UNITS = {
+    "ms": 1e-3,
+    "s": 1.0,
+    "us": 1e-6,
+    "tok/s": 1.0,
+    "out_tok/s": 1.0,
+    "out_tok/s/gpu": 1.0,
+    "tok/s/gpu": 1.0,
+    "req/s": 1.0,
+    "samples/s": 1.0,
+    "gb/s": 1e9,
+    "requests": 1.0,
+    "w": 1.0,
+    "j": 1.0,
+}
+"""What a value is multiplied with, by its unit in small letters: seconds, or per second."""
+
+FILLED = ("engine", "gpu", "model", "metric", "isl", "osl")
+"""Columns without which a row says nothing."""
+
+COUNT = re.compile(r"[\d,]*[1-9]")
+"""The beginning of a number of at least 1."""
 
 LONGEST_CELL = 100_000
 """Characters of a cell; more is not a table of measurements."""
@@ -96,9 +120,26 @@ def _rows(path: Path, file: Iterator[str]) -> Iterator[Row]:
                 )
             known = dict.fromkeys((*NEEDED, *OPTIONAL), "")
             known |= {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-            yield Row(path.name, table.line_num, known)
+            row = Row(path.name, table.line_num, known)
+            _check_cells(path, row)
+            yield row
     except csv.Error as error:
         raise TraceError(f"{path}:{table.line_num}: {error}") from None
+
+
+def _check_cells(path: Path, row: Row) -> None:
+    """TraceError for a cell that is wrong in any table; conditions that cannot be repeated are
+    reasons of their rows instead."""
+    expected = {name: "something" for name in FILLED if not row[name]}
+    if not 0 < row.value < math.inf:
+        expected["value"] = "a number above 0"
+    if row["unit"].lower() not in UNITS:
+        expected["unit"] = f"one of {', '.join(UNITS)}"
+    for name in ("n_gpus", "pp"):
+        if row[name] and not COUNT.match(row[name]):
+            expected[name] = "a number of at least 1, or nothing"
+    for name, what in expected.items():
+        raise TraceError(f"{path}:{row.line}: column {name!r}: expected {what}, not {row[name]!r}")
 
 
 def _check_header(path: Path, header: list[str]) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibrate.scoring.names import Unrepresentable
+from calibrate.published_names import Unrepresentable
 from sim.catalog.files import read_yaml
 from sim.specs.layout import Layout
 

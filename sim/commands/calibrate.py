@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperGroup
 
 from sim.commands import calibrate_import as import_commands
-from sim.commands import calibrate_verify as verify_command
 from sim.commands.answering import with_records
 from sim.commands.exits import INTERRUPTED, plain_errors
 from sim.errors import UsageError
@@ -43,7 +42,6 @@ app = typer.Typer(
 )
 
 app.add_typer(import_commands.app)
-app.command()(verify_command.verify)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Profile to write, such as my-gpu.yaml.")]
 

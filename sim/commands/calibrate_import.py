@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.commands.exits import plain_errors
-from sim.errors import UsageError
+from sim.commands.exits import check_checkout, plain_errors
+from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
     from sim.specs.profile import Profile
@@ -47,11 +47,13 @@ def aiconfigurator(
     force: Force = False,
 ) -> None:
     """Fit the kernel tables of the package aiconfigurator-core."""
-    from calibrate.gpu_names import names
-    from calibrate.importers.aiconfigurator import locate
-    from calibrate.importers.systems import from_aiconfigurator
-
     with plain_errors():
+        check_checkout("calibrate import aiconfigurator", "calibrate.importers")
+
+        from calibrate.gpu_names import names
+        from calibrate.importers.aiconfigurator import locate
+        from calibrate.importers.systems import from_aiconfigurator
+
         tables = locate(path)
         gpus = names("aiconfigurator")
         ending = "json" if bare else "yaml"
@@ -70,9 +72,11 @@ def vidur(
     force: Force = False,
 ) -> None:
     """Fit profiling files of Vidur (data/profiling/compute/GPU/MODEL/*.csv)."""
-    from calibrate.importers.systems import from_vidur
-
     with plain_errors():
+        check_checkout("calibrate import vidur", "calibrate.importers")
+
+        from calibrate.importers.systems import from_vidur
+
         target = _free(out or Path(f"{gpu}-vidur.yaml"), force)
         _write(from_vidur(files, gpu), target, gpu)
 
@@ -116,9 +120,11 @@ def _write(profile: Profile, target: Path, gpu: str | None) -> None:
 
 
 def _tell(profile: Profile, target: Path) -> None:
-    from calibrate.importers.systems import errors
-
+    if not any(profile.kernels.values()):
+        raise InfersimError("the profile is empty")
     typer.echo(f"{profile.source}\nhold-out error, median / 90th percentile:")
-    for kernel, told in errors(profile).items():
-        typer.echo(f"  {kernel:<26} {told}")
+    for operator, fits in profile.kernels.items():
+        for precision, fit in fits.items():
+            error = f"{fit.holdout.median:.1%} / {fit.holdout.p90:.1%}"
+            typer.echo(f"  {f'{operator} {precision}':<26} {error}")
     typer.echo(f"Profile: {target}")

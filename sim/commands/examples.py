@@ -35,7 +35,6 @@ EXAMPLES = {
     "schema": "",
     "selftest": "",
     "calibrate run": "--device cuda --out my-gpu.yaml",
-    "calibrate verify": "--device cpu",
     "calibrate fit": "measurements.csv --out my-gpu.yaml",
     "calibrate report": "h100-sxm",
     "calibrate diff": "h100-sxm h200-sxm",

@@ -9,16 +9,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import typer
 
-from sim.errors import TRACEBACK, InfersimError, printable
+from sim.errors import TRACEBACK, InfersimError, UsageError, printable
 
 INFEASIBLE = 3
 SLO_MISSED = 99
 SIGNALLED = 128
 """Plus the number of the signal, as shells count: 130 for SIGINT, 143 for SIGTERM."""
 INTERRUPTED = SIGNALLED + 2
+
+
+def check_checkout(command: str, package: str) -> None:
+    """UsageError where ``package`` is not there, which only a checkout has: it makes the evidence
+    and the profiles of the catalogue."""
+    if find_spec(package) is None:
+        raise UsageError(
+            f"`infersim {command}` needs a checkout of the repository: {package} is not in the "
+            "installed package"
+        )
 
 
 @contextmanager

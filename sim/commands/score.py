@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from sim.commands.answering import with_records
-from sim.commands.exits import plain_errors
+from sim.commands.exits import check_checkout, plain_errors
 from sim.commands.options import AsJson, Jobs, check_jobs
 from sim.commands.output import made
 from sim.errors import InfersimError
@@ -76,6 +76,8 @@ def score(
 ) -> None:
     """Predict every row of tables of measurements, and say how far off the predictions are."""
     with plain_errors():
+        check_checkout("score", "calibrate.scoring")
+
         from calibrate.scoring import Given, score_all
         from calibrate.scoring.console import view
         from calibrate.scoring.document import to_document

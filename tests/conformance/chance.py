@@ -13,10 +13,10 @@ import sys
 from dataclasses import replace
 from typing import Literal
 
-from calibrate.observers.batches import Asked
-from calibrate.observers.vllm_batches import record
 from calibrate.observers.vllm_engine import VllmSettings
+from tests.conformance.batches import Asked
 from tests.conformance.replay import replay, sorted_step
+from tests.conformance.vllm_batches import record
 
 
 def draw(seed: int) -> tuple[VllmSettings, list[Asked]]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from calibrate.observers.batches import Asked, BatchRecording, BatchStep
 from calibrate.observers.vllm_engine import VllmSettings
 from sim.memory.groups import KvGroup
 from sim.memory.hybrid import HybridCachingAllocator
@@ -18,6 +17,7 @@ from sim.schedulers import Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.setup import prepare
 from sim.specs.window import Window
+from tests.conformance.batches import Asked, BatchRecording, BatchStep
 
 
 def make_scheduler(settings: VllmSettings) -> Scheduler:

@@ -12,10 +12,10 @@ import argparse
 import random
 from pathlib import Path
 
-from calibrate.observers.batches import Asked
-from calibrate.observers.sglang_batches import record
-from calibrate.observers.sglang_engine import SglangSettings
+from tests.conformance.batches import Asked
 from tests.conformance.replay import sorted_step
+from tests.conformance.sglang_batches import record
+from tests.conformance.sglang_engine import SglangSettings
 from tests.conformance.sglang_replay import replay_sglang
 
 

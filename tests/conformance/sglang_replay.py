@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calibrate.observers.batches import Asked, BatchStep
-from calibrate.observers.sglang_engine import SglangSettings
 from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler
 from sim.setup import prepare
+from tests.conformance.batches import Asked, BatchStep
 from tests.conformance.replay import play_steps
+from tests.conformance.sglang_engine import SglangSettings
 
 
 def make_scheduler(settings: SglangSettings) -> Scheduler:

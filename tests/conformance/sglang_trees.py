@@ -21,12 +21,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from calibrate.observers.sglang_package import module, version
 from sim.memory.radix import RadixAllocator
 from sim.memory.radix_tree import Span, TreeNode
 from sim.request import Request
 from sim.schedulers.prefix_order import sort_by_prefix
 from sim.schedulers.queues import Resorted
+from tests.conformance.sglang_package import module, version
 
 Step = tuple[str, Any, int | list[int], int]
 """What is done, with what, the pages found or freed, and the idle pages after it."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.observers.vllm_batches import VllmRecording, record
 from sim.errors import UsageError
 from tests.conformance.replay import assert_same_steps, computed_in, replay
+from tests.conformance.vllm_batches import VllmRecording, record
 from tests.places import ROOT
 
 FOLDER = ROOT / "tests" / "conformance"
@@ -94,7 +94,7 @@ def test_recording_without_vllm_says_what_is_missing() -> None:
 
 @needs_vllm
 def test_vllm_still_runs_what_was_recorded() -> None:
-    done = run("calibrate.observers.vllm_batches", "--check", *map(str, RECORDINGS))
+    done = run("tests.conformance.vllm_batches", "--check", *map(str, RECORDINGS))
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.observers.batches import Asked, BatchStep
-from calibrate.observers.sglang_batches import SglangRecording, record
 from sim.errors import UsageError
+from tests.conformance.batches import Asked, BatchStep
 from tests.conformance.replay import assert_same_steps, computed_in
+from tests.conformance.sglang_batches import SglangRecording, record
 from tests.conformance.sglang_chance import draw
 from tests.conformance.sglang_replay import replay_sglang
 from tests.places import ROOT

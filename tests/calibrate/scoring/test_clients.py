@@ -20,10 +20,10 @@ from calibrate.scoring.clients import (
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import left_open
+from calibrate.scoring.evidence import summary
 from calibrate.scoring.figures import figure
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.predict import Predicted, run
-from calibrate.scoring.report import markdown
 from sim.cli import app
 from tests.calibrate.scoring.test_scoring import row, write
 
@@ -201,7 +201,7 @@ def test_errors_under_each_way() -> None:
 
 
 def test_ways_are_shown(tmp_path: Path) -> None:
-    """In JSON, on the page and in the terminal; the first of them is the prediction."""
+    """In JSON, in the evidence and in the terminal; the first of them is the prediction."""
     table = write(tmp_path / "t.csv", {"n_requests": "not stated", "metric": "ttft_mean"}, {})
     rows = score_all([table], jobs=1)
     opened, told = to_document(rows)["rows"]
@@ -211,7 +211,9 @@ def test_ways_are_shown(tmp_path: Path) -> None:
     assert told["ways"] == {}
     [(name, quantity, found)] = left_open(rows)
     assert (quantity, found.rows) == ("ttft", 1)
-    assert f"| {name} | TTFT | 1 |" in markdown(rows)
+    [entry] = summary(rows)["left_open"]
+    assert (entry["source"], entry["of"], entry["rows"]) == (name, "ttft", 1)
+    assert [way["name"] for way in entry["ways"]] == [KEPT, SETTLED, SPREAD, BURST]
     shown = CliRunner().invoke(app, ["score", str(table), "--jobs", "1"]).stdout
     assert "not published how requests were sent" in shown
     assert BURST[:9] in shown

@@ -13,6 +13,7 @@ import pytest
 from calibrate.scoring.conditions import conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import coverage
+from calibrate.scoring.evidence import trust
 from calibrate.scoring.floors import every_group, floors
 from calibrate.scoring.learning import (
     BEFORE,
@@ -276,7 +277,9 @@ def test_a_group_may_have_a_fifth_of_its_rows_outside() -> None:
     found = every_group([*(held * 4), *out])
     assert found is not None
     assert found.times == 1
-    assert "Of every group of ten rows and more at least 80 %" in trust_page([*(held * 4), *out])
+    assert "Of every group of ten rows and more at least 80 %" in trust_page(
+        trust([*(held * 4), *out])
+    )
     more = every_group([*(held * 4), *out, *out])
     assert more is not None
     assert more.times > 1
@@ -286,7 +289,7 @@ def test_the_page_says_what_to_do_with_each_kind() -> None:
     held = [scored("Phi-4", 0.01) for _ in range(10)]
     missed = [scored("Mistral-7B", 3.0, engine="sglang") for _ in range(10)]
     missed = [replace(each, engine="sglang") for each in missed]
-    page = trust_page([*held, *missed])
+    page = trust_page(trust([*held, *missed]))
     assert "**vllm, h100-sxm, closed loop**: TPOT good to plan with" in page
     assert "**sglang, h100-sxm, closed loop**: TPOT measure before you rely on it" in page
     assert "1 of 2 hold less than 80 % of their measurements." in page

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import norm
 from typer.testing import CliRunner
 
+from calibrate.published_names import Unrepresentable, gpu_name, model_name, precision_name
 from calibrate.scoring import Given, score_all
 from calibrate.scoring.clients import AT_ONCE, KEPT, plausible
 from calibrate.scoring.conditions import RANDOM_SKEW, Conditions, conditions
@@ -22,7 +23,6 @@ from calibrate.scoring.evidence import summary
 from calibrate.scoring.facts import BASES, corrected, facts, facts_of
 from calibrate.scoring.figures import measured
 from calibrate.scoring.lengths import Lengths
-from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
 from calibrate.scoring.predict import Scored, case, run, together
 from calibrate.scoring.presets import engine_name
 from calibrate.scoring.report import markdown

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from calibrate.published_names import Unrepresentable
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.predict import Predicted, case, run
 from calibrate.scoring.presets import engine_name
 from calibrate.scoring.table import Row

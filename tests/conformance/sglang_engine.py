@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from calibrate.observers.sglang_memory import SglangMemory
-from calibrate.observers.sglang_package import module
+from tests.conformance.sglang_memory import SglangMemory
+from tests.conformance.sglang_package import module
 
 VOCABULARY = 2**31
-"""More tokens than ``calibrate.observers.batches`` names."""
+"""More tokens than ``tests.conformance.batches`` names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Records the batches that vLLM runs for given requests, to compare with the simulator's.
 
-    python -m calibrate.observers.vllm_batches RECORDING.json... [--check]
+    python -m tests.conformance.vllm_batches RECORDING.json... [--check]
 
 records each file again: its settings and requests stay, its steps are replaced; with ``--check``
 nothing is written, and the exit code is 1 if any step differs. A recording is one JSON object:
@@ -25,13 +25,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrate.observers import lazy_vllm
-from calibrate.observers.batches import (
-    Asked,
-    BatchRecording,
-    BatchStep,
-    record_again,
-    steps_of,
-)
 from calibrate.observers.vllm_engine import (
     Arriving,
     Driver,
@@ -44,6 +37,13 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
+from tests.conformance.batches import (
+    Asked,
+    BatchRecording,
+    BatchStep,
+    record_again,
+    steps_of,
+)
 
 TINY = ModelSpec(
     name="tiny",
@@ -169,7 +169,7 @@ def _steps(driver: Driver, requests: Sequence[Asked], *, texts: bool) -> list[Ba
 
 def main(arguments: Sequence[str]) -> int:
     """Record the files again that ``arguments`` name; the exit code."""
-    module = "calibrate.observers.vllm_batches"
+    module = "tests.conformance.vllm_batches"
     return record_again(module, "vLLM", arguments, VllmRecording.loads, _again)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrate.observers.sglang_package import module
+from tests.conformance.sglang_package import module
 
 
 class SglangMemory:

@@ -1,6 +1,6 @@
 """Records the batches that SGLang runs for given requests, to compare with the simulator's.
 
-    python -m calibrate.observers.sglang_batches RECORDING.json... [--check]
+    python -m tests.conformance.sglang_batches RECORDING.json... [--check]
 
 records each file again, as ``vllm_batches`` does. A recording is one JSON object:
 
@@ -24,15 +24,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from calibrate.observers.batches import (
+from tests.conformance.batches import (
     Asked,
     BatchRecording,
     BatchStep,
     record_again,
     steps_of,
 )
-from calibrate.observers.sglang_engine import SglangAlone, SglangSettings
-from calibrate.observers.sglang_package import version
+from tests.conformance.sglang_engine import SglangAlone, SglangSettings
+from tests.conformance.sglang_package import version
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def record(settings: SglangSettings, requests: Sequence[Asked]) -> SglangRecordi
 
 def main(arguments: Sequence[str]) -> int:
     """Record the files again that ``arguments`` name; the exit code."""
-    module = "calibrate.observers.sglang_batches"
+    module = "tests.conformance.sglang_batches"
     return record_again(module, "SGLang", arguments, SglangRecording.loads, _again)
 
 
