@@ -107,15 +107,15 @@ def limited(known: Conditions, tokens: int, requests: int) -> Conditions:
 
 
 def _pool(known: Conditions) -> dict[str, Any]:
-    pool: dict[str, Any] = known.document["fleet"][0]
-    return pool
+    pool, *_ = known.document["fleet"]
+    return dict(pool)
 
 
 def ruled(known: Conditions) -> BenchLimits | None:
     """Those of the rule; None for models that it has no numbers of: with layers that keep a state,
     or of several kinds."""
-    model, document = catalog.model(known.model), known.document
-    pool, precision = document["fleet"][0], document["precision"]
+    model, precision = catalog.model(known.model), known.document["precision"]
+    pool = _pool(known)
     ranks, stages = pool["tensor_parallel"] * pool["data_parallel"], pool["pipeline_parallel"]
     numbers = _numbers_of_token(model, ranks)
     if numbers is None:
@@ -126,7 +126,7 @@ def ruled(known: Conditions) -> BenchLimits | None:
     version = release(known.version)
     share = FRACTION
     if version is not None and version >= OF_PYTORCH:
-        share = document["kv_cache"].get("gpu_memory_utilization", FRACTION)
+        share = known.document["kv_cache"].get("gpu_memory_utilization", FRACTION)
     free = share * (catalog.gpu(known.gpu).memory * ranks * stages - weights)
     fit = free / (token * lengths)
     return tuned(fit, known.prompt.mean / known.output.mean, stages)

@@ -377,7 +377,8 @@ def _fitting(document: dict[str, Any], prompt: Lengths) -> dict[str, Any]:
 
 def room(known: Conditions, document: Mapping[str, Any], most: int = MOST_AT_ONCE) -> int:
     """Whole requests that fit into memory with the weights, up to the engine's limit."""
-    model, precision, pool = catalog.model(known.model), document["precision"], document["fleet"][0]
+    model, precision = catalog.model(known.model), document["precision"]
+    pool, *_ = document["fleet"]
     gpus = pool["tensor_parallel"] * pool["data_parallel"] * pool["pipeline_parallel"]
     weights = model.weight_bytes(precision["weights"], experts=precision.get("experts")) / gpus
     free = catalog.gpu(known.gpu).memory - weights

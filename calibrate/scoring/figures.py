@@ -120,8 +120,8 @@ def _weights_of_one_gpu(known: Conditions) -> float:
         raise Unrepresentable("which experts count as read is not stated")
     head, embedding = model.head_parameters(), model.embedding_parameters()
     layers = model.weight_bytes(known.weights) - (head + embedding) * precision_bytes("bf16")
-    ranks = known.document["fleet"][0]["tensor_parallel"]
-    return float(layers / ranks + head * precision_bytes(known.weights))
+    (pool,) = known.document["fleet"]
+    return float(layers / pool["tensor_parallel"] + head * precision_bytes(known.weights))
 
 
 def _latency(what: str, rank: str) -> ScoredFigure:

@@ -294,11 +294,12 @@ def split_settings(
         {"name": phase, "role": phase, "gpu": gpu, **layout_keys(layout), "replicas": count}
         for phase, layout, count in zip(PHASES, apart.layouts, counts, strict=True)
     ]
+    prefill, decode = pools
     if (passes := apart.passes) is not None:
         limits = {"max_num_seqs": passes.prompts, "max_num_batched_tokens": passes.tokens}
-        pools[0]["scheduler"] = {**settings, "chunked_prefill": True, **limits}
+        prefill["scheduler"] = {**settings, "chunked_prefill": True, **limits}
     if split.batch == 1:  # clients above one for each worker (``OVER``) wait for theirs
-        pools[1]["scheduler"] = {**settings, "max_num_seqs": 1}
+        decode["scheduler"] = {**settings, "max_num_seqs": 1}
     found: dict[str, Any] = {"fleet": pools, "scheduler": settings}
     if split.drafts:
         if model not in ACCEPTANCE:
