@@ -10,8 +10,8 @@
 #              million requests take
 # make docs    the documentation as a site that opens from the disk: .docs/site/index.html
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
-# make validation  calibrate/VALIDATION-wide.md and TRUST.md anew, from the published measurements in MEASURED,
-#              and runs/trust.html: the bands drawn, with every measurement
+# make validation  calibrate/evidence.json anew, from the published measurements in MEASURED, all that
+#              quotes it, and runs/trust.html: the bands drawn, with every measurement
 # make bands       sim/catalog/spreads.yaml anew, from the same: how far predictions are usually off
 
 PYTHON ?= python3
@@ -62,14 +62,11 @@ docs: $(VENV)/installed-dev
 	$(BIN)/python -m notebooks.site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-DENSE := batch1_gptfast closed_loop mlperf offline_trtllm online_trtllm static_batch_trtllm
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
-		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION-wide.md \
-		--trust calibrate/TRUST.md --trust runs/trust.html
-	$(BIN)/infersim score --dense $(DENSE:%=$(MEASURED)/%.csv) $(patsubst %/requests.jsonl,%,\
-		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md
-	$(BIN)/python -m calibrate.scoring.whole_runs
+		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/evidence.json \
+		--trust runs/trust.html
+	$(BIN)/python -m calibrate.scoring.pages
 
 bands: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) --learn-bands sim/catalog/spreads.yaml

@@ -610,12 +610,11 @@ token for token.
 tables(pages / "VALIDATION-vllm-cpu.md", "Result")[0].set_index("trace")
 
 # %% [markdown]
-# And where predictions are worst. A mean error should never be shown without these.
+# And the measurements farthest outside their prediction intervals. A mean error should
+# never be shown without these.
 
 # %%
-worst_rows = tables(pages / "VALIDATION.md", "Where predictions are worst")[0]
-size = worst_rows["error"].str.rstrip("%").astype(float).abs()
-worst_rows.loc[size.nlargest(8).index, ["kind", "metric", "measured", "predicted", "error"]]
+tables(pages / "TRUST.md", "Farthest outside their bands")[0].head(8)
 
 # %% [markdown]
 # ## What to take along

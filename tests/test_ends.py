@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import sim
+from calibrate.scoring.whole_runs import errors_by_kind
 from sim import catalog
 from sim.band_runs import _text, at_factor, run_ends
 from sim.catalog.spreads import related
@@ -129,12 +130,14 @@ def test_factors_come_on_top_of_what_is_assumed() -> None:
     assert scenario.assume.host_time == 1.25
 
 
-def test_whole_run_errors_are_those_of_the_validation_page() -> None:
-    text = (ROOT / "calibrate" / "VALIDATION.md").read_text(encoding="utf-8")
-    table = text.split("## By kind of measurement")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|", table, re.M)
-    assert len(rows) > 20
-    published = {(kind, of): (int(n), float(m), float(p)) for kind, of, n, m, p in rows}
+def published(evidence: dict[str, Any], part: str) -> dict[tuple[str, str], Any]:
+    """Rows, median and p90 by kind of measurement and metric."""
+    return dict(errors_by_kind(evidence[part]))
+
+
+def test_whole_run_errors_are_those_of_the_evidence(evidence: dict[str, Any]) -> None:
+    dense = published(evidence, "dense")
+    assert len(dense) > 20
     for engine, names in {
         "vllm": ("closed loop, vllm", "replay, vllm"),
         "tensorrt-llm": ("closed loop, tensorrt-llm", "online, tensorrt-llm"),
@@ -143,20 +146,18 @@ def test_whole_run_errors_are_those_of_the_validation_page() -> None:
         mine = {(e.kind, e.of): (e.rows, e.median, e.p90) for e in whole_run_errors(engine)}
         theirs = {
             (kind.removesuffix(f", {engine}"), of): figures
-            for (kind, of), figures in published.items()
+            for (kind, of), figures in dense.items()
             if kind in names
         }
         assert mine == theirs, f"{engine}: sim/catalog/whole_runs.yaml is out of date"
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm-0.13"])
-def test_dense_models_that_the_wide_page_has_alone(engine: str) -> None:
-    text = (ROOT / "calibrate" / "VALIDATION-wide.md").read_text(encoding="utf-8")
-    table = text.split("## By kind of measurement")[1].split("\n## ")[0]
-    pattern = rf"^\| closed loop, {engine} \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|"
+def test_dense_models_that_every_row_has_alone(engine: str, evidence: dict[str, Any]) -> None:
     theirs = {
-        (of, int(rows), float(median), float(p90))
-        for of, rows, median, p90 in re.findall(pattern, table, re.M)
+        (of, *figures)
+        for (kind, of), figures in published(evidence, "every").items()
+        if kind == f"closed loop, {engine}"
     }
     assert {of for of, *_ in theirs} == {"TTFT", "TPOT"}
     mine = whole_run_errors(engine)
@@ -164,14 +165,12 @@ def test_dense_models_that_the_wide_page_has_alone(engine: str) -> None:
     assert {e.models for e in mine} == {"Qwen3-32B"}
 
 
-def test_whole_run_errors_of_experts_are_those_of_the_wide_page() -> None:
-    text = (ROOT / "calibrate" / "VALIDATION-wide.md").read_text(encoding="utf-8")
-    table = text.split("## By kind of measurement")[1].split("\n## ")[0]
-    pattern = r"^\| (.+?), (\S+), experts \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|"
-    theirs = {
-        (engine, kind, of, int(n), float(median), float(p90))
-        for kind, engine, of, n, median, p90 in re.findall(pattern, table, re.M)
-    }
+def test_whole_run_errors_of_experts_are_those_of_the_evidence(evidence: dict[str, Any]) -> None:
+    theirs = set()
+    for (kind, of), figures in published(evidence, "every").items():
+        name, _, engine = kind.removesuffix(", experts").rpartition(", ")
+        if kind.endswith(", experts") and engine in catalog.names("engines"):
+            theirs.add((engine, name, of, *figures))
     assert len(theirs) > 10
     mine = {
         (engine, e.kind, e.of, e.rows, e.median, e.p90)
@@ -179,7 +178,6 @@ def test_whole_run_errors_of_experts_are_those_of_the_wide_page() -> None:
         for e in whole_run_errors(engine, experts=True)
         if related(engine) == engine
     }
-    theirs = {each for each in theirs if each[0] in catalog.names("engines")}
     assert mine == theirs, "sim/catalog/whole_runs.yaml is out of date"
 
 
@@ -190,14 +188,12 @@ SOURCES = {
 }
 
 
-def test_gpus_and_models_of_whole_runs_are_those_of_the_validation_page() -> None:
-    text = (ROOT / "calibrate" / "VALIDATION.md").read_text(encoding="utf-8")
-    table = text.split("## By source, engine, GPU and model")[1].split("\n## ")[0]
+def test_gpus_and_models_of_whole_runs_are_those_of_the_evidence(evidence: dict[str, Any]) -> None:
     found: dict[str, set[tuple[str, str]]] = {}
-    for line in table.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) > 6 and cells[2] in SOURCES.get(cells[1], {}):
-            found.setdefault(SOURCES[cells[1]][cells[2]], set()).add((cells[4], cells[5]))
+    for each in evidence["dense"]["sources"]:
+        if each["engine"] in SOURCES.get(each["source"], {}):
+            engine = SOURCES[each["source"]][each["engine"]]
+            found.setdefault(engine, set()).add((each["gpu"], each["model"]))
     assert set(found) == set().union(*(engines.values() for engines in SOURCES.values()))
     for engine, rows in found.items():
         mine = whole_run_errors(engine)

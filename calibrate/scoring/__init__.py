@@ -7,9 +7,11 @@ presets, engines/    its engine: a preset of the catalogue, or a file of an old 
 workers, twins       prefill and decode apart, and the splits that sources publish (splits.yaml)
 predict, figures     runs, and which metric is compared with which
 replay, log_meta     logs of single requests, and the conditions they state
-errors, document     errors by group; one JSON document, a page of text
+errors, document     errors by group; every row as one JSON document
+evidence             what all rows show, as calibrate/evidence.json
+report, trust_page   pages of that: errors; whether bands held, and what to do with predictions
+pages, whole_runs    all pages of the evidence written anew, with the README and the catalogue
 learning             how far each cause puts predictions off; spreads_file writes it down
-trust_page           whether bands held, and what to do with each kind of prediction
 """
 
 from __future__ import annotations
@@ -18,11 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrate.scoring.log_meta import Given
-from calibrate.scoring.names import Unrepresentable, model_name
+from calibrate.scoring.names import has_experts
 from calibrate.scoring.predict import Progress, Scored, score
 from calibrate.scoring.replay import is_log, score_log
-from calibrate.scoring.table import Row, read_table
-from sim import catalog
+from calibrate.scoring.table import read_table
 from sim.errors import TraceError, UsageError
 
 __all__ = ["Given", "Scored", "score_all"]
@@ -52,7 +53,7 @@ def score_all(
         else:
             rows += read_table(path)
     if dense:
-        rows = [row for row in rows if not _has_experts(row)]
+        rows = [row for row in rows if not has_experts(row["model"])]
     if given is not None and any(each is not None for each in given) and not logs:
         raise UsageError(
             "--model, --gpu and --num-gpu-blocks are for logs of requests; none is given"
@@ -61,11 +62,3 @@ def score_all(
     for path in logs:
         found += score_log(path, given or Given())
     return found
-
-
-def _has_experts(row: Row) -> bool:
-    """Whether its model is a mixture of experts; a model that is not known is none."""
-    try:
-        return catalog.model(model_name(row["model"])).has_experts
-    except Unrepresentable:
-        return False

@@ -7,6 +7,7 @@ plausible way of measuring where the publisher does not say which it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from textwrap import fill
 
 from rich.console import Group as View
@@ -23,8 +24,9 @@ from calibrate.scoring.errors import (
     left_open,
     source,
 )
+from calibrate.scoring.evidence import conditions_of
 from calibrate.scoring.predict import Scored
-from calibrate.scoring.report import TITLES, as_inferred, conditions_of
+from calibrate.scoring.report import TITLES, median_p90
 from sim.units import show_time
 
 WIDTH = 88
@@ -150,9 +152,9 @@ def _inferred(rows: Sequence[Scored]) -> Text:
         for quantity, found in group.errors.items():
             if found.inferred is not None:
                 name = f"{', '.join(group.name)}: {TITLES[quantity]}"
-                stated = f"{found.median:.1f} / {found.p90:.1f}"
                 changed = f"{found.inferred.count:,}"
-                text.append(f"\n{name:<44}{changed:>9}{stated:>16}{as_inferred(found):>16}")
+                cells = [median_p90(asdict(each)) for each in (found, found.inferred)]
+                text.append(f"\n{name:<44}{changed:>9}{cells[0]:>16}{cells[1]:>16}")
     return text
 
 
@@ -195,5 +197,5 @@ def _counted(title: str, texts: Sequence[str]) -> Text:
     for each, count in order[:MOST]:
         text.append("\n" + _hanging(f"{count:6,}  {each}", 8))
     if len(order) > MOST:
-        text.append(f"\n{len(order) - MOST} more are on the page (--output).")
+        text.append(f"\n{len(order) - MOST} more are in the evidence (--output FILE.json).")
     return text

@@ -30,10 +30,10 @@ def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
         "version": version(),
         "scored": sum(group.scored for group in everything),
         "skipped": sum(sum(group.skipped.values()) for group in everything),
-        "all": [_group(group, ("name",)) for group in everything],
-        "kinds": [_group(group, ("kind",)) for group in groups(rows, kind)],
-        "clients": [_group(group, ("client",)) for group in groups(rows, client)],
-        "groups": [_group(group, SOURCE) for group in groups(rows, source)],
+        "all": [group_document(group, ("name",)) for group in everything],
+        "kinds": [group_document(group, ("kind",)) for group in groups(rows, kind)],
+        "clients": [group_document(group, ("client",)) for group in groups(rows, client)],
+        "groups": [group_document(group, SOURCE) for group in groups(rows, source)],
         "advice": [
             each._asdict() | {"use": each.text}
             for each in uses([row for row in rows if row.bands is not None])
@@ -42,7 +42,8 @@ def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
     }
 
 
-def _group(group: ErrorGroup, names: tuple[str, ...]) -> dict[str, Any]:
+def group_document(group: ErrorGroup, names: tuple[str, ...]) -> dict[str, Any]:
+    """The errors of a group, whose name has the parts ``names``."""
     return dict(zip(names, group.name, strict=True)) | {
         "scored": group.scored,
         "skipped": sum(group.skipped.values()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from calibrate.gpu_names import named_by_publisher
+from sim import catalog
 from sim.catalog import ids
 from sim.catalog.ids import NO_SHAPE, spelt
 
@@ -48,6 +49,14 @@ def model_name(published: str) -> str:
     if found is None:
         raise Unrepresentable(f"the model {published} is not in the catalogue")
     return found[0]
+
+
+def has_experts(published: str) -> bool:
+    """Whether the model is a mixture of experts; a model that the catalogue lacks is none."""
+    try:
+        return catalog.model(model_name(published)).has_experts
+    except Unrepresentable:
+        return False
 
 
 def gpu_name(published: str) -> str:

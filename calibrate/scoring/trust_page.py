@@ -3,31 +3,16 @@ reader can act on for each engine, GPU and kind of measurement. Markdown, regene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import date
-
-from calibrate.scoring.errors import Coverage, coverage, grouped, groups, kind, source
-from calibrate.scoring.floors import every_group, floors
-from calibrate.scoring.predict import Scored
-from calibrate.scoring.ratios import ratios
-from calibrate.scoring.report import TITLES, as_inferred
-from calibrate.scoring.uses import LOW, Use, uses
+from calibrate.scoring.report import TITLES, Part, as_inferred, median_p90, table
+from calibrate.scoring.uses import LOW
 from sim.catalog.spreads import learnt
 from sim.metrics.bands.bands import CAUSES
-from sim.version import version
-
-FEW = 10
-"""Measurements of fewer rows say little of a coverage."""
 
 BAR = 20
 """Characters of a bar that stands for all measurements."""
 
-WORST = 12
-"""Rows named at the end: the farthest outside their bands."""
-
 LEANS = 10.0
 """Distance in % of the median measurement from its prediction that a reader is warned of."""
-
 
 FLOORS = (
     "`85 %` and `90 %`: half the width of one band for all these rows that holds so many of them, "
@@ -45,37 +30,36 @@ INFERRED = (
 )
 
 
-def trust_page(rows: Sequence[Scored]) -> str:
-    """The page."""
-    known = [row for row in rows if row.bands is not None]
+def trust_page(trust: Part) -> str:
+    """The page of the evidence's part on trust."""
     parts = [
         "# How far to trust this",
-        f"Made by `make validation` with infersim {version()} on "
-        f"{date.today():%Y-%m-%d}, from {len(known):,} published figures. A 90 % band is meant to "
+        f"Made by `make validation` with infersim {trust['version']} on {trust['date']}, from "
+        f"{trust['figures']:,} published figures. A 90 % band is meant to "
         "hold nine of ten measurements, a 50 % band five of ten. Each measurement is judged by "
         "bands that were learnt without its source (engine, GPU and model), so that what is said "
         "here is what to expect of a source that was not measured. Widths are half of the "
         "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
-        _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),
+        _bands(trust),
         "## What do facts that were read off the results change?",
         INFERRED,
-        _inferred(known),
+        _inferred(trust),
         "## How narrow could they be?",
         FLOORS,
-        _floors(known),
-        _every_group(known),
+        _floors(trust),
+        _every_group(trust),
         "## Do differences hold?",
         "What two runs on the same kernels and engine share cancels in part in their ratio, as "
         "`compare` counts it. Pairs of measurements of one source under other conditions; "
         "`± 90 alone`: the width if nothing were shared.",
-        _ratios(rows),
+        _ratios(trust),
         "## By engine, GPU and kind of measurement",
-        _sentences(known),
+        _sentences(trust),
         "## Groups of ten and more whose 90 % band was too narrow",
-        _too_narrow(known),
+        _too_narrow(trust),
         "## Farthest outside their bands",
-        _worst(known),
+        _outside(trust),
         "## What the bands are made of",
         f"Spreads are scales of the logarithm of measured over predicted: {learnt().origin}.",
         _spreads(),
@@ -83,10 +67,8 @@ def trust_page(rows: Sequence[Scored]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _held(rows: Sequence[Scored]) -> Coverage:
-    found = coverage(rows)
-    assert found is not None, "only rows with bands are asked for"
-    return found
+def _title(quantity: str) -> str:
+    return TITLES.get(quantity, quantity)
 
 
 def _bar(share: float) -> str:
@@ -95,151 +77,131 @@ def _bar(share: float) -> str:
     return "█" * full + "░" * (BAR - full)
 
 
-def _table(
-    names: tuple[str, ...],
-    rows: Sequence[Scored],
-    key: Callable[[Scored], tuple[str, ...]],
-    *,
-    bars: bool = False,
-) -> str:
-    head = (*names, "rows", "in 50 %", "in 90 %", *(("in 90 %, drawn",) if bars else ()), "± 90")
-    lines = [_line(head), _line(["---"] * len(head))]
-    groups = {("all",): list(rows)} | grouped(rows, key) if bars else grouped(rows, key)
-    for name, members in groups.items():
-        found = _held(members)
-        shares = (f"{found.covered50:.0f}", f"{found.covered90:.0f}")
-        drawn = (_bar(found.covered90),) if bars else ()
-        lines.append(
-            _line((*name, f"{len(members):,}", *shares, *drawn, f"{found.half_width90:.0f}"))
+def _bands(trust: Part) -> str:
+    rows = [
+        (
+            _title(each["of"]),
+            f"{each['rows']:,}",
+            f"{each['covered50']:.0f}",
+            f"{each['covered90']:.0f}",
+            _bar(each["covered90"]),
+            f"{each['half_width90']:.0f}",
         )
-    return "\n".join(lines)
+        for each in trust["bands"]
+    ]
+    head = ("of", "rows", "in 50 %", "in 90 %", "in 90 %, drawn", "± 90")
+    return table(head, rows, words=len(head))
 
 
-def _inferred(rows: Sequence[Scored]) -> str:
-    head = ("kind", "of", "rows", "changed", "as stated", "as inferred")
-    lines = [_line(head), _line(["---"] * 2 + ["---:"] * 4)]
-    for group in groups(rows, kind):
-        for quantity, found in group.errors.items():
-            if found.inferred is not None:
-                numbers = (f"{found.count:,}", f"{found.inferred.count:,}")
-                stated = f"{found.median:.1f} / {found.p90:.1f}"
-                cells = (*group.name, TITLES[quantity], *numbers, stated, as_inferred(found))
-                lines.append(_line(cells))
-    return "\n".join(lines)
+def _inferred(trust: Part) -> str:
+    rows = [
+        (
+            group["kind"],
+            TITLES[quantity],
+            f"{found['count']:,}",
+            f"{found['inferred']['count']:,}",
+            median_p90(found),
+            as_inferred(found),
+        )
+        for group in trust["kinds"]
+        for quantity, found in group["errors"].items()
+        if found["inferred"] is not None
+    ]
+    return table(("kind", "of", "rows", "changed", "as stated", "as inferred"), rows, words=2)
 
 
-def _floors(rows: Sequence[Scored]) -> str:
+def _floors(trust: Part) -> str:
+    rows = [
+        (
+            TITLES[each["quantity"]],
+            each["of"],
+            f"{each['rows']:,}",
+            *(f"{each[key]:.0f}" for key in ("holds85", "holds90", "bands")),
+        )
+        for each in trust["floors"]
+    ]
     head = ("of", "clients", "rows", "85 %", "90 %", "± 90")
-    lines = [_line(head), _line(["---"] * len(head))]
-    for each in floors(rows):
-        widths = (f"{width:.0f}" for width in each[3:])
-        lines.append(_line((TITLES[each.quantity], each.of, f"{each.rows:,}", *widths)))
-    return "\n".join(lines)
+    return table(head, rows, words=len(head))
 
 
-def _every_group(rows: Sequence[Scored]) -> str:
-    found = every_group(rows)
+def _every_group(trust: Part) -> str:
+    found = trust["every_group"]
     if found is None:
         return "No group has ten rows."
-    if found.times == 1.0:
+    if found["times"] == 1.0:
         return (
             f"Of every group of ten rows and more at least {LOW:.0f} % lie in their bands. A group "
             "is a figure of one model on one GPU under one release of an engine, in one "
             "publication."
         )
-    widths = ", ".join(f"{TITLES[name]} {width:.0f} %" for name, width in found.widths.items())
+    widths = ", ".join(f"{TITLES[name]} {width:.0f} %" for name, width in found["widths"].items())
     return (
         f"To hold {LOW:.0f} % of every group of ten rows and more, all bands would have to reach "
-        f"{found.times:.1f} times as far (half-widths: {widths}): what is said of a source that "
+        f"{found['times']:.1f} times as far (half-widths: {widths}): what is said of a source that "
         "was not measured cannot be narrower because others turned out well."
     )
 
 
-def _ratios(rows: Sequence[Scored]) -> str:
+def _ratios(trust: Part) -> str:
+    keys = ("covered50", "covered90", "half_width90", "unshared90")
+    rows = [
+        (TITLES[each["quantity"]], f"{each['pairs']:,}", *(f"{each[key]:.0f}" for key in keys))
+        for each in trust["ratios"]
+    ]
     head = ("of", "pairs", "in 50 %", "in 90 %", "± 90", "± 90 alone")
-    lines = [_line(head), _line(["---"] * len(head))]
-    for each in ratios(rows):
-        shares = (f"{share:.0f}" for share in each[2:])
-        lines.append(_line((TITLES[each.quantity], f"{each.pairs:,}", *shares)))
-    return "\n".join(lines)
+    return table(head, rows, words=len(head))
 
 
-def _sentences(rows: Sequence[Scored]) -> str:
+def _sentences(trust: Part) -> str:
     told: dict[str, list[str]] = {}
-    for each in uses(rows):
-        told.setdefault(f"{each.engine}, {each.gpu}, {each.kind}", []).append(_sentence(each))
+    for each in trust["advice"]:
+        name = f"{each['engine']}, {each['gpu']}, {each['kind']}"
+        told.setdefault(name, []).append(_sentence(each))
     return "\n".join(f"- **{name}**: {'; '.join(parts)}." for name, parts in told.items())
 
 
-def _sentence(of: Use) -> str:
+def _sentence(of: Part) -> str:
     """What to do with the predictions of one quantity."""
-    width = f"± {of.half_width90:.0f} %" if of.half_width90 < 1000 else "no usable band"
-    held = f"{width}, {of.covered90:.0f} % of {of.rows:,} held{_lean(of)}"
-    return f"{TITLES[of.quantity]} {of.text} ({held})"
+    width = f"± {of['half_width90']:.0f} %" if of["half_width90"] < 1000 else "no usable band"
+    held = f"{width}, {of['covered90']:.0f} % of {of['rows']:,} held{_lean(of['above'])}"
+    return f"{TITLES[of['quantity']]} {of['use']} ({held})"
 
 
-def _lean(of: Use) -> str:
+def _lean(above: float) -> str:
     """To which side measurements lie, where they do."""
-    if abs(of.above) < LEANS:
+    if abs(above) < LEANS:
         return ""
-    side = "above" if of.above > 0 else "below"
-    return f"; in the median {abs(of.above):.0f} % {side} the prediction"
+    side = "above" if above > 0 else "below"
+    return f"; in the median {abs(above):.0f} % {side} the prediction"
 
 
-def _too_narrow(rows: Sequence[Scored]) -> str:
-    large = {
-        name: members
-        for name, members in grouped(rows, lambda row: (*source(row), str(row.quantity))).items()
-        if len(members) >= FEW
-    }
-    narrow = {name: each for name, each in large.items() if _held(each).covered90 < LOW}
+def _too_narrow(trust: Part) -> str:
+    narrow = trust["too_narrow"]
     lines = [
-        f"- {' '.join(part for part in name if part)}: {_held(members).covered90:.0f} % of "
-        f"{len(members):,} in the band (± {_held(members).half_width90:.0f} %)"
-        for name, members in narrow.items()
+        f"- {each['source']}: {each['covered90']:.0f} % of {each['rows']:,} in the band "
+        f"(± {each['half_width90']:.0f} %)"
+        for each in narrow
     ]
-    first = f"{len(narrow)} of {len(large)} hold less than {LOW:.0f} % of their measurements."
+    share = f"{len(narrow)} of {trust['large_sources']}"
+    first = f"{share} hold less than {LOW:.0f} % of their measurements."
     return "\n".join([first, "", *lines]) if lines else first
 
 
-def _worst(rows: Sequence[Scored]) -> str:
-    def outside(row: Scored) -> float:
-        assert row.bands is not None
-        low, high = row.bands[1]
-        value = float(row.measured or 0.0)
-        return max(value / high, low / value)
-
+def _outside(trust: Part) -> str:
+    rows = []
+    for each in trust["outside"]:
+        low, high = (end / each["predicted"] for end in each["band90"])
+        ratio = f"{each['measured'] / each['predicted']:.2g}"
+        place = (each["row"], each["engine"], each["model"], each["metric"])
+        rows.append((*place, ratio, f"{low:.2g} to {high:.2g}"))
     head = ("row", "engine", "model", "metric", "measured / predicted", "90 % band / predicted")
-    lines = [_line(head), _line(["---"] * len(head))]
-    for row in sorted(rows, key=outside, reverse=True)[:WORST]:
-        assert row.bands is not None
-        assert row.predicted is not None
-        low, high = (each / row.predicted for each in row.bands[1])
-        published = row.row
-        lines.append(
-            _line(
-                (
-                    f"{published.file}:{published.line}",
-                    row.engine,
-                    published["model"],
-                    published["metric"].split("(")[0],
-                    f"{float(row.measured or 0) / row.predicted:.2g}",
-                    f"{low:.2g} to {high:.2g}",
-                )
-            )
-        )
-    return "\n".join(lines)
+    return table(head, rows, words=len(head))
 
 
 def _spreads() -> str:
     found = learnt()
-    head = ("part", "cause", "spread", "sources")
-    lines = [_line(head), _line(["---"] * len(head))]
-    for name, cause in CAUSES.items():
-        spread, sources = found.everything.of[name], found.sources[name]
-        lines.append(_line((cause.part, cause.title, f"{spread:.2f}", str(sources))))
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    rows = [
+        (cause.part, cause.title, f"{found.everything.of[name]:.2f}", str(found.sources[name]))
+        for name, cause in CAUSES.items()
+    ]
+    return table(("part", "cause", "spread", "sources"), rows, words=4)

@@ -1,20 +1,16 @@
-"""Brings ``sim/catalog/whole_runs.yaml`` up to the pages of validation.
+"""Brings ``sim/catalog/whole_runs.yaml`` up to the evidence.
 
-Errors of dense models come from one page, those of models with experts from that of all rows; which
-kinds of runs are quoted, and of which models, stays as the file has it.
+Errors of dense models come from its part on those, errors of models with experts from that on every
+row; which kinds of runs are quoted, and of which models, stays as the file has it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
+from calibrate.scoring.report import TITLES, Part
 from sim.errors import UsageError
-from sim.results.whole_file import write_text
-
-KIND = re.compile(r"^\| (.+?) \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|", re.MULTILINE)
-"""A row of a page: the kind of measurement, of which quantity, how many, bias, median and p90."""
 
 ENTRY = re.compile(
     r'(?P<before>  - \{kind: "(?P<kind>[^"]+)".*of: (?P<of>\S+), rows: )\d+, '
@@ -22,28 +18,31 @@ ENTRY = re.compile(
 )
 """A line of the file."""
 
-Published = Mapping[tuple[str, str], tuple[int, float, float]]
+KindErrors = Mapping[tuple[str, str], tuple[int, float, float]]
 """Rows, median and p90 of each kind and quantity."""
 
-PAGES = Path(__file__).parents[1]
-FILE = PAGES.parent / "sim" / "catalog" / "whole_runs.yaml"
 
-
-def published(page: str) -> Published:
-    """The errors of a page by kind of measurement and quantity."""
-    table = page.split("## By kind of measurement", maxsplit=1)[1].split("\n## ", maxsplit=1)[0]
+def errors_by_kind(summary: Part) -> KindErrors:
+    """The errors of a summary of the evidence, in percent to one decimal; quantities as texts name
+    them."""
     return {
-        (kind, of): (int(rows), float(median), float(p90))
-        for kind, of, rows, median, p90 in KIND.findall(table)
+        (group["kind"], TITLES[of]): (
+            found["count"],
+            round(found["median"], 1),
+            round(found["p90"], 1),
+        )
+        for group in summary["kinds"]
+        for of, found in group["errors"].items()
     }
 
 
-def updated(text: str, dense: Published, every: Published) -> str:
-    """The file ``text`` with the errors of the page of ``dense`` models and of that of ``every``
-    row, where dense models are that the other lacks.
+def updated(text: str, evidence: Part) -> str:
+    """The file ``text`` with the errors of dense models and of every row, where dense models are
+    that the other part lacks.
 
-    Raises UsageError for an entry that its page does not have.
+    Raises UsageError for an entry that the evidence does not have.
     """
+    dense, every = (errors_by_kind(evidence[part]) for part in ("dense", "every"))
     engine, lines = "", []
     for line in text.split("\n"):
         if re.fullmatch(r"\S+:", line):
@@ -52,25 +51,12 @@ def updated(text: str, dense: Published, every: Published) -> str:
         if entry is not None:
             kind, of, experts = entry["kind"], entry["of"], "experts: true" in line
             names = [f"{kind}, {engine}, experts"] if experts else [kind, f"{kind}, {engine}"]
-            page = every if experts else {**every, **dense}
-            found = next((page[name, of] for name in names if (name, of) in page), None)
+            known = every if experts else {**every, **dense}
+            found = next((known[name, of] for name in names if (name, of) in known), None)
             if found is None:
-                raise UsageError(f"{engine}: no page has {of} of {kind}")
+                raise UsageError(f"{engine}: the evidence has no {of} of {kind}")
             rows, median, p90 = found
             lines.append(f"{entry['before']}{rows}, median: {median}, p90: {p90}{entry['after']}")
         else:
             lines.append(line)
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Write the file anew."""
-    dense, every = (
-        published((PAGES / name).read_text(encoding="utf-8"))
-        for name in ("VALIDATION.md", "VALIDATION-wide.md")
-    )
-    write_text(FILE, updated(FILE.read_text(encoding="utf-8"), dense, every))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,7 @@
 """Provides the errors of predictions of whole runs, engine by engine, on published measurements.
 
-The numbers are those of ``calibrate/VALIDATION.md`` and, for models with experts, of
-``calibrate/VALIDATION-wide.md``; ``whole_runs.yaml`` holds them for the program, and a test
-compares them.
+``whole_runs.yaml`` has the numbers of ``calibrate/evidence.json``, from which
+``calibrate.scoring.pages`` writes them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,13 @@ class ScoreOptions(NamedTuple):
 
     as_json: AsJson = False
     page: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Also write a Markdown page.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Also write a page in Markdown, or the evidence of all pages as JSON where the "
+            "name ends in .json.",
+        ),
     ] = None
     learn_bands: Annotated[
         Path | None,
@@ -73,6 +79,7 @@ def score(
         from calibrate.scoring import Given, score_all
         from calibrate.scoring.console import view
         from calibrate.scoring.document import to_document
+        from calibrate.scoring.evidence import evidence, summary, text_of, trust
         from calibrate.scoring.report import markdown
         from calibrate.scoring.spreads_file import spreads_yaml
         from calibrate.scoring.trust_page import trust_page
@@ -90,10 +97,13 @@ def score(
             _write(options.learn_bands, spreads_yaml(rows))
             learnt.cache_clear()
         if options.page is not None:
-            _write(options.page, markdown(rows, dense=options.dense))
+            if options.page.suffix == ".json":
+                _write(options.page, text_of(evidence(rows)))
+            else:
+                _write(options.page, markdown(summary(rows), dense=options.dense))
         for path in options.trust:
             if path.suffix != ".html":
-                _write(path, trust_page(rows))
+                _write(path, trust_page(trust(rows)))
         if options.as_json:
             typer.echo(json.dumps(to_document(rows), allow_nan=False))
         else:

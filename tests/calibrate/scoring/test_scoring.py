@@ -18,6 +18,7 @@ from calibrate.scoring.conditions import RANDOM_SKEW, Conditions, conditions
 from calibrate.scoring.console import view
 from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import errors_of, groups, kind, source
+from calibrate.scoring.evidence import summary
 from calibrate.scoring.facts import BASES, corrected, facts, facts_of
 from calibrate.scoring.figures import measured
 from calibrate.scoring.lengths import Lengths
@@ -505,7 +506,7 @@ class TestFacts:
         assert errors.inferred is not None
         assert (errors.inferred.count, errors.count) == (1, 2)
         assert errors.inferred.signed_median > errors.signed_median
-        assert "as inferred" in markdown(rows)
+        assert "as inferred" in markdown(summary(rows))
         assert "read off the measured results" in as_text(view(rows))
 
     def test_a_sum_of_numbers_is_one_of_the_row(self) -> None:
@@ -803,9 +804,7 @@ class TestTable:
         page = tmp_path / "page.md"
         args = ["score", str(path), "--jobs", "1", "--dense", "-o", str(page)]
         assert CliRunner().invoke(app, args).exit_code == 0
-        assert (
-            "tables of dense models. Made by `infersim score --dense --output`" in page.read_text()
-        )
+        assert "tables of dense models. Made by `infersim score --dense`" in page.read_text()
         none = write(tmp_path / "n.csv", {"model": "openai/gpt-oss-120b"})
         done = CliRunner().invoke(app, ["score", str(none), "--dense"])
         assert done.exit_code == 1

@@ -1,41 +1,48 @@
-"""The catalogue's errors of whole runs follow the pages of validation."""
+"""The catalogue's errors of whole runs follow the evidence."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from calibrate.scoring.whole_runs import published, updated
+from calibrate.scoring.whole_runs import updated
 from sim.errors import UsageError
-
-PAGE = """# Page
-## By kind of measurement
-
-| kind | of | rows | bias | median | p90 | rank |
-| --- | --- | ---: | ---: | ---: | ---: | ---: |
-| offline, own | throughput | 12 | -1.5 | 3.0 | 9.5 | 0.9 |
-| offline, own, experts | throughput | 4 | +2.0 | 5.5 | 20.0 | |
-
-## Next
-| offline, own | TTFT | 1 | 0.0 | 0.0 | 0.0 | |
-"""
 
 ENTRY = '  - {kind: "offline", gpus: "g", of: throughput, rows: 1, median: 1.0, p90: 2.0'
 FILE = f"# Errors\nown:\n{ENTRY}}}\n{ENTRY}, experts: true}}\n"
 
 
-def test_numbers_are_those_of_the_pages() -> None:
-    dense = {("offline, own", "throughput"): (10, 2.5, 8.0)}
-    found = updated(FILE, dense, published(PAGE)).split("\n")
+def summary(**kinds: tuple[int, float, float]) -> dict[str, Any]:
+    """A part of the evidence: rows, median and p90 of throughput by the words of each kind."""
+    return {
+        "kinds": [
+            {
+                "kind": ", ".join(name.split("_")),
+                "errors": {"throughput": {"count": rows, "median": median, "p90": p90}},
+            }
+            for name, (rows, median, p90) in kinds.items()
+        ]
+    }
+
+
+EVERY = summary(offline_own=(12, 3.04, 9.46), offline_own_experts=(4, 5.5, 20.0))
+
+
+def test_numbers_are_those_of_the_evidence() -> None:
+    dense = summary(offline_own=(10, 2.52, 7.96))
+    found = updated(FILE, {"dense": dense, "every": EVERY}).split("\n")
     assert found[2].endswith("of: throughput, rows: 10, median: 2.5, p90: 8.0}")
     assert found[3].endswith("of: throughput, rows: 4, median: 5.5, p90: 20.0, experts: true}")
     assert found[:2] == FILE.split("\n")[:2]
 
 
-def test_a_kind_that_no_page_has_is_refused() -> None:
-    with pytest.raises(UsageError, match="own: no page has throughput of offline"):
-        updated(FILE, {}, published(PAGE.replace("offline, own", "offline, other")))
+def test_a_kind_that_the_evidence_lacks_is_refused() -> None:
+    every = summary(offline_other=(12, 3.0, 9.5))
+    with pytest.raises(UsageError, match="own: the evidence has no throughput of offline"):
+        updated(FILE, {"dense": summary(), "every": every})
 
 
-def test_dense_models_that_the_page_of_every_row_has_alone() -> None:
-    found = updated(FILE, {}, published(PAGE)).split("\n")
+def test_dense_models_that_the_part_on_every_row_has_alone() -> None:
+    found = updated(FILE, {"dense": summary(), "every": EVERY}).split("\n")
     assert found[2].endswith("of: throughput, rows: 12, median: 3.0, p90: 9.5}")
