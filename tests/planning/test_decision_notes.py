@@ -192,6 +192,7 @@ def test_every_decision_says_that_experts_are_timed_from_the_data_sheet() -> Non
         assert TIMED in text
 
 
+@pytest.mark.slow
 def test_find_and_plan_say_that_they_set_few_requests_aside() -> None:
     few = find_document(find(small(run__requests=20), "rate", tolerance=0.5))
     (note,) = few["notes"]

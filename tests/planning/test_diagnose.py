@@ -155,6 +155,7 @@ def test_an_idle_fleet_is_bound_by_its_traffic() -> None:
     assert max(abs(value) for value in gained.values()) < 0.02
 
 
+@pytest.mark.slow
 def test_advice_begins_with_the_least_that_meets_the_slo_and_its_commands_work(
     tmp_path: Path,
 ) -> None:
@@ -195,6 +196,7 @@ def test_advice_begins_with_the_least_that_meets_the_slo_and_its_commands_work(
     assert summary["p99_ttft_ms"] == best["figures"]["p99_ttft_ms"]
 
 
+@pytest.mark.slow
 def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
     asked = small(run__requests=1500, fleet__0__replicas=2, slo={"ttft": "1s", "tpot": "50ms"})
     told = document(found(asked))
@@ -219,6 +221,7 @@ def near_its_limit() -> Diagnosis:
     return diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
 
 
+@pytest.mark.slow
 def test_every_change_is_judged_as_run_judges_it() -> None:
     of = near_its_limit()
     told = document(of)
@@ -292,6 +295,7 @@ def test_what_would_tell_is_what_ends_the_run(horizon: str | None, todo: str) ->
     assert text.endswith(f"Simulate {todo} before changing anything.")
 
 
+@pytest.mark.slow
 def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -> None:
     asked = small(
         run__requests=300,

@@ -87,6 +87,7 @@ def command(model: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_verification_from_beginning_to_end(model: Path) -> None:
     out = model.parent / "out"
     arguments = command(model, "--traces", "burst", "--batching", "static,continuous")
