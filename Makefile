@@ -1,6 +1,6 @@
 # make run     create the environment, install, and predict the first scenario
 # make test    install what the tests need and run them, all but the slow ones
-# make slow    run the slow ones, which tests/slow.py lists
+# make slow    run the slow ones
 # make thorough  three of half a minute and more, every pair of features by itself, and twenty times
 #              as many examples of what holds for all
 # make check   all tests but those, and format, lint, strict types and import contracts
@@ -38,7 +38,7 @@ test slow thorough: export MALLOC_MMAP_THRESHOLD_ := 33554432
 test slow thorough: $(VENV)/installed-dev browser
 	$(BIN)/python -m pytest -n auto --dist worksteal -q \
 		$(if $(filter thorough,$@),-m "thorough or hypothesis" --hypothesis-profile many,\
-		-m "$(if $(filter test,$@),not slow and not thorough,$@)")
+		-m "$(if $(filter test,$@),not slow,slow) and not thorough")
 
 check: lint test slow floors
 

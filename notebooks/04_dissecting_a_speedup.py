@@ -18,6 +18,7 @@ from IPython.display import Markdown
 
 import sim
 from reports.figures import waterfall
+from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.causes.ablate import ablate
 from sim.planning.causes.ablate_document import document
 from sim.planning.points.executors import local
@@ -62,7 +63,7 @@ Markdown(
 
 # %%
 assert 9 < throughput["factor"] < 12
-waterfall.figure(result, "output_throughput")
+waterfall.figure(steps_of(result, "output_throughput"))
 
 # %% [markdown]
 # - **Continuous batching**: no request waits for the longest answer of a batch, and
@@ -85,7 +86,7 @@ other = document(
         order=["paging", "large-batch", "continuous-batching", "chunked-prefill"],
     )
 )
-waterfall.figure(other, "output_throughput")
+waterfall.figure(steps_of(other, "output_throughput"))
 
 # %%
 steps = {

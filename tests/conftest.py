@@ -18,8 +18,8 @@ from sim.cli import GARBAGE
 from sim.export.browser import Browser
 from sim.planning.load.probe import LONG_ENOUGH
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
+from tests.families import is_left_out
 from tests.planning_fixtures import BRIEF, be_brief, decide_by
-from tests.slow import THOROUGH, is_left_out, is_slow
 
 # A busy machine may take any time over an example. Each run draws others; `make thorough` many.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -42,14 +42,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow ones, and run them first: at the end no process waits for another one's."""
+    """Leave out parts of families, and run slow tests first: at the end no process waits for
+    another one's."""
     seen: Counter[str] = Counter()
     for item in items:
         family = item.nodeid.partition("[")[0]
-        if item.nodeid in THOROUGH or is_left_out(family, seen[family]):
+        if is_left_out(family, seen[family]):
             item.add_marker("thorough")
-        elif is_slow(item.nodeid):
-            item.add_marker("slow")
         seen[family] += 1
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
@@ -86,7 +85,7 @@ def brief_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Slow tests are those of how sure an answer is; the others ask for something else of it. As a
     fixture of every test this would take longer than many of them."""
-    decide_by(LONG_ENOUGH if is_slow(item.nodeid) else BRIEF)
+    decide_by(BRIEF if item.get_closest_marker("slow") is None else LONG_ENOUGH)
 
 
 @pytest.fixture

@@ -73,6 +73,10 @@ from reports.pages import trust
 from reports.pages.planning import compare_runs
 from reports.pages.run.limits import attained, limit_uses
 from sim.errors import InfersimError
+from sim.planning.answers.ablate import waterfall as steps_of
+from sim.planning.answers.diagnose import mean_parts as parts_of
+from sim.planning.answers.sensitivity import attained_at_ends as at_ends
+from sim.planning.answers.sensitivity import changes
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.observed_fixtures import made_up_validation
 from tests.page_kinds import compared_runs
@@ -146,7 +150,10 @@ def _attained_at_cost(document: Mapping[str, Any]) -> go.Figure:
 
 
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
-    "attained_at_ends": (attained_at_ends.figure, made_up_studies.uncertainty),
+    "attained_at_ends": (
+        lambda d: attained_at_ends.figure(at_ends(d)),
+        made_up_studies.uncertainty,
+    ),
     "attempts": (lambda d: attempts.figure(d["course"], d["outages"]), made_up.failures),
     "cost_attained": (_attained_at_cost, made_up.comparison),
     "differences": (lambda d: differences.figure(d, "output_throughput"), made_up.comparison),
@@ -154,15 +161,15 @@ OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
     "find_curve": (lambda d: find_curve.figure(d, "ttft"), made_up.highest_load),
     "heat": (lambda d: heat.figure(d, "output_throughput"), made_up.grid_sweep),
     "knee": (lambda d: knee.figure(d, "tpot"), made_up.load_sweep),
-    "mean_parts": (lambda d: mean_parts.figure(d, "e2el"), made_up_studies.diagnosis),
+    "mean_parts": (lambda d: mean_parts.figure(parts_of(d, "e2el")), made_up_studies.diagnosis),
     "means": (lambda d: differences.means(d, "p99_ttft_ms"), made_up.comparison),
     "pareto": (lambda d: pareto.figure(d, "speed"), made_up.policy_sweep),
     "plan_pareto": (lambda d: plan_pareto.figure(d, "ttft"), made_up.fleet_plan),
     "tornado": (
-        lambda d: tornado.figure("TTFT p99", False, tornado.bars_of(d, "p99_ttft_ms")),
+        lambda d: tornado.figure(changes(d, "p99_ttft_ms")),
         made_up_studies.uncertainty,
     ),
-    "waterfall": (lambda d: waterfall.figure(d, "p99_ttft_ms"), made_up_studies.ablation),
+    "waterfall": (lambda d: waterfall.figure(steps_of(d, "p99_ttft_ms")), made_up_studies.ablation),
 }
 """Figures of the results of planning commands, with a result of each."""
 

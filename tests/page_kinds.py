@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,22 +13,20 @@ from reports.frame.decimate import ranks
 from reports.frame.run_directory import SavedRun
 from reports.pages import trust
 from reports.pages.planning import (
-    ablate,
-    claims,
     compare,
-    diagnose,
     find,
     plan,
-    sensitivity,
     split,
     sweep,
 )
+from reports.pages.planning.findings import render
 from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
 from reports.pages.run.page import SECTIONS as OF_RUNS
 from reports.pages.validation import render_validation
 from reports.pages.validation.page import SECTIONS as OF_VALIDATIONS
 from tests import made_up, made_up_studies, made_up_verdicts
+from tests.answers import anchors
 
 
 class Kind(NamedTuple):
@@ -45,6 +44,10 @@ class Decision(NamedTuple):
     sections: Mapping[str, str]
 
 
+def _found(command: str, document: Callable[[], dict[str, Any]]) -> Decision:
+    return Decision(partial(render, command), document, anchors(command, document()))
+
+
 DECISIONS: Mapping[str, Decision] = {
     "compare": Decision(compare.render, made_up.comparison, compare.SECTIONS),
     "sweep over a load": Decision(sweep.render, made_up.load_sweep, sweep.SECTIONS),
@@ -53,10 +56,10 @@ DECISIONS: Mapping[str, Decision] = {
     "find": Decision(find.render, made_up.highest_load, find.SECTIONS),
     "plan": Decision(plan.render, made_up.fleet_plan, plan.SECTIONS),
     "split": Decision(split.render, made_up.split_plan, split.SECTIONS),
-    "ablate": Decision(ablate.render, made_up_studies.ablation, ablate.SECTIONS),
-    "diagnose": Decision(diagnose.render, made_up_studies.diagnosis, diagnose.SECTIONS),
-    "sensitivity": Decision(sensitivity.render, made_up_studies.uncertainty, sensitivity.SECTIONS),
-    "claims": Decision(claims.render, made_up_verdicts.claims, claims.SECTIONS),
+    "ablate": _found("ablate", made_up_studies.ablation),
+    "diagnose": _found("diagnose", made_up_studies.diagnosis),
+    "sensitivity": _found("sensitivity", made_up_studies.uncertainty),
+    "claims": _found("claims", made_up_verdicts.claims),
     "trust": Decision(trust.render_trust, made_up_verdicts.scores, trust.SECTIONS),
 }
 

@@ -241,6 +241,7 @@ def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
     assert "Whole published runs of vllm" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_answers")
 def test_find_gives_the_highest_load_at_both_ends() -> None:
     from sim.planning.load.find import find

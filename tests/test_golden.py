@@ -43,6 +43,7 @@ def test_each_file_has_its_scenario() -> None:
     assert {name for name in CHANGES if read(name)["arithmetic"] is not None} == ROUNDED
 
 
+@pytest.mark.slow
 def test_without_wide_vectors_the_results_are_the_same() -> None:
     """As on an older processor: nothing but ``ROUNDED`` may depend on it, and that at the last
     bits."""

@@ -133,6 +133,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.metrics.terms.metric",
         "sim.results.run_result",
         "sim.errors",
+        "sim.findings",
         "sim.units",
         "sim.growth.leaps",
         "sim.metrics.states",
@@ -146,8 +147,11 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         # what policies and allocators say of themselves
         *("sim.schedulers", "sim.memory"),
     }
-    # words that the page shares with the terminal
-    words = re.compile(r"sim\.(metrics|planning)\.(\w+\.)\w*(words|wording|text)")
+    # words and findings that the page shares with the terminal
+    shared = (
+        r"sim\.(metrics|planning)\.(\w+\.)\w*(words|wording|text)|sim\.planning\.answers(\.\w+)?"
+    )
+    words = re.compile(shared)
     for _, path in modules("reports"):
         ours = {name for name in imports(path) if name == "sim" or name.startswith("sim.")}
         assert {name for name in ours - allowed if not words.fullmatch(name)} == set(), path

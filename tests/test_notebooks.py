@@ -20,6 +20,9 @@ SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
 TOOLS = ("jupytext", "nbclient", "nbformat", "ipykernel")
 MISSING = [name for name in TOOLS if find_spec(name) is None]
 
+LONG = ("05_choosing_hardware",)
+"""Notebooks that run for half a minute and more."""
+
 LARGEST = 400_000
 """Bytes of a notebook, so that GitHub shows it at once."""
 
@@ -69,8 +72,15 @@ def test_what_a_notebook_must_not_do(cell: str, complaint: str, tmp_path: Path) 
         executed(source)
 
 
+@pytest.mark.slow
 @needs_tools
-@each
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(source, id=source.stem, marks=[pytest.mark.thorough] * (source.stem in LONG))
+        for source in SOURCES
+    ],
+)
 def test_what_is_committed_is_what_comes_out(source: Path, tmp_path: Path) -> None:
     if "calibrate.engine" in source.read_text(encoding="utf-8"):
         pytest.importorskip("torch", reason="the notebook shows what PyTorch computes")

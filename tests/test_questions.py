@@ -158,6 +158,7 @@ def test_plan(place: Path) -> None:
     assert same(answer, "plan", "one.yaml", *options, "--jobs", "1")
 
 
+@pytest.mark.slow
 def test_prices_in_python_are_those_of_the_command(place: Path) -> None:
     (place / "prices.yaml").write_text("h100-sxm: 1.25\nl4: 0.4\n")
     for prices, option in (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -13,51 +12,16 @@ from reports.figures.tornado import ROOM, THICK
 from reports.frame import theme
 from reports.frame.formats import NARROW_SPACE
 from sim.metrics.states import SloState
+from sim.planning.answers.drawings import AttainedAtEnds, EndsBar
 from sim.units import show_share
 
 NOTHING = 0.02
 """Bars that are a smaller part of the room for words next to them have none."""
 
 
-class EndsBar(NamedTuple):
-    """An input at one end: the share of requests within the SLO, 0..1, and the SLO's state (met,
-    missed, too close to call) where that is another one than that of the run."""
-
-    row: str
-    text: str
-    share: float
-    flips: str
-
-
-def bars(document: Mapping[str, Any]) -> list[EndsBar]:
-    """The ends of all inputs whose share is known, the widest swing first."""
-    now, made = document["verdict"]["attainment"], []
-    for entry in document["inputs"]:
-        own = [_bar(document, entry["title"], end) for end in (entry["low"], entry["high"])]
-        made.append([bar for bar in own if bar is not None])
-    made.sort(key=lambda own: -max((abs(bar.share - now) for bar in own), default=0.0))
-    return [bar for own in made for bar in own]
-
-
-def moves(document: Mapping[str, Any]) -> bool:
-    """Whether any end moves the share far enough to be seen next to the share that is wanted."""
-    now, target = document["verdict"]["attainment"], document["verdict"]["target"]
-    furthest = max((abs(bar.share - now) for bar in bars(document)), default=0.0)
-    return bool(furthest > NOTHING * abs(target - now))
-
-
-def _bar(document: Mapping[str, Any], row: str, end: Mapping[str, Any] | None) -> EndsBar | None:
-    if end is None or end["error"] is not None or end["attainment"] is None:
-        return None
-    state = end["slo_state"]
-    flips = "" if state == document["verdict"]["slo_state"] else str(state)
-    return EndsBar(row, end["text"], end["attainment"], flips)
-
-
-def figure(document: Mapping[str, Any]) -> go.Figure:
+def figure(attained: AttainedAtEnds) -> go.Figure:
     """Bars from the share of the run to that at each end; the target is a dashed line."""
-    now, target = document["verdict"]["attainment"], document["verdict"]["target"]
-    drawn = bars(document)
+    now, target, drawn = attained
     shares = [100 * share for share in (now, target, *(bar.share for bar in drawn))]
     low, high = min(shares), max(shares)
     room = max(0.2 * (high - low), 0.02)
@@ -105,7 +69,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
     return go.Figure(data=[trace], layout=layout)
 
 
-def _side(own: list[EndsBar], bar: EndsBar, now: float) -> tuple[float, float]:
+def _side(own: Sequence[EndsBar], bar: EndsBar, now: float) -> tuple[float, float]:
     """Offset and width of a bar: those to the same side share the row, or one would hide the
     other."""
     moves = [each.share - now for each in own]

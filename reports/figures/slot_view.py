@@ -122,46 +122,81 @@ def slot_view(
     duration = _end(requests, timeseries)
     first, middle = _first_and_middle(served[served["replica"] == replica])
     after = _after(rows, replica, batching)
+
+    placing = _Placing(rows, iterations, replica, duration, after, courses, slots)
     whole = half = max(middle - first, duration - middle)
-    while True:
-        start, end = window or (max(first, middle - half), min(duration, middle + half))
-        last = window is not None or half < SHORTEST * whole
-        touching = _touching(rows, replica, after, start, end)
-        waiting = touching[~(rows["scheduled_s"][touching] <= end)]
-        if len(touching) <= FEW_REQUESTS or last:
-            # of those that wait all the time a few are enough to fill the lanes
-            chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:])
-            found = placement(
-                rows, iterations, chosen.tolist(), duration, after=after, courses=courses
-            )
-            drawn_slots = found.slots if found.slots <= slots + SPARE else slots
-            lanes = max(found.lanes, len(waiting))
-            crowded = lanes > LANES
-            shown = 0 if crowded else lanes
-            kept = _drawn(found.stays, start, end, drawn_slots, shown)
-            parts = sum(len(stay.parts) for stay in kept)
-            if parts <= MOST_PARTS or last:
-                break
-        half *= 0.7
+    part = placing.stretch(*window, last=True) if window is not None else None
+    while part is None:
+        start, end = max(first, middle - half), min(duration, middle + half)
+        part = placing.stretch(start, end, last=half < SHORTEST * whole)
+        half *= 0.7 if part is None else 1
+    start, end, stays = part.start, part.end, part.stays
     accepted = int((~requests["status"].isin(("rejected", "failed"))).sum())
-    ids = tuple(int(rows["request_id"][stay.row]) for stay in kept)
+    ids = tuple(int(rows["request_id"][stay.row]) for stay in stays)
     return SlotView(
-        stays=kept,
+        stays=stays,
         ids=ids,
         start=start,
         end=end,
         duration=duration,
         replicas=SlotCounts(1, len(replicas)),
-        slots=SlotCounts(drawn_slots, found.slots),
-        lanes=SlotCounts(shown, lanes),
+        slots=part.slots,
+        lanes=part.lanes,
         requests=SlotCounts(len(set(ids)), accepted),
-        vague=found.vague,
+        vague=part.vague,
         is_cut=half < whole if window is None else start > first or end < duration,
-        queue=_waiting(rows, replica, start, end) if crowded else None,
-        decoding=_decoding(kept, start, end) if after else None,
-        batches=_batches(rows, after, kept, start, end),
-        about=_about(rows, sorted({stay.row for stay in kept})),
+        queue=_waiting(rows, replica, start, end) if part.lanes.all > LANES else None,
+        decoding=_decoding(stays, start, end) if after else None,
+        batches=_batches(rows, after, stays, start, end),
+        about=_about(rows, sorted({stay.row for stay in stays})),
     )
+
+
+class _Stretch(NamedTuple):
+    """What is drawn from ``start`` to ``end`` (s)."""
+
+    start: float
+    end: float
+    stays: tuple[Stay, ...]
+    slots: SlotCounts
+    lanes: SlotCounts
+    vague: int
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """What placing the requests of a ``replica`` in slots and lanes needs; ``slots`` is the most
+    that is drawn."""
+
+    rows: dict[str, NDArray[Any]]
+    iterations: Iterations
+    replica: int
+    duration: float
+    after: Mapping[int, tuple[Phase, float]]
+    courses: Courses | None
+    slots: int
+
+    def stretch(self, start: float, end: float, *, last: bool) -> _Stretch | None:
+        """What is drawn from ``start`` to ``end``; None if it is too much, unless this is the
+        ``last`` try."""
+        rows, after = self.rows, self.after
+        touching = _touching(rows, self.replica, after, start, end)
+        if len(touching) > FEW_REQUESTS and not last:
+            return None
+        waiting = touching[~(rows["scheduled_s"][touching] <= end)]
+        # of those that wait all the time a few are enough to fill the lanes
+        chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:]).tolist()
+        found = placement(
+            rows, self.iterations, chosen, self.duration, after=after, courses=self.courses
+        )
+        slots = found.slots if found.slots <= self.slots + SPARE else self.slots
+        lanes = max(found.lanes, len(waiting))
+        shown = 0 if lanes > LANES else lanes
+        kept = _drawn(found.stays, start, end, slots, shown)
+        if sum(len(stay.parts) for stay in kept) > MOST_PARTS and not last:
+            return None
+        counts = SlotCounts(slots, found.slots), SlotCounts(shown, lanes)
+        return _Stretch(start, end, kept, *counts, found.vague)
 
 
 def _first_and_middle(served: pd.DataFrame) -> tuple[float, float]:

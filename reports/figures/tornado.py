@@ -5,20 +5,16 @@ The widest is on top.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures.layout import height, zero
 from reports.figures.naming import label, plain
 from reports.frame import theme
-
-MOST_ROWS = 24
-"""Changes that one figure shows."""
-
-NOTHING = 5e-4
-"""Relative changes below this have no word next to them."""
+from sim.planning.answers.cells import MOST_ROWS, NOTHING
+from sim.planning.answers.drawings import ChangeBar, Changes
 
 ROOM = 34
 """Pixels of a row with two words next to its bars, or a label of two lines."""
@@ -33,30 +29,10 @@ LETTER, NARROW = 6, 200
 LEAST_ROOM, MOST_ROOM = 0.12, 0.35
 """Shares of a figure's width that are left on either side of the bars."""
 
-FOLLOWS = ("output_throughput", "request_goodput")
-"""Figures that grow with the traffic itself."""
 
-LOADS = ("assume.prompt_tokens", "assume.output_tokens")
-"""Assumptions that are about the traffic."""
-
-
-class TornadoBar(NamedTuple):
-    """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
-    which change it is, ``end`` does in a word next to the bar; what is not ``judged`` is neither
-    better nor worse."""
-
-    row: str
-    change: float
-    text: str
-    end: str = ""
-    judged: bool = True
-
-
-def figure(title: str, more: bool, bars: Sequence[TornadoBar]) -> go.Figure:
-    """The changes of the figure called ``title``, of which ``more`` is better or not.
-
-    Green is better, red is worse, grey is neither.
-    """
+def figure(changes: Changes) -> go.Figure:
+    """Green is better, red is worse, grey is neither."""
+    title, more, bars = changes
     drawn = [bar for own in rows(bars)[:MOST_ROWS] for bar in own]
     shape = [side for own in rows(bars)[:MOST_ROWS] for side in _sides(own)]
     trace = {
@@ -86,15 +62,15 @@ def figure(title: str, more: bool, bars: Sequence[TornadoBar]) -> go.Figure:
     return go.Figure(data=[trace], layout=layout)
 
 
-def rows(bars: Sequence[TornadoBar]) -> list[list[TornadoBar]]:
+def rows(bars: Sequence[ChangeBar]) -> list[list[ChangeBar]]:
     """The bars row by row, the row with the widest one first."""
-    found: dict[str, list[TornadoBar]] = {}
+    found: dict[str, list[ChangeBar]] = {}
     for bar in bars:
         found.setdefault(bar.row, []).append(bar)
     return sorted(found.values(), key=lambda own: -max(abs(bar.change) for bar in own))
 
 
-def _sides(own: Sequence[TornadoBar]) -> list[tuple[float, float]]:
+def _sides(own: Sequence[ChangeBar]) -> list[tuple[float, float]]:
     """Offset and width of the bars of a row: one behind the other would hide it."""
     same = len(own) > 1 and min(bar.change for bar in own) * max(bar.change for bar in own) >= 0
     if not same:
@@ -103,13 +79,13 @@ def _sides(own: Sequence[TornadoBar]) -> list[tuple[float, float]]:
     return [(width * index - THICK / 2, width) for index in range(len(own))]
 
 
-def _row(drawn: Sequence[TornadoBar], sides: Sequence[tuple[float, float]]) -> int:
+def _row(drawn: Sequence[ChangeBar], sides: Sequence[tuple[float, float]]) -> int:
     """Pixels of a row: more if some words need them."""
     shared = any(bar.end and width < THICK for bar, (_, width) in zip(drawn, sides, strict=True))
     return ROOM if shared or any("<br>" in label(bar.row) for bar in drawn) else 24
 
 
-def _span(drawn: Sequence[TornadoBar]) -> dict[str, Any]:
+def _span(drawn: Sequence[ChangeBar]) -> dict[str, Any]:
     """A range that leaves room for the words next to the bars, where three such figures share the
     width of a page; at least a percent wide."""
     low = min([0.0, *(100 * bar.change for bar in drawn)])
@@ -122,47 +98,12 @@ def _span(drawn: Sequence[TornadoBar]) -> dict[str, Any]:
     return {"range": [low - left * whole, high + right * whole]}
 
 
-def _words(bar: TornadoBar) -> float:
+def _words(bar: ChangeBar) -> float:
     """The share of a narrow figure's width that the word next to a bar takes."""
     return min(MOST_ROOM, (LETTER * len(bar.end) + 8) / NARROW)
 
 
-def bars_of(document: Mapping[str, Any], key: str) -> list[TornadoBar]:
-    """The bars of the metric ``key`` in a diagnosis or a study of sensitivity."""
-    return (of_trials if document["kind"] == "diagnosis" else of_inputs)(document, key)
-
-
-def of_trials(document: Mapping[str, Any], key: str) -> list[TornadoBar]:
-    """The bars of a diagnosis."""
-    return [
-        TornadoBar(trial["title"], trial["changes"][key], trial["title"])
-        for trial in document["trials"]
-        if trial["changes"].get(key) is not None
-    ]
-
-
-def of_inputs(document: Mapping[str, Any], key: str) -> list[TornadoBar]:
-    """The bars of a study of sensitivity, two for each input."""
-    return [
-        TornadoBar(
-            entry["title"],
-            end["changes"][key],
-            f"{entry['title']} {end['text']}",
-            end["text"],
-            judged=not (key in FOLLOWS and _is_load(end)),
-        )
-        for entry in document["inputs"]
-        for end in (entry["low"], entry["high"])
-        if end is not None and end["changes"].get(key) is not None
-    ]
-
-
-def _is_load(end: Mapping[str, Any]) -> bool:
-    """Whether an end is other traffic: more requests or longer answers are not better work."""
-    return any(key.startswith("workload.") or key in LOADS for key in end["settings"])
-
-
-def _colour(bar: TornadoBar, more: bool) -> str:
+def _colour(bar: ChangeBar, more: bool) -> str:
     if not bar.judged:
         return theme.GREY.light
     return (theme.GREEN if (bar.change > 0) == more else theme.VERMILLION).light

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
@@ -11,6 +10,7 @@ from reports.figures.layout import height
 from reports.figures.naming import TITLES, label
 from reports.frame import theme
 from reports.frame.scale import time_axis, time_scale
+from sim.planning.answers.drawings import Waterfall
 from sim.planning.causes.ablate_words import SAME, value_text
 
 
@@ -24,34 +24,33 @@ class WaterfallBar(NamedTuple):
     whole: bool
 
 
-def bars(entry: Mapping[str, Any]) -> list[WaterfallBar]:
+def bars(found: Waterfall) -> list[WaterfallBar]:
     """Baseline, steps and the whole of one figure; steps that do not run are left out, and what
     the next one brings is counted from before them."""
-    made, at = [], entry["baseline"]
+    made, at = [], found.baseline
     if at is not None:
         made.append(WaterfallBar("baseline", 0.0, at, theme.GREY, whole=True))
-    for step in entry["steps"]:
-        value = step["value"]
+    for step in found.steps:
+        value = step.value
         if value is None or at is None:
             continue
-        better = (value >= at) == entry["more"]
+        better = (value >= at) == found.more
         tone = theme.GREEN if better else theme.VERMILLION
-        made.append(WaterfallBar(f"+ {step['title']}", at, value, tone, whole=False))
+        made.append(WaterfallBar(f"+ {step.title}", at, value, tone, whole=False))
         at = value
-    if entry["full"] is not None:
-        made.append(WaterfallBar("all together", 0.0, entry["full"], theme.BLUE, whole=True))
+    if found.full is not None:
+        made.append(WaterfallBar("all together", 0.0, found.full, theme.BLUE, whole=True))
     return made
 
 
-def figure(document: Mapping[str, Any], key: str) -> go.Figure:
-    """The steps of the figure called ``key`` in the order asked for, and the whole at the end.
+def figure(found: Waterfall) -> go.Figure:
+    """The steps in the order asked for, and the whole at the end.
 
     Green is better, red is worse.
     """
-    entry = next(each for each in document["figures"] if each["key"] == key)
-    drawn = bars(entry)
+    key, drawn = found.key, bars(found)
     highest = max([bar.end for bar in drawn], default=1.0) or 1.0
-    axis, factor = _axis(key, entry["unit"], highest)
+    axis, factor = _axis(key, found.unit, highest)
     trace = {
         "type": "bar",
         "orientation": "h",

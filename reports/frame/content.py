@@ -12,14 +12,6 @@ MICROSECONDS = re.compile(r"(?<=\d )us\b")
 """Their unit as terminals write it."""
 
 
-class Headline(NamedTuple):
-    """The page in a sentence; ``tone`` colours it."""
-
-    tone: str
-    title: str
-    text: str = ""
-
-
 class Plot(NamedTuple):
     """A figure on the page; ``spec`` is Plotly JSON, None when there is nothing to draw."""
 
@@ -31,17 +23,6 @@ class Plot(NamedTuple):
     log_axis: bool | None = None  # whether its time axis is logarithmic; None: no choice offered
     kind: str = ""  # what the style calls its size; the name without
     shares: bool = False  # whether its stacked bars can be shown as shares of the whole
-
-
-class Card(NamedTuple):
-    """One number, large; ``tone`` colours it when it meets or misses a limit."""
-
-    definition: str
-    label: str
-    value: str
-    unit: str
-    details: tuple[str, ...]
-    tone: str = "neutral"
 
 
 class Share(NamedTuple):

@@ -24,7 +24,7 @@ from markupsafe import Markup, escape
 from reports.frame import theme
 from reports.frame.asked import ARROW
 from reports.frame.content import MICROSECONDS
-from reports.frame.formats import NARROW_SPACE
+from reports.frame.formats import MISSING, NARROW_SPACE
 from sim.metrics.terms.metric import Definition
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -97,9 +97,14 @@ def typeset(value: object) -> object:
     """
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
+    if value == NOTHING:
+        return MISSING
     value = MICROSECONDS.sub("\u00b5s", value).replace(" -> ", f" {ARROW} ")
     return PERCENT.sub(lambda found: f"{_grouped(found[1])}{NARROW_SPACE}%", value)
 
+
+NOTHING = "-"
+"""What terminals write for a number that does not exist."""
 
 PERCENT = re.compile(r"(?<![\w.,])([+-]?\d[\d,.]*) ?%")
 """A number of percent, whether or not a space is before its sign."""

@@ -12,9 +12,9 @@ import numpy as np
 from reports.figures import coverage, ratios
 from reports.figures.coverage import Held
 from reports.frame.asked import foot
-from reports.frame.content import Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.page import fill
-from reports.frame.tables import Cell, PageColumn, PageTable
+from sim.findings import Cell, Column, Headline, Table
 from sim.metrics.terms.metric import Definition
 from sim.results.whole_file import write_text
 
@@ -138,15 +138,15 @@ def _headline(rows: Sequence[Row]) -> Headline:
     )
 
 
-def _table_of_quantities(rows: Sequence[Row]) -> PageTable:
+def _table_of_quantities(rows: Sequence[Row]) -> Table:
     columns = (
-        PageColumn("Measured", False),
-        PageColumn("Rows"),
-        PageColumn("Error, median", definition="error", unit="%"),
-        PageColumn("Error, p90", definition="error", unit="%"),
-        PageColumn("In 50 % band", definition="band", unit="%"),
-        PageColumn("In 90 % band", definition="band", unit="%"),
-        PageColumn("±", definition="width", unit="%"),
+        Column("Measured", False),
+        Column("Rows"),
+        Column("Error, median", definition="error", unit="%"),
+        Column("Error, p90", definition="error", unit="%"),
+        Column("In 50 % band", definition="band", unit="%"),
+        Column("In 90 % band", definition="band", unit="%"),
+        Column("±", definition="width", unit="%"),
     )
     cells = []
     for name, title in QUANTITIES.items():
@@ -165,18 +165,18 @@ def _table_of_quantities(rows: Sequence[Row]) -> PageTable:
                 _spread(median(map(_width, members))),
             )
         )
-    return PageTable("quantities", "How far predictions were off", columns, tuple(cells))
+    return Table("quantities", "How far predictions were off", columns, tuple(cells))
 
 
-def _table_of_advice(found: Sequence[Mapping[str, Any]]) -> PageTable:
+def _table_of_advice(found: Sequence[Mapping[str, Any]]) -> Table:
     columns = (
-        PageColumn("Engine and GPU", False),
-        PageColumn("Figure", False),
-        PageColumn("Predictions are", False, prose=True),
-        PageColumn("±", definition="width", unit="%"),
-        PageColumn("In 90 % band", definition="band", unit="%"),
-        PageColumn("Rows"),
-        PageColumn("Measured, against predicted", definition="above", unit="%"),
+        Column("Engine and GPU", False),
+        Column("Figure", False),
+        Column("Predictions are", False, prose=True),
+        Column("±", definition="width", unit="%"),
+        Column("In 90 % band", definition="band", unit="%"),
+        Column("Rows"),
+        Column("Measured, against predicted", definition="above", unit="%"),
     )
     cells = []
     for each in found:
@@ -195,7 +195,7 @@ def _table_of_advice(found: Sequence[Mapping[str, Any]]) -> PageTable:
                 Cell(f"{above:+d} %" if above else "0 %", each["above"]),
             )
         )
-    return PageTable("advice", "By engine, GPU and kind of measurement", columns, tuple(cells))
+    return Table("advice", "By engine, GPU and kind of measurement", columns, tuple(cells))
 
 
 def _share(value: float) -> Cell:
@@ -255,14 +255,14 @@ def _width(row: Row) -> float:
     return float(100 * (high - low) / 2 / row["predicted"])
 
 
-def _table_of_sources(rows: Sequence[Row]) -> PageTable:
+def _table_of_sources(rows: Sequence[Row]) -> Table:
     columns = (
-        PageColumn("Engine, GPU and model", False),
-        PageColumn("Measured", False),
-        PageColumn("Rows"),
-        PageColumn("In 50 % band", definition="band", unit="%"),
-        PageColumn("In 90 % band", definition="band", unit="%"),
-        PageColumn("±", definition="width", unit="%"),
+        Column("Engine, GPU and model", False),
+        Column("Measured", False),
+        Column("Rows"),
+        Column("In 50 % band", definition="band", unit="%"),
+        Column("In 90 % band", definition="band", unit="%"),
+        Column("±", definition="width", unit="%"),
     )
     cells = []
     groups = _grouped(rows, lambda row: f"{_source(row)}\n{_quantity(row)}")
@@ -280,20 +280,20 @@ def _table_of_sources(rows: Sequence[Row]) -> PageTable:
                 _spread(wide),
             )
         )
-    return PageTable("groups", "How often bands held, and how wide they are", columns, tuple(cells))
+    return Table("groups", "How often bands held, and how wide they are", columns, tuple(cells))
 
 
-def _table_of_worst(rows: Sequence[Row]) -> PageTable:
+def _table_of_worst(rows: Sequence[Row]) -> Table:
     def outside(row: Row) -> float:
         low, high = row["band90"]
         return float(max(row["measured"] / high, low / row["measured"]))
 
     columns = (
-        PageColumn("Row", False),
-        PageColumn("Source", False, prose=True),
-        PageColumn("Metric", False),
-        PageColumn("Measured / predicted"),
-        PageColumn("90 % band / predicted", False, definition="band"),
+        Column("Row", False),
+        Column("Source", False, prose=True),
+        Column("Metric", False),
+        Column("Measured / predicted"),
+        Column("90 % band / predicted", False, definition="band"),
     )
     cells = []
     for row in sorted(rows, key=outside, reverse=True)[:WORST]:
@@ -312,4 +312,4 @@ def _table_of_worst(rows: Sequence[Row]) -> PageTable:
                 Cell(band, band),
             )
         )
-    return PageTable("worst", "The farthest first", columns, tuple(cells))
+    return Table("worst", "The farthest first", columns, tuple(cells))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,18 +50,33 @@ def save(document: Document, directory: Path, scenario: Scenario | None = None) 
 def deliver(
     document: Document,
     directory: Path,
-    view: View,
+    view: View | None = None,
     *,
     page: str,
     how: Answering,
     scenario: Scenario | None = None,
-    advice: View | None = None,
 ) -> None:
     """``save`` an answer and ``present`` it, with the page of the command ``page`` if a report
-    is wanted."""
+    is wanted; without a ``view`` of its own, that of the findings of the command."""
     save(document, directory, scenario)
-    writer = page_writer(page, how.report)
+    writer, advice = page_writer(page, how.report), None
+    if view is None:
+        view, advice = partial(_view, page), partial(_advice, page)
     present(document, directory, view=view, write_page=writer, as_json=how.as_json, advice=advice)
+
+
+def _view(command: str, document: Document) -> RenderableType:
+    from sim.planning.answers import findings_of
+    from sim.terminal.findings import findings_view
+
+    return findings_view(findings_of(command, document))
+
+
+def _advice(command: str, document: Document) -> RenderableType:
+    from sim.planning.answers import findings_of
+    from sim.terminal.findings import actions_view
+
+    return actions_view(findings_of(command, document))
 
 
 def present(
@@ -86,7 +102,7 @@ def present(
     console = stdout()
     console.print(view(document))
     if advice is not None:
-        console.print(advice(document), soft_wrap=True)
+        console.print(advice(document), soft_wrap=True, end="")
     console.print(paths_view(directory, page), soft_wrap=True)
     note_size(directory)
 

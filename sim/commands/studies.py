@@ -31,22 +31,13 @@ def diagnose(
         from sim.planning.causes.diagnose_document import document
         from sim.planning.points.executors import local
         from sim.scenario import load_scenario
-        from sim.terminal.diagnose import advice_view, diagnose_view
 
         file = _scenario_of(asked)
         loaded = load_scenario(file, overrides)
         directory = how.directory(f"{loaded.name}-diagnose")
         with progress("runs") as tell:
             found = run(loaded, local(how.jobs), target=str(file), given=overrides, tell=tell)
-        deliver(
-            document(found),
-            directory,
-            diagnose_view,
-            page="diagnose",
-            how=how,
-            scenario=loaded,
-            advice=advice_view,
-        )
+        deliver(document(found), directory, page="diagnose", how=how, scenario=loaded)
 
 
 def _scenario_of(asked: Path) -> Path:
@@ -88,7 +79,6 @@ def ablate(
         from sim.planning.causes.ablate_document import document
         from sim.planning.points.executors import local
         from sim.scenario import load_scenario
-        from sim.terminal.ablate import ablate_view
 
         loaded = load_scenario(scenario, overrides)
         directory = how.directory(f"{loaded.name}-ablate")
@@ -97,7 +87,7 @@ def ablate(
             found = run(
                 loaded, local(how.jobs), order=names, batch=batch, saturate=saturate, tell=tell
             )
-        deliver(document(found), directory, ablate_view, page="ablate", how=how, scenario=loaded)
+        deliver(document(found), directory, page="ablate", how=how, scenario=loaded)
 
 
 @with_records
@@ -124,21 +114,13 @@ def sensitivity(
         from sim.planning.causes.uncertain import read_ranges
         from sim.planning.points.executors import local
         from sim.scenario import load_scenario
-        from sim.terminal.sensitivity import sensitivity_view
 
         loaded = load_scenario(scenario, overrides)
         directory = how.directory(f"{loaded.name}-sensitivity")
         wanted = read_ranges(ranges)
         with progress("runs") as tell:
             found = run(loaded, local(how.jobs), ranges=wanted, scale=scale, tell=tell)
-        deliver(
-            document(found),
-            directory,
-            sensitivity_view,
-            page="sensitivity",
-            how=how,
-            scenario=loaded,
-        )
+        deliver(document(found), directory, page="sensitivity", how=how, scenario=loaded)
 
 
 @with_records
@@ -157,11 +139,10 @@ def claims(
         from sim.planning.claims.claim import read_claims
         from sim.planning.points.executors import local
         from sim.scenario import shipped
-        from sim.terminal.claims import claims_view
 
         found = read_claims([shipped.found(path) for path in paths])
         directory = how.directory("claims")
         with progress("claims") as tell:
             answer = check_claims(found, local(how.jobs), tell)
-        deliver(answer, directory, claims_view, page="claims", how=how)
+        deliver(answer, directory, page="claims", how=how)
     raise typer.Exit(1 if answer["unexpected"] else 0)

@@ -177,6 +177,7 @@ def test_the_file_is_a_gpu_that_a_run_can_name(written):
     assert summary["duration"] < 3 * 2 * layers * 800 / (0.9 * 8e11)
 
 
+@pytest.mark.slow
 def test_a_gpu_of_the_catalogue_keeps_its_data_sheet(tmp_path):
     known = catalog.gpu("h200-sxm")
     ceilings = Ceilings(known.flops("bf16"), known.bandwidth, known.sms)
@@ -265,6 +266,7 @@ TICK = 0.1
 as many points as an idle one."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not installed(), reason="PyTorch is not installed")
 def test_a_cpu_is_measured_fitted_and_used(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

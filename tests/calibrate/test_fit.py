@@ -48,6 +48,7 @@ def test_known_parameters_are_recovered():
         assert intervals[name][0] < TRUE[name] < intervals[name][1]
 
 
+@pytest.mark.slow
 def test_known_parameters_of_a_gemm_are_recovered():
     data, true = products()
     found, _ = fitting.solve(GEMM, data, DEVICE)
@@ -60,6 +61,7 @@ def test_known_parameters_of_a_gemm_are_recovered():
     assert np.percentile(np.abs(predicted / exact - 1), 99) < 0.02
 
 
+@pytest.mark.slow
 def test_a_parameter_that_changes_nothing_has_no_interval():
     data, _ = products()
     _, intervals = fitting.solve(GEMM, data, DEVICE)

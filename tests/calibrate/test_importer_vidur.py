@@ -166,6 +166,7 @@ def synthetic_attention():
     return rows
 
 
+@pytest.mark.slow
 def test_fits_find_back_what_the_tables_were_made_of(tmp_path):
     layers = write(tmp_path, "mlp.csv", synthetic_layers())
     attention = write(tmp_path, "attention.csv", synthetic_attention())

@@ -35,6 +35,7 @@ def size(path: Path) -> tuple[int, int]:
     return width, height
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_run_has_a_picture_of_each_figure(tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(render(make_run(200)), encoding="utf-8")
@@ -52,6 +53,7 @@ def test_a_run_has_a_picture_of_each_figure(tmp_path: Path) -> None:
     assert wide == pytest.approx(SCALE * (1136 + 2 * MARGIN), abs=4), "as wide as the page"
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_page_of_a_decision_and_a_page_alone(tmp_path: Path) -> None:
     decision = DECISIONS["sweep over policies"]

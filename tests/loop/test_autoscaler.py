@@ -250,8 +250,8 @@ SCENARIO: dict[str, Any] = {
     ids=str,
 )
 def test_a_fleet_follows_its_load(policy: dict[str, Any]) -> None:
-    """Leaps change nothing; requests go only where a replica is ready; what is paid is what was
-    held."""
+    """Leaps change nothing; requests go only where a replica is ready; the ones with the
+    highest numbers stop first; what is paid is what was held."""
     changed = {**SCENARIO, "autoscaling": {**SCENARIO["autoscaling"], **policy}}
     one, two = (sim.simulate(changed, leap=leap) for leap in (True, False))
     assert one.record.requests.tobytes() == two.record.requests.tobytes()
@@ -260,6 +260,8 @@ def test_a_fleet_follows_its_load(policy: dict[str, Any]) -> None:
     assert held.tobytes() == two.record.held.tobytes()  # type: ignore[union-attr]
     rows = one.record.requests
     assert (rows["status"] == 0).all()
+    (lasting,) = held[held["replica"] == 0]
+    assert (lasting["since"], lasting["until"]) == (0.0, held["until"].max())
     for replica in range(4):
         spans = held[held["replica"] == replica]
         mine = rows[rows["replica"] == replica]

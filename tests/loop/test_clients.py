@@ -120,6 +120,13 @@ def test_who_times_out_in_the_queue_makes_room_for_those_behind() -> None:
     assert seen.requests["finish"][[0, 3]].tolist() == [6.0, 10.0]
 
 
+def test_who_times_out_as_a_slot_becomes_free_does_not_take_it() -> None:
+    """At 4 s the first is complete, then the second gives up, then the third begins."""
+    seen = play([(0.0, 1, 4), (0.0, 1, 2), (1.0, 1, 2)], slots=1, timeout=4.0)
+    assert seen.failed() == [(1, 1, TIMED_OUT, 4.0, 0), (2, 1, TIMED_OUT, 5.0, 1)]
+    assert seen.requests["finish"][0] == 4.0
+
+
 def test_a_client_sends_again_after_a_wait_that_doubles() -> None:
     rule = Retry(attempts=3, backoff=2.0)
     seen = play([(0.0, 1, 10)], timeout=4.0, after_timeout=rule)
@@ -145,6 +152,12 @@ def test_a_replica_that_fails_loses_its_requests_and_comes_back_empty(leap: bool
     (row,) = seen.attempts.outages
     assert (row["lost"], row["since"], row["until"], row["computing"]) == (1, 3.5, 5.0, 0.5)
     assert seen.requests["finish"][2] == 8.0
+
+
+@pytest.mark.parametrize("leap", [True, False])
+def test_the_iteration_that_ends_as_a_replica_fails_is_complete(leap: bool) -> None:
+    seen = play([(0.0, 1, 6)], outages=[iter([Outage(4.0, 5.0)])], leap=leap)
+    assert seen.failed() == [(0, 1, LOST, 4.0, 4)]
 
 
 def test_lost_requests_are_sent_to_the_other_replica() -> None:

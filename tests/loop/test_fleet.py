@@ -229,6 +229,14 @@ def test_a_closed_loop_in_which_everything_is_refused_ends() -> None:
     assert len(rows) == 60
 
 
+def test_a_client_thinks_after_a_refusal_as_after_an_answer() -> None:
+    clients = {"kind": "closed", "concurrency": 1, "think_time": 2.0}
+    rows = serve({"workload.arrivals": clients, "max_model_len": 150}).requests
+    assert set(rows["status"]) == {"completed", "rejected"}
+    answered = rows["finish_s"].fillna(rows["arrival_s"]).to_numpy()
+    assert np.diff(rows["arrival_s"]) == pytest.approx(answered[:-1] - rows["arrival_s"][:-1] + 2.0)
+
+
 @pytest.mark.parametrize("think_time", [0.0, 0.25])
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_static_batches_do_not_wait_for_clients_that_wait_for_them(

@@ -112,6 +112,19 @@ def test_requests_that_wait_at_the_front_end_may_time_out(engine: Path) -> None:
     assert (status == "completed").sum() <= 4
 
 
+def test_requests_that_come_while_no_replica_serves_are_handled(engine: Path) -> None:
+    rows = serve(
+        engine,
+        **{
+            "workload.arrivals": {"kind": "constant", "rate": 10},
+            "failures": {"outages": [{"at": "1s", "for": "1s"}], "in_flight": "lost"},
+        },
+    ).requests
+    refused = rows["reason"].notna()
+    assert (refused == rows["arrival_s"].between(1.0, 2.0, inclusive="left")).all()
+    assert refused.sum() == 10
+
+
 def test_workers_apart_have_a_front_end_before_both(engine: Path) -> None:
     pools = [
         {"name": role, "role": role, "gpu": "h100-sxm", "replicas": 1}

@@ -85,6 +85,7 @@ def test_just_below_capacity_is_neither_stable_nor_overloaded(servers: dict[str,
     assert states == [NEAR] * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("utilisation", "requests"), [(0.5, 3000), (0.9, 12_000)])
 def test_waits_are_those_of_queueing_theory(
     servers: dict[str, System], lengths: dict[str, Any], utilisation: float, requests: int

@@ -31,7 +31,7 @@ from sim.planning.causes.shapley import (
 from sim.planning.causes.techniques import techniques
 from sim.planning.contrast.gains import FIGURES
 from sim.planning.points.executors import local
-from sim.terminal.ablate import ablate_view
+from tests.answers import ablate_view
 from tests.planning_fixtures import small
 
 LOADED: dict[str, Any] = {

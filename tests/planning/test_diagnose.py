@@ -17,11 +17,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.planning.diagnose import render as render_diagnosis
 from sim.band_runs import run_ends
 from sim.cli import app
 from sim.errors import InfeasibleError
 from sim.metrics.states import DoubtKind
+from sim.planning.answers import findings_of
 from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.causes.diagnose import Diagnosis, diagnose
 from sim.planning.causes.diagnose_document import _open, document
@@ -31,7 +31,8 @@ from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.wording import share
 from sim.scenario import Scenario
 from sim.terminal.console import as_text
-from sim.terminal.diagnose import advice_view, diagnose_view
+from sim.terminal.findings import actions_view
+from tests.answers import diagnose_view, render_diagnosis
 from tests.places import MODELS
 from tests.planning_fixtures import small
 from tests.report_fixtures import on_page
@@ -155,6 +156,7 @@ def test_an_idle_fleet_is_bound_by_its_traffic() -> None:
     assert max(abs(value) for value in gained.values()) < 0.02
 
 
+@pytest.mark.slow
 def test_advice_begins_with_the_least_that_meets_the_slo_and_its_commands_work(
     tmp_path: Path,
 ) -> None:
@@ -195,6 +197,7 @@ def test_advice_begins_with_the_least_that_meets_the_slo_and_its_commands_work(
     assert summary["p99_ttft_ms"] == best["figures"]["p99_ttft_ms"]
 
 
+@pytest.mark.slow
 def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
     asked = small(run__requests=1500, fleet__0__replicas=2, slo={"ttft": "1s", "tpot": "50ms"})
     told = document(found(asked))
@@ -207,7 +210,7 @@ def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
     assert "fewer-replicas" not in told["advice"]
     ranks = [t["per_effort"] for n in told["advice"] for t in told["trials"] if t["name"] == n]
     assert ranks == sorted(ranks, reverse=True)
-    text = advice_view(told).plain
+    text = actions_view(findings_of("diagnose", told)).plain
     assert text.startswith("If more is wanted, the most for its effort first:")
     assert "infersim plan x.yaml --gpus h100-sxm" in text
 
@@ -219,6 +222,7 @@ def near_its_limit() -> Diagnosis:
     return diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
 
 
+@pytest.mark.slow
 def test_every_change_is_judged_as_run_judges_it() -> None:
     of = near_its_limit()
     told = document(of)
@@ -266,7 +270,7 @@ def test_terminal_and_page_of_a_diagnosis_explain_the_mark_and_say_how_sure_it_i
     for sentence in (mark, f"How sure: {band}", near_its_limit().base["infersim"]["ends"]["text"]):
         assert sentence in text
         assert on_page(sentence) in page
-    assert told["order"] in advice_view(told).plain
+    assert told["order"] in actions_view(findings_of("diagnose", told)).plain
     assert told["order"] in page
     assert "% ?" in text
     calm = {"slo_state": "met", "slo_doubts": [], "requests_to_decide": None}
@@ -292,6 +296,7 @@ def test_what_would_tell_is_what_ends_the_run(horizon: str | None, todo: str) ->
     assert text.endswith(f"Simulate {todo} before changing anything.")
 
 
+@pytest.mark.slow
 def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -> None:
     asked = small(
         run__requests=300,
@@ -311,7 +316,7 @@ def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -
     with console.capture() as captured:
         console.print(diagnose_view(told))
     text = captured.get()
-    assert text.index("Rejected: ") < text.index("The SLO is missed: ") < text.index("What limits")
+    assert text.index("The SLO is missed: ") < text.index("Rejected: ") < text.index("What limits")
 
 
 def test_parts_of_latencies_have_the_unit_that_suits_them() -> None:
@@ -337,15 +342,16 @@ def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:
     assert "No single change that was tried meets it. max_model_len " in told["headline"]
     within = share(trial["attainment"])
     assert f"accepts all lengths, and then {within} of requests" in told["headline"]
-    text = str(advice_view(told))
+    text = str(actions_view(findings_of("diagnose", told)))
     assert "Advice, the most for its effort first:" in text
     assert "what meets the SLO" not in text
     # a fleet of any size would reject them
     assert told["plan"].endswith(f"--set max_model_len={trial['settings']['max_model_len']}")
+    trials = [hundredfold(each) if each is trial else each for each in told["trials"]]
     console = Console(width=88, color_system=None)
     with console.capture() as captured:
-        console.print(diagnose_view({**told, "trials": [hundredfold(trial)]}))
-    assert "x 1,720" in captured.get()
+        console.print(diagnose_view({**told, "trials": trials}))
+    assert "1,720x" in captured.get()
 
 
 def hundredfold(trial: dict[str, Any]) -> dict[str, Any]:

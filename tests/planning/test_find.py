@@ -74,6 +74,7 @@ def highest(share: float, wait: float, each: float) -> float:
     return float(rates[np.flatnonzero(chances >= share)[-1]])
 
 
+@pytest.mark.slow
 def test_the_highest_rate_of_one_server_is_the_analytic_one() -> None:
     each, first = service()
     share, wait = 0.9, 2.0 * each
@@ -89,6 +90,7 @@ def test_the_highest_rate_of_one_server_is_the_analytic_one() -> None:
     assert found.fails.breaks == "ttft"
 
 
+@pytest.mark.slow
 def test_without_an_slo_the_highest_stable_rate_is_found() -> None:
     each, _ = service()
     found = find(load_scenario(ONE_SERVER), "rate")
@@ -118,6 +120,7 @@ def found_steep(sure: bool = False) -> tuple[FoundLoad, tuple[float, ...]]:
         return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_answers")
 def test_the_rate_is_that_of_a_fine_grid() -> None:
     """Of all loads that are tried, without a search, by the runs that decide."""
@@ -175,6 +178,7 @@ def test_half_a_band_moves_the_load_by_the_same_power_of_the_speed() -> None:
     assert Ends(0.21, None, None).within(100.0, 0.1) == (math.inf, math.inf)
 
 
+@pytest.mark.slow
 def test_a_load_is_simulated_until_it_is_decided() -> None:
     found = found_steep(sure=True)[0]
     assert found.fails is not None
@@ -187,6 +191,7 @@ def test_a_load_is_simulated_until_it_is_decided() -> None:
         assert probe.requests >= 400 * probe.runs
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_answers")
 def test_the_same_question_has_the_same_answer() -> None:
     first, second = (find(steep(), "rate", tolerance=0.1) for _ in range(2))
@@ -205,6 +210,7 @@ def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
     assert document(found)["unit"] == "users"
 
 
+@pytest.mark.slow
 def test_the_opening_of_a_closed_loop_does_not_count() -> None:
     closed = {"kind": "closed", "concurrency": 4}
     asked = small(workload__arrivals=closed, slo={"ttft": "100ms", "attainment": 0.95})
@@ -444,6 +450,7 @@ def test_rejected_requests_are_no_reason_for_a_faster_gpu() -> None:
     assert best.rejection is None or best.rejection.share < 0.01  # of another seed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_answers")
 def test_a_few_rejected_requests_are_named_in_the_answer() -> None:
     found = find(long_prompts(max_model_len=1998), "rate")

@@ -74,6 +74,7 @@ def test_the_highest_load_of_pools_apart_is_near_what_full_batches_serve() -> No
     assert 0.3 < load / full(asked)[0] < 1
 
 
+@pytest.mark.slow
 def test_the_highest_load_of_pools_apart_grows_with_the_role_that_limits() -> None:
     loads = [
         find(pools(*fleet), "rate", tolerance=TOLERANCE).best.load

@@ -19,6 +19,8 @@ from sim.terminal.find import find_view
 from tests.planning.test_find import ONE_SERVER, found_steep, highest, service, steep
 from tests.planning_fixtures import be_brief
 
+pytestmark = pytest.mark.slow
+
 
 def short(**changes: Any) -> Scenario:
     """``steep``: runs of 400 requests, a few seconds of traffic."""
@@ -44,6 +46,7 @@ def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     assert told["chance"]["holds_up_to"] <= told["load"] < lengths["first_load"]
 
 
+@pytest.mark.thorough
 def test_the_interval_contains_the_analytic_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     be_brief(monkeypatch, 5_000)
     each, first = service()

@@ -93,6 +93,7 @@ def _price(asked: Scenario, layout: Candidate) -> float:
     return gpu.price_per_hour * layout.tensor_parallel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slo", "rate"),
     [
@@ -133,6 +134,7 @@ def planned() -> FleetPlan:
     return choose(asked, question(asked, 60.0, top=2, gpus=GPUS[:2], sizes=(1, 2, 3)))
 
 
+@pytest.mark.slow
 def test_every_layout_is_ranked_or_rejected_with_a_reason() -> None:
     found = planned()
     best = {each.sized.layout for each in found.best}
@@ -332,6 +334,7 @@ def test_the_front_has_no_fleet_that_is_dearer_and_slower() -> None:
         assert not (is_on and beaten)
 
 
+@pytest.mark.slow
 def test_constraints_rule_out_fleets() -> None:
     asked = quick(ttft="300ms", tpot="40ms")
     few = {"gpus": GPUS[:2], "top": 4, "sizes": (1,)}
@@ -365,6 +368,7 @@ def test_every_kind_of_constraint_is_kept_to(constraint: str, reason: str) -> No
         choose(asked, q)
 
 
+@pytest.mark.slow
 def test_a_constraint_in_between_takes_more_replicas() -> None:
     asked = quick(ttft="300ms", tpot="40ms")
     few = {"gpus": ("l40s",), "sizes": (1,)}
@@ -389,6 +393,7 @@ def test_lone_requests_are_priced_as_they_are_simulated() -> None:
     assert lone.tpot.mean() == pytest.approx(run.tpot.mean(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_precisions_are_choices() -> None:
     asked = quick(ttft="300ms", tpot="40ms")
     q = question(asked, 10.0, top=4, gpus=("h100-sxm",), sizes=(1,), kinds=("fp8", "bf16", "int4"))
@@ -408,6 +413,7 @@ def test_precisions_are_choices() -> None:
 STORED_ONLY = "a100-pcie has no fp8 units: weights are stored in fp8 and computed in bf16."
 
 
+@pytest.mark.slow
 def test_a_format_that_a_gpu_lacks_is_said() -> None:
     """In the row, below the tables, beside the commands and on the page."""
     from rich.console import Console
@@ -794,6 +800,7 @@ def test_a_layout_of_experts_is_simulated_as_it_says() -> None:
     assert {each.data_parallel for each in same} == {2}
 
 
+@pytest.mark.slow
 def test_plan_ranks_layouts_of_experts(tmp_path: Path) -> None:
     """Data ranks of a dense model are told off; those of experts are sized, paid by the GPU."""
     options = "--gpus h100-sxm --tensor-parallel 1 --data-parallel 1,2 --rate 3 --top 1 --json"

@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from reports.frame.page import coded
@@ -18,6 +19,8 @@ from sim.planning.load.finder import Finder
 from sim.scenario import Scenario
 from sim.terminal.plan import plan_view
 from tests.planning_fixtures import small
+
+pytestmark = pytest.mark.slow
 
 PRICES = {"h100-sxm": 1.0, "h200-sxm": 1.5}
 """So that one H100 is cheaper than one H200, and two are not."""

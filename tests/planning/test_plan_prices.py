@@ -154,6 +154,7 @@ def test_prices_given_reach_every_layout(planned: FleetPlan) -> None:
     assert found["hours"] == {"month": 730, "year": 8760}
 
 
+@pytest.mark.slow
 def test_below_its_price_another_fleet_is_the_cheapest(planned: FleetPlan) -> None:
     """The break-even, checked by planning again on either side of it."""
     found = document(planned)

@@ -66,6 +66,7 @@ def test_of_fleets_as_cheap_the_one_that_holds_more_comes_first(
     assert as_cheap(plan) == names
 
 
+@pytest.mark.slow
 def test_the_headline_says_that_others_are_as_cheap() -> None:
     same = {"h100-sxm": 2.0, "l40s": 2.0}
     scenario = small(fleet__0__price_per_gpu_hour=same, slo={"ttft": "300ms", "tpot": "60ms"})

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reports.pages.planning.sensitivity import render as render_sensitivity
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.causes.sensitivity import sensitivity
@@ -19,7 +18,7 @@ from sim.planning.causes.sensitivity_document import document
 from sim.planning.causes.uncertain import RANGES, Input, read_range, read_ranges, uncertain
 from sim.planning.points.executors import local
 from sim.scenario import Scenario
-from sim.terminal.sensitivity import sensitivity_view
+from tests.answers import render_sensitivity, sensitivity_view
 from tests.planning_fixtures import small
 
 

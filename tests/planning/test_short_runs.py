@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from rich.console import Console, RenderableType
 
 import sim
@@ -17,8 +18,8 @@ from sim.planning.points.executors import local
 from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep, document
 from sim.scenario import load_scenario
-from sim.terminal.sensitivity import sensitivity_view
 from sim.terminal.sweep import sweep_view
+from tests.answers import sensitivity_view
 from tests.places import ROOT
 
 SHORT = 400
@@ -62,6 +63,7 @@ def test_the_page_of_a_sweep_does_not_name_a_short_run_as_the_best_within_the_sl
     assert page_headline(none).tone == "warn"
 
 
+@pytest.mark.slow
 def test_diagnose_says_what_run_says_of_a_short_run() -> None:
     found = diagnose(chat(27.33, **{"slo.attainment": 0.95}), local(1), target="x.yaml")
     told = diagnosis_document(found)

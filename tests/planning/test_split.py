@@ -54,6 +54,7 @@ def question(rate: float = RATE) -> FleetQuestion:
     return FleetQuestion((H100,), rate, 0.0, 1)
 
 
+@pytest.mark.slow
 def test_the_numbers_are_the_cheapest_of_all_that_hold() -> None:
     """Of every fleet up to one more of each phase."""
     scenario, pair = asked(), LayoutPair(H100, H100)
@@ -77,6 +78,7 @@ def test_the_numbers_are_the_cheapest_of_all_that_hold() -> None:
     assert None not in best.breaks
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_answers")
 def test_the_answer_says_what_both_in_one_would_cost() -> None:
     plan = choose_split(asked(), question())

@@ -21,7 +21,7 @@ from tests.planning_fixtures import SMALL, small
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: infersim[dask]")
 
 # a worker that is killed leaves its sockets to the collector
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 @pytest.fixture(scope="module", autouse=True)

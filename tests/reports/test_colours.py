@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reports.figures.mean_parts import TITLES
 from reports.frame import theme
+from sim.planning.answers.drawings import PARTS
 
 DEUTERANOPIA = np.array(
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
@@ -112,4 +112,4 @@ def test_what_waits_is_grey_prompts_are_orange_and_output_is_blue_everywhere() -
         assert prompt == theme.LATENCY_PARTS["prefill"] == theme.ORANGE
     for output in (theme.PHASES["decode"], theme.METRICS["output_tokens"]):
         assert output == theme.LATENCY_PARTS["decode"] == theme.BLUE
-    assert set(TITLES) == set(theme.LATENCY_PARTS), "diagnose draws the parts of the run page"
+    assert set(PARTS) == set(theme.LATENCY_PARTS), "diagnose draws the parts of the run page"

@@ -32,6 +32,7 @@ def test_pages_use_known_kinds_of_traces(name: str, tmp_path: Path) -> None:
     assert bool(kinds) == (name != "claims")
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_bundle_draws_them(window: Window, tmp_path: Path) -> None:
     tab = window.open(KINDS["find"].render(tmp_path))

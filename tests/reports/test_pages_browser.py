@@ -57,6 +57,7 @@ def move(tab: Tab, selector: str, *, click: bool = False) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in OTHER_SWEEPS])
 def test_a_page_of_every_kind(name: str, window: Window, tmp_path: Path) -> None:
     kind = KINDS[name]
@@ -175,6 +176,7 @@ def _narrow(tab: Tab) -> None:
     assert until(tab, f"({over}) === '' || null"), tab.evaluate(over)
 
 
+@pytest.mark.slow
 def test_unusual_results_open_without_a_complaint(window: Window) -> None:
     pages = {name: render(RUNS[name]()) for name in ("empty", "interrupted", "no numbers")}
     for name, what in (

@@ -16,9 +16,10 @@ from reports.figures import (
 from reports.figures import (
     mean_parts as parts,
 )
-from reports.pages.planning import diagnose
 from reports.pages.planning.sweep import plots
+from sim.planning.answers.diagnose import mean_parts
 from tests import made_up, made_up_studies
+from tests.answers import render_diagnosis
 
 
 def test_a_curve_of_long_latencies_is_in_seconds() -> None:
@@ -54,11 +55,11 @@ def test_the_parts_of_a_long_latency_are_in_seconds() -> None:
     diagnosed = made_up_studies.diagnosis()
     for of in diagnosed["latency"].values():
         of["queue"] = 45_000.0
-    bars = parts.figure(diagnosed, "ttft")
+    bars = parts.figure(mean_parts(diagnosed, "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (s)"
     queue = next(trace for trace in bars.data if trace.name == "queue")
     assert list(queue.x) == pytest.approx([45.0, 45.0])
-    table = diagnose.render(diagnosed).partition('id="table-latency"')[2]
+    table = render_diagnosis(diagnosed).partition('id="table-latency"')[2]
     assert ">45 s<" in table.partition("</table>")[0]
 
 
@@ -79,7 +80,7 @@ def test_short_latencies_are_drawn_in_milliseconds() -> None:
     )
     fleets = plan_pareto.figure(made_up.fleet_plan(), "ttft")
     assert fleets.layout.yaxis.title.text == "TTFT p99 (ms)"
-    bars = parts.figure(made_up_studies.diagnosis(), "ttft")
+    bars = parts.figure(mean_parts(made_up_studies.diagnosis(), "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (ms)"
 
 

@@ -19,12 +19,15 @@ from reports.figures import (
 )
 from reports.figures.series import styles
 from reports.frame import theme
-from reports.pages.planning import ablate, compare, diagnose, find, plan, sensitivity, sweep
+from reports.pages.planning import compare, find, plan, sweep
 from reports.pages.planning.compare import render as render_compare
 from reports.pages.planning.sweep import headline, plots
 from reports.pages.planning.sweep import render as render_sweep
+from sim.planning.answers.ablate import waterfall as steps_of
+from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
+from tests.answers import render_ablation, render_diagnosis, render_sensitivity
 from tests.figures import OF_RESULTS as FIGURES
 
 HOSTILE = '</script><b>"&amp;'
@@ -36,9 +39,9 @@ PAGES: dict[str, tuple[Callable[[Any], str], Callable[[], Any]]] = {
     "sweep over policies": (sweep.render, made_up.policy_sweep),
     "find": (find.render, made_up.highest_load),
     "plan": (plan.render, made_up.fleet_plan),
-    "ablate": (ablate.render, made_up_studies.ablation),
-    "diagnose": (diagnose.render, made_up_studies.diagnosis),
-    "sensitivity": (sensitivity.render, made_up_studies.uncertainty),
+    "ablate": (render_ablation, made_up_studies.ablation),
+    "diagnose": (render_diagnosis, made_up_studies.diagnosis),
+    "sensitivity": (render_sensitivity, made_up_studies.uncertainty),
 }
 
 
@@ -133,8 +136,9 @@ def test_the_summary_of_a_sweep_names_the_best_point() -> None:
 
 
 def test_the_parts_of_a_waterfall_sum_to_the_whole() -> None:
-    for entry in made_up_studies.ablation()["figures"]:
-        baseline, *steps, whole = waterfall.bars(entry)
+    document = made_up_studies.ablation()
+    for entry in document["figures"]:
+        baseline, *steps, whole = waterfall.bars(steps_of(document, entry["key"]))
         assert (baseline.end, whole.end) == (entry["baseline"], entry["full"])
         assert (baseline.start, whole.start) == (0, 0)
         ends = [baseline.end, *(step.end for step in steps)]
@@ -148,7 +152,7 @@ def test_a_step_that_does_not_run_is_left_out_of_the_sum() -> None:
     document = made_up_studies.ablation()
     entry = document["figures"][0]
     entry["steps"][1]["value"] = None
-    _, first, third, _, _ = waterfall.bars(entry)
+    _, first, third, _, _ = waterfall.bars(steps_of(document, entry["key"]))
     assert third.start == first.end
     assert "Left out, as it has no such figure: batches of up to 256." in PAGES["ablate"][0](
         document
@@ -156,20 +160,11 @@ def test_a_step_that_does_not_run_is_left_out_of_the_sum() -> None:
 
 
 def test_both_ends_of_an_input_can_be_seen() -> None:
-    drawn = tornado.figure(
-        "TTFT p99",
-        False,
-        [
-            *(
-                tornado.TornadoBar("apart", change, "", end)
-                for change, end in ((-0.1, "x 1"), (0.2, "x 2"))
-            ),
-            *(
-                tornado.TornadoBar("same", change, "", end)
-                for change, end in ((0.3, "x 1"), (0.5, "x 2"))
-            ),
-        ],
-    ).data[0]
+    bars = (
+        *(ChangeBar("apart", change, "", end) for change, end in ((-0.1, "x 1"), (0.2, "x 2"))),
+        *(ChangeBar("same", change, "", end) for change, end in ((0.3, "x 1"), (0.5, "x 2"))),
+    )
+    drawn = tornado.figure(Changes("TTFT p99", False, bars)).data[0]
     spans = list(zip(drawn.y, drawn.offset, drawn.width, strict=True))
     (_, low, thick), (_, high, _), *wide = spans
     assert [row for row, *_ in spans] == ["same", "same", "apart", "apart"]

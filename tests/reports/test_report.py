@@ -219,6 +219,7 @@ def long_run(requests: int) -> SavedRun:
     )
 
 
+@pytest.mark.slow
 def test_ten_times_the_requests_are_not_even_twice_the_work() -> None:
     """Columns are handled as wholes and figures thinned; ``tests/page_sizes.py`` has seconds."""
     pages: list[str] = []

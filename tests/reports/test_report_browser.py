@@ -51,6 +51,7 @@ def test_every_figure_draws_and_nothing_is_fetched(show: Show) -> None:
     assert theme.METRICS["ttft"].dark not in opened.section("latency")
 
 
+@pytest.mark.slow
 def test_hostile_names_in_the_dark(show: Show) -> None:
     html = render(hostile_run()).replace('<html lang="en">', '<html lang="en" data-theme="dark">')
     opened = show(html)
@@ -202,6 +203,7 @@ def framed(html: str, width: int) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1000])
 def test_nothing_is_wider_than_the_page_and_no_figure_is_cut(width: int, drive: Drive) -> None:
     result = drive(

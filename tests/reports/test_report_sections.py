@@ -473,6 +473,7 @@ def test_a_made_up_run_has_as_many_replicas_as_it_says() -> None:
     assert float(pd.Series(drawn.data[0].y).max()) <= 1
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_requests_draw_few_points() -> None:
     random = np.random.default_rng(3)
     base = make_run(400)

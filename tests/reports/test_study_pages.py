@@ -14,21 +14,21 @@ import pytest
 from reports.figures import attained_at_ends as attained
 from reports.figures import limit_use, tornado
 from reports.frame import theme
-from reports.pages.planning import claims, write_page
-from reports.pages.planning import diagnose as diagnose_page
-from reports.pages.planning.ablate import render as render_ablation
-from reports.pages.planning.diagnose import render as render_diagnosis
-from reports.pages.planning.sensitivity import render as render_sensitivity
-from reports.pages.planning.study import effect
+from reports.pages.planning import write_page
+from sim.planning.answers import claims
+from sim.planning.answers import diagnose as diagnose_answer
+from sim.planning.answers.cells import effect
+from sim.planning.answers.drawings import ChangeBar, Changes
+from sim.planning.answers.sensitivity import attained_at_ends, changes
 from sim.planning.causes import ablate_document, diagnose_document, sensitivity_document
 from sim.planning.causes.ablate import ablate
 from sim.planning.causes.ablate_words import figures, headline, part_text
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.points.executors import local
-from sim.terminal.ablate import ablate_view
 from sim.terminal.console import as_text
 from tests import made_up_studies, made_up_verdicts
+from tests.answers import ablate_view, render_ablation, render_diagnosis, render_sensitivity
 from tests.browser import Show, needs_browser
 from tests.planning_fixtures import small
 
@@ -103,7 +103,7 @@ def test_every_command_of_the_advice_is_on_the_page() -> None:
 def test_a_study_of_sensitivity_opens_with_the_share_that_decides() -> None:
     document, render = study("sensitivity")
     verdict = document["verdict"]
-    drawn = attained.figure(document)
+    drawn = attained.figure(attained_at_ends(document))
     dashed = [line for line in drawn.layout.shapes if line.line.dash == "dash"]
     assert [line.x0 for line in dashed] == [100 * verdict["target"]]
     ends = {f"{e['title']} {e[end]['text']}": e[end] for e in document["inputs"]
@@ -124,7 +124,7 @@ def test_an_end_that_flips_the_verdict_is_coloured_by_its_state() -> None:
     document = made_up_studies.uncertainty()
     document["inputs"][1]["high"]["slo_state"] = "missed"
     document["inputs"][2]["low"]["slo_state"] = "too close to call"
-    (bars,) = attained.figure(document).data
+    (bars,) = attained.figure(attained_at_ends(document)).data
     told = dict(zip((text for text, _ in bars.customdata), bars.marker.color, strict=True))
     assert told["burstiness x 1.2"] == theme.VERMILLION.light
     assert told["host x 0.8"] == theme.ORANGE.light
@@ -141,12 +141,12 @@ def test_changes_have_their_unit_in_the_cell_not_that_of_the_metric_above() -> N
 
 def test_more_traffic_is_not_better_throughput() -> None:
     document, _ = study("sensitivity")
-    bars = tornado.of_inputs(document, "output_throughput")
+    bars = changes(document, "output_throughput").bars
     judged = {bar.row: bar.judged for bar in bars}
     assert not judged["request rate"]
     assert not judged["answer lengths"]
     assert judged["kernel times"]
-    drawn = tornado.figure("Output tokens/s", True, bars).data[0]
+    drawn = tornado.figure(Changes("Output tokens/s", True, bars)).data[0]
     rate = [c for y, c in zip(drawn.y, drawn.marker.color, strict=True) if y == "request rate"]
     assert rate == [theme.GREY.light] * 2
 
@@ -227,7 +227,7 @@ def test_a_diagnosis_has_one_table_of_changes_before_its_figures() -> None:
     assert "tornado-" not in html
     made = made_up_studies.diagnosis()
     states = {"met": "good", "missed": "bad"}
-    rows = diagnose_page.trials(made).rows
+    rows = diagnose_answer.trials(made).rows
     outcomes = [made["verdict"], *(t for t in made["trials"] if t["error"] is None)]
     assert [row[1].tone for row in rows] == [states.get(o["slo_state"], "") for o in outcomes]
 
@@ -246,8 +246,8 @@ def test_a_share_that_nothing_moves_is_a_sentence_not_a_figure_without_bars() ->
 
 def test_words_next_to_bars_have_room() -> None:
     """A word on the left begins right of the axis, three figures in a row."""
-    bars = [tornado.TornadoBar("times", change, "", "x 0.933") for change in (-0.08, 0.09)]
-    low, high = tornado.figure("TPOT p99", False, bars).layout.xaxis.range
+    bars = [ChangeBar("times", change, "", "x 0.933") for change in (-0.08, 0.09)]
+    low, high = tornado.figure(Changes("TPOT p99", False, tuple(bars))).layout.xaxis.range
     left = (-8 - low) / (high - low) * tornado.NARROW
     assert left >= tornado.LETTER * len("x 0.933")
 
@@ -264,5 +264,5 @@ def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:
     first, second = (figure["key"] for figure in entry["figures"])
     (check, *_) = entry["checks"]
     for statement, key in ((f"a.kv_bytes < b.{second}", second), ("a.kv_bytes < 3", first)):
-        made = claims._compared({**entry, "checks": [{**check, "statement": statement}]})
+        made = claims.compared({**entry, "checks": [{**check, "statement": statement}]})
         assert made["key"] == key

@@ -283,6 +283,7 @@ def reported(path: Path) -> None:
         raise InfersimError("told")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reader", "times"), [(compared, 8), (exported, 8), (reported, 2)])
 def test_damaged_runs(
     run_directory: Path,

@@ -154,6 +154,7 @@ for point in range(1, 14):
 """
 
 
+@pytest.mark.slow
 def test_a_kill_before_any_file_has_its_name_is_survived() -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILL_AT_EACH_RENAME],

@@ -137,6 +137,7 @@ def test_a_share_ends_at_1() -> None:
     assert found["verdict.attainment"]["half_width"] > 0.3
 
 
+@pytest.mark.slow
 def test_19_of_20_intervals_cover_the_truth() -> None:
     groups, size = 100, 5
     seeds = [repetition_seed(42, number) for number in range(groups * size)]

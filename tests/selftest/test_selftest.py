@@ -268,6 +268,7 @@ def test_an_error_on_the_way_is_told_without_a_traceback(monkeypatch: pytest.Mon
     assert done.stderr == "error: the scheduler is stuck\n"
 
 
+@pytest.mark.slow
 def test_the_real_thing() -> None:
     """All of it, as a user gets it."""
     done = CliRunner().invoke(app, ["selftest"])

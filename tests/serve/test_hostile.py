@@ -70,6 +70,7 @@ def test_hostile_clients_stall_nobody(tmp_path: Path) -> None:
     asyncio.run(stalled_by(tmp_path / "run", 100, 20))
 
 
+@pytest.mark.slow
 def test_a_thousand_hostile_clients_stall_nobody(tmp_path: Path) -> None:
     asyncio.run(stalled_by(tmp_path / "run", 1000, 200))
 

@@ -385,6 +385,7 @@ def test_prompts_and_answers_of_different_pools(tmp_path: Path) -> None:
     asyncio.run(both())
 
 
+@pytest.mark.slow
 def test_a_fleet_scales_itself_and_its_session_is_the_run_of_its_trace(tmp_path: Path) -> None:
     scaled = {
         "fleet.replicas": {"min": 1, "max": 3},
@@ -492,6 +493,7 @@ def test_a_router_that_remembers_replicas_is_not_steered(tmp_path: Path) -> None
     asyncio.run(both())
 
 
+@pytest.mark.slow
 def test_an_autoscaler_follows_the_queue(tmp_path: Path) -> None:
     """As Kubernetes does it: the metric a replica over its target, rounded up."""
     few = {"fleet.replicas": 4, "scheduler.max_num_seqs": 2, "steering.cold_start": "500ms"}

@@ -8,7 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from reports.pages.planning import findings
 from sim.results.whole_file import write_text
+
+FOUND = ("ablate", "claims", "diagnose", "sensitivity")
+"""Commands whose answers have ``sim.findings``; another one has a page of its own."""
 
 
 def write_page(command: str, target: Path, document: Mapping[str, Any], *drawn: Any) -> Path:
@@ -16,5 +20,9 @@ def write_page(command: str, target: Path, document: Mapping[str, Any], *drawn: 
 
     ``drawn`` is what the page draws beyond the answer. OSError if it cannot be written.
     """
-    write_text(target, import_module(f"{__name__}.{command}").render(document, *drawn))
+    if command in FOUND:
+        page = findings.render(command, document)
+    else:
+        page = import_module(f"{__name__}.{command}").render(document, *drawn)
+    write_text(target, page)
     return target

@@ -8,10 +8,9 @@ from typing import Any
 from reports.figures import cost_attained, differences, variants
 from reports.figures.naming import spoken
 from reports.frame.asked import on_gpus, provenance, question
-from reports.frame.content import Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, Kind, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.compare_runs import (
     Runs,
     differing,
@@ -20,10 +19,11 @@ from reports.pages.planning.compare_runs import (
     overlays,
     slot_plots,
 )
-from reports.pages.planning.study import reasons
+from sim.findings import Cell, Column, Headline, Table
 from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.terms.definitions import METRICS
 from sim.metrics.terms.metric import Definition
+from sim.planning.answers.cells import reasons
 from sim.planning.contrast.compare_words import (
     TRUST_WORDS,
     change,
@@ -194,9 +194,9 @@ def _kind(unit: str) -> Kind:
     return "share" if unit == "share" else "usd" if unit == "USD" else "number"
 
 
-def _column(entry: Mapping[str, Any]) -> PageColumn:
+def _column(entry: Mapping[str, Any]) -> Column:
     of = "ms" if entry["unit"] == "ms" else ""
-    return PageColumn(head(entry), definition=DEFINED.get(entry["key"]), unit=of)
+    return Column(head(entry), definition=DEFINED.get(entry["key"]), unit=of)
 
 
 def _names(document: Mapping[str, Any], index: int) -> list[Cell]:
@@ -207,14 +207,12 @@ def _names(document: Mapping[str, Any], index: int) -> list[Cell]:
     return shown
 
 
-def _heads(document: Mapping[str, Any]) -> list[PageColumn]:
-    heads = [PageColumn(axis["name"], False) for axis in varied(document)] or [
-        PageColumn("Variant", False)
-    ]
-    return [*([PageColumn("#", False)] if variants.numbered(document) else []), *heads]
+def _heads(document: Mapping[str, Any]) -> list[Column]:
+    heads = [Column(axis["name"], False) for axis in varied(document)] or [Column("Variant", False)]
+    return [*([Column("#", False)] if variants.numbered(document) else []), *heads]
 
 
-def _means(document: Mapping[str, Any]) -> PageTable:
+def _means(document: Mapping[str, Any]) -> Table:
     """Every metric of every variant, the best ones marked."""
     rows = []
     for index, variant in enumerate(document["variants"]):
@@ -230,12 +228,12 @@ def _means(document: Mapping[str, Any]) -> PageTable:
         rows.append(tuple(cells))
     heads = _heads(document)
     heads[-1] = heads[-1]._replace(definition="tied")
-    columns = (*heads, PageColumn("State", False), *map(_column, document["figures"]))
+    columns = (*heads, Column("State", False), *map(_column, document["figures"]))
     caption = "Means; ★ is the best of a column, ~ is tied with it"
-    return PageTable("means", caption, columns, tuple(rows))
+    return Table("means", caption, columns, tuple(rows))
 
 
-def _differences(document: Mapping[str, Any]) -> PageTable:
+def _differences(document: Mapping[str, Any]) -> Table:
     """The difference to the base, with its interval, metric by metric."""
     rows = []
     for index, variant in enumerate(document["variants"]):
@@ -247,12 +245,12 @@ def _differences(document: Mapping[str, Any]) -> PageTable:
     columns = (
         *_heads(document),
         *(
-            PageColumn(entry["title"], definition="difference", unit="%")
+            Column(entry["title"], definition="difference", unit="%")
             for entry in document["figures"]
         ),
     )
     caption = "Differences to the base: in percent, from twice on as multiples of its value"
-    return PageTable("differences", caption, columns, tuple(rows))
+    return Table("differences", caption, columns, tuple(rows))
 
 
 def _apart(apart: Mapping[str, Any] | None) -> Cell:

@@ -13,7 +13,7 @@ from reports.figures.series import styles
 from reports.figures.slot_view import SlotView, slot_view
 from reports.frame.content import Plot, to_json
 from reports.frame.run_directory import SavedRun, known
-from reports.frame.tables import Cell, PageColumn, PageTable
+from sim.findings import Cell, Column, Table
 from sim.units import show_time
 
 MOST_DRAWN = 4
@@ -135,7 +135,7 @@ def _limit(runs: Runs, metric: str) -> float | None:
     return None if limit is None else float(limit) / 1e3
 
 
-def differing(document: Mapping[str, Any], runs: Runs) -> PageTable | None:
+def differing(document: Mapping[str, Any], runs: Runs) -> Table | None:
     """The settings in which saved runs differ; None where they are the same, or not saved."""
     flat = {i: _flat(yaml.safe_load(run.scenario_yaml) or {}) for i, run in runs.items()}
     keys = list(dict.fromkeys(key for each in flat.values() for key in each))
@@ -147,8 +147,8 @@ def differing(document: Mapping[str, Any], runs: Runs) -> PageTable | None:
     if not apart:
         return None
     labels = variants.names(document)
-    columns = [PageColumn("Setting", False)]
-    columns += [PageColumn(labels[index].replace("<br>", " "), False) for index in flat]
+    columns = [Column("Setting", False)]
+    columns += [Column(labels[index].replace("<br>", " "), False) for index in flat]
     rows = tuple(
         tuple(Cell(text, text) for text in (key, *(each.get(key, "") for each in flat.values())))
         for key in apart[:MOST_KEYS]
@@ -156,7 +156,7 @@ def differing(document: Mapping[str, Any], runs: Runs) -> PageTable | None:
     caption = "What differs in the configuration"
     if len(apart) > MOST_KEYS:
         caption += f" (the first {MOST_KEYS} of {len(apart):,} settings)"
-    return PageTable("settings", caption, tuple(columns), rows)
+    return Table("settings", caption, tuple(columns), rows)
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, str]:

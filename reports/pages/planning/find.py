@@ -7,13 +7,13 @@ from typing import Any
 
 from reports.figures import find_attainment, find_curve
 from reports.frame.asked import on_gpus, provenance, question
-from reports.frame.content import Card, Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
-from reports.pages.planning.study import named, share_columns, within
+from sim.findings import Card, Cell, Column, Headline, Table
 from sim.metrics.terms.definitions import METRIC
+from sim.planning.answers.cells import named, share_columns, within
 from sim.planning.points.wording import LoadOutcome, limit_name, nearest_promise, outcome_text, rank
 from sim.units import show_load
 
@@ -126,25 +126,23 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     return made
 
 
-def probes(document: Mapping[str, Any]) -> PageTable:
+def probes(document: Mapping[str, Any]) -> Table:
     """Every load that was simulated; of several limits each says which is nearest."""
     columns = (
-        PageColumn(f"Load ({document['unit']})", definition="highest"),
-        PageColumn("Outcome", False),
+        Column(f"Load ({document['unit']})", definition="highest"),
+        Column("Outcome", False),
         *share_columns(document),
-        PageColumn("from (%)", definition="interval"),
-        PageColumn("to (%)", definition="interval"),
+        Column("from (%)", definition="interval"),
+        Column("to (%)", definition="interval"),
         *(
-            PageColumn(
-                f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms"
-            )
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
             for name in ("ttft", "tpot")
         ),
-        PageColumn(METRIC["output_throughput"].head, definition="output_throughput"),
-        PageColumn("Runs"),
-        PageColumn("Requests in each"),
+        Column(METRIC["output_throughput"].head, definition="output_throughput"),
+        Column("Runs"),
+        Column("Requests in each"),
     )
-    return PageTable(
+    return Table(
         "probes",
         "Every load that was simulated",
         columns,

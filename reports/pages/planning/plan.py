@@ -8,12 +8,12 @@ from typing import Any
 
 from reports.figures import plan_cost, plan_pareto
 from reports.frame.asked import provenance, question
-from reports.frame.content import Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import PLAN, chosen
-from reports.pages.planning.study import named, share_columns, within
+from sim.findings import Cell, Column, Headline, Table
+from sim.planning.answers.cells import named, share_columns, within
 from sim.planning.points.wording import (
     as_cheap_text,
     held_text,
@@ -162,45 +162,43 @@ def costs(document: Mapping[str, Any]) -> list[Plot]:
     return [Plot("plan-cost", "Cost of the fleets", "plan_cost", note, drawn, kind="own")]
 
 
-def fleets(document: Mapping[str, Any]) -> PageTable:
+def fleets(document: Mapping[str, Any]) -> Table:
     """The cheapest fleets."""
     short = (document.get("run_lengths") or {}).get("lasts")  # which older versions lack
     at_slo = f"Requests/s at SLO{' in short runs' if short else ''}"
     columns = (
-        PageColumn("Rank"),
-        PageColumn("Fleet", False),
-        PageColumn("GPUs"),
-        PageColumn("USD/h", definition="plan_cost"),
-        PageColumn(at_slo, definition="rate_at_slo"),
-        PageColumn("Headroom (%)", definition="headroom"),
+        Column("Rank"),
+        Column("Fleet", False),
+        Column("GPUs"),
+        Column("USD/h", definition="plan_cost"),
+        Column(at_slo, definition="rate_at_slo"),
+        Column("Headroom (%)", definition="headroom"),
         *share_columns(document),
-        PageColumn("Outcome", False),
+        Column("Outcome", False),
         *(
-            PageColumn(
-                f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms"
-            )
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
             for name in ("ttft", "tpot")
         ),
-        PageColumn("Breaks first", False, "binds"),
-        PageColumn("With one replica less", False, "binds"),
+        Column("Breaks first", False, "binds"),
+        Column("With one replica less", False, "binds"),
     )
     load = phrase(document["target"], "number", "requests/s")
     caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
-    return PageTable("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
+    return Table("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
 
 
-def running_costs(document: Mapping[str, Any]) -> PageTable:
+def running_costs(document: Mapping[str, Any]) -> Table:
     """What a token, and a month, of the cheapest fleets cost in money and in energy."""
     columns = (
-        PageColumn("Rank"),
-        PageColumn("Fleet", False),
-        PageColumn("USD a month", definition="plan_cost"),
-        PageColumn("USD a year", definition="plan_cost"),
-        PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
-        PageColumn(PER_TOKENS, definition="cost"),
-        PageColumn("J/token", definition="energy"),
-        PageColumn("kWh a month", definition="energy"),
-        PageColumn("kg CO2e a month", definition="co2e"),
+        Column("Rank"),
+        Column("Fleet", False),
+        Column("USD a month", definition="plan_cost"),
+        Column("USD a year", definition="plan_cost"),
+        Column(PER_OUTPUT_TOKENS, definition="cost"),
+        Column(PER_TOKENS, definition="cost"),
+        Column("J/token", definition="energy"),
+        Column("kWh a month", definition="energy"),
+        Column("kg CO2e a month", definition="co2e"),
     )
     rows = [
         (
@@ -215,7 +213,7 @@ def running_costs(document: Mapping[str, Any]) -> PageTable:
         for fleet in document["fleets"]
     ]
     load = phrase(document["rate"], "number", "requests/s")
-    return PageTable("running-costs", f"Cost and energy, at {load}", columns, tuple(rows))
+    return Table("running-costs", f"Cost and energy, at {load}", columns, tuple(rows))
 
 
 def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:
@@ -244,7 +242,7 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
     )
 
 
-def prices(document: Mapping[str, Any]) -> PageTable:
+def prices(document: Mapping[str, Any]) -> Table:
     """Whose price of each GPU was used, and below which another fleet would be the cheapest."""
     first = document["break_even"]["gpu"]
     rows = []
@@ -262,17 +260,17 @@ def prices(document: Mapping[str, Any]) -> PageTable:
             )
         )
     columns = (
-        PageColumn("GPU", False),
-        PageColumn("USD/GPU-h", definition="price"),
-        PageColumn("Whose price", False, "price", prose=True),
-        PageColumn("Others from", definition="price"),
-        PageColumn("to", definition="price"),
-        PageColumn("Wins below (USD/GPU-h)", definition="break_even"),
+        Column("GPU", False),
+        Column("USD/GPU-h", definition="price"),
+        Column("Whose price", False, "price", prose=True),
+        Column("Others from", definition="price"),
+        Column("to", definition="price"),
+        Column("Wins below (USD/GPU-h)", definition="break_even"),
     )
-    return PageTable("prices", "Prices of GPUs", columns, tuple(rows))
+    return Table("prices", "Prices of GPUs", columns, tuple(rows))
 
 
-def bands(document: Mapping[str, Any]) -> PageTable:
+def bands(document: Mapping[str, Any]) -> Table:
     """What the error of the cost model does to each fleet."""
     rows = []
     for fleet in document["fleets"]:
@@ -291,24 +289,22 @@ def bands(document: Mapping[str, Any]) -> PageTable:
             )
         )
     columns = (
-        PageColumn("Rank"),
-        PageColumn("Error (± %)", definition="error_band"),
-        PageColumn("Replicas from"),
-        PageColumn("to"),
-        PageColumn("USD/h from", definition="cost"),
-        PageColumn("to"),
-        PageColumn("Holds the rate if slower", False, "error_band"),
-        PageColumn("How sure", False, "error_band"),
-        PageColumn("Could be overtaken by", False, "survives", prose=True),
+        Column("Rank"),
+        Column("Error (± %)", definition="error_band"),
+        Column("Replicas from"),
+        Column("to"),
+        Column("USD/h from", definition="cost"),
+        Column("to"),
+        Column("Holds the rate if slower", False, "error_band"),
+        Column("How sure", False, "error_band"),
+        Column("Could be overtaken by", False, "survives", prose=True),
     )
-    return PageTable(
-        "bands", "If iterations are faster or slower than predicted", columns, tuple(rows)
-    )
+    return Table("bands", "If iterations are faster or slower than predicted", columns, tuple(rows))
 
 
 def rejected(
     document: Mapping[str, Any], named: str = "Layout", cost: str = "cost"
-) -> PageTable | None:
+) -> Table | None:
     """Everything that is not among the cheapest, and why; None if there is nothing. ``named`` is
     what heads the layouts, ``cost`` the definition of their costs."""
     if not document["rejected"]:
@@ -323,9 +319,9 @@ def rejected(
         for each in document["rejected"]
     )
     columns = (
-        PageColumn(named, False),
-        PageColumn("Reason", False),
-        PageColumn("USD/h at least", definition=cost),
-        PageColumn("In figures", False, prose=True),
+        Column(named, False),
+        Column("Reason", False),
+        Column("USD/h at least", definition=cost),
+        Column("In figures", False, prose=True),
     )
-    return PageTable("rejected", "Not recommended", columns, rows)
+    return Table("rejected", "Not recommended", columns, rows)

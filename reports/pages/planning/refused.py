@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from reports.frame.asked import provenance, question
-from reports.frame.content import Headline
 from reports.frame.formats import show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, PageColumn, PageTable
-from reports.pages.planning.study import reasons
+from sim.findings import Cell, Column, Headline, Table
+from sim.planning.answers.cells import reasons
 from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {"summary": "Summary"}
@@ -57,7 +56,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
-def _memory(parts: Mapping[str, float]) -> PageTable | None:
+def _memory(parts: Mapping[str, float]) -> Table | None:
     """What each part takes of the memory of a GPU that the engine may use; None if unknown."""
     usable = parts.get("usable")
     if not usable:
@@ -73,8 +72,8 @@ def _memory(parts: Mapping[str, float]) -> PageTable | None:
         for name, size in (*needed.items(), ("what the engine may use", usable))
     ]
     columns = (
-        PageColumn("Memory of one GPU", False),
-        PageColumn("GiB"),
-        PageColumn("Of what it may use (%)"),
+        Column("Memory of one GPU", False),
+        Column("GiB"),
+        Column("Of what it may use (%)"),
     )
-    return PageTable("memory", "What would have to fit", columns, tuple(rows))
+    return Table("memory", "What would have to fit", columns, tuple(rows))

@@ -8,13 +8,13 @@ from typing import Any
 
 from reports.figures import split_ratios
 from reports.frame.asked import provenance
-from reports.frame.content import Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan import header, rejected
 from reports.pages.planning.plan_words import SPLIT, chosen
-from reports.pages.planning.study import named, share_columns, within
+from sim.findings import Cell, Column, Headline, Table
+from sim.planning.answers.cells import named, share_columns, within
 from sim.planning.points.wording import held_text, limit_name, nearest_promise, rank
 
 SECTIONS: Mapping[str, str] = {
@@ -62,24 +62,22 @@ def headline(document: Mapping[str, Any]) -> Headline:
     return Headline("good" if sure else "warn", title, f"{held} {document['text']}")
 
 
-def fleets(document: Mapping[str, Any]) -> PageTable:
+def fleets(document: Mapping[str, Any]) -> Table:
     """The cheapest fleets apart, and the one whose replicas do both."""
     columns = (
-        PageColumn("Rank"),
-        PageColumn("Prefill", False),
-        PageColumn("Decode", False),
-        PageColumn("GPUs"),
-        PageColumn("USD/h", definition="plan_cost"),
+        Column("Rank"),
+        Column("Prefill", False),
+        Column("Decode", False),
+        Column("GPUs"),
+        Column("USD/h", definition="plan_cost"),
         *share_columns(document),
         *(
-            PageColumn(
-                f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms"
-            )
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
             for name in ("ttft", "tpot")
         ),
-        PageColumn("How sure", False, "error_band"),
-        PageColumn("One less to prefill", False, "binds"),
-        PageColumn("One less to decode", False, "binds"),
+        Column("How sure", False, "error_band"),
+        Column("One less to prefill", False, "binds"),
+        Column("One less to decode", False, "binds"),
     )
     rows = [
         (
@@ -98,7 +96,7 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
         rows.append((unknown, both, Cell("both", "both"), *_figures(unified), blank, blank))
     load = phrase(document["target"], "number", "requests/s")
     caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
-    return PageTable("fleets", caption, columns, tuple(rows))
+    return Table("fleets", caption, columns, tuple(rows))
 
 
 def _figures(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -132,16 +130,16 @@ def ratios(document: Mapping[str, Any]) -> Plot:
     return Plot("split-ratios", "Replicas of each phase", "attainment", note, drawn)
 
 
-def tried(document: Mapping[str, Any]) -> PageTable:
+def tried(document: Mapping[str, Any]) -> Table:
     """The figures of every fleet that was tried with the cheapest pair."""
     columns = (
-        PageColumn("Rank"),
-        PageColumn("Prefill replicas"),
-        PageColumn("Decode replicas"),
-        PageColumn("USD/h", definition="plan_cost"),
+        Column("Rank"),
+        Column("Prefill replicas"),
+        Column("Decode replicas"),
+        Column("USD/h", definition="plan_cost"),
         *share_columns(document),
-        PageColumn("Outcome", False),
-        PageColumn("Breaks first", False, "binds"),
+        Column("Outcome", False),
+        Column("Breaks first", False, "binds"),
     )
     rows = tuple(
         (
@@ -157,4 +155,4 @@ def tried(document: Mapping[str, Any]) -> PageTable:
         for fleet in document["fleets"]
         for one in fleet["tried"]
     )
-    return PageTable("tried", "Fleets that were simulated", columns, rows)
+    return Table("tried", "Fleets that were simulated", columns, rows)

@@ -10,15 +10,15 @@ from reports.figures.naming import axis_name, spoken
 from reports.figures.pareto import Kind
 from reports.figures.series import MOST_LINES, lines, written
 from reports.frame.asked import on_gpus, provenance, question
-from reports.frame.content import Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
 from reports.frame.run_directory import known
-from reports.frame.tables import Cell, PageColumn, PageTable
-from reports.pages.planning.study import within
+from sim.findings import Cell, Column, Headline, Table
 from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.terms.definitions import METRIC
 from sim.metrics.terms.metric import Definition
+from sim.planning.answers.cells import within
 from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile, state_word
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
@@ -56,17 +56,17 @@ MOST_ROWS = 2000
 """Points in the table of the page; a browser is slow with more."""
 
 COLUMNS = (
-    PageColumn(METRIC["request_throughput"].head, definition="request_throughput"),
-    PageColumn(METRIC["output_throughput"].head, definition="output_throughput"),
-    PageColumn("TTFT p50", definition="ttft", unit="ms"),
-    PageColumn("TTFT", definition="ttft", unit="ms"),
-    PageColumn("TPOT", definition="tpot", unit="ms"),
-    PageColumn("Within SLO (%)", definition="attainment"),
-    PageColumn("SLO", False),
-    PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
-    PageColumn(PER_TOKENS, definition="cost"),
-    PageColumn("J/token", definition="energy"),
-    PageColumn("State", False, "state"),
+    Column(METRIC["request_throughput"].head, definition="request_throughput"),
+    Column(METRIC["output_throughput"].head, definition="output_throughput"),
+    Column("TTFT p50", definition="ttft", unit="ms"),
+    Column("TTFT", definition="ttft", unit="ms"),
+    Column("TPOT", definition="tpot", unit="ms"),
+    Column("Within SLO (%)", definition="attainment"),
+    Column("SLO", False),
+    Column(PER_OUTPUT_TOKENS, definition="cost"),
+    Column(PER_TOKENS, definition="cost"),
+    Column("J/token", definition="energy"),
+    Column("State", False, "state"),
 )
 
 
@@ -262,8 +262,8 @@ def _values(values: list[Any]) -> str:
     return ", ".join(few) if len(few) <= 6 else f"{len(few)} values, {few[0]} to {few[-1]}"
 
 
-def _points(document: Mapping[str, Any]) -> PageTable:
-    axes = tuple(PageColumn(axis_name(axis["name"]), _numeric(axis)) for axis in document["axes"])
+def _points(document: Mapping[str, Any]) -> Table:
+    axes = tuple(Column(axis_name(axis["name"]), _numeric(axis)) for axis in document["axes"])
     own, ranks = _own_names(document), _percentiles(document)
     shown = document["results"][:MOST_ROWS]
     rows = tuple(
@@ -273,10 +273,10 @@ def _points(document: Mapping[str, Any]) -> PageTable:
     caption = "Every point"
     if document["points"] > MOST_ROWS:
         caption = f"The first {MOST_ROWS:,} of {document['points']:,} points"
-    return PageTable("points", caption, (*axes, *_columns(document), *map(PageColumn, own)), rows)
+    return Table("points", caption, (*axes, *_columns(document), *map(Column, own)), rows)
 
 
-def _columns(document: Mapping[str, Any]) -> list[PageColumn]:
+def _columns(document: Mapping[str, Any]) -> list[Column]:
     """``COLUMNS``, those of latencies with the percentile that the SLO judges."""
     titles = {name.upper(): f"{name.upper()} {rank(value / 100)}"
               for name, value in _percentiles(document).items()}  # fmt: skip
@@ -330,11 +330,11 @@ def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
     ]
 
 
-def _failures(document: Mapping[str, Any]) -> PageTable:
+def _failures(document: Mapping[str, Any]) -> Table:
     rows = [
         (Cell(spoken(row["label"]), row["label"]), Cell(row["error"], row["error"]))
         for row in document["results"]
         if row["error"] is not None
     ]
-    columns = (PageColumn("Point", False), PageColumn("Reason", False, prose=True))
-    return PageTable("failures", "Points without figures", columns, tuple(rows[:MOST_ROWS]))
+    columns = (Column("Point", False), Column("Reason", False, prose=True))
+    return Table("failures", "Points without figures", columns, tuple(rows[:MOST_ROWS]))

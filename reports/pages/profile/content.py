@@ -7,9 +7,10 @@ from typing import Any
 
 from reports.figures import kernel_curves, kernel_predicted, kernel_residuals, kernel_roofline
 from reports.figures.kernel_names import Own, by_operator, title
-from reports.frame.content import Card, Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase
 from reports.pages.profile.tables import is_sample
+from sim.findings import Card, Headline
 
 GOOD, FAIR = 0.10, 0.25
 """Worst median error up to which a profile is called good, and up to which fair."""

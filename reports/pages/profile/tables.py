@@ -7,24 +7,24 @@ from typing import Any
 
 from reports.figures.kernel_names import title
 from reports.frame.formats import MISSING, show
-from reports.frame.tables import Cell, PageColumn, PageTable
+from sim.findings import Cell, Column, Table
 from sim.units import show_number, show_rate, show_time
 
 _STATES = {"given": "given", "open": "not determined"}
 
 
-def errors(document: Mapping[str, Any]) -> PageTable:
+def errors(document: Mapping[str, Any]) -> Table:
     """One row for each operator and precision."""
     measured = document["measurements"] is not None and not is_sample(document)
-    columns = [PageColumn("Operator", False), PageColumn("Precision", False), *_SCORE]
+    columns = [Column("Operator", False), Column("Precision", False), *_SCORE]
     if measured:
         columns += [
-            PageColumn("Final fit (%)", definition="fits"),
-            PageColumn("Noise (%)", definition="noise"),
+            Column("Final fit (%)", definition="fits"),
+            Column("Noise (%)", definition="noise"),
         ]
     columns += [
-        PageColumn("Residual table", False, "residual"),
-        PageColumn("Kernel", False, prose=True),
+        Column("Residual table", False, "residual"),
+        Column("Kernel", False, prose=True),
     ]
     rows = []
     for error in document["errors"]:
@@ -34,7 +34,7 @@ def errors(document: Mapping[str, Any]) -> PageTable:
             cells += [_share(own["median"] if own else None), _share(error["noise"])]
         used = "used" if error["residual"] else "not used"
         rows.append((*cells, Cell(used, used), Cell(error["kernel"], error["kernel"])))
-    return PageTable("errors", "Error on held-out shapes", tuple(columns), tuple(rows))
+    return Table("errors", "Error on held-out shapes", tuple(columns), tuple(rows))
 
 
 def is_sample(document: Mapping[str, Any]) -> bool:
@@ -44,14 +44,14 @@ def is_sample(document: Mapping[str, Any]) -> bool:
 
 
 _SCORE = (
-    PageColumn("Points", definition="holdout"),
-    PageColumn("Median (%)", definition="median"),
-    PageColumn("p90 (%)", definition="p90"),
-    PageColumn("Bias (%)", definition="bias"),
+    Column("Points", definition="holdout"),
+    Column("Median (%)", definition="median"),
+    Column("p90 (%)", definition="p90"),
+    Column("Bias (%)", definition="bias"),
 )
 
 
-def regimes(document: Mapping[str, Any]) -> PageTable:
+def regimes(document: Mapping[str, Any]) -> Table:
     """One row for each regime, its median with a bar."""
     scores = [(error, regime) for error in document["errors"] for regime in error["regimes"]]
     largest = max([regime["median"] for _, regime in scores], default=0.0) or 1.0
@@ -63,30 +63,30 @@ def regimes(document: Mapping[str, Any]) -> PageTable:
         rows.append((*_named(error), name, points, bar, *rest))
     columns = (
         *(
-            PageColumn("Operator", False),
-            PageColumn("Precision", False),
-            PageColumn("Regime", False, "regime"),
+            Column("Operator", False),
+            Column("Precision", False),
+            Column("Regime", False, "regime"),
         ),
         *_SCORE,
     )
-    return PageTable("regimes", "Error on held-out shapes by regime", columns, tuple(rows))
+    return Table("regimes", "Error on held-out shapes by regime", columns, tuple(rows))
 
 
-def ranges(document: Mapping[str, Any]) -> PageTable:
+def ranges(document: Mapping[str, Any]) -> Table:
     """What was measured of each operator."""
     rows = []
     for error in document["errors"]:
         told = ", ".join(_range(name, *pair) for name, pair in error["ranges"].items())
         rows.append((*_named(error), Cell(told, told)))
     columns = (
-        PageColumn("Operator", False),
-        PageColumn("Precision", False),
-        PageColumn("Ranges", False, "range", prose=True),
+        Column("Operator", False),
+        Column("Precision", False),
+        Column("Ranges", False, "range", prose=True),
     )
-    return PageTable("ranges", "Measured shapes", columns, tuple(rows))
+    return Table("ranges", "Measured shapes", columns, tuple(rows))
 
 
-def ceilings(document: Mapping[str, Any]) -> PageTable:
+def ceilings(document: Mapping[str, Any]) -> Table:
     """What the device can do, and what the fits say is reached of it."""
     rows = []
     for ceiling in document["ceilings"]:
@@ -101,14 +101,14 @@ def ceilings(document: Mapping[str, Any]) -> PageTable:
             name = f"{title(reached['operator'])}, {reached['precision']}: {what}"
             rows.append((Cell(name, name), Cell(show_rate(value, unit), value), Cell("fit", "fit")))
     columns = (
-        PageColumn("Ceiling", False, "ceiling"),
-        PageColumn("Value"),
-        PageColumn("Source", False, prose=True),
+        Column("Ceiling", False, "ceiling"),
+        Column("Value"),
+        Column("Source", False, prose=True),
     )
-    return PageTable("ceilings", "Ceilings, and what is reached of them", columns, tuple(rows))
+    return Table("ceilings", "Ceilings, and what is reached of them", columns, tuple(rows))
 
 
-def layers(document: Mapping[str, Any]) -> PageTable | None:
+def layers(document: Mapping[str, Any]) -> Table | None:
     """Whole layers against the sum of their parts, where they were measured."""
     found = document["measurements"]["layers"] if document["measurements"] is not None else []
     rows = []
@@ -118,21 +118,21 @@ def layers(document: Mapping[str, Any]) -> PageTable | None:
     if not rows:
         return None
     columns = (
-        PageColumn("Layer", False),
-        PageColumn("Shape", False),
-        PageColumn("Over its parts (%)"),
+        Column("Layer", False),
+        Column("Shape", False),
+        Column("Over its parts (%)"),
     )
-    return PageTable("layers", "Layers against the sum of their parts", columns, tuple(rows))
+    return Table("layers", "Layers against the sum of their parts", columns, tuple(rows))
 
 
-def parameters(entry: Mapping[str, Any], index: int) -> PageTable:
+def parameters(entry: Mapping[str, Any], index: int) -> Table:
     """The parameters of one operator, a column for each precision."""
     precisions: Sequence[str] = entry["precisions"]
     columns = (
-        PageColumn("Parameter", False),
-        PageColumn("Unit", False),
-        *(PageColumn(f"{precision} (95 %)", definition="interval") for precision in precisions),
-        PageColumn("Meaning", False, prose=True),
+        Column("Parameter", False),
+        Column("Unit", False),
+        *(Column(f"{precision} (95 %)", definition="interval") for precision in precisions),
+        Column("Meaning", False, prose=True),
     )
     rows = []
     for row in entry["rows"]:
@@ -141,7 +141,7 @@ def parameters(entry: Mapping[str, Any], index: int) -> PageTable:
         name = Cell(row["name"], row["name"])
         unit = Cell("time" if timed else row["unit"], row["unit"])
         rows.append((name, unit, *values, Cell(row["meaning"], row["meaning"])))
-    return PageTable(f"parameters-{index}", title(entry["operator"]), columns, tuple(rows))
+    return Table(f"parameters-{index}", title(entry["operator"]), columns, tuple(rows))
 
 
 def _value(value: Mapping[str, Any] | None, *, timed: bool) -> Cell:

@@ -14,8 +14,8 @@ from reports.figures.series import MOST_LINES, styles
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import Kind, show
 from reports.frame.run_directory import known
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.slo import judged, limits, percent
+from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import METRIC
 
 NAMED = 4
@@ -53,7 +53,7 @@ def sentence(summary: Mapping[str, Any]) -> str:
     return f"By class: {', '.join(shares)}."
 
 
-def table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> PageTable:
+def table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> Table:
     """A row for each class; none where the traffic has none. Classes of a run of before may lack
     figures that are known today."""
     found = _classes(summary)
@@ -64,15 +64,15 @@ def table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> PageTab
         and not (key in SAME and len({each.get(key) for each in found}) == 1)
         and not all(each.get(key) is None for each in found)
     }
-    columns = [PageColumn("Class", False)]
+    columns = [Column("Class", False)]
     for title, definition, kind in shown.values():
         about = definition if definition in definitions else None
-        columns.append(PageColumn(title, True, about, unit="ms" if kind == "ms" else ""))
+        columns.append(Column(title, True, about, unit="ms" if kind == "ms" else ""))
     rows = []
     for each in found:
         cells = [Cell(*show(each.get(key), kind)) for key, (_, _, kind) in shown.items()]
         rows.append((Cell(each["name"], each["name"]), *cells))
-    return PageTable("classes", "Classes of the traffic", tuple(columns), tuple(rows))
+    return Table("classes", "Classes of the traffic", tuple(columns), tuple(rows))
 
 
 def plots(summary: Mapping[str, Any], requests: pd.DataFrame) -> Sequence[Plot]:

@@ -9,8 +9,8 @@ from reports.figures.attempts import figure
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import show
 from reports.frame.run_directory import known
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run import tables
+from sim.findings import Cell, Column, Table
 
 MOST_OUTAGES = 20
 """Rows of the table of outages."""
@@ -21,20 +21,20 @@ def text(summary: Mapping[str, Any]) -> str:
     return str(known(summary, "infersim.failures.text") or "")
 
 
-def facts(summary: Mapping[str, Any]) -> PageTable:
+def facts(summary: Mapping[str, Any]) -> Table:
     """Attempts, lost work, availability; no row where there is nothing of the kind."""
     return tables.facts(summary, "failures", "Attempts and lost work", tables.lines("failures"))
 
 
-def outages(summary: Mapping[str, Any]) -> PageTable:
+def outages(summary: Mapping[str, Any]) -> Table:
     """A row for each of the first outages: when, how many requests it hit, and when requests were
     served again as before."""
     columns = (
-        PageColumn("Replica", numeric=False, definition="outages"),
-        PageColumn("From (s)"),
-        PageColumn("Until (s)"),
-        PageColumn("Requests lost", definition="lost"),
-        PageColumn("Recovered after (s)", definition="recovery"),
+        Column("Replica", numeric=False, definition="outages"),
+        Column("From (s)"),
+        Column("Until (s)"),
+        Column("Requests lost", definition="lost"),
+        Column("Recovered after (s)", definition="recovery"),
     )
     rows = []
     for each in (known(summary, "infersim.failures.outages") or [])[:MOST_OUTAGES]:
@@ -51,7 +51,7 @@ def outages(summary: Mapping[str, Any]) -> PageTable:
                 else Cell(*show(recovered, "number")),
             )
         )
-    return PageTable("outages", "Outages", columns, tuple(rows))
+    return Table("outages", "Outages", columns, tuple(rows))
 
 
 def attempts(summary: Mapping[str, Any]) -> Plot:

@@ -10,13 +10,14 @@ import pandas as pd
 
 from reports.frame import theme
 from reports.frame.asked import question
-from reports.frame.content import Card, Share
+from reports.frame.content import Share
 from reports.frame.formats import Kind, phrase, show, split
 from reports.frame.run_directory import known, pick
 from reports.pages.run import slo
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count as repetition_count
 from reports.pages.run.repetitions import explanation, plus_minus
+from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import bound_name
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_number

@@ -12,9 +12,9 @@ from reports.figures.latency_bands import PARTS, TITLES, Bands, Of, bands
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import pick
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import reason
 from reports.pages.run.slo import shown_limit
+from sim.findings import Cell, Column, Table
 
 NOT_RECORDED = "An observed run does not tell what the latency of a request consisted of."
 
@@ -62,7 +62,7 @@ def _itl(summary: Mapping[str, Any], charts: Mapping[str, Any]) -> Plot:
     return Plot("cdf-itl", itl_cdf.TITLE, "itl", note, to_json(drawn), is_log)
 
 
-def parts(summary: Mapping[str, Any], requests: pd.DataFrame) -> tuple[list[Plot], list[PageTable]]:
+def parts(summary: Mapping[str, Any], requests: pd.DataFrame) -> tuple[list[Plot], list[Table]]:
     """The parts of TTFT and of E2EL, each as a figure and as a table."""
     plots, listed = [], []
     for of in PARTS:
@@ -90,13 +90,13 @@ def parts(summary: Mapping[str, Any], requests: pd.DataFrame) -> tuple[list[Plot
     return plots, listed
 
 
-def _table(found: Bands, of: Of) -> PageTable:
+def _table(found: Bands, of: Of) -> Table:
     """A row for each part and one for their sum; a column for each band and one for all."""
     title = latency_cdf.TITLES[of]
     columns = (
-        PageColumn(f"Part of {title}", False, "latency_parts"),
-        *(PageColumn(label, definition="band", unit="ms") for label in found.labels),
-        PageColumn("all", definition="band", unit="ms"),
+        Column(f"Part of {title}", False, "latency_parts"),
+        *(Column(label, definition="band", unit="ms") for label in found.labels),
+        Column("all", definition="band", unit="ms"),
     )
     rows = [
         (Cell(TITLES[name], TITLES[name]), *map(_ms, [*found.parts[name], found.mean[name]]))
@@ -105,7 +105,7 @@ def _table(found: Bands, of: Of) -> PageTable:
     whole = [*found.whole, sum(found.mean.values())]
     rows.append((Cell(title, title, of), *map(_ms, whole)))
     caption = f"Parts of {title}: means of the requests between two percentiles"
-    return PageTable(f"parts-{of}", caption, columns, tuple(rows))
+    return Table(f"parts-{of}", caption, columns, tuple(rows))
 
 
 def _ms(seconds: float) -> Cell:

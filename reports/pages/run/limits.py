@@ -15,8 +15,8 @@ from reports.figures.limit_use import LimitUse
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.slo import SloLimit, digits, judged, limits, milliseconds, percent
+from sim.findings import Cell, Column, Table
 from sim.metrics.states import is_apart
 from sim.metrics.words.slo_text import UNSERVED
 from sim.units import TWICE, number
@@ -92,7 +92,7 @@ def use(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
     return Plot("limit-use", title, "used_up", note, to_json(limit_use.figure(found)), kind="own")
 
 
-def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> PageTable:
+def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:
     """Each limit: the share within it with its bounds, and the wanted percentile next to it."""
     rows = []
     for limit in limits(summary).values():
@@ -109,15 +109,15 @@ def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> PageTable:
         cells = [Cell(*shown) for shown in (*shares, reached, show(limit.limit_ms, "ms"))]
         rows.append((Cell(limit.title, limit.title, limit.metric), *cells, _used(used)))
     columns = (
-        PageColumn("Limit", False, "slo"),
-        PageColumn("Within (%)", definition="attainment"),
-        PageColumn("from", definition="wilson"),
-        PageColumn("to", definition="wilson"),
-        PageColumn("Wanted share is within", definition="used_up", unit="ms"),
-        PageColumn("Limit", definition="slo", unit="ms"),
-        PageColumn("Of the limit", definition="used_up", unit="%"),
+        Column("Limit", False, "slo"),
+        Column("Within (%)", definition="attainment"),
+        Column("from", definition="wilson"),
+        Column("to", definition="wilson"),
+        Column("Wanted share is within", definition="used_up", unit="ms"),
+        Column("Limit", definition="slo", unit="ms"),
+        Column("Of the limit", definition="used_up", unit="%"),
     )
-    return PageTable("limits", "The limits, one by one", columns, tuple(rows))
+    return Table("limits", "The limits, one by one", columns, tuple(rows))
 
 
 def _used(share: float | None) -> Cell:

@@ -15,9 +15,9 @@ from reports.figures.steps import replica_count
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run import pools
 from reports.pages.run.missing import is_observed, reason
+from sim.findings import Cell, Column, Table
 from sim.memory import ALLOCATORS
 from sim.schedulers import POLICIES
 from sim.units import show_time
@@ -25,9 +25,7 @@ from sim.units import show_time
 UNKNOWN = "What was in the memory of the GPU is not in the record."
 
 
-def whole_gpu(
-    summary: Mapping[str, Any], timeseries: pd.DataFrame
-) -> tuple[Plot, PageTable | None]:
+def whole_gpu(summary: Mapping[str, Any], timeseries: pd.DataFrame) -> tuple[Plot, Table | None]:
     """The memory of one GPU when its KV cache is fullest, as a figure and as a table."""
     title = "Memory of one GPU"
     memory = known(summary, "infersim.memory")
@@ -65,11 +63,11 @@ def _caption(found: Memory, replicas: int) -> str:
     return when
 
 
-def _table(found: Memory) -> PageTable:
+def _table(found: Memory) -> Table:
     columns = (
-        PageColumn("Memory of one GPU", False, "gpu_memory"),
-        PageColumn("GiB"),
-        PageColumn("Share (%)"),
+        Column("Memory of one GPU", False, "gpu_memory"),
+        Column("GiB"),
+        Column("Share (%)"),
     )
     rows = [
         (
@@ -82,9 +80,7 @@ def _table(found: Memory) -> PageTable:
     total = (found.total + found.short) / 2**30
     shares = show((found.total + found.short) / found.total, "share")
     rows.append((Cell("all", "all"), Cell(*show(total, "number")), Cell(*shares)))
-    return PageTable(
-        "gpu-memory", "Memory of one GPU, KV cache at its fullest", columns, tuple(rows)
-    )
+    return Table("gpu-memory", "Memory of one GPU, KV cache at its fullest", columns, tuple(rows))
 
 
 def cache_over_time(

@@ -10,7 +10,6 @@ import pandas as pd
 from reports.frame.formats import phrase
 from reports.frame.page import fill
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import PageTable
 from reports.pages.run import (
     classes,
     failures,
@@ -28,6 +27,7 @@ from reports.pages.run import (
 )
 from reports.pages.run.missing import Absent, absent, is_observed
 from reports.pages.run.verdict import verdict
+from sim.findings import Table
 from sim.metrics.terms.definitions import DEFINITIONS
 from sim.results.trail_files import Trail
 
@@ -125,7 +125,7 @@ def _sections(summary: Mapping[str, Any], left_out: Absent, failed: bool) -> dic
 
 def _tables(
     summary: Mapping[str, Any], requests: pd.DataFrame, charts: Mapping[str, Any]
-) -> list[PageTable]:
+) -> list[Table]:
     """The tables of figures; some may be empty."""
     made = [
         tables.latencies(summary, requests, charts),

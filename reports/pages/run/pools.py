@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.frame.formats import Kind, show
 from reports.frame.run_directory import known
-from reports.frame.tables import Cell, PageColumn, PageTable
+from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import METRIC
 
 COLUMNS: Mapping[str, tuple[str, str, Kind]] = {
@@ -34,14 +34,14 @@ def several(summary: Mapping[str, Any]) -> bool:
     return known(summary, "infersim.pools") is not None
 
 
-def table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> PageTable:
+def table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> Table:
     """A row for each pool; none where the fleet is one pool."""
-    columns = [PageColumn("Pool", False), PageColumn("GPU", False), PageColumn("Serves", False)]
+    columns = [Column("Pool", False), Column("GPU", False), Column("Serves", False)]
     for title, definition, _ in COLUMNS.values():
-        columns.append(PageColumn(title, True, definition if definition in definitions else None))
+        columns.append(Column(title, True, definition if definition in definitions else None))
     rows = []
     for pool in known(summary, "infersim.pools") or []:
         names = [Cell(pool[key], pool[key]) for key in ("name", "gpu", "role")]
         cells = [Cell(*show(pool[key], kind)) for key, (_, _, kind) in COLUMNS.items()]
         rows.append((*names, *cells))
-    return PageTable("pools", "Pools", tuple(columns), tuple(rows))
+    return Table("pools", "Pools", tuple(columns), tuple(rows))

@@ -11,10 +11,10 @@ import pandas as pd
 from reports.figures.latency_cdf import sample
 from reports.frame.formats import Kind, ShownValue, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import SloLimit, digits, limits, shown_limit
+from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import DEFINITIONS, METRICS, path_of
 from sim.metrics.terms.metric import Metric
 
@@ -29,14 +29,12 @@ _STATISTICS = {"mean": "mean", "std": "std", "median": "p50", "p90": "p90", "p95
 _STATISTICS |= {"p99": "p99"}
 
 
-def facts(
-    summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence[Metric]
-) -> PageTable:
+def facts(summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence[Metric]) -> Table:
     """A table ``Metric | Value | Unit`` with one row per line."""
     columns = (
-        PageColumn("Metric", numeric=False),
-        PageColumn("Value"),
-        PageColumn("Unit", numeric=False),
+        Column("Metric", numeric=False),
+        Column("Value"),
+        Column("Unit", numeric=False),
     )
     rows = []
     for metric in metrics:
@@ -52,10 +50,10 @@ def facts(
         if metric.kind == "usd":
             unit = metric.title or unit
         rows.append((Cell(title, title, metric.definition), Cell(*shown), Cell(unit, unit)))
-    return PageTable(name, caption, columns, tuple(rows))
+    return Table(name, caption, columns, tuple(rows))
 
 
-def throughput(summary: Mapping[str, Any]) -> PageTable:
+def throughput(summary: Mapping[str, Any]) -> Table:
     """Requests and tokens per second, in all and of one user; requests within the SLO where there
     is one."""
     shown = [m for m in lines("throughput") if m.definition != "goodput" or limits(summary)]
@@ -69,9 +67,9 @@ def throughput(summary: Mapping[str, Any]) -> PageTable:
     return made._replace(rows=(*made.rows, row))
 
 
-def own_metrics(summary: Mapping[str, Any]) -> PageTable:
+def own_metrics(summary: Mapping[str, Any]) -> Table:
     """The user's own metrics, one a row; none without any."""
-    columns = (PageColumn("Metric", numeric=False), PageColumn("Value"))
+    columns = (Column("Metric", numeric=False), Column("Value"))
     rows = []
     for name, value in (known(summary, "infersim.metrics") or {}).items():
         spread = known(summary, "infersim.repetitions.intervals") or {}
@@ -79,10 +77,10 @@ def own_metrics(summary: Mapping[str, Any]) -> PageTable:
         shown = show(value, "number")
         text = f"{shown.text} ± {show(half, 'number').text}" if half else shown.text
         rows.append((Cell(name, name), Cell(text, shown.value)))
-    return PageTable("own-metrics", "Metrics of your own", columns, tuple(rows))
+    return Table("own-metrics", "Metrics of your own", columns, tuple(rows))
 
 
-def costs(summary: Mapping[str, Any]) -> PageTable:
+def costs(summary: Mapping[str, Any]) -> Table:
     """What the run costs, stated and derived: by the token, the request and the hour."""
     made = facts(summary, "cost-table", "Cost", lines("cost"))
     usd, hourly = (pick(summary, f"infersim.cost.{key}") for key in ("usd", "usd_per_gpu_hour"))
@@ -100,7 +98,7 @@ def costs(summary: Mapping[str, Any]) -> PageTable:
     return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))
 
 
-def energy(summary: Mapping[str, Any]) -> PageTable:
+def energy(summary: Mapping[str, Any]) -> Table:
     """The energy of the run, by the token and in all, and what a GPU draws; of runs of before, what
     they know of it."""
     there = [m for m in lines("energy") if known(summary, path_of(m.key)) is not None]
@@ -118,7 +116,7 @@ def _fact(definition: str, detail: str, shown: ShownValue, unit: str) -> tuple[C
 
 def latencies(
     summary: Mapping[str, Any], requests: pd.DataFrame, charts: Mapping[str, Any]
-) -> PageTable:
+) -> Table:
     """Mean, deviation and percentiles of every latency, with its limit.
 
     The ends of a distribution are those of the requests, which a page of several repetitions does
@@ -145,12 +143,12 @@ def latencies(
     for place, end in zip(_PLACES, _ENDS, strict=True) if further else ():
         titles.insert(place, end)
     columns = (
-        PageColumn("Latency", numeric=False),
-        *(PageColumn(title, definition="percentile", unit="ms") for title in titles),
-        PageColumn("Limit", definition="slo", unit="ms"),
-        PageColumn("Within limit (%)", definition="attainment"),
+        Column("Latency", numeric=False),
+        *(Column(title, definition="percentile", unit="ms") for title in titles),
+        Column("Limit", definition="slo", unit="ms"),
+        Column("Within limit (%)", definition="attainment"),
     )
-    return PageTable("latency", "Latency of completed requests", columns, tuple(rows))
+    return Table("latency", "Latency of completed requests", columns, tuple(rows))
 
 
 _ENDS = {"min": 0.0, "p75": 75.0, "p99.9": 99.9, "max": 100.0}
@@ -182,28 +180,28 @@ def requests(summary: Mapping[str, Any]) -> Sequence[Metric]:
     return [m._replace(definition="failed") if m.definition == "rejected" else m for m in found]
 
 
-def rejections(summary: Mapping[str, Any]) -> PageTable:
+def rejections(summary: Mapping[str, Any]) -> Table:
     """How many requests were rejected for which reason."""
     reasons = pick(summary, "infersim.requests.rejected_reasons") or {}
     rows = tuple((Cell(str(r), str(r)), Cell(*show(n, "count"))) for r, n in reasons.items())
     if is_observed(summary):
-        columns = (PageColumn("Failed because", False), PageColumn("Requests"))
-        return PageTable("rejections", "Failed requests", columns, rows)
-    columns = (PageColumn("Rejected because", False, "rejected"), PageColumn("Requests"))
-    return PageTable("rejections", "Rejected requests", columns, rows)
+        columns = (Column("Failed because", False), Column("Requests"))
+        return Table("rejections", "Failed requests", columns, rows)
+    columns = (Column("Rejected because", False, "rejected"), Column("Requests"))
+    return Table("rejections", "Rejected requests", columns, rows)
 
 
-def replicas(summary: Mapping[str, Any]) -> PageTable:
+def replicas(summary: Mapping[str, Any]) -> Table:
     """What each replica was sent, and what its prefix cache found; no row of one alone."""
     found = (known(summary, "infersim.routing") or {}).get("replicas", [])
     cached = any("hit_rate" in each for each in found)
     columns = [
-        PageColumn("Replica", numeric=False),
-        PageColumn("Requests", definition="balance"),
-        PageColumn("Tokens", definition="balance"),
+        Column("Replica", numeric=False),
+        Column("Requests", definition="balance"),
+        Column("Tokens", definition="balance"),
     ]
     if cached:
-        columns.append(PageColumn("Prefix hits (%)", definition="prefix_hits"))
+        columns.append(Column("Prefix hits (%)", definition="prefix_hits"))
     rows = []
     for each in found:
         number = str(each["replica"])
@@ -212,7 +210,7 @@ def replicas(summary: Mapping[str, Any]) -> PageTable:
         if cached:
             row.append(Cell(*show(each.get("hit_rate"), "share")))
         rows.append(tuple(row))
-    return PageTable("replicas", "Replicas", tuple(columns), tuple(rows))
+    return Table("replicas", "Replicas", tuple(columns), tuple(rows))
 
 
 def _latency_row(

@@ -14,9 +14,9 @@ from reports.figures.latency_bands import TTFT_PARTS
 from reports.figures.latency_cdf import TITLES
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import reason
 from reports.pages.run.slo import shown_limit
+from sim.findings import Cell, Column, Table
 from sim.units import milliseconds
 
 SLOWEST = 20
@@ -61,7 +61,7 @@ def by_prompt(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
     return Plot("ttft-by-prompt", title, "ttft", note, to_json(drawn))
 
 
-def slowest(requests: pd.DataFrame) -> PageTable:
+def slowest(requests: pd.DataFrame) -> Table:
     """The requests with the longest TTFT, with its parts where they are known."""
     done = requests[(requests["status"] == "completed") & np.isfinite(requests["ttft_s"])]
     rows = done.sort_values("ttft_s", ascending=False, kind="stable").head(SLOWEST)
@@ -71,15 +71,15 @@ def slowest(requests: pd.DataFrame) -> PageTable:
         if f"{name}_s" in rows and np.nan_to_num(rows[f"{name}_s"].to_numpy(float)).any()
     ]
     columns = (
-        PageColumn("Request", False),
-        PageColumn("Arrived (s)"),
-        PageColumn("Prompt"),
-        PageColumn("Answer"),
-        PageColumn("TTFT", definition="ttft", unit="ms"),
-        *(PageColumn(PARTS[name].capitalize(), unit="ms") for name in parts),
-        PageColumn("TPOT", definition="tpot", unit="ms"),
-        PageColumn("E2EL", definition="e2el", unit="ms"),
-        PageColumn("Replica"),
+        Column("Request", False),
+        Column("Arrived (s)"),
+        Column("Prompt"),
+        Column("Answer"),
+        Column("TTFT", definition="ttft", unit="ms"),
+        *(Column(PARTS[name].capitalize(), unit="ms") for name in parts),
+        Column("TPOT", definition="tpot", unit="ms"),
+        Column("E2EL", definition="e2el", unit="ms"),
+        Column("Replica"),
     )
     cells = []
     for row in rows.to_dict("records"):
@@ -97,7 +97,7 @@ def slowest(requests: pd.DataFrame) -> PageTable:
                 Cell(f"{row['replica']}", int(row["replica"])),
             )
         )
-    return PageTable("slowest", "The longest TTFT, request by request", columns, tuple(cells))
+    return Table("slowest", "The longest TTFT, request by request", columns, tuple(cells))
 
 
 def _time(seconds: float) -> Cell:

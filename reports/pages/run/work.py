@@ -10,8 +10,8 @@ from reports.frame import theme
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed, reason
+from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import bound_name
 from sim.units import show_rate
 
@@ -42,7 +42,7 @@ def operators(summary: Mapping[str, Any]) -> Plot:
     return Plot("operators", title, "operator", caption, to_json(drawn), kind="own")
 
 
-def operator_table(summary: Mapping[str, Any]) -> PageTable:
+def operator_table(summary: Mapping[str, Any]) -> Table:
     """Each operator's share of the busy time, largest first, and what it moved and computed."""
     shares = pick(summary, "infersim.time_by_operator") or {}
     work = known(summary, "infersim.operators") or {}
@@ -56,17 +56,17 @@ def operator_table(summary: Mapping[str, Any]) -> PageTable:
         if work:
             row += _work(work[name]) if name in work else _host(name, share, work)
         rows.append(tuple(row))
-    columns = [PageColumn("Operator", False, "operator"), PageColumn("Share of busy time (%)")]
+    columns = [Column("Operator", False, "operator"), Column("Share of busy time (%)")]
     if work:
         columns += [
-            PageColumn("Seconds"),
-            PageColumn("FLOP", definition="flop"),
-            PageColumn("Bytes", definition="flop"),
-            PageColumn("FLOP/B", definition="intensity"),
-            PageColumn("FLOP/s", definition="flop"),
-            PageColumn("Bound by", False, "bound_by"),
+            Column("Seconds"),
+            Column("FLOP", definition="flop"),
+            Column("Bytes", definition="flop"),
+            Column("FLOP/B", definition="intensity"),
+            Column("FLOP/s", definition="flop"),
+            Column("Bound by", False, "bound_by"),
         ]
-    return PageTable("operators", "Time by operator", tuple(columns), tuple(rows))
+    return Table("operators", "Time by operator", tuple(columns), tuple(rows))
 
 
 def _work(done: Mapping[str, float]) -> list[Cell]:

@@ -15,10 +15,11 @@ from reports.figures import (
 )
 from reports.figures.latency_cdf import TITLES, sample
 from reports.figures.observed_latencies import LatencySample
-from reports.frame.content import Card, Headline, Plot, to_json
+from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import Frames
 from reports.pages.validation import tables
+from sim.findings import Card, Headline
 from sim.metrics.terms.definitions import DEFINITIONS
 
 GOOD, FAIR = 0.10, 0.25

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from reports.frame.formats import MISSING, Kind, show
-from reports.frame.tables import Cell, PageColumn, PageTable
+from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import METRIC
 
 _BAND = {True: "yes", False: "no ✗", None: MISSING}
 
 
-def figures(document: Mapping[str, Any]) -> PageTable:
+def figures(document: Mapping[str, Any]) -> Table:
     """Every metric that both sides have; the noise only where a run was repeated."""
     noise = any(row["noise"] is not None for row in document["figures"])
     rows = []
@@ -31,14 +31,14 @@ def figures(document: Mapping[str, Any]) -> PageTable:
             )
         )
     columns = (
-        PageColumn("Metric", False),
-        PageColumn("Observed"),
-        PageColumn("Predicted"),
-        PageColumn("Error (%)", definition="error"),
-        *((PageColumn("Noise (± %)", definition="noise"),) if noise else ()),
-        PageColumn("In band", False, "band"),
+        Column("Metric", False),
+        Column("Observed"),
+        Column("Predicted"),
+        Column("Error (%)", definition="error"),
+        *((Column("Noise (± %)", definition="noise"),) if noise else ()),
+        Column("In band", False, "band"),
     )
-    return PageTable("figures", "Observed and predicted", columns, tuple(rows))
+    return Table("figures", "Observed and predicted", columns, tuple(rows))
 
 
 def figure_title(key: str) -> tuple[str, str | None]:
@@ -62,22 +62,22 @@ def _kind(key: str) -> Kind:
     return "ms" if known.kind == "ms" else "s" if known.unit == "s" else "number"
 
 
-def regimes(document: Mapping[str, Any]) -> PageTable | None:
+def regimes(document: Mapping[str, Any]) -> Table | None:
     """Observed iterations by regime, and all of them; None where they were not recorded."""
     iterations = document["iterations"]
     if iterations is None:
         return None
     rows = [_regime(row) for row in (*iterations["regimes"], iterations["all"])]
     columns = (
-        PageColumn("Regime", False, "regime"),
-        PageColumn("Iterations"),
-        PageColumn("Time (%)"),
-        PageColumn("Observed median (ms)"),
-        PageColumn("Predicted median (ms)"),
-        PageColumn("Error of the sum (%)", definition="error"),
-        PageColumn("Typical error (%)", definition="typical"),
+        Column("Regime", False, "regime"),
+        Column("Iterations"),
+        Column("Time (%)"),
+        Column("Observed median (ms)"),
+        Column("Predicted median (ms)"),
+        Column("Error of the sum (%)", definition="error"),
+        Column("Typical error (%)", definition="typical"),
     )
-    return PageTable("iterations", "Iterations, predicted as composed", columns, tuple(rows))
+    return Table("iterations", "Iterations, predicted as composed", columns, tuple(rows))
 
 
 def _regime(row: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -92,7 +92,7 @@ def _regime(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     )
 
 
-def levels(document: Mapping[str, Any]) -> PageTable | None:
+def levels(document: Mapping[str, Any]) -> Table | None:
     """Batches and memory of both runs; None where the record says nothing of them."""
     rows = []
     if all(level["observed"] is None for level in document["composition"]["levels"]):
@@ -102,8 +102,8 @@ def levels(document: Mapping[str, Any]) -> PageTable | None:
         name = level["name"] + (" (%)" if kind == "share" else "")
         observed, predicted = show(level["observed"], kind), show(level["predicted"], kind)
         rows.append((Cell(name, name), Cell(*observed), Cell(*predicted)))
-    columns = (PageColumn("Metric", False), PageColumn("Observed"), PageColumn("Predicted"))
-    return PageTable("levels", "Batches and memory", columns, tuple(rows))
+    columns = (Column("Metric", False), Column("Observed"), Column("Predicted"))
+    return Table("levels", "Batches and memory", columns, tuple(rows))
 
 
 def percent(share: float | None, *, signed: bool = False) -> Cell:

@@ -29,6 +29,9 @@ from sim.version import version
 FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
 
+LIMITS = "What limits each figure: "
+"""Begins the sentence on what limits each figure; a sentence on padding may stand before it."""
+
 
 def headline(found: Diagnosis) -> str:
     """Whether anything needs to change, and what first."""
@@ -113,7 +116,7 @@ def bound_text(found: Diagnosis) -> str:
             "No hardware limits this run: twice the memory, bandwidth or compute, or no host time, "
             "changes no figure by 2 %. What is left is the traffic itself, or a setting."
         )
-    text = f"What limits each figure: {'; '.join(limited)}. {busy_text(found)}"
+    text = f"{LIMITS}{'; '.join(limited)}. {busy_text(found)}"
     return f"{padding_text(found)}{text}"
 
 

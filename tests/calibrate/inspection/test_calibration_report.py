@@ -205,6 +205,7 @@ def test_a_gpu_without_a_profile_says_how_to_get_one():
     assert "`infersim calibrate` measures one" in done.output
 
 
+@pytest.mark.slow
 def test_every_profile_of_the_catalogue_can_be_shown():
     for gpu in catalog.names("gpus"):
         for framework in catalog.frameworks(gpu):
@@ -374,6 +375,7 @@ def test_what_a_calibration_says_of_itself_is_optional(tmp_path):
     assert read(path).noise == {}
 
 
+@pytest.mark.slow
 def test_a_large_table_is_quick(measured):
     with measured.with_suffix(".csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -1025,6 +1025,7 @@ class TestReplay:
         assert "quantization awq does not tell" in rows[0].reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MEASURED.exists(), reason="the published measurements are not at hand")
 class TestPublished:
     """The bounds that the project sets itself on the published measurements it knows."""
@@ -1044,6 +1045,7 @@ class TestPublished:
         assert found["batch 1, quantised"]["throughput"].median <= 12
         assert found["batch 1, quantised"]["throughput"].p90 <= 25
 
+    @pytest.mark.thorough
     def test_closed_loop_and_online(self) -> None:
         found = self.errors("closed_loop.csv", "online_trtllm.csv")
         vllm, served = found["closed loop, vllm"], found["closed loop, tensorrt-llm"]

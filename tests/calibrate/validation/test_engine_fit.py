@@ -22,6 +22,8 @@ from sim.simulation import simulate
 from sim.specs.engine import Factors, FittedTo
 from tests.observed_fixtures import observe, write_scenario
 
+pytestmark = pytest.mark.slow
+
 POISSON = {"workload.arrivals": {"kind": "poisson", "rate": 4.0}}
 TRUTH = Variant(per_iteration=2e-3, per_sequence=1e-4, per_new_request=2e-3, front_end=10e-3)
 

@@ -1,0 +1,77 @@
+"""Renders the findings of any decision as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports.figures import attained_at_ends, mean_parts, tornado, waterfall
+from reports.frame.asked import provenance, question
+from reports.frame.content import Plot, to_json
+from reports.frame.page import fill
+from sim.findings import Drawing, Drawings, Findings, Part, Table, Thesis
+from sim.planning.answers import drawings, findings_of
+from sim.planning.answers.cells import DEFINITIONS
+
+DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
+    drawings.AttainedAtEnds: attained_at_ends.figure,
+    drawings.Changes: tornado.figure,
+    drawings.MeanParts: mean_parts.figure,
+    drawings.Waterfall: waterfall.figure,
+}
+"""What draws each record of ``sim.planning.answers.drawings``."""
+
+
+def render(command: str, document: Mapping[str, Any]) -> str:
+    """The page of ``document``, the result of ``command``, as HTML; a function of its arguments."""
+    found = findings_of(command, document)
+    named = dict.fromkeys(name for name in _named(found) if name is not None)
+    return fill(
+        "findings.html.j2",
+        sections(found),
+        {name: DEFINITIONS[name] for name in named},
+        header={
+            "name": found.name,
+            "kind": found.kind,
+            **question(found.name, found.kind, found.asked, found.description),
+            "setup": found.setup,
+        },
+        headline=found.headline,
+        boxes=[p for section in found.sections for p in section.parts if isinstance(p, Thesis)],
+        parts={
+            section.name: [_drawn(part) for part in section.parts] for section in found.sections
+        },
+        provenance=provenance(document),
+    )
+
+
+def sections(findings: Findings) -> dict[str, str]:
+    """Anchor -> heading, in the order of the page."""
+    return {each.name: each.title for each in findings.sections} | {"definitions": "Definitions"}
+
+
+def _named(findings: Findings) -> Iterator[str | None]:
+    """The definitions that tables and figures link to."""
+    for section in findings.sections:
+        for part in section.parts:
+            if isinstance(part, Table):
+                yield from (column.definition for column in part.columns)
+                yield from (cell.definition for row in part.rows for cell in row)
+            elif isinstance(part, Drawings):
+                yield from (drawing.definition for drawing in part.each)
+
+
+def _drawn(part: Part) -> tuple[str, Any]:
+    """The name of the macro that shows ``part``, and what it shows."""
+    if not isinstance(part, Drawings):
+        return type(part).__name__.lower(), part
+    wide, others = ([_plot(d) for d in part.each if d.wide is wanted] for wanted in (True, False))
+    return "drawings", {"wide": wide, "plots": others, "nothing": part.nothing}
+
+
+def _plot(drawing: Drawing) -> Plot:
+    drawn = to_json(DRAW[type(drawing.data)](drawing.data))
+    title, definition, caption = drawing.title, drawing.definition, drawing.caption
+    return Plot(drawing.name, title, definition, caption, drawn, kind="own")

@@ -1,0 +1,152 @@
+"""Defines the findings of a decision as plain records, which terminal and page draw alike.
+
+A decision lays out its answer once: a headline, and sections of tables, drawings, lines and
+actions. ``sim.terminal.findings`` prints them, ``reports.pages.planning.findings`` makes the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Headline(NamedTuple):
+    """The answer in a sentence, and what explains it; ``tone`` colours it."""
+
+    tone: str
+    title: str
+    text: str = ""
+
+
+class Card(NamedTuple):
+    """One number, large; ``tone`` colours it when it meets or misses a limit."""
+
+    definition: str
+    label: str
+    value: str
+    unit: str
+    details: tuple[str, ...]
+    tone: str = "neutral"
+
+
+class Column(NamedTuple):
+    """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
+    may take several lines, ``unit`` that of the values that are copied, where cells show others.
+    A terminal, which has 88 columns, leaves out what is not ``on_terminal``."""
+
+    title: str
+    numeric: bool = True
+    definition: str | None = None
+    prose: bool = False
+    unit: str = ""
+    on_terminal: bool = True
+
+
+class Cell(NamedTuple):
+    """What to read, what to sort by (None comes last), the width of a bar, 0..1, if any, what is
+    shown under the pointer, and the colour of an effect (good or bad) with its strength, 0..1."""
+
+    text: str
+    value: float | str | None
+    definition: str | None = None
+    bar: float | None = None
+    hint: str = ""
+    tone: str = ""
+    strength: float = 0.0
+
+
+class Table(NamedTuple):
+    """Rows under a caption; ``name`` is unique among the findings. A terminal draws a line after
+    each of the rows ``ruled``."""
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    on_terminal: bool = True
+    ruled: tuple[int, ...] = ()
+
+
+class Drawing(NamedTuple):
+    """A figure of a page: ``data`` is a record of ``sim.planning.answers.drawings``; ``wide``
+    drawings have the width of the page."""
+
+    name: str
+    title: str
+    definition: str | None
+    caption: str
+    data: object
+    wide: bool = False
+
+
+class Drawings(NamedTuple):
+    """Figures next to each other; ``nothing`` stands for them where there are none."""
+
+    each: tuple[Drawing, ...]
+    nothing: str = "There is nothing to draw."
+
+
+class Lines(NamedTuple):
+    """Sentences, each on a line of its own; ``tone`` colours them on a terminal."""
+
+    each: tuple[str, ...]
+    tone: str = "none"
+
+
+class Action(NamedTuple):
+    """A change that could be made, with its effect, its effort and the command that tries it."""
+
+    effect: str
+    effort: str
+    title: str
+    text: str
+    command: str
+
+
+class Actions(NamedTuple):
+    """Changes in an order, which ``intro`` states. A terminal shows them last."""
+
+    intro: str
+    each: tuple[Action, ...]
+
+
+class Thesis(NamedTuple):
+    """A statement of many, which the parts after it explain: its ``verdict``, and why. The summary
+    of a page lists all boxes by their ``name`` (an anchor), each with its ``brief`` figures."""
+
+    name: str
+    tone: str
+    title: str
+    verdict: str
+    text: str
+    brief: str
+
+
+Part = Table | Drawings | Lines | Actions | Thesis
+
+
+class Heading(NamedTuple):
+    """Parts of the findings under a heading of the page; ``name`` is its anchor."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The answer to a question about a scenario.
+
+    ``asked`` is that of ``sim.metrics.question.question_text``, None where nothing says it;
+    ``version`` that of the program.
+    """
+
+    name: str
+    kind: str
+    version: str
+    headline: Headline
+    sections: tuple[Heading, ...]
+    setup: tuple[tuple[str, str], ...] = ()
+    asked: Mapping[str, Any] | None = None
+    description: str = ""

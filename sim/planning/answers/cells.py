@@ -1,0 +1,131 @@
+"""Provides the columns and cells that the tables of decisions share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sim.findings import Cell, Column, Heading, Table
+from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.terms.definitions import METRIC, STUDIED
+from sim.metrics.terms.metric import Definition
+from sim.planning.causes.ablate_words import value_text
+from sim.planning.points.footnote_words import doubt_mark
+from sim.planning.points.wording import promise_name, share
+from sim.units import TWICE, number
+
+Document = Mapping[str, Any]
+
+DEFINITIONS: Mapping[str, Definition] = {
+    **OF_RUNS,
+    "capacity": Definition(
+        "Capacity",
+        "What full batches could serve, in multiples of the traffic: 2 means that twice as many "
+        "requests per second could be served. Not defined for closed-loop traffic.",
+    ),
+}
+"""The definitions that columns and drawings of decisions may name."""
+
+MOST_ROWS = 24
+"""Rows that one figure shows."""
+
+NOTHING = 5e-4
+"""Relative changes below this are none."""
+
+HEADS: Mapping[str, Column] = {
+    key: Column(
+        "Capacity (x traffic)" if key == "capacity" else METRIC[key].head,
+        definition=METRIC[key].definition,
+        unit="ms" if METRIC[key].kind == "ms" else "",
+    )
+    for key in STUDIED
+}
+"""A column for each figure, in the order of tables; latencies have their units in the cells."""
+
+CHANGES: Mapping[str, Column] = {
+    key: column._replace(title=column.title.partition(" (")[0], unit="%")
+    for key, column in HEADS.items()
+}
+"""The columns of ``HEADS`` where the cells are changes."""
+
+WITHIN = Column("Within SLO (%)", definition="attainment")
+
+
+def text(value: str) -> Cell:
+    """A cell of words."""
+    return Cell(value, value)
+
+
+def value(key: str, found: float | None) -> Cell:
+    """A cell of one figure: a latency with its unit."""
+    return Cell(value_text(key, found), found)
+
+
+def values(found: Mapping[str, float | None]) -> list[Cell]:
+    """A cell for each figure of ``HEADS``."""
+    return [value(key, found[key]) for key in HEADS]
+
+
+def percent(change: float | None) -> Cell:
+    """A relative change: in percent with its sign, from twice on as a multiple."""
+    if change is None:
+        return Cell("-", None)
+    value = round(100 * change, 4)
+    if 1 + change >= TWICE:
+        return Cell(f"{number(1 + change)}x", value)
+    return Cell(f"{value:+,.1f}%" if round(value, 1) else "0%", value)
+
+
+def effect(document: Document, key: str, change: float | None) -> Cell:
+    """A relative change of one figure: green where it is better and red where it is worse, the
+    stronger the more it changes (full from twice or half on); grey where chance alone moves the
+    figure as far."""
+    cell = percent(change)
+    if change is None:
+        return cell
+    figure = next(entry for entry in document["figures"] if entry["key"] == key)
+    if abs(change) < max(NOTHING, figure.get("chance") or 0.0):
+        return cell._replace(tone="none", hint="chance alone moves it as far")
+    better = (change > 0) == figure["more"]
+    strength = 1.0 if change <= -0.5 else min(1.0, abs(math.log2(1 + change)))
+    return cell._replace(
+        tone="good" if better else "bad", strength=strength, hint="better" if better else "worse"
+    )
+
+
+def within(value: float | None, slo: str | None = None) -> Cell:
+    """A share of requests within the SLO in percent, with the digits that decide; marked where the
+    state of the SLO, ``slo``, is too close to call."""
+    if value is None:
+        return Cell("-", None)
+    return Cell(f"{share(value).rstrip('%')}{doubt_mark(slo)}", round(100 * value, 6))
+
+
+def share_columns(document: Document) -> list[Column]:
+    """The columns of a share of requests within the SLO: of several parts of it, of the one that is
+    nearest to breaking, which is named."""
+    if len(document["promises"]) < 2:
+        return [WITHIN]
+    return [Column("Nearest limit", False), Column("Within it (%)", definition="attainment")]
+
+
+def named(promise: Mapping[str, Any]) -> Cell:
+    """The cell of ``Nearest limit``."""
+    return text(promise_name(promise))
+
+
+def reasons(rows: Sequence[tuple[str, str]], caption: str = "What does not run") -> Table | None:
+    """What did not run, and why; None if all did."""
+    if not rows:
+        return None
+    columns = (Column("What", False), Column("Why", False, prose=True))
+    cells = tuple((text(what), text(why)) for what, why in rows)
+    return Table("failures", caption, columns, cells)
+
+
+def failures(title: str, rows: Sequence[tuple[str, str]]) -> Iterator[Heading]:
+    """The section of what did not run, and why; none if all did."""
+    found = reasons(rows)
+    if found is not None:
+        yield Heading("failures", title, (found,))

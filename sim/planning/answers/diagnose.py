@@ -1,0 +1,206 @@
+"""Lays out the answer of ``infersim diagnose``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.findings import (
+    Action,
+    Actions,
+    Cell,
+    Column,
+    Drawing,
+    Drawings,
+    Findings,
+    Heading,
+    Headline,
+    Lines,
+    Table,
+)
+from sim.metrics.states import SloState
+from sim.planning.answers.cells import (
+    CHANGES,
+    HEADS,
+    WITHIN,
+    Document,
+    effect,
+    failures,
+    text,
+    value,
+    values,
+    within,
+)
+from sim.planning.answers.drawings import BARS, PARTS, MeanParts
+from sim.planning.causes.diagnose_document import LIMITS
+from sim.units import milliseconds
+
+TONES = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
+
+
+def findings(document: Document) -> Findings:
+    """What limits the run, what could be changed, and what each change does."""
+    tone = TONES.get(document["verdict"]["slo_state"], "neutral")
+    tone = "warn" if tone == "good" and not document["at_ease"] else tone
+    limits, texts = limiting(document), [document["verdict"]["text"]]
+    if limits is None:  # nothing limits it, or the result is of an older version
+        texts.insert(0, document["bound"]["text"])
+    else:
+        padding = document["bound"]["text"].partition(LIMITS)[0].strip()
+        texts += [*([padding] if padding else []), document["bound"]["busy"]]
+    lines = (
+        *document.get("footnotes", ()),  # which results of older versions lack
+        *document.get("sure", ()),
+    )
+    latency = _latency(document)
+    drawings = (Drawings(latency),) if latency else ()
+    notes = Lines(lines), Lines(tuple(document["notes"]), "warn")
+    errors = [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
+    return Findings(
+        document["scenario"],
+        "diagnosis",
+        document["infersim"],
+        Headline(tone, document["headline"], " ".join(texts)),
+        (
+            Heading("summary", "Summary", (*_rejected(document), *([limits] if limits else []))),
+            Heading("advice", "What could be changed", (_advice(document),)),
+            Heading("figures", "Figures", (trials(document), *drawings, *notes)),
+            Heading("numbers", "Numbers", (_latency_table(document),)),
+            *failures("Not possible", errors),
+        ),
+        (("Setup", document["setup"]),),
+        document.get("asked"),
+        document["description"],
+    )
+
+
+def _rejected(document: Document) -> list[Lines]:
+    """The requests that are rejected, and what admits them."""
+    found = document["rejection"]
+    if found is None:
+        return []
+    cure = "" if found["remedy"] is None else f" First of all, {found['remedy']}."
+    return [Lines((f"Rejected: {found['text']}{cure}",), "warn")]
+
+
+def _advice(document: Document) -> Actions:
+    trials = {trial["name"]: trial for trial in document["trials"]}
+    efforts = {effort["name"]: effort["title"] for effort in document["efforts"]}
+    advised = (
+        Action(
+            "No SLO" if trial["slo_state"] is None else f"SLO {trial['slo_state']}",
+            efforts[trial["effort"]],
+            *(trial["title"], trial["told"], trial["command"]),
+        )
+        for trial in (trials[name] for name in document["advice"])
+    )
+    cheapest = Action(
+        "Cheapest fleet",
+        "",
+        "Which GPUs, and how many of them, meet the SLO at the lowest cost",
+        "Add other GPUs to choose from.",
+        document["plan"],
+    )
+    return Actions(document.get("order", ""), (*advised, cheapest))
+
+
+def _latency(document: Document) -> tuple[Drawing, ...]:
+    if not document["latency"]:
+        return ()
+    note = "Parts add up to the latency of each request exactly; drawn are their means."
+    named = (("ttft", "ttft"), ("e2el", None))
+    return tuple(
+        Drawing(
+            f"parts-{name}",
+            f"Where the {BARS[name]} goes",
+            definition,
+            note,
+            mean_parts(document, name),
+            wide=True,
+        )
+        for name, definition in named
+    )
+
+
+def mean_parts(document: Document, name: str) -> MeanParts:
+    """The parts of the latency ``name``, of all requests and of the slowest, where known."""
+    latency = document["latency"]
+    names = [each for each in (name, f"slowest_{name}") if each in latency]
+    return MeanParts(name, {each: latency[each] for each in names})
+
+
+def limiting(document: Document) -> Table | None:
+    """What limits each figure, and what twice as much of that would make of it; None where nothing
+    does."""
+    trials = {trial["title"]: trial for trial in document["trials"]}
+    rows = []
+    for figure in document["figures"]:
+        key, bound = figure["key"], document["bound"].get("figures", {}).get(figure["key"])
+        if bound is None:
+            continue
+        change = trials[bound["shown_by"]]["changes"][key]
+        then = value(key, None if change is None else figure["value"] * (1 + change))
+        name, by, shown_by = map(text, (HEADS[key].title, bound["by"], bound["shown_by"]))
+        now = value(key, figure["value"])
+        rows.append((name, by, now, shown_by, then, effect(document, key, change)))
+    columns = (
+        Column("Figure", False),
+        Column("Limited by", False),
+        Column("As it is"),
+        Column("With", False),
+        Column("Then"),
+        Column("Change", unit="%"),
+    )
+    return Table("bounds", "What limits each figure", columns, tuple(rows)) if rows else None
+
+
+def trials(document: Document) -> Table:
+    """Every change that was tried: the share within the SLO, and what happens to each metric."""
+    now = {figure["key"]: figure["value"] for figure in document["figures"]}
+    share = _share(document["verdict"])
+    tried = [trial for trial in document["trials"] if trial["error"] is None]
+    rows = [(text("as it is"), share, *values(now), text(""))]
+    for trial in tried:
+        changes = (effect(document, key, trial["changes"][key]) for key in HEADS)
+        rows.append((text(trial["title"]), _share(trial), *changes, text(trial["effort"])))
+    columns = (
+        Column("Change tried", False),
+        WITHIN._replace(definition=None),
+        *CHANGES.values(),
+        Column("Effort", False, on_terminal=False),
+    )
+    caption = (
+        "All changes tried, against the run as it is, and the share within the SLO; "
+        "green is better, red is worse, grey is within chance"
+    )
+    # what cannot be bought alone comes first
+    ruled = [place for place, trial in enumerate(tried, 1) if trial.get("bound") is not None]
+    return Table("trials", caption, columns, tuple(rows), ruled=tuple(ruled[-1:]))
+
+
+def _share(outcome: Mapping[str, Any]) -> Cell:
+    """The share within the SLO, coloured by whether that meets it; uncoloured where it is too close
+    to call."""
+    cell = within(outcome["attainment"], outcome["slo_state"])
+    tone = {SloState.MET: "good", SloState.MISSED: "bad"}.get(outcome["slo_state"], "")
+    return cell if cell.value is None else cell._replace(tone=tone, strength=0.6)
+
+
+def _latency_table(document: Document) -> Table:
+    latency = document["latency"]
+    found = ((title, [latency[name].get(part) for name in BARS]) for part, title in PARTS.items())
+    rows = [(title, values) for title, values in found if any(values)] if latency else []
+    if rows:
+        rows.append(("in all", [sum(latency[name].values()) for name in BARS]))
+    columns = (Column("Part", False), *(Column(title, unit="ms") for title in BARS.values()))
+    return Table(
+        "latency",
+        "Where the latency goes: means; slowest: beyond the p99",
+        columns,
+        tuple((text(title), *map(_part, values)) for title, values in rows),
+        ruled=(len(rows) - 2,),
+    )
+
+
+def _part(value: float | None) -> Cell:
+    return Cell("", None) if value is None else Cell(milliseconds(value), round(value, 6))

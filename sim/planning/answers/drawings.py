@@ -1,0 +1,91 @@
+"""Defines what the figures of decisions draw, as plain records; ``reports.figures`` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+PARTS: Mapping[str, str] = {
+    "front_end": "front end",
+    "queue": "queue",
+    "prefill": "own prefill",
+    "prefill_delay": "others' prefill, before the first token",
+    "prefill_preempted": "preempted before the first token",
+    "decode": "decode",
+    "decode_delay": "others' prefill, after the first token",
+    "decode_preempted": "preempted after the first token",
+    "transfer": "transfer",
+}
+"""The parts of a latency, in their order in time."""
+
+BARS: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "slowest_ttft": "TTFT, slowest 1 %",
+    "e2el": "E2EL",
+    "slowest_e2el": "E2EL, slowest 1 %",
+}
+"""The latencies of which the parts are known."""
+
+
+class ChangeBar(NamedTuple):
+    """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
+    which change it is, ``end`` does in a word next to the bar; what is not ``judged`` is neither
+    better nor worse."""
+
+    row: str
+    change: float
+    text: str
+    end: str = ""
+    judged: bool = True
+
+
+class Changes(NamedTuple):
+    """The changes of the figure called ``title``, of which ``more`` is better or not."""
+
+    title: str
+    more: bool
+    bars: tuple[ChangeBar, ...]
+
+
+class EndsBar(NamedTuple):
+    """An input at one end: the share of requests within the SLO, 0..1, and the SLO's state (met,
+    missed, too close to call) where that is another one than that of the run."""
+
+    row: str
+    text: str
+    share: float
+    flips: str
+
+
+class AttainedAtEnds(NamedTuple):
+    """The share within the SLO of the run, the share that is wanted, and that at each end."""
+
+    now: float
+    target: float
+    bars: tuple[EndsBar, ...]
+
+
+class LadderStep(NamedTuple):
+    """The value of a metric with one more technique; None where that does not run."""
+
+    title: str
+    value: float | None
+
+
+class Waterfall(NamedTuple):
+    """The metric ``key`` without any technique, with each one more, and with all of them."""
+
+    key: str
+    unit: str
+    more: bool
+    baseline: float | None
+    steps: tuple[LadderStep, ...]
+    full: float | None
+
+
+class MeanParts(NamedTuple):
+    """The mean parts of the ``latency`` (ttft or e2el), of all requests and of the slowest: in
+    milliseconds by the name of the part (``PARTS``), below that of the bar (``BARS``)."""
+
+    latency: str
+    bars: Mapping[str, Mapping[str, float]]

@@ -1,0 +1,89 @@
+"""Renders the findings of any decision in a terminal of 88 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import indent, wrap
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from sim.findings import Actions, Cell, Column, Findings, Lines, Table, Thesis
+from sim.terminal.console import WIDTH
+
+STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
+"""Tone -> style."""
+
+
+def findings_view(findings: Findings) -> Group:
+    """The headline, then tables and lines in the order of their sections; figures are drawn on the
+    page alone, and ``actions_view`` has the actions."""
+    return Group(*_parts(findings))
+
+
+def actions_view(findings: Findings) -> Text:
+    """The actions, to be printed unchanged: commands are whole, however wide, to be copied."""
+    found = [p for section in findings.sections for p in section.parts if isinstance(p, Actions)]
+    return Text("").join(Text("\n").join([*_actions(each), Text("")]) for each in found)
+
+
+def _parts(findings: Findings) -> Iterator[RenderableType]:
+    headline = findings.headline
+    setup = "; ".join(text if key == "Setup" else f"{key}: {text}" for key, text in findings.setup)
+    yield Text.assemble((findings.name, "bold"), f"  {setup}")
+    yield Text(headline.title, style=f"bold {STYLES.get(headline.tone, '')}")
+    if headline.text:
+        yield Text(headline.text)
+    for section in findings.sections:
+        for part in section.parts:
+            match part:
+                case Lines():
+                    yield from (Text(line, style=STYLES.get(part.tone, "")) for line in part.each)
+                case Thesis():
+                    verdict = (f"{part.verdict} ", STYLES[part.tone])
+                    yield Text.assemble("\n", verdict, (part.title, "bold"))
+                    yield Text(part.text, style="dim")
+                case Table(on_terminal=True, columns=(_, Column(prose=True))):
+                    for what, why in part.rows:
+                        yield Text(f"{section.title}: {what.text}: {why.text}", style="dim")
+                case Table(on_terminal=True):
+                    yield _table(part)
+
+
+def _table(found: Table) -> RichTable:
+    """The columns for a terminal, the first of which has the room that the others leave; headings
+    take several lines where they would not fit in one."""
+    table = RichTable(
+        title=found.caption, title_justify="left", expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0)
+    )
+    shown = [index for index, column in enumerate(found.columns) if column.on_terminal]
+    columns = [[column.title, *(row[index].text for row in found.rows)]
+               for index, column in enumerate(found.columns)]  # fmt: skip
+    table.add_column(found.columns[0].title, ratio=1, overflow="fold")
+    whole = 1 + sum(2 + max(map(len, columns[index])) for index in shown) <= WIDTH
+    for index in shown[1:]:
+        title, *texts = columns[index]
+        width = max(map(len, [*([title] if whole else title.split()), *texts]))
+        numeric = found.columns[index].numeric
+        table.add_column(title, justify="right" if numeric else "left", width=width)
+    for place, row in enumerate(found.rows):
+        table.add_row(*(_cell(row[index]) for index in shown))
+        if place in found.ruled:
+            table.add_section()
+    return table
+
+
+def _cell(cell: Cell) -> Text:
+    return Text(cell.text, style=STYLES.get(cell.tone, ""))
+
+
+def _actions(actions: Actions) -> Iterator[Text]:
+    yield Text(actions.intro, style="bold")
+    for place, action in enumerate(actions.each, 1):
+        yield Text(f"{place}. {action.title}")
+        yield Text(indent("\n".join(wrap(action.text, WIDTH - 3)), "   "))
+        if action.effort:
+            yield Text(f"   {action.effort}")
+        yield Text(f"   {action.command}", style="dim")

@@ -1,0 +1,27 @@
+"""The page and the terminal's view of each decision whose answer is laid out as findings."""
+
+from functools import partial
+from typing import Any
+
+from rich.console import Group
+
+from reports.pages.planning.findings import render, sections
+from sim.planning.answers import findings_of
+from sim.terminal.findings import findings_view
+
+
+def _view(command: str, document: Any) -> Group:
+    return findings_view(findings_of(command, document))
+
+
+def anchors(command: str, document: Any) -> dict[str, str]:
+    """Anchor -> heading of the page."""
+    return sections(findings_of(command, document))
+
+
+ablate_view, claims_view, diagnose_view, sensitivity_view = (
+    partial(_view, command) for command in ("ablate", "claims", "diagnose", "sensitivity")
+)
+render_ablation, render_claims, render_diagnosis, render_sensitivity = (
+    partial(render, command) for command in ("ablate", "claims", "diagnose", "sensitivity")
+)
