@@ -16,11 +16,11 @@ import numpy as np
 
 from calibrate.published_names import Unrepresentable
 from calibrate.scoring.conditions import Conditions, written
-from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure, predicted
+from calibrate.scoring.figures import Quantity, ScoredFigure, predicted
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
 from calibrate.scoring.predict import Predicted, Scored, outcome
-from calibrate.scoring.table import NEEDED, OPTIONAL, Row
+from calibrate.scoring.table import NEEDED, OPTIONAL, UNITS, Row
 from sim import catalog
 from sim.catalog.releases import preset_of
 from sim.errors import TraceError
