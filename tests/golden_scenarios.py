@@ -14,11 +14,16 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from tests.places import DATA
+from tests.places import DATA, ROOT
+
+FROZEN = ROOT / "tests" / "frozen"
+"""A GPU and an engine that no refit of the catalogue changes: so it moves no golden run of
+scheduling, only those that name an engine or a GPU of the catalogue, one or more an engine."""
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
-    "fleet": {"gpu": "mi300x", "price_per_gpu_hour": 2.0},
+    "fleet": {"gpu": str(FROZEN / "mi300x.yaml"), "price_per_gpu_hour": 2.0},
+    "engine": str(FROZEN / "vllm.yaml"),
     "max_model_len": 4096,
     "workload": {
         "arrivals": {"kind": "constant", "rate": 12.0},
@@ -37,7 +42,7 @@ LOGNORMAL = {
     "workload.prompt_tokens": {"kind": "lognormal", "mean": 300, "p95": 900, "max": 2000},
     "workload.output_tokens": {"kind": "lognormal", "mean": 60, "p95": 180, "max": 500},
 }
-MEASURED = {"fleet.gpu": "h100-sxm"}
+MEASURED = {"fleet.gpu": "h100-sxm", "engine": "vllm"}
 SMALL_MEMORY = {"kv_cache.num_gpu_blocks": 190, "max_model_len": 1100}
 
 CHANGES: dict[str, dict[str, Any]] = {

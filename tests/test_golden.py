@@ -26,7 +26,7 @@ from sim.scenario.sections.deployment import PrecisionName
 from sim.scenario.sections.support import refusal
 from sim.schedulers.orders import ORDERS
 from tests.golden import FOLDER, added, moved, moved_in_summary, moved_in_table, pin, pins_of, read
-from tests.golden_scenarios import CHANGES, ROUNDED, scenario
+from tests.golden_scenarios import CHANGES, FROZEN, ROUNDED, scenario
 from tests.places import ROOT
 
 
@@ -69,7 +69,7 @@ def test_the_scenarios_cover_every_policy() -> None:
     weights = {w for w in get_args(PrecisionName) if refusal("Precision", "weights", w) is None}
     assert {s.precision.weights for s in loaded} == weights - {"fp16", "fp32"}
     served = {"vllm", "sglang", "tensorrt-llm", "ideal", "reference", "transformers"}
-    assert {s.engine for s in loaded} == served
+    assert {s.engine for s in loaded} == {*served, str(FROZEN / "vllm.yaml")}
     assert served <= set(catalog.names("engines"))
 
 

@@ -72,12 +72,13 @@ def test_what_is_done_once_is_not_held_against_an_operator() -> None:
     points += [BenchPoint("norm", "bf16", {"bytes": b}, 1e3 * b) for b in range(1, 2000)]
     plan = CalibrationPlan(points, {"gemm": 5.0, "norm": 1.0}, RATES, 4.0)
     met = Counter[str]()
-    for _ in range(120):
+    for _ in range(240):
         point = plan.next(4.0)
         assert point is not None
         met[point.operator] += 1
-        plan.took(point, 6.0 if met == {"norm": 1, "gemm": met["gemm"]} else 0.02)
-    assert met["norm"] >= 15
+        compiled = point.operator == "norm" and met["norm"] == 1
+        plan.took(point, 6.0 if compiled else 0.02)
+    assert met["norm"] >= 30
 
 
 def test_time_is_shared_as_asked() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.iteration import Batch, Part
-from sim.specs.engine import EngineSpec
+from sim.specs.engine import LAUNCH_QUEUE, EngineSpec
 from tests.gpus import data_sheet
 
 VLLM = catalog.engine("vllm")
@@ -224,6 +224,19 @@ def test_prompts_launched_call_by_call_set_a_floor_of_their_own() -> None:
     assert eager.line(1, 100) == COSTS["vllm"].line(1, 100)
     long = [Part(8000, 0)]
     assert eager.iteration(0, 0, long, 1) == COSTS["vllm"].iteration(0, 0, long, 1)
+
+
+def test_the_host_is_launching_until_its_last_launches_may_wait_for_the_gpu() -> None:
+    """3,200 kernels of 10 us: 32 ms, but the GPU has all but the last 1,000 behind it before, and
+    no iteration is launched for longer than it runs."""
+    engine = dataclasses.replace(
+        VLLM, launches_first=True, eager_prefill=True, launch=10e-6, kernels_per_layer=100
+    )
+    cost = cost_of(engine)
+    assert cost.launched(1.0) == pytest.approx(1 - LAUNCH_QUEUE / 3200)
+    assert cost.launched(0.04) == pytest.approx(0.032)
+    assert cost.launched(0.01) == 0.01
+    assert cost_of(dataclasses.replace(engine, launches_first=False)).launched(1.0) == 0
 
 
 def test_the_last_token_of_a_prompt_that_came_over_a_link_is_replayed_as_a_decode_is() -> None:

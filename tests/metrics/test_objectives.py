@@ -7,7 +7,14 @@ import pytest
 
 from sim import simulate
 from sim.metrics.latency.intervals import wilson
-from sim.metrics.slo.objectives import Objective, SeenShare, look, pooled, slo_objectives
+from sim.metrics.slo.objectives import (
+    Judged,
+    Objective,
+    SeenShare,
+    look,
+    pooled,
+    slo_objectives,
+)
 from sim.metrics.states import Unserved
 from tests.planning_fixtures import small
 
@@ -52,6 +59,18 @@ def test_rejections_of_a_run_are_told_from_latencies() -> None:
     assert told.tightest == Unserved.REJECTED
     wide = asked.override({"max_model_len": 2048})
     assert not pooled(objective, [look(simulate(wide).record, objective)]).rejected
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.95, 0.99])
+def test_the_strain_is_above_1_where_fewer_than_the_share_are_in_time(share: float) -> None:
+    objective = Objective({"ttft": 0.5}, share)
+    for of in (1, 2, 3, 7, 10, 15, 20, 99, 100, 101):
+        for late in range(of + 1):
+            ttft = {"ttft": np.repeat([0.4, 0.6], [of - late, late])}
+            judged = Judged(ttft, ttft, np.ones(of, dtype=bool), {})
+            found = judged.seen(objective)
+            assert (found.strain > 1) == (of - late < share * of - 1e-9)
+            assert found.pressure["ttft"] == found.strain
 
 
 @pytest.mark.parametrize("missed", [15, 12, 10, 8, 6])

@@ -66,6 +66,15 @@ def test_of_fleets_as_cheap_the_one_that_holds_more_comes_first(
     assert as_cheap(plan) == names
 
 
+def test_a_fleet_that_costs_at_least_what_the_best_one_costs_is_not_dearer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choosing, "WAVE", 1)
+    monkeypatch.setitem(FLEETS, "h200-sxm", (1, 0.6, 99.0, 10.0))
+    plan = played(monkeypatch, top=1)
+    assert [each.sized.layout.gpu for each in plan.best] == ["h200-sxm"]
+
+
 @pytest.mark.slow
 def test_the_headline_says_that_others_are_as_cheap() -> None:
     same = {"h100-sxm": 2.0, "l40s": 2.0}

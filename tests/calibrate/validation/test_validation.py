@@ -16,6 +16,7 @@ from calibrate.validation.iterations import read_iterations
 from calibrate.validation.observed import check_same_traffic, read_observed
 from calibrate.validation.prediction import Variant, predict, question
 from calibrate.validation.regimes import NAMES, by_regime, regime_of, scatter
+from calibrate.validation.residuals import STUDENT, half_widths, stretches
 from calibrate.validation.series import MOST_GAPS, observed_gaps, series
 from sim.errors import UsageError
 from sim.metrics.latency.gaps import Gaps
@@ -44,6 +45,14 @@ def only_change(validation, name):
     (change,) = validation.advice.changes
     assert change.cause.name == name
     return change
+
+
+def test_intervals_of_a_mean_are_those_of_its_standard_error():
+    """Of one value a stretch, the jackknife finds the textbook's."""
+    values = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0])
+    means = np.array([[values[kept].mean()] for kept in stretches(len(values))])
+    expected = STUDENT * values.std(ddof=1) / np.sqrt(len(values))
+    assert half_widths(means) == pytest.approx([expected])
 
 
 # ---- nothing is wrong ----------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -11,6 +14,7 @@ from calibrate.validation.document import Validation
 from calibrate.validation.front_end import front_end_of, scenario_note, without_front_end
 from calibrate.validation.observed import read_observed
 from calibrate.validation.prediction import question
+from calibrate.validation.proposals import idle_delays
 from sim.catalog import engine
 from sim.cli import app
 from sim.scenario import load_scenario
@@ -121,3 +125,22 @@ def test_running_the_scenario_as_it_stands_says_that_it_has_one(observed, tmp_pa
     assert scenario_note(tmp_path / "simulated" / "resolved.yaml", setup) is None
     (observed / "manifest.json").write_text("not JSON")
     assert scenario_note(scenario, setup) is None
+
+
+def test_delays_in_front_of_the_engine_are_those_of_requests_that_met_nothing():
+    """The first one came to an idle engine; the second while the first one's prompt ran; the fourth
+    behind the third, which was computed first."""
+    arrivals, tokens = [0.0, 0.5, 3.0, 3.0], [1.25, 2.0, 4.125, 5.0]
+    requests = pd.DataFrame(
+        {
+            "request_id": range(4),
+            "arrival_s": arrivals,
+            "first_token_s": tokens,
+            "prompt_tokens": 100,
+        }
+    )
+    start = np.array([0.25, 1.25, 3.125, 4.125])
+    prefills = [[SimpleNamespace(request=number, before=0)] for number in range(4)]
+    iterations = SimpleNamespace(start=start, end=start + 0.75, prefills=prefills)
+    delays = idle_delays(SimpleNamespace(requests=requests), iterations, 1e-3)
+    assert delays == pytest.approx([1.25 - 0.1 - 0.75, 1.125 - 0.1 - 0.75])
