@@ -23,6 +23,7 @@ from reports.figures import find_curve, plan_pareto
 from sim.cost import CostModel
 from sim.errors import InfeasibleError
 from sim.iteration import Batch
+from sim.planning.answers.find import curve
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone, saturation
 from sim.setup import prepare
@@ -153,10 +154,10 @@ batches. {cheapest} has the lowest, and is out: **the cheapest token may come to
 # %%
 a_third = assistant.override({"workload.arrivals.rate": RATE / 3})
 single = sim.find(a_third).document()
-find_curve.figure(single, "tpot")
+find_curve.figure(curve(single, "tpot"))
 
 # %%
-find_curve.figure(single, "ttft")
+find_curve.figure(curve(single, "ttft"))
 
 # %%
 knee, at_best = single["knee"], single["at_best"]

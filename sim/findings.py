@@ -58,7 +58,7 @@ class Cell(NamedTuple):
 
 class Table(NamedTuple):
     """Rows under a caption; ``name`` is unique among the findings. A terminal draws a line after
-    each of the rows ``ruled``."""
+    each of the rows ``ruled``, and where rows are ``shown``, no others."""
 
     name: str
     caption: str
@@ -66,11 +66,12 @@ class Table(NamedTuple):
     rows: tuple[tuple[Cell, ...], ...]
     on_terminal: bool = True
     ruled: tuple[int, ...] = ()
+    shown: tuple[int, ...] = ()
 
 
 class Drawing(NamedTuple):
     """A figure of a page: ``data`` is a record of ``sim.planning.answers.drawings``; ``wide``
-    drawings have the width of the page."""
+    drawings have the width of the page; ``kind`` is what the style calls its size."""
 
     name: str
     title: str
@@ -78,6 +79,7 @@ class Drawing(NamedTuple):
     caption: str
     data: object
     wide: bool = False
+    kind: str = "own"
 
 
 class Drawings(NamedTuple):
@@ -123,7 +125,13 @@ class Thesis(NamedTuple):
     brief: str
 
 
-Part = Table | Drawings | Lines | Actions | Thesis
+class Cards(NamedTuple):
+    """Numbers that a page shows large; sentences say them on a terminal."""
+
+    each: tuple[Card, ...]
+
+
+Part = Table | Cards | Drawings | Lines | Actions | Thesis
 
 
 class Heading(NamedTuple):
@@ -139,7 +147,7 @@ class Findings:
     """The answer to a question about a scenario.
 
     ``asked`` is that of ``sim.metrics.question.question_text``, None where nothing says it;
-    ``version`` that of the program.
+    ``version`` that of the program, ``hardware`` the GPUs if the title of the page names them.
     """
 
     name: str
@@ -150,3 +158,4 @@ class Findings:
     setup: tuple[tuple[str, str], ...] = ()
     asked: Mapping[str, Any] | None = None
     description: str = ""
+    hardware: str = ""

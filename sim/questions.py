@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ def find(
     """
     from sim.planning.load.find import find as search  # noqa: PLC0415 - slow to import
     from sim.planning.load.find_document import document  # noqa: PLC0415
-    from sim.terminal.find import find_view  # noqa: PLC0415
+    from sim.terminal.findings import command_view  # noqa: PLC0415
 
     with _parameters():
         if not 0.001 <= tolerance <= 0.5:
@@ -96,7 +97,7 @@ def find(
         loaded = as_scenario(scenario)
         loaded = _priced(loaded, prices, [pool.gpu for pool in loaded.pools])
         found = search(loaded, load, tolerance=tolerance, scale=scale, jobs=jobs)
-        return Answer(document(found), find_view)
+        return Answer(document(found), partial(command_view, "find"))
 
 
 def plan(

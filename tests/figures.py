@@ -75,6 +75,7 @@ from reports.pages.run.limits import attained, limit_uses
 from sim.errors import InfersimError
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of
+from sim.planning.answers.find import attained_by_load, curve
 from sim.planning.answers.sensitivity import attained_at_ends as at_ends
 from sim.planning.answers.sensitivity import changes
 from tests import made_up, made_up_studies, made_up_verdicts
@@ -157,8 +158,11 @@ OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
     "attempts": (lambda d: attempts.figure(d["course"], d["outages"]), made_up.failures),
     "cost_attained": (_attained_at_cost, made_up.comparison),
     "differences": (lambda d: differences.figure(d, "output_throughput"), made_up.comparison),
-    "find_attainment": (find_attainment.figure, made_up.highest_load),
-    "find_curve": (lambda d: find_curve.figure(d, "ttft"), made_up.highest_load),
+    "find_attainment": (
+        lambda d: find_attainment.figure(attained_by_load(d)),
+        made_up.highest_load,
+    ),
+    "find_curve": (lambda d: find_curve.figure(curve(d, "ttft")), made_up.highest_load),
     "heat": (lambda d: heat.figure(d, "output_throughput"), made_up.grid_sweep),
     "knee": (lambda d: knee.figure(d, "tpot"), made_up.load_sweep),
     "mean_parts": (lambda d: mean_parts.figure(parts_of(d, "e2el")), made_up_studies.diagnosis),

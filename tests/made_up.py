@@ -185,6 +185,7 @@ def highest_load() -> Document:
         "max": "rate",
         "unit": "requests/s",
         "load": 20.0,
+        "chance": {"holds_up_to": None, "fails_from": None},
         "fails_at": 21.0,
         "promises": [PROMISE],
         "own": {"load": 11.0, "holds": True, "outcome": "holds"},

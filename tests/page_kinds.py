@@ -14,7 +14,6 @@ from reports.frame.run_directory import SavedRun
 from reports.pages import trust
 from reports.pages.planning import (
     compare,
-    find,
     plan,
     split,
     sweep,
@@ -53,7 +52,7 @@ DECISIONS: Mapping[str, Decision] = {
     "sweep over a load": Decision(sweep.render, made_up.load_sweep, sweep.SECTIONS),
     "sweep over a grid": Decision(sweep.render, made_up.grid_sweep, sweep.SECTIONS),
     "sweep over policies": Decision(sweep.render, made_up.policy_sweep, sweep.SECTIONS),
-    "find": Decision(find.render, made_up.highest_load, find.SECTIONS),
+    "find": _found("find", made_up.highest_load),
     "plan": Decision(plan.render, made_up.fleet_plan, plan.SECTIONS),
     "split": Decision(split.render, made_up.split_plan, split.SECTIONS),
     "ablate": _found("ablate", made_up_studies.ablation),

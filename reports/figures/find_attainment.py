@@ -6,7 +6,7 @@ a triangle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,68 +14,61 @@ import plotly.graph_objects as go
 from reports.figures.axes import legend
 from reports.figures.find_curve import OUTCOMES
 from reports.frame import theme
-from sim.planning.points.wording import nearest_promise, promise_name
+from sim.planning.answers.drawings import AttainedByLoad, LoadShare
 
 DEPTH = 8.0
 """Where the axis ends, in shares that may miss the target."""
 
 
-def figure(document: Mapping[str, Any]) -> go.Figure:
+def figure(attained: AttainedByLoad) -> go.Figure:
     """The share at every load with its 95 % interval, and the share that the SLO asks for.
 
     Without an SLO the figure is empty.
     """
-    probes = [probe for probe in document["probes"] if probe["promises"]]
-    targets = [each["target"] for probe in probes for each in probe["promises"]]
+    unit, right, targets, points = attained
     floor = max(0.0, 1 - DEPTH * (1 - min(targets))) if targets else 0.0
-    right = max([probe["load"] for probe in document["probes"]]) * 1.04
+    right *= 1.04
     layout = theme.layout() | {
-        "xaxis": theme.axis(f"load ({document['unit']})") | {"range": [0, right]},
+        "xaxis": theme.axis(f"load ({unit})") | {"range": [0, right]},
         "yaxis": theme.axis("share of requests")
         | {"range": [floor - (1 - floor) * 0.04, 1 + (1 - floor) * 0.04], "tickformat": ".4~p"},
         "hovermode": "closest",
         "showlegend": True,
         "legend": legend(),
     }
-    traces = [_points(probes, floor, *outcome) for outcome in OUTCOMES]
-    if probes:
-        asked = dict.fromkeys(each["target"] for each in probes[0]["promises"])
-        traces += [_target(share, right) for share in asked]
+    traces = [_points(points, floor, *outcome) for outcome in OUTCOMES]
+    traces += [_target(share, right) for share in targets]
     return go.Figure(data=traces, layout=layout)
 
 
 def _points(
-    probes: list[Mapping[str, Any]], floor: float, outcome: str, color: str, symbol: str
+    points: Sequence[LoadShare], floor: float, outcome: str, color: str, symbol: str
 ) -> dict[str, Any]:
-    mine = [probe for probe in probes if probe["outcome"] == outcome]
-    worst = [each for probe in mine if (each := nearest_promise(probe)) is not None]
-    several = any(len(probe["promises"]) > 1 for probe in mine)
+    mine = [point for point in points if point.outcome == outcome]
     tone = theme.PAGE[color].light
     return {
         "type": "scatter",
         "mode": "markers",
         "name": outcome,
-        "x": [probe["load"] for probe in mine],
-        "y": [max(floor, each["attainment"]) for each in worst],
-        "customdata": [each["attainment"] for each in worst],
+        "x": [point.load for point in mine],
+        "y": [max(floor, each.attainment) for each in mine],
+        "customdata": [each.attainment for each in mine],
         "cliponaxis": False,
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": [max(0.0, each["high"] - max(floor, each["attainment"])) for each in worst],
-            "arrayminus": [
-                max(0.0, each["attainment"] - max(floor, each["low"])) for each in worst
-            ],
+            "array": [max(0.0, each.high - max(floor, each.attainment)) for each in mine],
+            "arrayminus": [max(0.0, each.attainment - max(floor, each.low)) for each in mine],
             "color": tone,
             "thickness": 1.5,
         },
         "marker": {
             "size": 8,
-            "symbol": [symbol if p["attainment"] >= floor else "triangle-down" for p in worst],
+            "symbol": [symbol if p.attainment >= floor else "triangle-down" for p in mine],
             "color": tone,
         },
-        "hovertemplate": f"%{{x:.4~g}}: %{{customdata:.3%}}{' %{text}' * several}<extra></extra>",
-        **({"text": [f"within {promise_name(each)}" for each in worst]} if several else {}),
+        "hovertemplate": "%{x:.4~g}: %{customdata:.3%}%{text}<extra></extra>",
+        "text": [each.text for each in mine],
     }
 
 

@@ -5,7 +5,7 @@ Latencies in milliseconds, or seconds where they are long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,7 +14,7 @@ from reports.figures.axes import legend
 from reports.figures.layout import times
 from reports.frame import theme
 from reports.frame.scale import time_axis, time_scale
-from sim.planning.points.wording import limit_name, rank
+from sim.planning.answers.drawings import LoadCurve
 from sim.units import milliseconds, show_load
 
 WIDE = 30.0
@@ -28,18 +28,12 @@ OUTCOMES = (
 """Outcome of a load, with its colour and symbol."""
 
 
-def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
-    """``metric`` (``ttft``, ``tpot``), at the percentile of the SLO, for every load that was
-    simulated; the region within the SLO is shaded, the scenario's own load and the knee are
-    marked."""
-    key, limit = f"slo_{metric}_ms", document["limits_ms"].get(metric)
-    probes = [probe for probe in document["probes"] if probe[key]]
-    title = f"{metric.upper()} {rank(document['shares'][metric])}"
-    axis, ends, factor = _axis(title, [probe[key] for probe in probes] or [1.0], limit)
-    loads = [probe["load"] for probe in document["probes"]]
-    right = max(loads) * 1.04
+def figure(curve: LoadCurve) -> go.Figure:
+    """The region within the SLO is shaded, the scenario's own load and the knee are marked."""
+    limit, points = curve.limit, curve.points
+    axis, ends, factor = _axis(curve.title, [point.latency for point in points] or [1.0], limit)
     layout = theme.layout() | {
-        "xaxis": theme.axis(f"load ({document['unit']})") | {"range": [0, right]},
+        "xaxis": theme.axis(f"load ({curve.unit})") | {"range": [0, 1.04 * curve.right]},
         "yaxis": axis,
         "hovermode": "closest",
         "showlegend": True,
@@ -47,13 +41,13 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     }
     traces: list[dict[str, Any]] = []
     if limit is not None:
-        traces.append(_region(document, factor * limit, ends[0]))
-    traces.append(_line(probes, metric, factor))
-    traces += [_points(probes, metric, factor, look) for look in OUTCOMES]
-    if document["own"] is not None:
-        traces.append(_mark(document["own"]["load"], ends, "own load", "dot"))
-    if document["knee"] is not None:
-        traces.append(_mark(document["knee"]["load"], ends, "knee", "dash"))
+        traces.append(_region(curve.highest, factor * limit, ends[0]))
+    traces.append(_line(curve, factor))
+    traces += [_points(curve, factor, look) for look in OUTCOMES]
+    if curve.own is not None:
+        traces.append(_mark(curve.own, ends, "own load", "dot"))
+    if curve.knee is not None:
+        traces.append(_mark(curve.knee, ends, "knee", "dash"))
     return go.Figure(data=traces, layout=layout)
 
 
@@ -73,9 +67,8 @@ def _axis(
     return time_axis(title, shown) | {"range": [0, top]}, (0.0, top), factor
 
 
-def _region(document: Mapping[str, Any], limit: float, bottom: float) -> dict[str, Any]:
+def _region(right: float, limit: float, bottom: float) -> dict[str, Any]:
     """Up to the highest load that holds and up to the limit."""
-    right = document["load"]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -89,48 +82,32 @@ def _region(document: Mapping[str, Any], limit: float, bottom: float) -> dict[st
     }
 
 
-def _line(probes: list[Mapping[str, Any]], metric: str, factor: float) -> dict[str, Any]:
+def _line(curve: LoadCurve, factor: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": [probe["load"] for probe in probes],
-        "y": [factor * probe[f"slo_{metric}_ms"] for probe in probes],
-        "line": {"color": theme.METRICS[metric].light, "width": 2},
+        "x": [point.load for point in curve.points],
+        "y": [factor * point.latency for point in curve.points],
+        "line": {"color": theme.METRICS[curve.metric].light, "width": 2},
         "showlegend": False,
         "hoverinfo": "skip",
     }
 
 
-def _points(
-    probes: list[Mapping[str, Any]],
-    metric: str,
-    factor: float,
-    look: tuple[str, str, str],
-) -> dict[str, Any]:
+def _points(curve: LoadCurve, factor: float, look: tuple[str, str, str]) -> dict[str, Any]:
     outcome, color, symbol = look
-    key = f"slo_{metric}_ms"
-    mine = [probe for probe in probes if probe["outcome"] == outcome]
+    mine = [point for point in curve.points if point.outcome == outcome]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": outcome,
-        "x": [probe["load"] for probe in mine],
-        "y": [factor * probe[key] for probe in mine],
-        "customdata": [milliseconds(probe[key]) for probe in mine],
-        "text": [
-            f"{probe['runs']} runs"
-            + _open(probe)
-            + ("" if probe["holds"] else f", {limit_name(probe['breaks'])} breaks")
-            for probe in mine
-        ],
+        "x": [point.load for point in mine],
+        "y": [factor * point.latency for point in mine],
+        "customdata": [milliseconds(point.latency) for point in mine],
+        "text": [point.text for point in mine],
         "marker": {"size": 9, "symbol": symbol, "color": theme.PAGE[color].light},
         "hovertemplate": "%{x:.4~g}: %{customdata}, %{text}<extra></extra>",
     }
-
-
-def _open(probe: Mapping[str, Any]) -> str:
-    count = probe["requests_to_decide"]
-    return "" if count is None else f", about {count:,} requests would decide"
 
 
 def _mark(load: float, ends: tuple[float, float], name: str, dash: str) -> dict[str, Any]:

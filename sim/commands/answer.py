@@ -61,22 +61,10 @@ def deliver(
     save(document, directory, scenario)
     writer, advice = page_writer(page, how.report), None
     if view is None:
-        view, advice = partial(_view, page), partial(_advice, page)
+        from sim.terminal.findings import command_actions, command_view
+
+        view, advice = partial(command_view, page), partial(command_actions, page)
     present(document, directory, view=view, write_page=writer, as_json=how.as_json, advice=advice)
-
-
-def _view(command: str, document: Document) -> RenderableType:
-    from sim.planning.answers import findings_of
-    from sim.terminal.findings import findings_view
-
-    return findings_view(findings_of(command, document))
-
-
-def _advice(command: str, document: Document) -> RenderableType:
-    from sim.planning.answers import findings_of
-    from sim.terminal.findings import actions_view
-
-    return actions_view(findings_of(command, document))
 
 
 def present(

@@ -47,7 +47,6 @@ def find(
         from sim.planning.load.find_document import document
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
-        from sim.terminal.find import find_view
 
         check_jobs(how.jobs)
         if not 0.001 <= tolerance <= 0.5:
@@ -65,7 +64,7 @@ def find(
                 jobs=how.jobs,
                 progress=told.count,
             )
-        deliver(document(found), directory, find_view, page="find", how=how)
+        deliver(document(found), directory, page="find", how=how)
 
 
 def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:

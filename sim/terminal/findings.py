@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import indent, wrap
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -11,6 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from sim.findings import Actions, Cell, Column, Findings, Lines, Table, Thesis
+from sim.planning.answers import findings_of
 from sim.terminal.console import WIDTH
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
@@ -27,6 +29,16 @@ def actions_view(findings: Findings) -> Text:
     """The actions, to be printed unchanged: commands are whole, however wide, to be copied."""
     found = [p for section in findings.sections for p in section.parts if isinstance(p, Actions)]
     return Text("").join(Text("\n").join([*_actions(each), Text("")]) for each in found)
+
+
+def command_view(command: str, document: Mapping[str, Any]) -> Group:
+    """The findings of ``document``, the result of ``command``."""
+    return findings_view(findings_of(command, document))
+
+
+def command_actions(command: str, document: Mapping[str, Any]) -> Text:
+    """The actions of ``document``, the result of ``command``."""
+    return actions_view(findings_of(command, document))
 
 
 def _parts(findings: Findings) -> Iterator[RenderableType]:
@@ -50,13 +62,21 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
                         yield Text(f"{section.title}: {what.text}: {why.text}", style="dim")
                 case Table(on_terminal=True):
                     yield _table(part)
+                    if part.shown and (left := len(part.rows) - len(part.shown)):
+                        more = f"{left:,} more rows in result.json (--json) and on the page"
+                        yield Text(more, style="dim")
 
 
 def _table(found: Table) -> RichTable:
     """The columns for a terminal, the first of which has the room that the others leave; headings
     take several lines where they would not fit in one."""
     table = RichTable(
-        title=found.caption, title_justify="left", expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0)
+        title=found.caption,
+        title_justify="left",
+        expand=True,
+        box=box.SIMPLE,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     shown = [index for index, column in enumerate(found.columns) if column.on_terminal]
     columns = [[column.title, *(row[index].text for row in found.rows)]
@@ -69,6 +89,8 @@ def _table(found: Table) -> RichTable:
         numeric = found.columns[index].numeric
         table.add_column(title, justify="right" if numeric else "left", width=width)
     for place, row in enumerate(found.rows):
+        if found.shown and place not in found.shown:
+            continue
         table.add_row(*(_cell(row[index]) for index in shown))
         if place in found.ruled:
             table.add_section()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from reports.pages.planning.compare import render as render_compare
-from reports.pages.planning.find import render as render_find
 from reports.pages.planning.plan import render as render_plan
 from reports.pages.planning.sweep import render as render_sweep
 from sim import simulate
@@ -39,10 +38,16 @@ from sim.planning.sweep.sweep import document as sweep_document
 from sim.scenario import Scenario
 from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
-from sim.terminal.find import find_view
 from sim.terminal.plan import plan_view
 from sim.terminal.sweep import sweep_view
-from tests.answers import ablate_view, render_ablation, render_sensitivity, sensitivity_view
+from tests.answers import (
+    ablate_view,
+    find_view,
+    render_ablation,
+    render_find,
+    render_sensitivity,
+    sensitivity_view,
+)
 from tests.planning_fixtures import small
 from tests.report_fixtures import on_page
 

@@ -13,12 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.figures import find_attainment, find_curve
-from reports.pages.planning.find import render as render_find
 from reports.pages.run.slo import page_text
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
+from sim.planning.answers.find import attained_by_load, nearest
+from sim.planning.answers.find import curve as curve_of
 from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts
@@ -31,8 +32,8 @@ from sim.planning.load.search import knee
 from sim.planning.load.sentences import own_load, sureness
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
-from sim.terminal.find import find_view, nearest
 from tests import made_up
+from tests.answers import find_view, render_find
 from tests.planning_fixtures import SMALL, be_brief, small
 
 ONE_SERVER = {
@@ -494,7 +495,7 @@ def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
         f"the SLO is met at {told['chance']['holds_up_to']:.4g} requests/s and missed at " in shown
     )
     assert f"missed at {told['chance']['fails_from']:.4g}." in shown
-    drawn = find_curve.figure(told, "tpot")
+    drawn = find_curve.figure(curve_of(told, "tpot"))
     dots = {trace.name: trace for trace in drawn.data if trace.mode == "markers"}
     assert len(dots["too close to call"].x) == list(outcomes.values()).count("too close to call")
     assert dots["too close to call"].marker.color != dots["holds"].marker.color
@@ -509,7 +510,7 @@ def test_latencies_are_those_of_the_share_that_the_slo_asks_for() -> None:
     own, summary = told["own"]["probe"], simulate(steep()).summary
     assert own["slo_tpot_ms"] == pytest.approx(summary["p95_tpot_ms"])
     assert own["slo_ttft_ms"] == pytest.approx(summary["p95_ttft_ms"])
-    drawn = find_curve.figure(told, "tpot")
+    drawn = find_curve.figure(curve_of(told, "tpot"))
     assert "p95" in drawn.layout.yaxis.title.text
     best = next(t for t in drawn.data if t.name == "holds")
     assert own["slo_tpot_ms"] in best.y
@@ -517,7 +518,7 @@ def test_latencies_are_those_of_the_share_that_the_slo_asks_for() -> None:
 
 def test_the_terminal_shows_the_loads_around_the_answer() -> None:
     told = document(found_steep()[0])
-    shown = nearest(told)
+    shown = [told["probes"][place] for place in nearest(told)]
     loads = [probe["load"] for probe in shown]
     assert len(shown) < len(told["probes"])
     assert loads == sorted(loads)
@@ -530,13 +531,13 @@ def test_the_terminal_shows_the_loads_around_the_answer() -> None:
 def test_figures_show_every_load() -> None:
     made = made_up.highest_load()
     for metric in ("ttft", "tpot"):
-        drawn = find_curve.figure(made, metric)
+        drawn = find_curve.figure(curve_of(made, metric))
         points = [t for t in drawn.data if t.mode == "markers"]
         assert sum(len(t.x) for t in points) == len(made["probes"])
         region = next(t for t in drawn.data if t.name == "within the SLO")
         assert max(region.x) == made["load"]
         assert max(region.y) == made["limits_ms"][metric]
-    shares = find_attainment.figure(made)
+    shares = find_attainment.figure(attained_by_load(made))
     assert sum(len(t.x) for t in shares.data if t.mode == "markers") == len(made["probes"])
 
 

@@ -17,7 +17,7 @@ from sim.planning.load.settled import settle
 from sim.scenario import Scenario
 from sim.setup import prepare
 from sim.terminal.console import as_text
-from sim.terminal.find import find_view
+from tests.answers import find_view
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")

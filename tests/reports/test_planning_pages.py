@@ -19,15 +19,16 @@ from reports.figures import (
 )
 from reports.figures.series import styles
 from reports.frame import theme
-from reports.pages.planning import compare, find, plan, sweep
+from reports.pages.planning import compare, plan, sweep
 from reports.pages.planning.compare import render as render_compare
 from reports.pages.planning.sweep import headline, plots
 from reports.pages.planning.sweep import render as render_sweep
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.drawings import ChangeBar, Changes
+from sim.planning.answers.find import cards
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
-from tests.answers import render_ablation, render_diagnosis, render_sensitivity
+from tests.answers import render_ablation, render_diagnosis, render_find, render_sensitivity
 from tests.figures import OF_RESULTS as FIGURES
 
 HOSTILE = '</script><b>"&amp;'
@@ -37,7 +38,7 @@ PAGES: dict[str, tuple[Callable[[Any], str], Callable[[], Any]]] = {
     "sweep over a load": (sweep.render, made_up.load_sweep),
     "sweep over a grid": (sweep.render, made_up.grid_sweep),
     "sweep over policies": (sweep.render, made_up.policy_sweep),
-    "find": (find.render, made_up.highest_load),
+    "find": (render_find, made_up.highest_load),
     "plan": (plan.render, made_up.fleet_plan),
     "ablate": (render_ablation, made_up_studies.ablation),
     "diagnose": (render_diagnosis, made_up_studies.diagnosis),
@@ -193,10 +194,10 @@ def test_several_limits_are_lines_only() -> None:
 
 def test_a_knee_at_the_end_is_called_so_in_its_tile() -> None:
     document = made_up.highest_load()
-    (between,) = next(card for card in find.cards(document) if card.label == "Knee").details
+    (between,) = next(card for card in cards(document) if card.label == "Knee").details
     assert between.startswith("between ")
     ended = {**document, "knee": {**document["knee"], "at_end": True}}
-    (above,) = next(card for card in find.cards(ended) if card.label == "Knee").details
+    (above,) = next(card for card in cards(ended) if card.label == "Knee").details
     assert above == "or above; no higher load holds"
 
 
@@ -365,7 +366,7 @@ def test_the_load_after_the_highest_is_called_what_its_row_says(outcome: str) ->
     (after,) = (probe for probe in document["probes"] if probe["load"] == document["fails_at"])
     after |= {"outcome": outcome, "breaks": "tpot"}
     word = "fails: TPOT" if outcome == "fails" else outcome
-    assert find.cards(document)[0].details == (f"21 requests/s: {word}",)
+    assert next(cards(document)).details == (f"21 requests/s: {word}",)
 
 
 def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
@@ -387,5 +388,5 @@ def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
 
 def test_the_highest_load_says_up_to_which_it_is_sure() -> None:
     document = {**made_up.highest_load(), "trust": {"sure_up_to": 21.3}}
-    (card,) = (card for card in find.cards(document) if card.label == "Highest load")
+    (card,) = (card for card in cards(document) if card.label == "Highest load")
     assert card.details[0].startswith("sure to hold: 21.3")

@@ -7,16 +7,25 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures import attained_at_ends, mean_parts, tornado, waterfall
+from reports.figures import (
+    attained_at_ends,
+    find_attainment,
+    find_curve,
+    mean_parts,
+    tornado,
+    waterfall,
+)
 from reports.frame.asked import provenance, question
 from reports.frame.content import Plot, to_json
 from reports.frame.page import fill
-from sim.findings import Drawing, Drawings, Findings, Part, Table, Thesis
+from sim.findings import Cards, Drawing, Drawings, Findings, Part, Table, Thesis
 from sim.planning.answers import drawings, findings_of
-from sim.planning.answers.cells import DEFINITIONS
+from sim.planning.answers.definitions import DEFINITIONS
 
 DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     drawings.AttainedAtEnds: attained_at_ends.figure,
+    drawings.AttainedByLoad: find_attainment.figure,
+    drawings.LoadCurve: find_curve.figure,
     drawings.Changes: tornado.figure,
     drawings.MeanParts: mean_parts.figure,
     drawings.Waterfall: waterfall.figure,
@@ -35,7 +44,13 @@ def render(command: str, document: Mapping[str, Any]) -> str:
         header={
             "name": found.name,
             "kind": found.kind,
-            **question(found.name, found.kind, found.asked, found.description),
+            **question(
+                found.name,
+                found.kind,
+                found.asked,
+                found.description,
+                on=found.hardware.replace(" x ", " \u00d7 "),
+            ),
             "setup": found.setup,
         },
         headline=found.headline,
@@ -59,8 +74,8 @@ def _named(findings: Findings) -> Iterator[str | None]:
             if isinstance(part, Table):
                 yield from (column.definition for column in part.columns)
                 yield from (cell.definition for row in part.rows for cell in row)
-            elif isinstance(part, Drawings):
-                yield from (drawing.definition for drawing in part.each)
+            elif isinstance(part, Drawings | Cards):
+                yield from (each.definition for each in part.each)
 
 
 def _drawn(part: Part) -> tuple[str, Any]:
@@ -74,4 +89,4 @@ def _drawn(part: Part) -> tuple[str, Any]:
 def _plot(drawing: Drawing) -> Plot:
     drawn = to_json(DRAW[type(drawing.data)](drawing.data))
     title, definition, caption = drawing.title, drawing.definition, drawing.caption
-    return Plot(drawing.name, title, definition, caption, drawn, kind="own")
+    return Plot(drawing.name, title, definition, caption, drawn, kind=drawing.kind)

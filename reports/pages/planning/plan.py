@@ -11,9 +11,9 @@ from reports.frame.asked import provenance, question
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
-from reports.pages.planning.plan_words import PLAN, chosen
 from sim.findings import Cell, Column, Headline, Table
 from sim.planning.answers.cells import named, share_columns, within
+from sim.planning.answers.definitions import PLAN, chosen
 from sim.planning.points.wording import (
     as_cheap_text,
     held_text,

@@ -12,9 +12,9 @@ from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
 from reports.pages.planning.plan import header, rejected
-from reports.pages.planning.plan_words import SPLIT, chosen
 from sim.findings import Cell, Column, Headline, Table
 from sim.planning.answers.cells import named, share_columns, within
+from sim.planning.answers.definitions import SPLIT, chosen
 from sim.planning.points.wording import held_text, limit_name, nearest_promise, rank
 
 SECTIONS: Mapping[str, str] = {

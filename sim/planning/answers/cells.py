@@ -7,25 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Heading, Table
-from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.terms.definitions import METRIC, STUDIED
-from sim.metrics.terms.metric import Definition
 from sim.planning.causes.ablate_words import value_text
 from sim.planning.points.footnote_words import doubt_mark
 from sim.planning.points.wording import promise_name, share
 from sim.units import TWICE, number
 
 Document = Mapping[str, Any]
-
-DEFINITIONS: Mapping[str, Definition] = {
-    **OF_RUNS,
-    "capacity": Definition(
-        "Capacity",
-        "What full batches could serve, in multiples of the traffic: 2 means that twice as many "
-        "requests per second could be served. Not defined for closed-loop traffic.",
-    ),
-}
-"""The definitions that columns and drawings of decisions may name."""
 
 MOST_ROWS = 24
 """Rows that one figure shows."""

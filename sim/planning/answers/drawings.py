@@ -65,6 +65,51 @@ class AttainedAtEnds(NamedTuple):
     bars: tuple[EndsBar, ...]
 
 
+class LoadPoint(NamedTuple):
+    """A latency in milliseconds under a load, whether the load holds, and what else is known."""
+
+    load: float
+    outcome: str
+    latency: float
+    text: str
+
+
+class LoadCurve(NamedTuple):
+    """The latency ``metric`` over the load, up to the load ``right``: its limit, the highest load
+    that holds, the scenario's own and the knee; milliseconds, None for what there is not."""
+
+    metric: str
+    title: str
+    unit: str
+    right: float
+    limit: float | None
+    highest: float
+    own: float | None
+    knee: float | None
+    points: tuple[LoadPoint, ...]
+
+
+class LoadShare(NamedTuple):
+    """The share of requests within a part of the SLO under a load, and its 95 % interval; ``text``
+    names the part where there are several."""
+
+    load: float
+    outcome: str
+    attainment: float
+    low: float
+    high: float
+    text: str
+
+
+class AttainedByLoad(NamedTuple):
+    """The share within the SLO at each load, up to the load ``right``, and the shares wanted."""
+
+    unit: str
+    right: float
+    targets: tuple[float, ...]
+    points: tuple[LoadShare, ...]
+
+
 class LadderStep(NamedTuple):
     """The value of a metric with one more technique; None where that does not run."""
 

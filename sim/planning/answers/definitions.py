@@ -1,4 +1,4 @@
-"""Definitions of the words on the pages of ``find`` and ``plan``."""
+"""Provides the definitions of metrics and words that the answers of decisions link to."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.terms.metric import Definition
 
-_SHARED = ("ttft", "tpot", "attainment", "output_throughput", "cost", "energy", "co2e")
-
 DEFINITIONS: Mapping[str, Definition] = {
-    **{name: OF_RUNS[name] for name in _SHARED},
+    **OF_RUNS,
+    "capacity": Definition(
+        "Capacity",
+        "What full batches could serve, in multiples of the traffic: 2 means that twice as many "
+        "requests per second could be served. Not defined for closed-loop traffic.",
+    ),
     "highest": Definition(
         "Highest load",
         "The highest load at which the SLO is met and no more arrives than full batches can serve, "
@@ -69,7 +72,6 @@ DEFINITIONS: Mapping[str, Definition] = {
 }
 """Key -> definition, for both pages; each shows those that it links to."""
 
-FIND = ("highest", "interval", "knee", "ttft", "tpot", "attainment", "output_throughput")
 PLAN = (
     *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
     *("plan_cost", "price", "break_even"),

@@ -1,0 +1,228 @@
+"""Lays out the answer of ``infersim find``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sim.findings import (
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Drawing,
+    Drawings,
+    Findings,
+    Heading,
+    Headline,
+    Lines,
+    Table,
+)
+from sim.metrics.terms.definitions import METRIC
+from sim.planning.answers.cells import Document, named, share_columns, text, within
+from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadPoint, LoadShare
+from sim.planning.load.sentences import by_chance
+from sim.planning.points.wording import (
+    LoadOutcome,
+    limit_name,
+    nearest_promise,
+    outcome_text,
+    promise_name,
+    rank,
+)
+from sim.units import milliseconds, number, show_load
+
+TONES: Mapping[str, str] = {
+    LoadOutcome.HOLDS: "good",
+    LoadOutcome.FAILS: "bad",
+    LoadOutcome.OPEN: "warn",
+}
+
+FIRST = ("The scenario's own load", "If iterations are ")
+"""How the sentences begin that stand with the answer."""
+
+MOST_ROWS = 9
+"""Loads that a terminal is shown; all of them are in the result and on the page."""
+
+LATENCIES = ("ttft", "tpot")
+
+
+def findings(document: Document) -> Findings:
+    """The highest load that holds, how sure it is, and every load that was simulated."""
+    best, *others = document["sentences"]
+    scaling = document.get("scaling")  # which says what another load of a trace is
+    of_trace = None if scaling is None else scaling["text"]
+    first = [each for each in others if each.startswith(FIRST) or each == of_trace]
+    curves, attained = _curves(document), _attained(document)
+    lines = Lines(tuple(each for each in others if each not in first), "")
+    return Findings(
+        document["scenario"],
+        "highest load",
+        document["infersim"],
+        Headline(_tone(document), best, " ".join(first)),
+        (
+            Heading("summary", "Summary", (Cards(tuple(cards(document))),)),
+            Heading("curve", "Throughput and latency", (Drawings(curves), lines, *attained)),
+            Heading("probes", "Loads", (probes(document),)),
+        ),
+        (
+            ("Setup", f"{document['model']} on {document['hardware']}"),
+            ("Looked for", f"highest {document['max']}"),
+        ),
+        document.get("asked"),
+        document["description"],
+        document["hardware"],
+    )
+
+
+def _tone(document: Document) -> str:
+    """The tone of the own load: whether what is asked for holds."""
+    own = document["own"]
+    return "neutral" if own is None else TONES[own["outcome"]]
+
+
+def cards(document: Document) -> Iterator[Card]:
+    """The load, what it is of the own one, what breaks first, the capacity and the knee."""
+    unit, own, knee, fails = (document[key] for key in ("unit", "own", "knee", "fails_at"))
+    words = {probe["load"]: outcome_text(probe) for probe in document["probes"]}
+    details = []
+    sure = (document.get("trust") or {}).get("sure_up_to")  # which results of older versions lack
+    if sure is not None:
+        details.append(f"sure to hold: {number(sure)} {unit}")
+    if fails is not None:
+        details.append(f"{number(fails)} {unit}: {words.get(fails, LoadOutcome.FAILS)}")
+    yield Card("highest", "Highest load", number(document["load"]), unit, tuple(details))
+    if own is not None:
+        grown, held = document["headroom"], f"{number(own['load'])} {unit} {own['outcome']}"
+        room = "-" if grown is None else f"{number(1 + grown)}x"
+        yield Card("highest", "Headroom", room, "of the own load", (held,), _tone(document))
+    if document.get("first_to_break") is not None:
+        breaks = limit_name(document["first_to_break"])
+        yield Card("highest", "Breaks first", breaks[:1].upper() + breaks[1:], "", ())
+    if document.get("saturated") is not None:
+        full = number(document["saturated"])
+        yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
+    if knee is not None:
+        low, high = map(number, knee["between"])
+        around = f"between {low} and {high}"
+        around = "or above; no higher load holds" if knee["at_end"] else around
+        yield Card("knee", "Knee", number(knee["load"]), unit, (around,))
+
+
+def _curves(document: Document) -> tuple[Drawing, ...]:
+    note = "Hover to see how often each load was simulated."
+    return tuple(
+        Drawing(
+            f"curve-{name}", f"{name.upper()} over load", name, note, curve(document, name), kind=""
+        )
+        for name in LATENCIES
+    )
+
+
+def curve(document: Document, name: str) -> LoadCurve:
+    """The latency ``name``, at the percentile of the SLO, for every load that has one."""
+    own, knee, key = document["own"], document["knee"], f"slo_{name}_ms"
+    return LoadCurve(
+        name,
+        f"{name.upper()} {rank(document['shares'][name])}",
+        document["unit"],
+        max(probe["load"] for probe in document["probes"]),
+        document["limits_ms"].get(name),
+        document["load"],
+        None if own is None else own["load"],
+        None if knee is None else knee["load"],
+        tuple(
+            LoadPoint(probe["load"], probe["outcome"], probe[key], _runs(probe))
+            for probe in document["probes"]
+            if probe[key]
+        ),
+    )
+
+
+def _runs(probe: Mapping[str, Any]) -> str:
+    """How often a load was simulated, how many requests would decide it, and what breaks."""
+    count = probe["requests_to_decide"]
+    decide = "" if count is None else f", about {count:,} requests would decide"
+    breaks = "" if probe["holds"] else f", {limit_name(probe['breaks'])} breaks"
+    return f"{probe['runs']} runs{decide}{breaks}"
+
+
+def _attained(document: Document) -> list[Drawings]:
+    """The share within the SLO, if there is one."""
+    if not document["promises"]:
+        return []
+    note, title = "Bars: 95 % interval. Triangles: below the axis.", "Requests within the SLO"
+    shares = attained_by_load(document)
+    return [Drawings((Drawing("attainment", title, "interval", note, shares, kind=""),))]
+
+
+def attained_by_load(document: Document) -> AttainedByLoad:
+    """The share of requests within the part of the SLO that is nearest to breaking, by load."""
+    promises = [each for probe in document["probes"] for each in probe["promises"]]
+    kept = [(probe, nearest_promise(probe)) for probe in document["probes"]]
+    several = any(len(probe["promises"]) > 1 for probe in document["probes"])
+    return AttainedByLoad(
+        document["unit"],
+        max(probe["load"] for probe in document["probes"]),
+        tuple(dict.fromkeys(each["target"] for each in promises)),
+        tuple(
+            LoadShare(
+                *(probe["load"], probe["outcome"], near["attainment"], near["low"], near["high"]),
+                f" within {promise_name(near)}" if several else "",
+            )
+            for probe, near in kept
+            if near is not None
+        ),
+    )
+
+
+def probes(document: Document) -> Table:
+    """Every load that was simulated; of several limits each says which is nearest."""
+    runs = len(document["promises"]) < 2  # for which the column of the limits leaves no room
+    columns = (
+        Column(f"Load ({document['unit']})", definition="highest"),
+        Column("Outcome", False),
+        *share_columns(document),
+        Column("from (%)", definition="interval"),
+        Column("to (%)", definition="interval"),
+        *(
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
+            for name in LATENCIES
+        ),
+        Column(METRIC["output_throughput"].head, definition="output_throughput", on_terminal=False),
+        Column("Runs", on_terminal=runs),
+        Column("Requests in each", on_terminal=runs),
+    )
+    rows = tuple(_row(probe) for probe in document["probes"])
+    caption = "Every load that was simulated"
+    return Table("probes", caption, columns, rows, shown=nearest(document))
+
+
+def nearest(document: Document) -> tuple[int, ...]:
+    """The places of the loads that matter: both ends of the bracket, the scenario's own, the ends
+    of what is sure, and those closest to the answer."""
+    best, own, loads = document["load"], document["own"], document["probes"]
+    first = {best, document["fails_at"], *by_chance(document)}
+    first |= {None if own is None else own["load"]}
+
+    def order(place: int) -> tuple[bool, float]:
+        load = loads[place]["load"]
+        return load not in first, abs(load / best - 1)
+
+    return tuple(sorted(sorted(range(len(loads)), key=order)[:MOST_ROWS]))
+
+
+def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
+    kept = nearest_promise(probe)
+    shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
+    latencies = (probe[f"slo_{name}_ms"] for name in LATENCIES)
+    tokens = probe["output_throughput"]
+    return (
+        Cell(show_load(probe["load"]), probe["load"]),
+        text(outcome_text(probe))._replace(tone=TONES[probe["outcome"]]),
+        *([] if kept is None or len(probe["promises"]) < 2 else [named(kept)]),
+        *shares,
+        *(Cell(milliseconds(each), each) for each in latencies),
+        Cell(number(tokens), tokens),
+        *(Cell(f"{probe[key]:,}", probe[key]) for key in ("runs", "requests_per_run")),
+    )

@@ -1,0 +1,82 @@
+"""Findings are laid out once: the terminal leaves out what has no room, the page shows all."""
+
+import json
+from html import unescape
+
+import pytest
+
+from reports.pages.planning.findings import render
+from sim.findings import (
+    Action,
+    Actions,
+    Cell,
+    Column,
+    Drawings,
+    Findings,
+    Heading,
+    Headline,
+    Lines,
+    Table,
+)
+from sim.planning.answers import findings_of
+from sim.terminal.console import as_text
+from sim.terminal.findings import actions_view, findings_view
+from tests import made_up, made_up_studies, made_up_verdicts
+
+MADE_UP = {
+    "ablate": made_up_studies.ablation,
+    "claims": made_up_verdicts.claims,
+    "diagnose": made_up_studies.diagnosis,
+    "find": made_up.highest_load,
+    "sensitivity": made_up_studies.uncertainty,
+}
+
+TABLE = Table(
+    "t",
+    "Some numbers",
+    (Column("Name", False), Column("Shown value"), Column("Further value", on_terminal=False)),
+    tuple((Cell(f"row {n}", n), Cell(f"{n}.5", n), Cell(f"{n}.75", n)) for n in range(4)),
+    shown=(1, 2),
+)
+ADVICE = Actions("In order:", (Action("met", "a setting", "Do it", "helps", "infersim run x"),))
+
+
+def findings(*parts: Table | Actions | Lines) -> Findings:
+    sections = (Heading("summary", "Summary", parts),)
+    return Findings("name", "kind", "1.0", Headline("good", "Yes.", "Because."), sections)
+
+
+def test_a_terminal_shows_the_columns_and_rows_that_it_has_room_for() -> None:
+    text = as_text(findings_view(findings(TABLE, Lines(("A sentence.",)))))
+    assert "Shown value" in text
+    assert "Further value" not in text
+    assert [n for n in range(4) if f"row {n}" in text] == [1, 2]
+    assert "2 more rows in result.json (--json) and on the page" in text
+    assert text.index("Yes.") < text.index("Because.") < text.index("row 1")
+    assert text.index("row 2") < text.index("A sentence.")
+
+
+def test_actions_are_printed_whole_and_after_all_else() -> None:
+    found = findings(ADVICE, TABLE)
+    assert "infersim run x" not in as_text(findings_view(found))
+    assert actions_view(found).plain.splitlines() == [
+        *("In order:", "1. Do it", "   helps", "   a setting", "   infersim run x")
+    ]
+    assert actions_view(findings(TABLE)).plain == ""
+
+
+@pytest.mark.parametrize("command", MADE_UP)
+def test_terminal_and_page_show_every_table_of_a_decision(command: str) -> None:
+    document = MADE_UP[command]()
+    found = findings_of(command, json.loads(json.dumps(document)))
+    text = " ".join(as_text(findings_view(found)).split())
+    page = unescape(render(command, document))
+    for part in (part for section in found.sections for part in section.parts):
+        if isinstance(part, Table):
+            assert {len(row) for row in part.rows} <= {len(part.columns)}
+            assert f'id="table-{part.name}"' in page
+            assert (" ".join(part.caption.split()) in text) == part.on_terminal
+        elif isinstance(part, Drawings):
+            assert all(f'id="figure-{each.name}"' in page for each in part.each)
+        elif isinstance(part, Lines):
+            assert all(" ".join(line.split()) in text for line in part.each)
