@@ -30,15 +30,16 @@ def test_looks_that_agree_are_averaged_and_of_others_the_shorter_counts() -> Non
 
 
 def drifting(speed: float) -> MeasurementTable:
-    """A machine that is slower for a third of the time; an anchor every 10 s."""
+    """A machine whose times are ``speed`` as long for a third of the time; an anchor every 10 s."""
     level = [1.0] * 4 + [speed] * 4 + [1.0] * 4
     anchors = [row(8, 0.5 * s, 10 * i, "anchor") for i, s in enumerate(level)]
     points = [row(100 + i, s, 10 * i + 1) for i, s in enumerate(level)]
     return MeasurementTable((*anchors, *points))
 
 
-def test_what_was_measured_while_the_machine_was_slow_is_put_right() -> None:
-    found = [measured.seconds for measured in settled(drifting(1.5))]
+@pytest.mark.parametrize("speed", [1.5, 0.6])
+def test_what_was_measured_while_the_machine_was_slow_or_fast_is_put_right(speed: float) -> None:
+    found = [measured.seconds for measured in settled(drifting(speed))]
     assert found[5] == pytest.approx(1.0, abs=0.05)  # in the middle of it
     assert found[0] == found[11] == 1.0
 

@@ -151,6 +151,14 @@ def test_sparse_layers_of_qwen(tmp_path: Path) -> None:
     assert groups(spec) == [(26, None, 6144, "dense"), (22, None, 768, "experts")]
 
 
+@pytest.mark.parametrize(("full", "windows"), [(47, (Window(4096),)), (48, ())])
+def test_qwen_has_no_window_where_all_its_layers_see_everything(
+    tmp_path: Path, full: int, windows: tuple[Window, ...]
+) -> None:
+    switched = {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": full}
+    assert config(tmp_path, QWEN, **switched).windows == windows
+
+
 def test_layers_of_llama_4(tmp_path: Path) -> None:
     """Every fourth layer attends to everything; in Maverick every other layer is dense."""
     assert groups(config(tmp_path, llama4())) == [

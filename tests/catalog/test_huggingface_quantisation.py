@@ -130,6 +130,7 @@ def test_each_library_is_read(
         ({**group(8, "float", FIXED8), "kv_cache_scheme": KV8}, "fp8", True),
         ({**group(8, "float", FLOAT8), "kv_cache_scheme": None}, None, False),
         ({"quant_method": "fp8", "activation_scheme": "static"}, None, True),
+        (group(4, "float", {**FLOAT4, "dynamic": False}, group_size=16), None, False),
     ],
 )
 def test_the_kv_cache_and_the_scales_are_those_that_are_stated(

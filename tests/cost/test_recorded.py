@@ -47,3 +47,28 @@ def test_each_recorded_pass_is_timed_as_it_was(changes: dict[str, Any]) -> None:
     mixed = (plans["prefill_seqs"] > 0) & (plans["computed"] > 0)
     assert mixed.any()
     assert (np.array(alone)[mixed] < plans["gap"][mixed]).all()
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-12b"])
+def test_a_leap_moves_and_computes_as_much_as_its_passes(model: str) -> None:
+    """Contexts of 600 to 1,500 tokens grow past windows of 1,024."""
+    scenario = load_scenario(
+        {
+            "model": model,
+            "fleet": {"gpu": "h100-sxm"},
+            "workload": {
+                "arrivals": {"kind": "constant", "rate": 2},
+                "prompt_tokens": {"kind": "fixed", "value": 600},
+                "output_tokens": {"kind": "fixed", "value": 900},
+            },
+            "run": {"requests": 6, "warmup": 0},
+        }
+    )
+    leaps, steps = (
+        play(prepare(scenario), build(scenario, scenario.seed), leap=leap, stop=Stop())
+        for leap in (True, False)
+    )
+    assert len(leaps.plans) < len(steps.plans) / 20
+    for amount in ("seconds", "bytes", "flops"):
+        found, expected = (getattr(run.attribution, amount) for run in (leaps, steps))
+        assert found == pytest.approx(expected, rel=1e-9), amount

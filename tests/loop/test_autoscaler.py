@@ -49,7 +49,8 @@ class TestHpa:
             (2, 0, 2),
             (3, 84, 4),  # 352 / 400 = 0.88, 3.52 rounded up
             (3, 180, 6),  # idle: 540 / 400 = 1.35, 5.4 rounded up
-            (2, 190, 4),  # 380 / 400 would want less, although the two want more
+            (2, 190, 4),  # 380 / 400 is within 10 %
+            (2, 120, 4),  # 240 / 400 would want less, although the two want more
             (0, 0, 4),
         ],
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import sim
+from sim.cost.power import PowerModel
 from sim.result import Result
 
 PRICE = 3.6
@@ -54,7 +55,7 @@ def test_a_token_draws_what_it_does_without_the_rest_at_the_end() -> None:
     whole = energy["mean_watts_per_gpu"] * duration
     rest = whole - energy["joules_per_output_token"] * 90_000
     idle = rest / (duration - 10.0)
-    assert 50 < idle < 200  # an idle H100 draws some 75 to 120 W
+    assert idle == pytest.approx(PowerModel(result.record.pools[0].deployment).idle)
     assert energy["joules_per_request"] == pytest.approx(900 * energy["joules_per_output_token"])
 
 

@@ -55,6 +55,7 @@ def test_swaps_are_counted_and_the_break_even_is_said() -> None:
     assert own["host_tier"]["hit_rate"] is None
     host = told.record.pools[0].host
     tokens = own["host_tier"]["break_even_tokens"]
+    assert host.swap_seconds(160) == pytest.approx(2 * (10e-6 + 10 * host.block_seconds))
     assert host.swap_seconds(tokens) < host.recompute_seconds(tokens)
     assert tokens == 1 or host.swap_seconds(tokens - 1) >= host.recompute_seconds(tokens - 1)
     assert any("faster than computing it again" in note for note in own["notes"])

@@ -17,7 +17,9 @@ from rich.console import Console
 import sim
 from sim.metrics.latency.intervals import percentile_interval
 from sim.metrics.repetitions import combine
+from sim.metrics.slo.attainment import slo_state
 from sim.metrics.slo.objectives import slo_objectives
+from sim.metrics.states import SloState
 from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.planning.load.finder import Finder
 from sim.result import Result
@@ -75,6 +77,18 @@ def test_a_percentile_is_judged_by_itself(metric: str, rank: int) -> None:
         assert entry["attainment"] == verdict["attainment"]
         assert verdict["target"] == rank / 100
         assert any(f"{metric.upper()} p{rank}" in line for line in shown(result))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "state"),
+    [
+        (0.95, 0.97, SloState.MET),
+        (0.94, 0.95, SloState.OPEN),
+        (0.93, 0.94, SloState.MISSED),
+    ],
+)
+def test_a_share_that_reaches_the_target_meets_it(low: float, high: float, state: SloState) -> None:
+    assert slo_state([(0.94, low, high, 0.95)]) == state
 
 
 def test_limits_together_and_apart_are_all_needed() -> None:

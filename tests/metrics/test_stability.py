@@ -5,6 +5,8 @@ Queues whose utilisation is known exactly are in ``test_verdict_known``.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sim
+from sim.metrics.load.stability import load
 from sim.metrics.record.queues import Growth, drift, longest_growth, peak_queue
 from sim.metrics.record.run_record import warmup_length
 
@@ -140,6 +143,14 @@ def test_verdicts_of_whole_runs() -> None:
 
 
 # -- runs that end before they settle ------------------------------------------------------------
+
+
+def test_the_rate_of_a_trace_counts_its_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f"{at / 8},100,20" for at in range(17)]
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    workload = {"workload": {"trace": {"path": str(path)}}, "run.requests": None}
+    assert load(sim.simulate(chat(1.0).override(workload)).record).rate == 8.0
 
 
 def test_a_short_run_into_many_seats_gives_no_verdict() -> None:

@@ -64,6 +64,17 @@ def test_whatever_strain_says_the_threshold_is_bracketed(
     assert len(tried) == len(set(tried)) <= 60
 
 
+def test_where_strain_says_nothing_ratios_are_halved() -> None:
+    tried: list[float] = []
+
+    def strain(load: float) -> float:
+        tried.append(load)
+        return -math.inf if load <= 5 else math.inf
+
+    search(strain, 1.0, lowest=1, highest=1e4, tolerance=0.1, first_step=99)
+    assert tried[:4] == pytest.approx([1, 100, 10, math.sqrt(10)])
+
+
 @pytest.mark.parametrize("guess", [9.0, 9.9, 10.05, 11.0, 14.0])
 def test_a_latency_that_grows_as_a_power_of_the_load_takes_few_probes(guess: float) -> None:
     tried: list[float] = []

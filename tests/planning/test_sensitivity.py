@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
-from sim.planning.causes.sensitivity import sensitivity
+from sim.planning.causes.sensitivity import End, Swing, sensitivity
 from sim.planning.causes.sensitivity_document import document
 from sim.planning.causes.uncertain import RANGES, Input, read_range, read_ranges, uncertain
 from sim.planning.points.executors import local
@@ -34,6 +35,17 @@ def at_ease() -> dict[str, Any]:
 
 def inputs(of: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in of["inputs"]}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "width"),
+    [(-0.2, 0.1, 0.3), (0.1, 0.3, 0.3), (-0.3, -0.1, 0.3), (None, -0.2, 0.2), (None, None, 0.0)],
+)
+def test_a_swing_reaches_from_end_to_end_with_no_effect_between_or_at_one(
+    low: float | None, high: float | None, width: float
+) -> None:
+    ends = [cast(End, SimpleNamespace(effect=effect)) for effect in (low, high)]
+    assert Swing(cast(Input, None), *ends).width == pytest.approx(width)
 
 
 def test_a_verdict_with_room_stands() -> None:

@@ -9,9 +9,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import reports.figures
+from reports.figures.histogram import binned
 from tests.figures import DRAWINGS, OF_RESULTS, OF_RUNS, main
 from tests.places import ROOT
 from tests.report_fixtures import make_run, save
@@ -71,3 +73,10 @@ def test_it_runs_as_a_program_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(target)
+
+
+@pytest.mark.parametrize("numbers", [[3], [0, 0, 1], [1, 2, 2, 5], [1] * 90 + [4000, 70_000]])
+def test_bins_of_whole_numbers_hold_all_of_them_between_edges(numbers: list[int]) -> None:
+    edges, counts, _ = binned(np.array(numbers, dtype=float), whole=True)
+    assert counts.sum() == len(numbers)
+    assert (edges % 1 == 0.5).all()

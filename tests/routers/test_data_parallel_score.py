@@ -65,6 +65,13 @@ def test_statistics_are_a_tenth_of_a_second_old_and_count_what_was_sent_since() 
     assert router.choose(at(1.11), targets) == 0  # now it does: 5 against 7
 
 
+def test_what_was_sent_since_the_statistics_waits() -> None:
+    router, targets = DataParallelScore(), [Told(8, 0, 0.75), Told(6, 0, 0.75)]
+    assert router.choose(at(1.0), targets) == 1
+    targets[1].outstanding = 7  # and one of them waits: 8 against 7 + 1.5
+    assert router.choose(at(1.05), targets) == 0
+
+
 def test_least_kv_takes_the_emptiest_cache_then_the_fewest_requests() -> None:
     router = LeastKv()
     assert router.choose(at(0), [Told(1, 0, 0.5), Told(9, 0, 0.4)]) == 1

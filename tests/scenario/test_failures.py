@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sim.errors import ScenarioError, UsageError
+from sim.outages import drawn
 from sim.planning.load.find import find
+from sim.rng import stream
 from sim.scenario import load_scenario
 from tests.golden_scenarios import changed
 
@@ -113,3 +116,13 @@ def test_a_refusal_says_why_and_what_to_ask_instead(changes: dict[str, Any], why
     with pytest.raises(UsageError, match=why) as caught:
         find(load_scenario({**with_(**changes), "fleet": fleet}), "rate")
     assert ("plan --survive 1" in str(caught.value)) == ("failures" in changes)
+
+
+def test_outages_begin_an_mtbf_apart_or_after_the_repair_of_the_one_before() -> None:
+    one, other = (
+        list(islice(drawn(stream(1, "failures"), 9.0, 5.0, always=always), 4))
+        for always in (True, False)
+    )
+    assert [each.until - each.since for each in (*one, *other)] == pytest.approx([5.0] * 8)
+    later = [b.since - a.since for a, b in zip(one, other, strict=True)]
+    assert later == pytest.approx([0.0, 5.0, 10.0, 15.0])

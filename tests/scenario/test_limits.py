@@ -452,3 +452,25 @@ def test_json_has_one_entry_a_row() -> None:
         "hint": "enable it in the prefill pools alone (kv_cache of each pool)",
         "keys": ["fleet.kv_cache.enable_prefix_caching", "kv_cache.enable_prefix_caching"],
     }
+
+
+@pytest.mark.parametrize(("method", "least"), [("ngram", 30), ("draft_model", 40)])
+def test_an_iteration_has_room_for_every_draft(method: str, least: int) -> None:
+    """10 requests with 2 drafts each; a draft model takes a token more."""
+    drafts = {"method": method, "num_tokens": 2, "acceptance_rate": 0.5}
+    if method == "draft_model":
+        drafts["draft_model"] = "llama-3.2-1b"
+    scenario = {
+        "model": "llama-3.1-8b",
+        "fleet": {"gpu": "h100-sxm"},
+        "workload": {
+            "arrivals": {"kind": "burst"},
+            "prompt_tokens": {"kind": "fixed", "value": 8},
+            "output_tokens": {"kind": "fixed", "value": 8},
+        },
+        "speculative": drafts,
+        "scheduler": {"max_num_seqs": 10, "max_num_batched_tokens": least},
+    }
+    sim.load_scenario(scenario)
+    with pytest.raises(ScenarioError, match="its drafts included"):
+        sim.load_scenario(scenario, {"scheduler.max_num_batched_tokens": least - 1})

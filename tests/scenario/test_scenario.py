@@ -141,6 +141,7 @@ def test_the_name_is_that_of_the_file_unless_given(tmp_path: Path) -> None:
     ("key", "written", "understood"),
     [
         ("workload.arrivals.rate", "90/min", 1.5),
+        ("workload.arrivals.rate", "90/h", 0.025),
         ("workload.arrivals.rate", "1e3", 1000.0),
         ("slo.ttft", "2s", 2.0),
         ("slo.ttft", 3, 3.0),

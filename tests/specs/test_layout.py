@@ -38,6 +38,13 @@ def test_gpus_and_the_width_of_an_expert(fields: dict[str, int], gpus: int, widt
     assert Layout(**fields).expert_width == width
 
 
+@pytest.mark.parametrize(("gpus", "size"), [(1, 131_072), (8, 16_384), (16, 16_384)])
+def test_each_gpu_keeps_a_kv_head_at_least(gpus: int, size: int) -> None:
+    """Of the 8 of Llama 3.1 8B: on 16 GPUs two keep the same one."""
+    attention = catalog.model("llama-3.1-8b").layers[0].attention
+    assert 32 * attention.kv_bytes_per_token("bf16", Layout(tensor=gpus)) == size
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from calibrate.scoring import replay
 from calibrate.scoring.whole_runs import updated
+from sim import catalog
 from sim.errors import UsageError
 
 ENTRY = '  - {kind: "offline", gpus: "g", of: throughput, rows: 1, median: 1.0, p90: 2.0'
@@ -46,3 +49,14 @@ def test_a_kind_that_the_evidence_lacks_is_refused() -> None:
 def test_dense_models_that_the_part_on_every_row_has_alone() -> None:
     found = updated(FILE, {"dense": summary(), "every": EVERY}).split("\n")
     assert found[2].endswith("of: throughput, rows: 12, median: 3.0, p90: 9.5}")
+
+
+@pytest.mark.parametrize(
+    ("metric", "front"), [("ttft_mean", 1), ("e2el_mean", 1), ("tpot_mean", 0)]
+)
+def test_a_log_of_the_engine_has_no_server_in_front(metric: str, front: int) -> None:
+    key = f"mean_{metric.removesuffix('_mean')}_ms"
+    ran = cast(Any, SimpleNamespace(figures={key: 250.0}, causes={key: {}}))
+    row, known = cast(Any, {"metric": metric}), cast(Any, SimpleNamespace(engine="vllm"))
+    found = replay._scored(row, known, 0.2, ran).predicted
+    assert found == pytest.approx(0.25 - front * catalog.engine("vllm").front_end)
