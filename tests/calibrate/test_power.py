@@ -54,4 +54,5 @@ def test_a_run_by_hand() -> None:
     operators = 150 * 0.1 + 400 * 0.4 + 31 + 50
     attention = 400 * 0.5 + 1.6e-10 * 2e11
     assert watts(sample, TRUE, LIMIT) == pytest.approx(operators + attention)
+    assert watts(sample, TRUE, 500.0) == pytest.approx(250 + attention)  # the operators at it
     assert watts(sample, TRUE, 300.0) == pytest.approx(150 + 150)  # both at the limit

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sim import catalog
-from sim.cost.communication import all_gather_across, all_reduce_across
+from sim.cost.communication import all_gather_across, all_reduce_across, send_time
 from sim.cost.rooflines import Rooflines
 from sim.specs.deployment import Deployment
 from sim.specs.gpu import GpuSpec, Link, Node
@@ -39,6 +39,12 @@ def test_an_all_reduce_over_four_nodes_of_one() -> None:
     """Nothing within a node; two doublings there and back, 2 x 3/4 of all bytes."""
     alone = replace(PLAIN, node=Node(1, NETWORK))
     assert reduced(Layout(4), alone) == pytest.approx(40e-6 + 1.5 * 16e6 / 50e9)
+
+
+def test_a_message_takes_the_latency_of_the_link_and_its_bytes() -> None:
+    link = Link("pcie", 10e9, 5e-6)
+    assert send_time(0.0, link) == 5e-6
+    assert send_time(1e6, link) == pytest.approx(5e-6 + 1e-4)
 
 
 def test_a_profile_times_what_is_within_a_node() -> None:

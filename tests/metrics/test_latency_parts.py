@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 import sim
 from sim.memory import PagedAllocator
-from sim.metrics.latency.latency_parts import AFTER_PARTS, PARTS, TTFT_PARTS, Parts, parts_of
+from sim.metrics.latency.latency_parts import (
+    AFTER_PARTS,
+    PARTS,
+    TTFT_PARTS,
+    Parts,
+    latency_parts,
+    parts_of,
+)
 from sim.result import Result
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from tests.harness import Arriving, LineTimer, Played, play
@@ -81,6 +88,25 @@ def served(
 
 def of(parts: Parts, request: int) -> dict[str, float]:
     return {name: round(float(parts[name][request]), 9) for name in PARTS if parts[name][request]}
+
+
+def test_the_front_end_is_no_queue() -> None:
+    """8 ms of vLLM's server are a part of their own; nobody waits behind one request a second."""
+    result = sim.simulate(
+        {
+            "model": "llama-3.2-1b",
+            "fleet": {"gpu": "h100-sxm"},
+            "workload": {
+                "arrivals": {"kind": "constant", "rate": 1},
+                "prompt_tokens": {"kind": "fixed", "value": 100},
+                "output_tokens": {"kind": "fixed", "value": 5},
+            },
+            "run": {"requests": 3, "warmup": 0},
+        }
+    )
+    parts = latency_parts(result.record)
+    assert parts["front_end"] == pytest.approx(8e-3 + 100 * 2e-6)
+    assert parts["queue"].max() < 1e-9
 
 
 def test_alone_nothing_is_lost() -> None:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 import sim
 from sim.metrics.enough.precision import conclusion
-from sim.metrics.latency.intervals import LEAST, inflation, p99_interval, percentile_interval
+from sim.metrics.latency.intervals import (
+    LEAST,
+    inflation,
+    p99_interval,
+    percentile_interval,
+    share_interval,
+    wilson,
+)
 from tests.places import ROOT
 from tests.planning_fixtures import SMALL
 
@@ -194,3 +201,13 @@ def test_few_batches_bound_a_percentile_from_below_only() -> None:
     assert found.low is not None
     assert found.low < -np.log(0.01)
     assert percentile_interval(values, 0.99, 100.0).high is not None
+
+
+def test_a_share_of_neighbours_that_fare_alike_is_less_sure() -> None:
+    """Ten long crowds in 3,000 requests, and as many late ones without any order."""
+    crowds = np.arange(3000) % 300 >= 30
+    mixed = np.random.default_rng(1).permutation(crowds)
+    alike, apart = share_interval(crowds), share_interval(mixed)
+    assert alike[0] < apart[0] < 0.9 < apart[1] < alike[1]
+    assert alike == wilson(0.9, 3000 / inflation(crowds))
+    assert alike[1] - alike[0] > 1.5 * (apart[1] - apart[0])
