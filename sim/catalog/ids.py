@@ -181,7 +181,8 @@ def spelt(
     known = frozenset(names("models"))
     name = text.lower().rsplit("/", 1)[-1]
     name = re.sub(rf"^({'|'.join(PUBLISHERS)})[-_](?=\w)", "", name)
-    word = re.compile(rf"[-_ .]({'|'.join(map(re.escape, no_shape))})(?=$|[-_ .])")
+    longest_first = sorted(map(re.escape, no_shape), key=len, reverse=True)
+    word = re.compile(rf"[-_ .]({'|'.join(longest_first)})(?=$|[-_ .])")
     left_out: list[str] = []
     while True:
         plain = _plain(name)
