@@ -94,6 +94,18 @@ def test_time_is_shared_as_asked() -> None:
     assert spent["gemm"] == pytest.approx(3 * spent["other"], rel=0.05)
 
 
+def test_precisions_that_serve_few_models_get_half() -> None:
+    points = [gemm(precision, m) for precision in ("fp8", "int8") for m in range(1, 2000)]
+    plan = CalibrationPlan(points, {"gemm": 1.0}, RATES, 4.0)
+    spent = Counter[str]()
+    for _ in range(200):
+        point = plan.next(4.0)
+        assert point is not None
+        plan.took(point, 0.02)
+        spent[point.precision] += 1
+    assert spent["fp8"] == pytest.approx(2 * spent["int8"], rel=0.05)
+
+
 def test_a_prefix_spans_the_range_of_the_shape() -> None:
     plan = CalibrationPlan([gemm("bf16", m) for m in range(1, 4097)], {"gemm": 1.0}, RATES, 100.0)
     rows = [int(point.shape["m"]) for point in drain(plan, 100.0)[:9]]

@@ -202,3 +202,8 @@ def test_two_shapes_are_too_few():
     size = np.array([1e6, 1e6, 2e6])
     with pytest.raises(ValueError, match="at least three shapes"):
         fitting.fit(STREAM, Data({"bytes": size}, size / 1e12, np.ones(3)), DEVICE)
+
+
+def test_errors_are_shares_of_what_was_measured() -> None:
+    found = fitting.score(np.array([2.0, 0.5, 1.1]), np.ones(3))
+    assert (found.median, found.bias) == pytest.approx((0.5, 0.1))

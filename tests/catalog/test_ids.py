@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim import catalog
-from sim.catalog.ids import named
+from sim.catalog.ids import named, spelt
 from sim.errors import UsageError
 
 
@@ -102,3 +102,7 @@ def test_the_checkpoint_of_an_id_is_itself() -> None:
     assert catalog.checkpoint("Qwen/Qwen3-32B-FP8") == "Qwen/Qwen3-32B-FP8"
     assert catalog.checkpoint("Qwen3-32B") == "Qwen/Qwen3-32B"
     assert catalog.checkpoint("gpt-oss-120b") == "openai/gpt-oss-120b"
+
+
+def test_of_words_that_begin_alike_the_longer_one_is_left_out() -> None:
+    assert spelt("llama-3.1-8b-99.9", {}, ("99", "99.9")) == ("llama-3.1-8b", ("99.9",))

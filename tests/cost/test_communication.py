@@ -47,6 +47,11 @@ def test_a_message_takes_the_latency_of_the_link_and_its_bytes() -> None:
     assert send_time(1e6, link) == pytest.approx(5e-6 + 1e-4)
 
 
+@pytest.mark.parametrize(("nodes", "steps"), [(2, 2), (3, 4), (4, 4), (5, 6)])
+def test_nodes_join_in_pairs_there_and_back(nodes: int, steps: int) -> None:
+    assert all_reduce_across(0.0, 8, nodes, Link("network", 50e9, 1e-5)) == steps * 1e-5
+
+
 def test_a_profile_times_what_is_within_a_node() -> None:
     measured = catalog.gpu("h100-sxm")
     inside = kernels(Layout(8), measured).all_reduce(1, 16e6)

@@ -126,6 +126,12 @@ def test_parts_tell_compute_from_memory():
     assert memory[0] == pytest.approx(2 * 8192 * 8192 / (3.35e12 * 0.88), rel=0.01)
 
 
+def test_only_products_that_are_split_add_up_partial_sums():
+    found = gemm.parts(PLAIN, shape([8192], 8192, 128), H100, gemm.WIDTHS["bf16"])
+    moved = 2 * (8192 * 128 + 8192 * 128 + 8192 * 8192)
+    assert found.memory[0] == pytest.approx(moved / (3.35e12 * PLAIN["bandwidth"]))
+
+
 def test_sixteen_thousand_row_counts_are_priced_at_once():
     rows = np.arange(1, 16385)
     found = GEMM.seconds(PLAIN, shape(rows, 6144, 4096), H100)

@@ -27,7 +27,7 @@ from reports.frame import theme
 from reports.frame.decimate import extremes, ranks
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import pick, read
-from reports.pages.run import tables, work
+from reports.pages.run import head, tables, work
 from reports.pages.run.page import SECTIONS
 from reports.pages.run.verdict import verdict
 from sim.errors import UsageError
@@ -647,6 +647,32 @@ def test_figures_of_nothing_say_so() -> None:
     assert "No completed request" in str(latency_cdf.figure(run.requests, "ttft").layout)
     drawn = timeline.figure(run.timeseries, run.requests, kv_tokens=None)
     assert "No iteration" in str(drawn.layout)
+
+
+def test_the_cache_of_a_fleet_is_that_of_all_its_replicas() -> None:
+    run = make_run(60)
+    one, two = (
+        next(
+            trace
+            for trace in timeline.figure(
+                run.timeseries, run.requests, kv_tokens=10_000, replicas=replicas
+            ).data
+            if trace.name.startswith("KV")
+        )
+        for replicas in (1, 2)
+    )
+    assert np.max(one.y) > 0
+    np.testing.assert_allclose(one.y, 2 * np.asarray(two.y), rtol=1e-5)
+
+
+def test_a_record_says_at_which_rate_its_requests_came() -> None:
+    requests = pd.DataFrame(
+        {"arrival_s": [0.0, 0.25, 1.0], "prompt_tokens": [10, 20, 30], "output_tokens": [1, 2, 3]}
+    )
+    summary = {"infersim": {"asked": {"model": "x"}, "verdict": {"state": "observed"}}}
+    asked = head._asked(summary, requests)
+    assert asked is not None
+    assert asked["traffic"] == "3 requests at 2 requests/s"
 
 
 def test_the_timeline_has_the_power_where_it_is_known() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -452,6 +453,16 @@ def test_json_has_one_entry_a_row() -> None:
         "hint": "enable it in the prefill pools alone (kv_cache of each pool)",
         "keys": ["fleet.kv_cache.enable_prefix_caching", "kv_cache.enable_prefix_caching"],
     }
+
+
+def test_an_iteration_of_one_block_is_large_enough_for_a_policy_that_counts_pages() -> None:
+    data = changed(changed(BASE, FEATURES["mamba"]), FEATURES["sglang"])
+    with pytest.raises(UsageError, match="whole blocks") as refused:
+        prepare(sim.load_scenario(data, {"scheduler.max_num_batched_tokens": 16}))
+    found = re.search(r"give it ([\d,]+) or more", str(refused.value))
+    assert found is not None
+    least = int(found[1].replace(",", ""))
+    prepare(sim.load_scenario(data, {"scheduler.max_num_batched_tokens": least}))
 
 
 @pytest.mark.parametrize(("method", "least"), [("ngram", 30), ("draft_model", 40)])

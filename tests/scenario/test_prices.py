@@ -156,8 +156,12 @@ class TestOfARun:
 
         titles = [row[0].text for row in costs(simulate(small(slo={})).summary).rows]
         assert not any("within the SLO" in title for title in titles)
-        titles = [row[0].text for row in costs(simulate(small()).summary).rows]
-        assert any("within the SLO" in title for title in titles)
+        summary = simulate(small()).summary
+        rows = {row[0].text: row[1].value for row in costs(summary).rows}
+        assert any("within the SLO" in title for title in rows)
+        (each,) = (rows[title] for title in rows if title.endswith("per 1,000 requests"))
+        usd = summary["infersim"]["cost"]["usd"]
+        assert each == pytest.approx(1000 * usd / summary["completed"])
 
     def test_comparisons_use_the_same_name(self) -> None:
         titles = {figure.key: figure.title for figure in FIGURES}
