@@ -25,7 +25,6 @@ FAMILIES = {
     "tests/calibrate/validation/test_validation.py::test_other_terms_are_found": 2,
     "tests/calibrate/validation/test_validation.py::test_requests_alone_tell_less_surely": 2,
     "tests/calibrate/validation/test_validation.py::test_the_same_engine_is_predicted_exactly": 2,
-    "tests/calibrate/verify/test_verify.py::test_nothing_goes_on_once_the_time_is_over": 2,
     "tests/commands/test_cli.py::test_a_full_disk_behind_stdout_is_an_error_and_the_run_is_kept": 2,
     "tests/commands/test_cli.py::test_a_reader_that_stops_early_is_no_error": 2,
     "tests/commands/test_cli.py::test_every_line_of_a_run_fits": 2,

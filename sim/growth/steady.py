@@ -237,11 +237,11 @@ class Steady:
 
     def stalled(self, start: float) -> list[tuple[float, int]]:
         """(last token time, members) of those that got no token in the iteration that ended at
-        ``start``, in which nothing was decoded: their next gap is longer than the iteration that
-        closes it."""
+        ``start``: their next gap is longer than the iteration that closes it."""
         fresh = self._fresh
         cohorts = [(time, members) for time, members in fresh.items() if time < start and members]
-        others = self.size - sum(fresh.values())
-        if others:
-            cohorts.append((self.last_end, others))
+        if self.last_end < start:
+            others = self.size - sum(fresh.values())
+            if others:
+                cohorts.append((self.last_end, others))
         return cohorts

@@ -113,7 +113,8 @@ def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
 
 
 def test_recorded_plans_become_batches_in_one_place() -> None:
-    assert not found_in(ast.Subscript, RECORDED)
+    """But for the page on trust, whose ``pairs`` are pairs of runs."""
+    assert found_in(ast.Subscript, RECORDED) == {"calibrate.scoring.trust_page"}
 
 
 def test_a_recorded_pass_becomes_a_batch_in_one_place() -> None:

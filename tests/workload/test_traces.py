@@ -287,7 +287,7 @@ def test_no_trace_at_all(write: Write, content: str | bytes, words: str) -> None
     text = message(write(content))
     assert words in text
     assert "t.csv" in text
-    assert len(text) < 1200
+    assert len(text) < 1300
 
 
 SHAREGPT = [{"id": "one", "conversations": [{"from": "human", "value": "good day"}] * 9}]
