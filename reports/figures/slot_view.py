@@ -129,7 +129,8 @@ def slot_view(
     while part is None:
         start, end = max(first, middle - half), min(duration, middle + half)
         part = placing.stretch(start, end, last=half < SHORTEST * whole)
-        half *= 0.7 if part is None else 1
+        if part is None:
+            half *= 0.7
     start, end, stays = part.start, part.end, part.stays
     accepted = int((~requests["status"].isin(("rejected", "failed"))).sum())
     ids = tuple(int(rows["request_id"][stay.row]) for stay in stays)
