@@ -433,10 +433,7 @@ class TestPresets:
             ({"engine": "SGLang"}, "sglang"),
             ({"engine": "trtllm", "engine_version": "1.0.0rc3"}, "tensorrt-llm"),
             (STATIC, "tensorrt-llm-0.9"),
-            (
-                STATIC | {"engine_version": "0.7.1", "model": "LLaMA 70B"},
-                "tensorrt-llm-0.7-groups-of-8",
-            ),
+            (STATIC | {"engine_version": "0.7.1", "model": "LLaMA 70B"}, "tensorrt-llm-0.9"),
             (STATIC | {"engine_version": "0.14.0", "arrival": "all at t=0"}, "tensorrt-llm-0.14"),
             (STATIC | {"engine_version": "0.17", "arrival": "all at t=0"}, "tensorrt-llm-bench"),
             (
@@ -448,6 +445,11 @@ class TestPresets:
     )
     def test_engine_release_and_driver_choose(self, changes: dict[str, str], name: str) -> None:
         assert engine_name(conditions(row(**changes)).engine) == name
+
+    def test_grouped_heads_that_are_read_again_are_inferred(self) -> None:
+        changes = STATIC | {"engine_version": "0.7.1", "model": "LLaMA 70B"}
+        found = conditions(row(**changes), outcomes=True)
+        assert engine_name(found.engine) == "tensorrt-llm-0.7-groups-of-8"
 
     @pytest.mark.parametrize(
         ("version", "notes", "name"),
