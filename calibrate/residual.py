@@ -27,7 +27,7 @@ JUMPY_KNOTS, OTHER_KNOTS = 6, 3
 """Knots of the rows beyond, and of the other axes, where there is one for each of those."""
 
 FEW_SIZES = 5
-"""As many distinct sizes of a model's matrices have a knot each."""
+"""Up to this number of distinct sizes of a model's matrices have a knot each."""
 
 Axes = Mapping[str, tuple[float, ...]]
 

@@ -20,7 +20,7 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp3
 """Our names of vLLM's number formats."""
 
 KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
-"""Those that only a KV cache has."""
+"""Our names of the number formats that only a KV cache has."""
 
 
 class ServerMeta:

@@ -33,7 +33,7 @@ SWEPT: Mapping[str, str] = {
 """The variable along which an operator is drawn; ``bytes`` for all others."""
 
 SPREAD = tuple(name for name in SWEPT if name not in PLAIN)
-"""Those whose curves are of shapes all over the grid."""
+"""Operators whose curves are of shapes all over the grid."""
 
 MOST_CURVES = 4
 LEAST_ALONG = 3

@@ -82,7 +82,7 @@ are ways of asking, which any server understands: `vllm bench serve` takes one o
 (vllm/benchmarks/serve.py, ``--backend``)."""
 
 OF_SGLANG = {"vllm": "vllm", "vllm-chat": "vllm"}
-"""The same of SGLang's client (python/sglang/bench_serving.py), whose default is its own engine:
+"""Backends of SGLang's client (python/sglang/bench_serving.py), whose default is its own engine:
 there a user has named vLLM."""
 
 METADATA = {

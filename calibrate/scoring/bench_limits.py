@@ -72,7 +72,7 @@ BYTES = {"fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5}
 
 
 def listed(known: Conditions) -> BenchLimits | None:
-    """Those of the list; None for what is not in it."""
+    """Limits in the list; None for what is not in it."""
     engine = known.model, _pool(known)["tensor_parallel"]
     length = round(known.prompt.mean + known.output.mean)
     return LISTED_FOR.get((*engine, length), LISTED.get(engine))
@@ -112,7 +112,7 @@ def _pool(known: Conditions) -> dict[str, Any]:
 
 
 def ruled(known: Conditions) -> BenchLimits | None:
-    """Those of the rule; None for models that it has no numbers of: with layers that keep a state,
+    """Limits by the rule; None for models that it has no numbers of: with layers that keep a state,
     or of several kinds."""
     model, precision = catalog.model(known.model), known.document["precision"]
     pool = _pool(known)

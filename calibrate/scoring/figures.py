@@ -36,7 +36,7 @@ DECODE_RATE, STEADY_RATE, STEADY_RUNNING = "decode_rate", "steady_rate", "steady
 are busy, output tokens per second and the mean number of running requests."""
 
 STEADY_POWER, STEADY_ENERGY = "steady_power", "steady_energy"
-"""The same, while all clients are busy: W of all GPUs, J for an output token."""
+"""Power (W, of all GPUs) and energy (J for an output token) while all clients are busy."""
 
 WHOLE_ENERGY = "joules_per_output_token"
 """J for an output token over a whole run."""

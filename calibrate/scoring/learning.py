@@ -49,10 +49,11 @@ ROWS_COUNT = 0.1
 one, since what puts one of them off puts off the others."""
 
 ROWS_JUDGE = 0.5
-"""The same where it is decided how wide bands must be to hold nine of ten: as the root of their
-number. That is halfway, in logarithms, between one vote for each source (0), by which bands would
-hold few of the rows of large sources, and one for each row (1), by which the largest source, a
-fifth of the rows, would decide alone: nine of ten is said both of rows and of sources to come."""
+"""The power where it is decided how wide bands must be to hold nine of ten: rows of one source
+count as the root of their number. That is halfway, in logarithms, between one vote for each source
+(0), by which bands would hold few of the rows of large sources, and one for each row (1), by which
+the largest source, a fifth of the rows, would decide alone: nine of ten is said both of rows and of
+sources to come."""
 
 QUANTITY_SOURCES = 8
 """Sources of a quantity from which on its own bands are made to hold nine of ten. Of fewer than

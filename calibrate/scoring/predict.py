@@ -105,7 +105,7 @@ class Scored:
 
     @property
     def inferred_error(self) -> float | None:
-        """The same of the ``inferred`` prediction, or of the usual one where there is none."""
+        """Relative error of ``inferred``, or of the usual prediction where there is none."""
         if self.inferred is None or self.measured is None:
             return self.error
         return self.inferred / self.measured - 1

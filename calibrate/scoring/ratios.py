@@ -67,7 +67,7 @@ def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
 
 
 def _causes(row: Scored) -> dict[str, float]:
-    """Those of the side on which the measurement lies, and those of one side, since a ratio may be
+    """Causes of the side on which the measurement lies, and those of one side, since a ratio may be
     off either way by them; a rate falls as they grow, a time does not, so that within one quantity
     all have one sign."""
     larger = float(row.measured or 0) > float(row.predicted or 0)

@@ -47,7 +47,7 @@ class WorkerSplit(NamedTuple):
 
     @property
     def clients(self) -> int:
-        """Those that fill the batches: for a batch of one, two more than there are workers.
+        """Clients that fill the batches: for a batch of one, two more than there are workers.
 
         >>> WorkerSplit(1, 11, 3, batch=4).clients, WorkerSplit(1, 7, batch=1).clients
         (44, 9)

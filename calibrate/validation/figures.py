@@ -19,7 +19,7 @@ TYPICAL_NOISE = 0.02
 to 3 % on a quiet machine."""
 
 TYPICAL_TAIL_NOISE = 0.08
-"""The same of 99th percentiles: 7 to 10 %."""
+"""By how much 99th percentiles of two runs of one engine differ: 7 to 10 %."""
 
 RANKS = ("mean", "p50", "p90", "p99")
 TOTALS = ("request_throughput", "output_throughput", "total_token_throughput", "duration")

@@ -10,7 +10,8 @@ IN_SECONDS, IN_MINUTES, IN_HOURS = 10.0, 120.0, 7200.0
 """Longest latency (s) from which on a figure is in seconds, in minutes, in hours."""
 
 RUN_IN_MINUTES, RUN_IN_HOURS = 600.0, 36_000.0
-"""The same of the time since the start of a run, of which a reader looks for moments."""
+"""Duration of a run (s) from which on its time axis is in minutes, in hours: a reader looks for
+moments on it."""
 
 
 class Scale(NamedTuple):

@@ -19,7 +19,7 @@ FONT_STACK = (
 """Fonts that the reader's system already has: nothing is fetched."""
 
 MONO_STACK = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
-"""The same, fixed width."""
+"""Fonts of fixed width that the reader's system already has."""
 
 
 class Tone(NamedTuple):

@@ -55,7 +55,7 @@ GROUPS = {
     "calibrate import": "aiconfigurator --system h100_sxm --framework vllm",
     "trace": "describe azure_conv.csv",
 }
-"""The same for commands that have commands of their own."""
+"""Examples of groups of commands, each with one of its commands."""
 
 
 def add_examples(app: typer.Typer, above: str = "") -> None:

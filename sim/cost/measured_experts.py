@@ -48,8 +48,8 @@ KERNELS: Mapping[tuple[str, str], str] = {
 """The name that the kernel of weights in a format has in profiles, by that of the arithmetic."""
 
 MARLINS = {"mxfp4-weights": PADDED, "int4-weights": (1, 1)}
-"""Those that Marlin can compute, and what hidden sizes, and widths of an expert on a GPU, are
-padded to multiples of."""
+"""Formats of experts that Marlin computes, with the multiples to which it pads the hidden size and
+the width of an expert on a GPU."""
 
 
 class ExpertsFit(NamedTuple):

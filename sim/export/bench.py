@@ -32,7 +32,7 @@ METRICS = ("ttft", "tpot", "itl")
 """What is summed up unless ``--percentile-metrics`` says otherwise."""
 
 PERCENTILES = (99,)
-"""The same for ``--metric-percentiles``."""
+"""The percentiles that are printed unless ``--metric-percentiles`` says otherwise."""
 
 MOST_TOKENS = 30_000_000
 """More are not written: a file of them is above half a gigabyte."""

@@ -18,7 +18,7 @@ TIMED_OUT, LOST, UNAVAILABLE, CANCELLED = range(4)
 go to; the client went away when the trace says."""
 
 OUTCOMES = ("timed out", "lost with its replica", "no replica", "cancelled")
-"""The same in words."""
+"""The end of an attempt in words, in the order of the codes above."""
 
 ATTEMPT = np.dtype(
     [

@@ -39,7 +39,7 @@ WORDS = (
 """What answers consist of: each is a token, also with a space before it."""
 
 SPACED = tuple(f" {word}" for word in WORDS)
-"""The same with that space."""
+"""The words of answers with a space before each."""
 
 
 def encode(text: str) -> list[int]:

@@ -209,7 +209,7 @@ class EngineSpec:
         )
 
     def with_graphs_up_to(self, most: int) -> EngineSpec:
-        """The same engine where no batch has more than ``most`` sequences: larger graphs are not
+        """This engine where no batch has more than ``most`` sequences: larger graphs are not
         captured, but one of just that size in their place (NVIDIA/TensorRT-LLM,
         _torch/pyexecutor/model_engine.py, _filter_cuda_graph_batch_sizes)."""
         if not self.graph_sizes or self.graph_sizes[-1] <= most:
@@ -257,7 +257,7 @@ class EngineSpec:
         return None
 
     def scaled(self, factor: float) -> EngineSpec:
-        """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""
+        """This engine with ``factor`` times all of its times; 0 for one that costs nothing."""
         if factor == 1.0:
             return self
         return replace(
@@ -275,11 +275,11 @@ class EngineSpec:
         )
 
     def without_front_end(self) -> EngineSpec:
-        """The same engine if requests came straight to its scheduler."""
+        """This engine if requests came straight to its scheduler."""
         return replace(self, front_end=0.0, per_prompt_token=0.0, per_handled_request=0.0)
 
     def without_host(self) -> EngineSpec:
-        """The same engine if its host needed no time between iterations; kernel launches stay, and
+        """This engine if its host needed no time between iterations; kernel launches stay, and
         what it does for each pass of a drafter, since they belong to the iteration."""
         return replace(
             self,

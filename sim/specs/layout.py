@@ -16,7 +16,7 @@ BACKENDS = (
 DEFAULT_BACKEND = BACKENDS[0]
 
 OVER_NVLINK = BACKENDS[3:]
-"""Those that reach no GPU beyond the NVLink switch of one node."""
+"""Backends that reach no GPU beyond the NVLink switch of one node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Shares(NamedTuple):
 
 
 SHARES = Shares(idle=0.17, waiting=0.17, working=0.59, byte=0.15, kv_byte=1.35, flop=0.82)
-"""Those of the H100 SXM, the only GPU whose power under vLLM the parameters were fitted to
+"""Shares of the H100 SXM, the only GPU whose power under vLLM the parameters were fitted to
 (calibrate/KERNELS.md)."""
 
 UNMEASURED_ERROR = 0.30

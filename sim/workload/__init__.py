@@ -64,7 +64,7 @@ __all__ = [
 AnyTraffic = OpenTraffic | ClosedTraffic | SessionTraffic
 
 ENDLESS = 2**62
-"""As many lengths as anybody takes."""
+"""A number of lengths that no run takes."""
 
 
 def build(scenario: Scenario, seed: int) -> AnyTraffic:

@@ -127,8 +127,9 @@ def fit_alone(table: KernelTable) -> dict[str, KernelFit]:
 
 
 def _alone(form: Form) -> Form:
-    """The same for one query head per KV head and one head size: what these do not tell is given.
-    Nor do they tell arithmetic from reads well, so that reads are at most as fast as the memory."""
+    """``form`` for timings of one query head per KV head and one head size: parameters that these
+    cannot determine are fixed. Nor do they tell arithmetic from reads well, so that reads are at
+    most as fast as the memory."""
     told = []
     for each in form.parameters:
         given = each.name.startswith("alone_") or each.name in NOT_ALONE

@@ -120,7 +120,7 @@ def _rows(
 def _over_nvlink(
     tables: Tables, system: str, framework: str
 ) -> Iterator[tuple[str, pd.DataFrame, KernelTable]]:
-    """The same of TensorRT-LLM's kernels over NVLink, where there are any."""
+    """Timings of TensorRT-LLM's kernels over NVLink, where there are any."""
     name = "trtllm_alltoall_perf"
     if not tables.versions(system, "comm", framework, name):
         return

@@ -58,7 +58,7 @@ MARLIN_TABLES = {"sglang": ("0.5.10", "0.5.14"), "vllm": ("0.24.0",)}
 SGLang's rows of GPUs with whole experts are up to twice what their own tokens take."""
 
 OF_FRAMEWORK = {"trtllm": {"fp8": ("fp8", "fp8_block")}}
-"""The same where a framework's are others: TensorRT-LLM's fp8 by tensor is as fast as it should
+"""Formats of one framework where they differ: TensorRT-LLM's fp8 by tensor is as fast as it should
 be."""
 
 MODEL = ("hidden_size", "inter_size", "topk", "num_experts")

@@ -62,7 +62,7 @@ def fit_system(package: Path, system: str, framework: str) -> dict[str, dict[str
 
 
 def _sixteen(table: KernelTable) -> KernelTable:
-    """The same with 16 bits called as newer tables do."""
+    """``table`` with 16 bits called as newer tables do."""
     columns = ["attn_dtype", "kv_cache_dtype"]
     named = {name: table.frame[name].replace("float16", "bfloat16") for name in columns}
     return replace(table, frame=table.frame.assign(**named))

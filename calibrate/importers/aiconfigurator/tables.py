@@ -65,7 +65,7 @@ class Tables:
         self.root = root
 
     def systems(self) -> list[str]:
-        """Those with tables here that are also in the catalogue."""
+        """Systems with tables here that are also in the catalogue."""
         return sorted(set(names("aiconfigurator")) & set(_folders(self.root / "data")))
 
     def frameworks(self, system: str, family: str) -> list[str]:

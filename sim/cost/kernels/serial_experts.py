@@ -51,7 +51,7 @@ def parts(p: Parameters, shape: Shape, ceilings: Ceilings, precision: str) -> mo
 
 
 VARIABLES = (*moe.VARIABLES[: -len(moe.TILES)], "single")
-"""Those of ``moe`` without the tiles, and the experts that have a single row."""
+"""Variables of ``moe`` without the tiles, and the experts that have a single row."""
 
 
 def coordinates(shape: Shape) -> dict[str, Floats]:

@@ -118,7 +118,7 @@ METRICS = (
 """Every metric, in the order of tables."""
 
 METRIC: Mapping[str, Metric] = {metric.key: metric for metric in METRICS}
-"""The same by key."""
+"""Every metric by its key."""
 
 STUDIED = ("output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
 """What decisions look at: ablations, diagnoses and sensitivities, in the order of their tables."""

@@ -44,7 +44,7 @@ SLOPE = 1.0
 have shown it. Only how soon a search ends depends on it."""
 
 FLAT = 0.5
-"""The same between the first fleet that is tried and the second: it falls slowly with more."""
+"""The power between the first fleet that is tried and the second: it falls slowly with more."""
 
 AROUND = 1.5
 """How many times as large or as small fleets are that say how latencies grow near one."""

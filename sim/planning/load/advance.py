@@ -14,8 +14,8 @@ USUAL = 35
 the time left that is shown depends on it."""
 
 ROUGH_RUNS, LONG_LOADS, END_RUNS = 8, 3.5, 5
-"""The same of the usual runs with which a search begins, of what follows in loads tried by the
-longest runs, and of usual runs that look for one end of the error band."""
+"""Usual runs with which a search begins, loads tried by the longest runs after them, and usual runs
+that look for one end of the error band: estimates for the time left."""
 
 TAIL = 10
 """Of what was expected, the part that stays to come for as long as more is simulated than that."""

@@ -69,7 +69,8 @@ CURVE_REQUESTS = 3_000
 are beyond the p99."""
 
 NEAR_REQUESTS = 5_000
-"""The same of loads within ``NEARBY`` of it, off which the ends of the band are read: fifty."""
+"""Requests of a run of the curve within ``NEARBY`` of the load found, off which the ends of the
+band are read: fifty of them are beyond the p99."""
 
 TO_SHOW = 10
 """Late requests that are allowed in a run of the curve, at least: what its SLO asks for is seen."""

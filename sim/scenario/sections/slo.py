@@ -21,7 +21,7 @@ METRICS = ("ttft", "tpot", "e2el")
 """What a limit can be set for: one value for each request."""
 
 PERCENTILES = (50, 90, 95, 99)
-"""Those that can be limited apart from each other, as ``ttft_p95``."""
+"""Percentiles that can each have a limit, as ``ttft_p95``."""
 
 BARE = {"ttft": 10.0, "tpot": 1.0, "e2el": 10.0}
 """Up to here a number without a unit is in seconds: in milliseconds it would ask for a first token
