@@ -26,7 +26,11 @@ from sim.specs.speculation import Speculation
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     """What each replica of a pool is; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
-    engine = catalog.engine(pool.engine, base)
+    engine = catalog.engine(pool.engine, base).asked(
+        marlin=scenario.moe_backend == "marlin",
+        triton=scenario.attention_backend == "triton",
+        ahead=pool.scheduler.async_scheduling,
+    )
     try:
         deployment = Deployment(
             model=pool.model.spec(base),

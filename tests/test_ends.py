@@ -152,7 +152,7 @@ def test_whole_run_errors_are_those_of_the_evidence(evidence: dict[str, Any]) ->
         assert mine == theirs, f"{engine}: sim/catalog/whole_runs.yaml is out of date"
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm-0.13"])
+@pytest.mark.parametrize("engine", ["sglang", "vllm@0.13"])
 def test_dense_models_that_every_row_has_alone(engine: str, evidence: dict[str, Any]) -> None:
     theirs = {
         (of, *figures)
@@ -216,7 +216,7 @@ def test_what_is_known_of_whole_runs_names_where_they_ran() -> None:
     text = said(**closed)
     assert "closed loop, Llama-3.1-70B on h100-sxm: TTFT 3 / 16 %, TPOT 3 / 12 %." in text
     assert "None of them" not in text
-    assert said(engine="vllm-0.18", **closed) == text  # which differs by a single time
+    assert said(engine="vllm@0.18", **closed) == text  # which differs by a single time
     assert said().endswith(" None of them with requests that arrive at a rate.")
     assert said(**{"scheduler.batching": "static"}).endswith(" None of them with static batches.")
     other = "No published run of vllm on l40s was compared with its prediction."

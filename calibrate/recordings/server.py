@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from calibrate.engine_release import preset_of
 from calibrate.recordings.stated import Stated
 from sim import catalog
-from sim.catalog.releases import preset_of
+from sim.catalog.releases import spelled
 from sim.errors import UsageError
 
 ASSUMED = "vllm"
@@ -44,7 +45,7 @@ def server_of(stated: Stated, given: str | None) -> RecordedServer:
     """Whose server a record is of; ``given`` is the preset that the user names, which goes first.
 
     >>> server_of(Stated("m", None, "vllm", "0.19.0"), None).preset
-    'vllm-0.18'
+    'vllm@0.19.0'
     >>> server_of(Stated("m", None, None), None).assumed
     True
     """
@@ -59,10 +60,7 @@ def server_of(stated: Stated, given: str | None) -> RecordedServer:
     if stated.engine is None:
         assert found is not None
         title = catalog.engine(found.preset).title
-        note = (
-            f"The record does not name the engine: vLLM is assumed, by the preset {found.preset} "
-            f"({title}); {ANOTHER}."
-        )
+        note = f"The record does not name the engine: it is taken for {title}; {ANOTHER}."
         return RecordedServer(ASSUMED, stated.version, found.preset, True, note)
     if found is None:
         note = (
@@ -74,12 +72,12 @@ def server_of(stated: Stated, given: str | None) -> RecordedServer:
 
 
 def _family(preset: str) -> str:
-    """The engine that a preset is of, the preset's own name where it does not say."""
+    """The engine that a preset is of, the preset's own name where it has no releases."""
     try:
-        covers = catalog.engine(preset).releases
+        found = catalog.engine(preset)
     except UsageError:
         return preset
-    return preset if covers is None else covers.engine
+    return preset if found.releases is None else spelled(preset).name
 
 
 DEFAULTS = (

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from calibrate.scoring.conditions import Conditions, room
 from calibrate.scoring.presets import OF_PYTORCH, engine_name
 from sim import catalog
-from sim.catalog.releases import release
+from sim.catalog.releases import number
 from sim.errors import InfersimError
 from sim.memory.capacity import activation_bytes
 from sim.pools import prepare_pool
@@ -123,7 +123,7 @@ def ruled(known: Conditions) -> BenchLimits | None:
     weights = _numbers_in_checkpoint(model, precision) * BYTES.get(known.weights, 2.0)
     token = numbers * BYTES.get(precision["kv_cache"], 2.0)
     lengths = known.prompt.mean + known.output.mean
-    version = release(known.version)
+    version = number(known.version)
     share = FRACTION
     if version is not None and version >= OF_PYTORCH:
         share = known.document["kv_cache"].get("gpu_memory_utilization", FRACTION)
@@ -217,7 +217,7 @@ def benchmarked(known: Conditions) -> Conditions:
     """``known`` with the limits of that benchmark, where it was run by it and states none."""
     if known.limited or engine_name(known.engine) not in BENCHMARKS:
         return known
-    version = release(known.version)
+    version = number(known.version)
     by_rule = version is not None and version >= BY_RULE
     limits = ruled(known) if by_rule else listed(known)
     if limits is None:

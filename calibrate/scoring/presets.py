@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from calibrate.engine_release import preset_of
 from calibrate.published_names import Unrepresentable
 from calibrate.scoring.table import Row
-from sim import catalog
-from sim.catalog.releases import preset_of, release
+from sim.catalog.releases import number, spelled
 
 FOLDER = Path(__file__).with_name("engines")
 
 OF_PYTORCH = (0, 18)
 """The first release of TensorRT-LLM whose published tables are of the PyTorch backend."""
-
-SYNCHRONOUS = "vllm-0.13"
-"""The preset of the releases of vLLM that schedule asynchronously only where they are set to."""
 
 
 def engine_file(name: str) -> str:
@@ -28,12 +25,12 @@ def engine_file(name: str) -> str:
 
 
 def engine_name(engine: str) -> str:
-    """The name of a preset that is given by name or path.
+    """The name of a preset that is given by name or path, without its release.
 
-    >>> engine_name(engine_file("tensorrt-llm-0.14")), engine_name("vllm-0.13")
-    ('tensorrt-llm-0.14', 'vllm-0.13')
+    >>> engine_name(engine_file("tensorrt-llm-0.14")), engine_name("vllm@0.13")
+    ('tensorrt-llm-0.14', 'vllm')
     """
-    return Path(engine).stem if engine.endswith(".yaml") else engine
+    return Path(engine).stem if engine.endswith(".yaml") else spelled(engine).name
 
 
 def preset(row: Row, driver: str, *, apart: bool) -> str:
@@ -41,12 +38,9 @@ def preset(row: Row, driver: str, *, apart: bool) -> str:
     their own. Raises Unrepresentable for an engine without one."""
     name = row["engine"].lower()
     if "vllm" in name:
-        found = preset_of("vllm", row["engine_version"])
-        assert found is not None
-        asynchronous = "async-scheduling" in row["notes"]
-        return "vllm" if found.preset == SYNCHRONOUS and asynchronous else found.preset
+        return _released("vllm", row["engine_version"])
     if "sglang" in name:
-        return "sglang"
+        return "sglang" if apart else _released("sglang", row["engine_version"])
     if "gpt-fast" in name:
         return engine_file("gpt-fast")
     if "tensorrt" in name or "trtllm" in name or "trt-llm" in name:
@@ -56,10 +50,16 @@ def preset(row: Row, driver: str, *, apart: bool) -> str:
     raise Unrepresentable(f"the engine {row['engine']} has no preset")
 
 
+def _released(engine: str, version: str) -> str:
+    found = preset_of(engine, version)
+    assert found is not None
+    return found.preset
+
+
 def _tensorrt(row: Row, driver: str, name: str, *, apart: bool) -> str:
     if apart:  # the version is that of Dynamo, which joins the workers
         return "tensorrt-llm"
-    version, old = release(row["engine_version"]), "tensorrt-llm-bench"
+    version, old = number(row["engine_version"]), "tensorrt-llm-bench"
     if "mlperf" in name:  # the version is that of TensorRT; only its server streams
         old = "tensorrt-llm-0.14" if driver == "offline" else "tensorrt-llm-executor"
     elif version and version < (0, 10):
@@ -67,7 +67,7 @@ def _tensorrt(row: Row, driver: str, name: str, *, apart: bool) -> str:
     elif "triton" in name:
         old = "tensorrt-llm-triton"
     elif driver != "offline":
-        return "tensorrt-llm"
+        return _released("tensorrt-llm", row["engine_version"])
     elif version and version >= OF_PYTORCH:
         return "tensorrt-llm-pytorch"
     elif version and version < (0, 15):
@@ -78,10 +78,9 @@ def _tensorrt(row: Row, driver: str, name: str, *, apart: bool) -> str:
 def uncovered(engine: str, version: str, *, apart: bool) -> str | None:
     """The note on a release that no preset covers and the nearest stands in for; None where one
     does, or where the preset follows from something else than the release."""
-    covers = catalog.engine(engine).releases
-    if covers is None or apart:
+    if apart or engine.endswith(".yaml"):
         return None
-    found = preset_of(covers.engine, version)
-    if found is None or found.covers or found.preset != engine_name(engine):
+    found = preset_of(engine_name(engine), version)
+    if found is None or found.covers:
         return None
     return found.note[0].lower() + found.note[1:].rstrip(".")

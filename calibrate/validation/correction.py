@@ -23,6 +23,7 @@ from calibrate.validation.residuals import HOST
 from calibrate.validation.wording import words
 from sim import catalog
 from sim.catalog.engine_file import FACTORS
+from sim.catalog.releases import spelled
 from sim.results.run_directory import SCENARIO
 from sim.results.run_result import REQUESTS
 from sim.specs.engine import EngineSpec, FittedTo
@@ -74,7 +75,8 @@ def _engine(
         source = f"{today.isoformat()}, corrected after {run.name}: {told}"
         if name in TIMES:
             value: object = f"{getattr(wanted, name) / slower * 1e6:.5g}us"
-            document[name] = {"value": value, "source": source}
+            for key in (name, "per_iteration_ahead") if name == "per_iteration" else (name,):
+                document[key] = {"value": value, "source": source}
         else:
             value = float(f"{getattr(wanted.factors, name):.5g}")
             document[keys[name]] = {"value": value, "source": source}
@@ -84,7 +86,7 @@ def _engine(
 def _named(asked: ValidationQuestion) -> str:
     """The engine that is predicted with, as an engine file anywhere can name it."""
     name = asked.scenario.engine
-    if name in catalog.names("engines"):
+    if spelled(name).name in catalog.names("engines"):
         return name
     return str(((asked.scenario.base or Path()) / name).absolute())
 

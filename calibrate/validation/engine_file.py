@@ -19,13 +19,23 @@ from sim.catalog.engine_file import FACTORS
 from sim.errors import UsageError
 from sim.results.run_result import REQUESTS
 from sim.results.whole_file import write_text
-from sim.specs.engine import NO_FACTORS, EngineSpec, FittedTo, GpuDefaults, Mxfp4Padding, Releases
+from sim.specs.engine import (
+    NO_FACTORS,
+    EngineDefaults,
+    EngineSpec,
+    ExpertInputs,
+    FittedTo,
+    Mxfp4Padding,
+)
 from sim.units import show_time
 
 _FITTED = ", fitted to observed runs"
 
 NO_ITERATIONS = "none"
 """What stands for the hash of iterations that a run has not recorded."""
+
+OF_RELEASES = ("releases", "release", "per_iteration_ahead")
+"""What a fitted engine has not: it is of one release, and of one way to plan iterations."""
 
 Sampled = Literal["in sample", "held out"]
 
@@ -76,7 +86,7 @@ def inherited(document: Mapping[str, object], base: EngineSpec) -> dict[str, obj
     rest = {
         key: {"value": _plain(_value(base, key)), "source": f"As in {base.name}: {source}"}
         for key, source in base.sources.items()
-        if key not in document
+        if key not in document and key not in OF_RELEASES
     }
     return {**document, **rest}
 
@@ -105,7 +115,10 @@ def _value(engine: EngineSpec, key: str) -> object:
 
 def _plain(value: object) -> object:
     """A value as YAML has it, in SI units."""
-    if isinstance(value, GpuDefaults | Mxfp4Padding | Releases):
+    if isinstance(value, EngineDefaults):
+        where = {"memory": value.memory, "other_than": list(value.other_than)}
+        return {**where, "set": dict(value.settings)}
+    if isinstance(value, Mxfp4Padding | ExpertInputs):
         return {key: _plain(each) for key, each in value._asdict().items() if each != ""}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 

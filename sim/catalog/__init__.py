@@ -26,6 +26,7 @@ from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.published import published_in
 from sim.catalog.recurrent_layers import recurrent_layers
 from sim.catalog.relatives import inherited, transferred
+from sim.catalog.releases import spelled
 from sim.catalog.wrong_files import without_config
 from sim.errors import UsageError
 from sim.specs.dense_mlp import DenseMlp
@@ -85,7 +86,10 @@ def written(kind: Kind, name_or_path: str | Path, base: Path | None = None) -> d
     A GPU file that takes kernels over from the catalogue still extends the part that has them.
     Raises UsageError as ``gpu`` does.
     """
-    entry = read_entry(kind, find(kind, name_or_path, base))
+    release = ""
+    if kind == "engines" and isinstance(name_or_path, str):
+        name_or_path, release = spelled(name_or_path)
+    entry = read_entry(kind, find(kind, name_or_path, base), release=release)
     whole = entry.document if entry.base is None else entry.sourced()
     document = {key: _stripped(value) for key, value in whole.items()}
     if kind == "gpus" and entry.base is not None and "profile" not in document:
@@ -340,20 +344,24 @@ def _agrees(values: Fields, key: str, published: int, found: int) -> None:
 
 
 def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
-    """The engine preset of that catalogue name, or the one in the YAML file at that path.
+    """The engine preset of that catalogue name, or the one in the YAML file at that path; at the
+    release that follows an @, or at the newest that is known.
 
     A relative path starts at ``base``, or at the working directory without one. Raises UsageError
     for an unknown name and for a file that is not an engine preset.
     """
-    path = find("engines", name_or_path, base)
-    return _shipped_engine(path) if shipped("engines", path) else _engine(path)
+    name, release = name_or_path, ""
+    if isinstance(name_or_path, str):
+        name, release = spelled(name_or_path)
+    path = find("engines", name, base)
+    return (_shipped_engine if shipped("engines", path) else _engine)(path, release)
 
 
-def _engine(path: Path) -> EngineSpec:
-    return read_engine(read_entry("engines", path))
+def _engine(path: Path, release: str) -> EngineSpec:
+    return read_engine(read_entry("engines", path, release=release))
 
 
 @cache
-def _shipped_engine(path: Path) -> EngineSpec:
-    """The engine of a file of the catalogue, read once."""
-    return _engine(path)
+def _shipped_engine(path: Path, release: str) -> EngineSpec:
+    """The engine of a file of the catalogue at a release, read once."""
+    return _engine(path, release)

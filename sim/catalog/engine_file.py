@@ -6,18 +6,16 @@ have, and ``EngineSpec`` has a default for, may be left out.
 
 from __future__ import annotations
 
-import re
-
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
+from sim.catalog.releases import RELEASES, releases_of
 from sim.specs.engine import (
+    EngineDefaults,
     EngineSpec,
     ExpertInputs,
     Factors,
     FittedTo,
-    GpuDefaults,
     Mxfp4Padding,
-    Releases,
 )
 from sim.specs.precision import MULTIPLIES
 
@@ -31,15 +29,11 @@ FACTORS = {
 
 MOST_FACTOR = 100.0
 
-_GPU_DEFAULTS = "gpu_defaults"
-"""The key of an engine that lists its own limits of a batch by GPU."""
+_DEFAULTS = "defaults"
+"""The key of an engine that lists what it chooses by GPU."""
 
 _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
-
-
-_RELEASES = "releases"
-"""The key of an engine that says which releases it covers."""
 
 _PADDING = "pads_mxfp4"
 """The key of an engine that lists how it pads experts in mxfp4, by GPU."""
@@ -52,11 +46,11 @@ _LISTS = (
     "aligns_experts_on",
     _PADDING,
     _EXPERT_INPUTS,
-    _RELEASES,
-    _GPU_DEFAULTS,
+    RELEASES,
+    _DEFAULTS,
     _FITTED_TO,
 )
-_GIVEN = ("name", "title", "sources", "factors", *_LISTS)
+_GIVEN = ("name", "title", "sources", "factors", "marlin", "triton_attention", *_LISTS)
 """Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
 
@@ -71,19 +65,20 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
     entry.only(("title", *keys(EngineSpec, *_GIVEN), *FACTORS, *_LISTS))
     unsourced = None if file.base is None else file.unsourced
     values, sources = entry.without(_FITTED_TO).sourced(unsourced)
+    release = values.text("release") if values.has("release") else ""
     return values.record(
         EngineSpec,
         name=file.path.stem,
-        title=entry.text("title"),
+        title=f"{entry.text('title')} {release}".rstrip(),
         sources=sources,
         factors=_factors(values),
         graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
         aligns_experts_on=_words(values, "aligns_experts_on"),
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
         expert_inputs=_expert_inputs(values) if values.has(_EXPERT_INPUTS) else (),
-        releases=_releases(values) if values.has(_RELEASES) else None,
+        releases=releases_of(values) if values.has(RELEASES) else None,
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
-        gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
+        defaults=_defaults(values) if values.has(_DEFAULTS) else (),
     )
 
 
@@ -109,34 +104,18 @@ def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:
     return tuple(FittedTo(*map(run.text, FittedTo._fields)) for run in runs)
 
 
-def _releases(values: Fields) -> Releases:
-    """The releases that an engine says it covers."""
-    found = values.inner(_RELEASES)
-    found.only(Releases._fields)
-    before = _release(found, "before") if found.has("before") else ""
-    return Releases(found.text("engine"), _release(found, "since"), before)
-
-
-def _release(found: Fields, key: str) -> str:
-    text = found.text(key)
-    if re.fullmatch(r"\d+\.\d+", text) is None:
-        raise found.error(key, f"expected a release such as '0.14', found {text!r}")
-    return text
-
-
-def _gpu_defaults(values: Fields) -> tuple[GpuDefaults, ...]:
-    """The limits of a batch that an engine takes on its own, by GPU."""
+def _defaults(values: Fields) -> tuple[EngineDefaults, ...]:
+    """What an engine chooses where a scenario says nothing, by GPU."""
     found = []
-    for each in values.mappings(_GPU_DEFAULTS):
-        each.only(GpuDefaults._fields)
-        found.append(
-            GpuDefaults(
-                memory=each.not_negative("memory", "bytes"),
-                other_than=each.text("other_than") if each.has("other_than") else "",
-                max_num_batched_tokens=each.whole("max_num_batched_tokens"),
-                max_num_seqs=each.whole("max_num_seqs"),
-            )
-        )
+    for each in values.mappings(_DEFAULTS):
+        each.only(("memory", "other_than", "set"))
+        memory = each.not_negative("memory", "bytes") if each.has("memory") else 0.0
+        chosen = each.inner("set")
+        for key in chosen:
+            if key.split(".")[0] not in ("scheduler", "kv_cache"):
+                raise chosen.error(key, "an engine chooses in scheduler and kv_cache")
+        settings = {key: chosen.value(key) for key in chosen}
+        found.append(EngineDefaults(memory, _words(each, "other_than"), settings))
     return tuple(found)
 
 

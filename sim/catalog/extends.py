@@ -15,6 +15,7 @@ from pathlib import Path
 from sim.catalog.entries import KINDS, Kind, names
 from sim.catalog.files import position, read_yaml
 from sim.catalog.lookup import find
+from sim.catalog.releases import as_of, spelled
 from sim.errors import UsageError
 
 LONGEST_CHAIN = 10
@@ -60,8 +61,11 @@ class CatalogEntry:
         return str(self.path) if self.base is None else position(self.path, key)
 
 
-def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> CatalogEntry:
-    """The file at ``path`` with what it takes over; ``chain`` are the files that led to it.
+def read_entry(
+    kind: Kind, path: Path, chain: tuple[Path, ...] = (), release: str = ""
+) -> CatalogEntry:
+    """The file at ``path`` with what it takes over; ``chain`` are the files that led to it. An
+    engine is read at ``release``, or at the newest that its file knows.
 
     Raises UsageError, with file and line, for a base that does not exist and for files that extend
     each other in a circle or more than ``LONGEST_CHAIN`` in a row.
@@ -69,11 +73,15 @@ def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> CatalogE
     document = read_yaml(path)
     own = {key: value for key, value in document.items() if key != "extends"}
     if "extends" not in document:
+        if kind == "engines":
+            own = as_of(own, release, str(path))
         return CatalogEntry(path, own, own)
     name = document["extends"]
     if not isinstance(name, str) or not name.strip():
         known = "the name of an entry of the catalogue, or the path of a file"
         raise _error(path, f"expected {known}")
+    if kind == "engines" and not release:
+        name, release = spelled(name)
     try:
         parent = find(kind, name, path.parent)
     except UsageError as error:
@@ -85,7 +93,7 @@ def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> CatalogE
         raise _error(path, f"more than {LONGEST_CHAIN} files extend each other in a row")
     if parent.is_dir():
         raise _error(path, f"{parent} is a folder; give a file in it")
-    base = read_entry(kind, parent, chain)
+    base = read_entry(kind, parent, chain, release)
     return CatalogEntry(path, own, _merged(base.sourced(), own, f"given in {path.name}"), base)
 
 
@@ -96,6 +104,7 @@ def kind_of(path: Path) -> Kind:
     for _ in range(LONGEST_CHAIN):
         if not isinstance(name, str):
             break
+        name = spelled(name).name
         for kind in KINDS:
             if name in names(kind):
                 return kind

@@ -210,6 +210,7 @@ _BY_TYPE: dict[str, Callable[[Fields, str], object]] = {
     "int": Fields.whole,
     "int | None": lambda fields, key: fields.optional_whole(key, None),
     "Count": Fields.count,
+    "Seconds | None": lambda fields, key: fields.not_negative(key, "time"),
     "Seconds": lambda fields, key: fields.not_negative(key, "time"),
     "Bytes": lambda fields, key: fields.not_negative(key, "bytes"),
     "Share": Fields.share,

@@ -1,93 +1,125 @@
-"""Finds the preset that covers a release of a served engine, by what the presets say of themselves.
+"""Reads engine files at a release: ``vllm@0.18`` is the file of vLLM with what changed up to 0.18.
 
-Presets of served engines name the releases that they cover (``EngineSpec.releases``); one that
-takes that over from another preset is chosen by something else than the release. A
-release that none covers is given the nearest one, with a note: how far its predictions are off for
-that release is not known.
+An engine file says of its first release on what it has at the top, and under ``changes`` what later
+releases have instead, oldest first. The bare name is the newest release that is known. A release
+beyond that is taken for the newest, with a note: how far its predictions are off is not known.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from sim import catalog
-from sim.specs.engine import EngineSpec, Releases
+from sim.catalog.fields import Fields
+from sim.errors import UsageError
+from sim.specs.engine import Releases
+
+RELEASES, CHANGES, RELEASE = "releases", "changes", "release"
+"""Keys of an engine file: the span of releases that are known, and what changed in it. The third is
+of the file as read: the release that was asked for."""
+
+NEWEST = "the newest that is known"
+
+Number = tuple[int, ...]
 
 
-class PresetOfRelease(NamedTuple):
-    """The ``preset`` for a release of ``engine``, whether it ``covers`` that release, and a
-    ``note`` that says so."""
+class Spelled(NamedTuple):
+    """An engine as a scenario writes it: a ``name`` or path, and a ``release``, "" for none."""
 
-    engine: str
-    preset: str
-    covers: bool
-    note: str
+    name: str
+    release: str
 
 
-def release(version: str) -> tuple[int, int] | None:
-    """Major and minor number of a version, None if it states none.
+def spelled(text: str) -> Spelled:
+    """The parts of an engine's spelling.
 
-    >>> release("0.14.0"), release("1.0.0rc3"), release("nightly 2023-24")
-    ((0, 14), (1, 0), None)
+    >>> spelled("vllm@0.18"), spelled("my/engine.yaml")
+    (Spelled(name='vllm', release='0.18'), Spelled(name='my/engine.yaml', release=''))
     """
-    found = re.search(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else None
+    name, _, release = text.rpartition("@")
+    return Spelled(name, release) if name and number(release) else Spelled(text, "")
 
 
-@cache
-def presets_of(engine: str) -> tuple[EngineSpec, ...]:
-    """The presets that cover releases of ``engine``, the oldest releases first; none of an engine
-    that has no preset.
+def number(version: str) -> Number | None:
+    """The numbers of a version, two at least; None if it states none.
 
-    >>> [each.name for each in presets_of("vllm")]
-    ['vllm-0.13', 'vllm', 'vllm-0.18']
+    >>> number("0.14.0"), number("1.0.0rc3"), number("nightly 2023-24")
+    ((0, 14, 0), (1, 0, 0), None)
     """
-    stating = (n for n in catalog.names("engines") if "releases" in catalog.raw("engines", n))
-    known = [each for each in map(catalog.engine, stating) if _of(each).engine == engine]
-    return tuple(sorted(known, key=_since))
+    found = re.search(r"\d+(\.\d+)+", version)
+    return tuple(map(int, found[0].split("."))) if found else None
 
 
-def preset_of(engine: str, version: str | None) -> PresetOfRelease | None:
-    """The preset of a release of ``engine``; that of its own name where ``version`` states no
-    release. None for an engine without any preset.
+def beyond(releases: Releases, release: str) -> bool:
+    """Whether ``release`` is newer than all that is known.
 
-    >>> preset_of("vllm", "0.19.0").preset, preset_of("sglang", "0.4.3").covers
-    ('vllm-0.18', False)
+    >>> known = Releases("0.8", "0.33")
+    >>> beyond(known, "0.33.1"), beyond(known, "0.34")
+    (False, True)
     """
-    known = presets_of(engine)
-    if not known:
-        return None
-    stated = None if version is None else release(version)
-    if stated is None:
-        title = catalog.engine(engine).title
-        return PresetOfRelease(
-            engine, engine, True, f"The release of {engine} is not stated; its preset is {title!r}."
+    newest = _number(releases.newest)
+    return _number(release)[: len(newest)] > newest
+
+
+def before(releases: Releases, release: str) -> bool:
+    """Whether ``release`` is older than the first that is known."""
+    return _number(release) < _number(releases.first)
+
+
+def releases_of(values: Fields) -> Releases:
+    """The releases that an engine knows; UsageError where they are malformed."""
+    found = values.inner(RELEASES)
+    found.only(Releases._fields)
+    return Releases(*(_release(found, key) for key in Releases._fields))
+
+
+def as_of(
+    document: Mapping[str, object], asked: str, where: str | Callable[[str], str]
+) -> dict[str, object]:
+    """An engine's ``document`` at the release ``asked`` ("": the newest that is known).
+
+    Raises UsageError for a release older than the first, and for changes that are out of order.
+    """
+    entry = Fields(where, document)
+    place = where if isinstance(where, str) else where(RELEASES)
+    kept = {key: value for key, value in document.items() if key != CHANGES}
+    if not entry.has(RELEASES):
+        if asked:
+            raise UsageError(f"{place}: this engine has no releases; leave out @{asked}")
+        return kept
+    values, _ = Fields(where, {RELEASES: document[RELEASES]}).sourced()
+    known = releases_of(values)
+    if asked and before(known, asked):
+        raise UsageError(
+            f"{place}: release {asked} is older than {known.first}, the first that is known"
         )
-    for each in known:
-        if _covers(each, stated):
-            why = f"The preset of {engine} {version} is {each.name} ({each.title})."
-            return PresetOfRelease(engine, each.name, True, why)
-    nearest = known[0] if stated < _since(known[0]) else known[-1]
-    note = (
-        f"No preset covers {engine} {version}: the nearest, {nearest.name} ({nearest.title}), "
-        "stands in for it, and how far its predictions are off is not known."
-    )
-    return PresetOfRelease(engine, nearest.name, False, note)
+    mine = asked or known.newest
+    for since, change in _changes(entry):
+        if _number(since) <= _number(mine):
+            kept |= change
+    return {**kept, RELEASE: {"value": mine, "source": "as asked for" if asked else NEWEST}}
 
 
-def _of(preset: EngineSpec) -> Releases:
-    assert preset.releases is not None
-    return preset.releases
+def _changes(entry: Fields) -> Iterator[tuple[str, dict[str, object]]]:
+    """What changed, by the release since which it has."""
+    last: Number = ()
+    for each in entry.mappings(CHANGES) if entry.has(CHANGES) else ():
+        since = _release(each, "since")
+        if _number(since) <= last:
+            raise each.error("since", f"changes are in order, but {since} is not after the last")
+        last = _number(since)
+        yield since, {key: each.value(key) for key in each if key != "since"}
 
 
-def _since(preset: EngineSpec) -> tuple[int, int]:
-    found = release(_of(preset).since)
+def _release(found: Fields, key: str) -> str:
+    text = found.text(key)
+    if re.fullmatch(r"\d+(\.\d+)+", text) is None:
+        raise found.error(key, f"expected a release such as '0.14', found {text!r}")
+    return text
+
+
+def _number(release: str) -> Number:
+    found = number(release)
     assert found is not None
     return found
-
-
-def _covers(preset: EngineSpec, stated: tuple[int, int]) -> bool:
-    before = release(_of(preset).before)
-    return _since(preset) <= stated and (before is None or stated < before)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
+from sim.catalog.releases import spelled
 
 FILE = Path(__file__).with_name("spreads.yaml")
 
@@ -114,18 +115,13 @@ def _multiples(entry: Fields) -> tuple[float, float, float]:
     return multiples.number("half"), multiples.number("ninety"), shared
 
 
-RELATED = {"vllm-0.18": "vllm", "vllm-0.18-marlin": "vllm-marlin", "sglang-triton": "sglang"}
-"""Presets that differ from another one by a single part of it: published runs of both are spoken of
-together, under the other one's name."""
-
-
 def related(engine: str) -> str:
-    """The preset under whose name runs of ``engine`` are spoken of.
+    """The preset under whose name runs of ``engine`` are spoken of, whatever its release.
 
-    >>> related("vllm-0.18"), related("vllm")
+    >>> related("vllm@0.18"), related("vllm")
     ('vllm', 'vllm')
     """
-    return RELATED.get(engine, engine)
+    return spelled(engine).name
 
 
 def source_name(engine: str, gpu: str, model: str) -> str:
@@ -142,7 +138,7 @@ def compared(engine: str, gpu: str) -> bool:
     """Whether runs of this engine preset on this GPU, of any model, are among the published ones
     that bands were learnt from.
 
-    >>> compared("vllm-0.18", "h100-sxm"), compared("sglang", "l40s")
+    >>> compared("vllm@0.18", "h100-sxm"), compared("sglang", "l40s")
     (True, False)
     """
     return any(name.startswith(f"{_family(engine)}, {gpu}, ") for name in learnt().without)

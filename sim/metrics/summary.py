@@ -247,7 +247,7 @@ def _whole_runs(run: RunRecord) -> dict[str, Any]:
     experts = any(pool.deployment.model.has_experts for pool in run.pools)
     engines: dict[str, list[str]] = {}
     for pool in run.pools:
-        engines.setdefault(pool.settings.engine, []).append(pool.deployment.gpu.name)
+        engines.setdefault(pool.deployment.engine.name, []).append(pool.deployment.gpu.name)
     driven = driven_by(run.scenario)
     texts = dict.fromkeys(
         whole_runs_text(name, gpus, driven, experts=experts) for name, gpus in engines.items()

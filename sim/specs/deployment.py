@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from sim.specs.engine import EngineSpec
-from sim.specs.experts import PADDED, MixtureOfExperts
+from sim.specs.experts import MARLIN, PADDED, MixtureOfExperts
 from sim.specs.gpu import UNITS, GpuSpec, Link
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
@@ -88,6 +88,11 @@ class Deployment:
             self._check_nvlink()
         if self.engine.triton_attention:
             self._check_triton()
+        if self.engine.marlin and self.formats["experts"] not in MARLIN:
+            raise ValueError(
+                f"moe_backend: marlin multiplies experts stored in {' or '.join(MARLIN)}, not in "
+                f"{self.formats['experts']}; leave it out"
+            )
 
     def _check_triton(self) -> None:
         """Raise ValueError where it is not known how long attention by Triton takes."""
@@ -101,8 +106,8 @@ class Deployment:
         else:
             return
         raise ValueError(
-            f"engine: {self.engine.name}: attention by Triton was timed {lacking}; take "
-            "engine: sglang, with SGLang's usual attention, or see `infersim show sglang-triton`"
+            f"attention_backend: triton was timed for SGLang on Hopper alone, and not {lacking}; "
+            "leave it out, for the attention that the engine chooses"
         )
 
     def _check_nvlink(self) -> None:

@@ -22,22 +22,19 @@ class FittedTo(NamedTuple):
 
 
 class Releases(NamedTuple):
-    """The releases that a preset covers: of the ``engine`` of that name, from ``since`` on and
-    ``before`` another one, both such as 0.14; "" is for all later ones."""
+    """The ``first`` and the ``newest`` release of an engine that are known, such as 0.14."""
 
-    engine: str
-    since: str
-    before: str
+    first: str
+    newest: str
 
 
-class GpuDefaults(NamedTuple):
-    """What an engine takes for ``max_num_batched_tokens`` and ``max_num_seqs``, by default on
-    GPUs of ``memory`` bytes and more whose name does not hold ``other_than``."""
+class EngineDefaults(NamedTuple):
+    """What an engine chooses where nothing is said, by the dotted keys of a scenario, on GPUs of
+    ``memory`` bytes and more whose title has none of the words ``other_than``."""
 
     memory: float
-    other_than: str
-    max_num_batched_tokens: int
-    max_num_seqs: int
+    other_than: tuple[str, ...]
+    settings: Mapping[str, object]
 
 
 class Mxfp4Padding(NamedTuple):
@@ -98,6 +95,7 @@ class EngineSpec:
     """The overheads of one engine.
 
     ``per_iteration``    host time of one iteration: scheduling, input preparation, sampling, output
+    ``per_iteration_ahead``  what is left of that where iterations are planned ahead; None: as much
     ``per_sequence``     host time for each sequence in the iteration
     ``per_new_request``  host time when a request enters the batch for the first time or again
     ``per_layer``        time between the kernels of one layer and the next
@@ -150,11 +148,11 @@ class EngineSpec:
                          nothing is said of ``scheduler.async_scheduling``
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
-    ``releases``         the releases of a served engine that it is the preset of; None for a preset
-                         that is chosen by something else than the release
+    ``releases``         the releases that are known of it; None for what has no releases
+    ``release``          the one that this is; "" where there are none
     ``fitted_to``        the observed runs that its times were fitted to, if they were
-    ``gpu_defaults``     its own limits of a batch by GPU, the first that applies; a scenario has
-                         other ones, the same for every GPU
+    ``defaults``         what it chooses for keys that a scenario leaves out, by GPU: of several
+                         entries with a key, the first that applies
     """
 
     name: str
@@ -172,6 +170,7 @@ class EngineSpec:
     null_blocks: Count
     kernels: str
     sources: Mapping[str, str]
+    per_iteration_ahead: Seconds | None = None
     per_streamed_token: Seconds = 0.0
     per_handled_request: Seconds = 0.0
     per_prompt_token: Seconds = 0.0
@@ -193,20 +192,22 @@ class EngineSpec:
     plans_ahead: bool = False
     factors: Factors = NO_FACTORS
     releases: Releases | None = None
+    release: str = ""
     fitted_to: tuple[FittedTo, ...] = ()
-    gpu_defaults: tuple[GpuDefaults, ...] = ()
+    defaults: tuple[EngineDefaults, ...] = ()
 
-    def defaults_on(self, title: str, memory: float) -> GpuDefaults | None:
-        """Its own limits of a batch on a GPU of that name and ``memory``; None if unknown."""
-        return next(
-            (
-                each
-                for each in self.gpu_defaults
-                if memory >= each.memory
-                and not (each.other_than and each.other_than.lower() in title.lower())
-            ),
-            None,
-        )
+    @property
+    def label(self) -> str:
+        """The engine with its release, as a scenario names it: ``vllm@0.18``."""
+        return f"{self.name}@{self.release}" if self.release else self.name
+
+    def defaults_on(self, title: str, memory: float) -> dict[str, object]:
+        """What it chooses on a GPU of that title and ``memory``, by dotted keys."""
+        found: dict[str, object] = {}
+        for each in self.defaults:
+            if memory >= each.memory and not any(word in title for word in each.other_than):
+                found = {**each.settings, **found}
+        return found
 
     def with_graphs_up_to(self, most: int) -> EngineSpec:
         """This engine where no batch has more than ``most`` sequences: larger graphs are not
@@ -255,6 +256,18 @@ class EngineSpec:
             if rule.weights == weights and any(word in words for word in rule.gpus):
                 return rule.inputs
         return None
+
+    def asked(self, *, marlin: bool, triton: bool, ahead: bool | None) -> EngineSpec:
+        """This engine with the kernels that a scenario asks for: of experts Marlin's, of attention
+        Triton's; and planning ``ahead`` or not, by default None."""
+        planned = self.plans_ahead if ahead is None else ahead
+        left = self.per_iteration_ahead if planned else None
+        return replace(
+            self,
+            marlin=marlin,
+            triton_attention=triton,
+            per_iteration=self.per_iteration if left is None else left,
+        )
 
     def scaled(self, factor: float) -> EngineSpec:
         """This engine with ``factor`` times all of its times; 0 for one that costs nothing."""

@@ -16,6 +16,9 @@ from sim.specs.layers import Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.routing import Busiest
 
+MARLIN = ("mxfp4", "int4", "int4-group", "int4-group64", "int4-group32")
+"""Formats of stored experts that the library Marlin multiplies with 16-bit inputs."""
+
 PADDED = (256, 128)
 """What hidden sizes, and widths of an expert on a GPU, are padded to multiples of where Marlin
 multiplies mxfp4 (vLLM, model_executor/layers/quantization/mxfp4.py)."""

@@ -236,6 +236,11 @@ class ModelSpec:
         layers, in formats of their own."""
         return self.kv_bytes_of(0, "bf16", layout)
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether some of its layers keep a state of constant size instead of keys and values."""
+        return self.state_bytes() > 0
+
     def linear_flops_per_token(self) -> float:
         """FLOP of all layers' projections for one token.
 

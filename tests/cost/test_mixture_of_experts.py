@@ -293,7 +293,7 @@ def test_deep_gemm_multiplies_a_block_of_rows_for_every_expert() -> None:
     blocks of 128 that is 16,384; 64 tokens 16,768. Two products of an expert are 3 x 4,096 x 768
     numbers: 309 GFLOP for the blocks of one token, at 0.62 of 1,978.9 TFLOP/s 252 us."""
     qwen, hopper = catalog.model("qwen3-235b-a22b"), catalog.gpu("h200-sxm")
-    d = Deployment(qwen, hopper, catalog.engine("vllm-0.13"), "fp8-block", "fp8", "bf16", Layout(2))
+    d = Deployment(qwen, hopper, catalog.engine("vllm@0.13"), "fp8-block", "fp8", "bf16", Layout(2))
     one, many = (per_token(CostModel(d), m)[WHOLE] for m in (1, 64))
     assert one.compute == pytest.approx(
         94 * 2 * 16_384 * 3 * 4096 * 768 / (0.62 * 1978.9e12), rel=1e-9
@@ -306,7 +306,7 @@ def test_deep_gemm_multiplies_a_block_of_rows_for_every_expert() -> None:
 
 
 def test_deep_gemm_has_experts_in_blocks_on_hopper_and_not_on_eight_tensor_ranks() -> None:
-    qwen, engine = catalog.model("qwen3-235b-a22b"), catalog.engine("vllm-0.13")
+    qwen, engine = catalog.model("qwen3-235b-a22b"), catalog.engine("vllm@0.13")
 
     def aligned(gpu: str, weights: str, layout: Layout) -> bool:
         arithmetic = "bf16" if weights == "bf16" else "fp8"

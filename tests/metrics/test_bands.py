@@ -132,7 +132,7 @@ def test_the_situation_of_a_run_is_read_from_its_deployment() -> None:
     ("changes", "known"),
     [
         ({}, True),
-        ({"engine": "vllm-0.18"}, True),  # spoken of with vllm
+        ({"engine": "vllm@0.18"}, True),  # spoken of with vllm
         ({"engine": "sglang"}, True),
         ({"fleet.0.gpu": "l4"}, False),
         ({"fleet.0.gpu": "mi300x"}, False),

@@ -463,7 +463,7 @@ def test_several_replicas_need_a_router_with_the_policy_simulated(router: str, s
 
 
 def test_the_engine_simulated_comes_first() -> None:
-    for engine, title in (("vllm-0.13", "vLLM"), ("tensorrt-llm", "TensorRT-LLM")):
+    for engine, title in (("vllm@0.13", "vLLM"), ("tensorrt-llm", "TensorRT-LLM")):
         made = launch_commands(small(engine=engine))
         assert next(iter(made)) == engine.removesuffix("-0.13")
         assert any(title in note and "simulated" in note for note in made["notes"])

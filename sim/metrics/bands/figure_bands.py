@@ -112,7 +112,10 @@ def kin(run: RunRecord) -> dict[str, str]:
     deployments = [pool.deployment for pool in run.pools]
     gpus, engines = (
         names(found)
-        for found in ([d.gpu.name for d in deployments], [p.settings.engine for p in run.pools])
+        for found in (
+            [d.gpu.name for d in deployments],
+            [d.engine.name for d in deployments],
+        )
     )
     formats = names(f"{d.weights} with KV in {d.kv_cache}" for d in deployments)
     models = names(d.model.name for d in deployments)

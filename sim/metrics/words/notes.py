@@ -18,9 +18,9 @@ from sim.metrics.record.links import hardware_notes
 from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.run_record import RunRecord
-from sim.metrics.words.engine_defaults import (
-    engine_defaults_note,
+from sim.metrics.words.engine_notes import (
     other_rule_note,
+    release_note,
     untimed_note,
     whole_prompts_note,
 )
@@ -69,7 +69,7 @@ def notes(run: RunRecord) -> list[str]:
         cold_note(run),
         break_even_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
-        *dict.fromkeys(_own_defaults(part) for part in run.parts),
+        *dict.fromkeys(release_note(part.pool) for part in run.parts),
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(whole_prompts_note(part.pool) for part in run.parts),
         *dict.fromkeys(_whole_prompts(part) for part in run.parts),
@@ -184,8 +184,3 @@ def _small_cache(pool: PreparedPool) -> str | None:
         f"The KV cache holds {held:,} tokens, less than max_model_len "
         f"({longest:,}): vLLM would refuse to start; longer requests are rejected."
     )
-
-
-def _own_defaults(part: PoolRun) -> str | None:
-    peak = int(part.plans["running"].max()) if len(part.plans) else None
-    return engine_defaults_note(part.pool, peak)

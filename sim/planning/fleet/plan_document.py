@@ -15,7 +15,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
-from sim.metrics.words.engine_defaults import engine_defaults_note
+from sim.metrics.words.engine_notes import release_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_bands import Band, bands, front
@@ -263,7 +263,7 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"are asked for{enough}"
         )
     pool = prepare(scenario).only
-    last = (engine_defaults_note(pool, None), pool.deployment.node_note)
+    last = (release_note(pool), pool.deployment.node_note)
     return [*notes, *(note for note in last if note is not None)]
 
 

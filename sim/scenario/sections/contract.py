@@ -68,9 +68,21 @@ class Contract(LimitedSection):
     )
     engine: EngineName = Field(
         default="vllm",
-        description="Overhead preset (`infersim list engines`). By release: vLLM up to 0.13 is "
-        "vllm-0.13, 0.14 to 0.17 vllm, from 0.18 on vllm-0.18. SGLang is sglang, and sglang-triton "
-        "with attention by Triton.",
+        description="Overhead preset (`infersim list engines`), at a release if it has some: "
+        "vllm@0.18. Its name alone is the newest release that is known.",
+        examples=["vllm@0.18"],
+    )
+    attention_backend: Literal["triton"] | None = Field(
+        default=None,
+        description="Kernels of attention, where the engine is made to take others than its own "
+        "choice (`--attention-backend`, of vLLM and SGLang). Timed for SGLang on Hopper. null: its "
+        "own choice.",
+    )
+    moe_backend: Literal["marlin"] | None = Field(
+        default=None,
+        description="Kernels of experts, where the engine is made to take others than its own "
+        "choice (vLLM's `--moe-backend`, and VLLM_MXFP4_USE_MARLIN=1 of older releases). null: its "
+        "own choice.",
     )
     scheduler: SchedulerSettings = Field(
         default_factory=SchedulerSettings, description="Which requests run in the next iteration."

@@ -89,7 +89,7 @@ class Precision(LimitedSection):
         default="bf16",
         description="Format of stored keys and values. vLLM's `auto` is the model's own format, "
         "so bf16, or the one that a checkpoint states (kv_cache_scheme). fp8 is e4m3; for e5m2 "
-        "SGLang takes attention by Triton on Hopper: engine sglang-triton.",
+        "SGLang takes attention by Triton on Hopper: attention_backend: triton.",
     )
     experts: PrecisionName | None = Field(
         default=None,
@@ -123,19 +123,20 @@ class SchedulerSettings(LimitedSection):
     )
     max_num_seqs: Count = Field(
         default=256,
-        description=f"Requests that run at once; for {_WHOLE} batching, the batch size. "
-        "256 is vLLM's default for most GPUs; for GPUs of 70 GiB and more, A100 apart, releases "
-        "differ between 256 and 1,024, which is rarely reached before the KV cache is full.",
+        description=f"Requests that run at once; for {_WHOLE} batching, the batch size. Left out: "
+        "what the engine's release chooses on the GPU (vLLM 0.33: 1,024 from 70 GiB on, A100 "
+        "apart), 256 for engines that choose nothing.",
     )
     max_num_batched_tokens: Count = Field(
         default=8192,
-        description="Tokens of one iteration, prompts and decodes together. 8,192 is the vLLM "
-        "server's default for GPUs of 70 GiB and more, A100 apart; on others it is 2,048.",
+        description="Tokens of one iteration, prompts and decodes together. Left out: what the "
+        "engine's release chooses on the GPU (vLLM 0.33: 16,384 from 160 GiB on, 8,192 from 70, "
+        "else 2,048), 8,192 for engines that choose nothing.",
     )
     chunked_prefill: Switch = Field(
         default=True,
-        description="Split long prompts over iterations. On, as in vLLM V1 without "
-        "--no-enable-chunked-prefill. Off under its rule, whole prompts still share iterations "
+        description="Split long prompts over iterations. Left out: on, off by TensorRT-LLM. Off "
+        "under vLLM's rule, whole prompts still share iterations "
         "with decodes, and one that is longer than what is left of max_num_batched_tokens waits; "
         "vLLM then starts with a max_num_batched_tokens of max_model_len or more. `policy: "
         "vllm-v0` is always off.",
@@ -155,7 +156,7 @@ class SchedulerSettings(LimitedSection):
     scheduler_reserve_full_isl: Switch = Field(
         default=True,
         description="Admit a request only when the blocks of its whole input fit, not merely "
-        "those of its first chunk. vLLM's name and default: fewer preemptions.",
+        "those of its first chunk. vLLM's name, and its default since 0.19: fewer preemptions.",
     )
     batch_timeout: Wait = Field(
         default=0.05,
@@ -172,8 +173,8 @@ class SchedulerSettings(LimitedSection):
         default=None,
         description="Plan an iteration while the one before it runs: finished requests make "
         "room, and newcomers enter, an iteration later. vLLM's name; SGLang's overlap scheduler. "
-        "null: on with `policy: sglang` and by `engine: tensorrt-llm`, off with the others: the "
-        "times of vllm were fitted without it.",
+        "null: as the engine's release does, wherever that is modelled: vLLM since 0.14, SGLang "
+        "and TensorRT-LLM.",
     )
     max_tokens: Count | None = Field(
         default=None,
@@ -378,11 +379,14 @@ class KvCache(LimitedSection):
         description=f"{ALLOCATORS.described()}.",
     )
     block_size: Annotated[Count, at_most(65_536)] = Field(
-        default=16, description="Tokens per block; vLLM's default on NVIDIA GPUs."
+        default=16,
+        description="Tokens per block. Left out: the engine's (vLLM 16, SGLang 1, TensorRT-LLM "
+        "32).",
     )
     gpu_memory_utilization: Share = Field(
         default=0.9,
-        description="Share of GPU memory that the engine may fill; vLLM's usual default.",
+        description="Share of GPU memory that the engine may fill. Left out: what the engine's "
+        "release chooses (vLLM 0.9, and 0.92 since 0.21; SGLang by the memory and the chunks).",
     )
     num_gpu_blocks: Count | None = Field(
         default=None,
@@ -393,8 +397,8 @@ class KvCache(LimitedSection):
         default=False,
         description="Reuse the blocks of equal prefixes, by the rules of `scheduler.policy`: "
         "vLLM's blocks, or SGLang's radix tree. What prompts share is "
-        "said by workload.shared_prefix or the hash_ids of a trace. Off (vLLM: on), because "
-        "lengths alone say nothing of it.",
+        "said by workload.shared_prefix or the hash_ids of a trace. Left out: on where the engine "
+        "has it on and it is modelled.",
     )
     prefix_policy: Literal["blocks", "radix"] | None = Field(
         default=None,

@@ -18,7 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from sim import catalog, units
 from sim.catalog.ids import named
-from sim.errors import did_you_mean
+from sim.catalog.releases import Spelled, spelled
+from sim.errors import UsageError, did_you_mean
 from sim.plugins import is_own
 from sim.scenario.text.document import show
 from sim.scenario.text.parsing import is_unicode, scalar
@@ -271,15 +272,35 @@ def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
         known = catalog.names(kind)
         if value in known or _exists(value, info) or (kind == "models" and named(value)):
             return value
+        engine = spelled(value) if kind == "engines" else None
+        if engine is not None and engine.release:
+            if engine.name not in known and not _exists(engine.name, info):
+                raise ValueError(_unknown(kind, engine.name, path_to))
+            if engine.name in known:
+                _released(engine)
+            return value
         if re.search(r"[/\\]|\.(ya?ml|json)$", value):
             name = re.split(r"[/\\]", value)[-1].lower()  # as models are named on a hub
             raise ValueError(f"{_missing(value, info)}{did_you_mean(name, known)}")
-        listed = f"the catalogue has {', '.join(known)}" if known else "the catalogue has none"
-        hint = did_you_mean(value, known)
-        noun = kind.removesuffix("s")
-        raise ValueError(f"no {noun} is called {show(value)}{hint}; {listed}; or give {path_to}")
+        raise ValueError(_unknown(kind, value, path_to))
 
     return AfterValidator(check)
+
+
+def _unknown(kind: catalog.Kind, name: str, path_to: str) -> str:
+    known = catalog.names(kind)
+    listed = f"the catalogue has {', '.join(known)}" if known else "the catalogue has none"
+    hint = did_you_mean(name, known)
+    noun = kind.removesuffix("s")
+    return f"no {noun} is called {show(name)}{hint}; {listed}; or give {path_to}"
+
+
+def _released(engine: Spelled) -> None:
+    """ValueError where the catalogue's engine does not have the release."""
+    try:
+        catalog.engine("@".join(engine))
+    except UsageError as error:
+        raise ValueError(str(error)) from None
 
 
 def _file(value: str, info: ValidationInfo) -> str:

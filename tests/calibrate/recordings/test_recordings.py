@@ -362,9 +362,9 @@ def test_a_log_states_its_conditions(tmp_path: Path) -> None:
     manifest = json.loads((made / "manifest.json").read_text())
     assert (manifest["kind"], manifest["status"]) == ("observed", "complete")
     assert manifest["front_end"] == "none"  # its times begin at the engine's queue
-    named = {"name": "vllm", "version": "0.19.0", "preset": "vllm-0.18", "assumed": False}
+    named = {"name": "vllm", "version": "0.19.0", "preset": "vllm@0.18", "assumed": False}
     assert manifest["engine"] == named
-    assert scenario.engine == "vllm-0.18"
+    assert scenario.engine == "vllm@0.18"
     assert manifest["hardware"]["device_count"] == 2
     digest = sha256((place / "requests.jsonl").read_bytes()).hexdigest()
     assert manifest["source"]["sha256"] == digest

@@ -67,7 +67,7 @@ def notes_of(result: Any) -> str:
         ("tensorrt-llm", {}, "tensorrt-llm", "tensorrt-llm", False),
         ("lmdeploy", {}, "lmdeploy", "vllm", False),
         ("openai", {"engine": "SGLang", "engine_version": "0.4.1"}, "sglang", "sglang", False),
-        ("openai", {"engine": "vllm", "vllm_version": "0.10.2"}, "vllm", "vllm-0.13", False),
+        ("openai", {"engine": "vllm", "vllm_version": "0.10.2"}, "vllm", "vllm@0.13", False),
     ],
 )
 def test_the_engine_is_the_one_that_a_record_names(
@@ -104,7 +104,7 @@ def test_a_given_engine_is_said_everywhere(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "preset", "known"),
-    [("0.6.3", "vllm-0.13", False), ("0.11.0", "vllm-0.13", True), ("0.16.0", "vllm", True)],
+    [("0.6.3", "vllm@0.13", False), ("0.11.0", "vllm@0.13", True), ("0.16.0", "vllm", True)],
 )
 def test_a_log_is_simulated_by_the_preset_of_its_release(
     tmp_path: Path, version: str, preset: str, known: bool

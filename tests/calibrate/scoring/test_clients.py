@@ -133,13 +133,13 @@ class TestSources:
         assert "link" not in known(**cards).document["fleet"][0]
 
     def test_releases_of_vllm_that_schedule_between_iterations(self) -> None:
-        assert known(engine_version="0.12.0").engine == "vllm-0.13"
+        assert known(engine_version="0.12.0").engine == "vllm@0.13"
         assert known(engine_version="0.12.0", notes="flags: async-scheduling").engine == "vllm"
         told = {"engine_version": "0.11.1", "source_repo": "ml-energy/leaderboard"}
         assert known(**told).engine == "vllm"
         assert [known(engine_version=each).engine for each in ("", "0.14.0")] == ["vllm"] * 2
         later = [known(engine_version=each).engine for each in ("0.18.0", "1.0")]
-        assert later == ["vllm-0.18"] * 2
+        assert later == ["vllm@0.18"] * 2
 
     def test_pipelines(self) -> None:
         (fleet,) = known(pp="2", n_gpus="8").document["fleet"]

@@ -454,7 +454,7 @@ class TestPresets:
     @pytest.mark.parametrize(
         ("version", "notes", "name"),
         [
-            ("0.11.0", "", "vllm-0.13"),
+            ("0.11.0", "", "vllm@0.13"),
             ("0.11.0", "async-scheduling", "vllm"),
             ("0.11.0", "InferenceMAX, async-scheduling", "vllm-marlin"),
             ("0.15.0", "InferenceMAX", "vllm-marlin"),
@@ -675,7 +675,7 @@ class TestExperts:
         maxed = {"engine": "vllm", "engine_version": "0.18.0", "gpu": "H100-SXM5-80GB"}
         oss = {"model": "openai/gpt-oss-120b", "notes": "InferenceMAX protocol"}
         assert engine_name(self.known(**maxed, **oss).engine) == "vllm-0.18-marlin"
-        assert self.known(**maxed | oss | {"notes": ""}).engine == "vllm-0.18"
+        assert self.known(**maxed | oss | {"notes": ""}).engine == "vllm@0.18"
         unstated = maxed | oss | {"engine_version": ""}
         assert engine_name(self.known(**unstated).engine) == "vllm-marlin"
         ranks = {"model": "MiniMaxAI/MiniMax-M2.5", "n_gpus": "16", "tp": "4", "ep": "16"}

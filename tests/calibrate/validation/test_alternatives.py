@@ -19,7 +19,7 @@ from sim.commands.observe_records import bring_in
 NO_PEERS = {"kind": "pcie", "peer_to_peer": False}
 TRUTH: dict[str, Any] = {
     "model": "qwen3-8b",
-    "engine": "vllm-0.18",
+    "engine": "vllm@0.18",
     "fleet": [{"gpu": "rtx-pro-6000", "tensor_parallel": 2}],
     "scheduler": {"max_num_batched_tokens": 2048, "max_num_seqs": 64},
     "max_model_len": 4096,

@@ -1,11 +1,9 @@
-"""Names what an engine chooses otherwise than the defaults of a scenario.
-
-It may choose the limits of a batch by GPU; a scenario of version 1 has the same ones for every GPU.
-"""
+"""Names what of an engine is not as in its real runs: an unknown release, kernels that were not
+timed, a rule of batching that stands in for another."""
 
 from __future__ import annotations
 
-from sim.metrics.texts import OpenNote
+from sim.catalog.releases import beyond
 from sim.pools import PreparedPool
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.offloading import OffloadedPrefill
@@ -13,36 +11,14 @@ from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.rules import VllmRule
 
 
-def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | None:
-    """A note on the limits that ``pool`` leaves to defaults and its engine would choose otherwise.
-
-    ``max_num_seqs`` is named only where ``peak_running`` requests reached it: below it makes no
-    difference. None where nothing differs, or the engine's choice is unknown.
-    """
-    knobs, deployment = pool.settings.scheduler, pool.deployment
-    own = deployment.engine.defaults_on(deployment.gpu.title, deployment.gpu.memory)
-    if own is None or "max_num_batched_tokens" not in pool.policy.knobs:
+def release_note(pool: PreparedPool) -> str | None:
+    """A note on a release that is newer than all that are known. None for the others."""
+    engine = pool.deployment.engine
+    if engine.releases is None or not beyond(engine.releases, engine.release):
         return None
-    differing = []
-    left_out = {"max_num_batched_tokens", "max_num_seqs"} - knobs.model_fields_set
-    if "max_num_batched_tokens" in left_out and (
-        own.max_num_batched_tokens != knobs.max_num_batched_tokens
-    ):
-        differing.append(
-            ("max_num_batched_tokens", own.max_num_batched_tokens, knobs.max_num_batched_tokens)
-        )
-    reached = peak_running is not None and peak_running >= min(knobs.max_num_seqs, own.max_num_seqs)
-    if "max_num_seqs" in left_out and own.max_num_seqs != knobs.max_num_seqs and reached:
-        differing.append(("max_num_seqs", own.max_num_seqs, knobs.max_num_seqs))
-    if not differing:
-        return None
-    theirs = " and ".join(f"{name} {value:,}" for name, value, _ in differing)
-    ours = " and ".join(f"{value:,}" for _, _, value in differing)
-    keys = " and ".join(f"scheduler.{name}" for name, _, _ in differing)
-    return OpenNote(
-        f"{deployment.engine.title} on this GPU would choose {theirs}; infersim simulates {ours}. "
-        f"Set {keys} to what your server has.",
-        {f"scheduler.{name}": value for name, value, _ in differing},
+    return (
+        f"{engine.title} is newer than {engine.releases.newest}, the newest release that is known "
+        "here: it is taken for that one, and how far its predictions are off is not known."
     )
 
 
