@@ -354,6 +354,9 @@ def _scheduler(row: Row, known: Conditions, document: Mapping[str, Any]) -> dict
         size = known.size or 1
         together = max(tokens, size * known.prompt.high)
         return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
+    if known.driver in ("closed", "online") and catalog.engine(document["engine"]).defaults:
+        given = {"max_num_seqs": _slots(row), "max_num_batched_tokens": _tokens(row)}
+        return {"batching": "continuous"} | {k: v for k, v in given.items() if v is not None}
     usual = known.size if known.driver == "closed" else room(known, document)
     slots = _slots(row) or usual or MOST_AT_ONCE
     return {
@@ -368,7 +371,9 @@ def _fitting(document: dict[str, Any], prompt: Lengths) -> dict[str, Any]:
     """The document with iterations that have room for a token of every request that runs, and for
     the longest prompt where none is cut."""
     scheduler = document["scheduler"]
-    least = [scheduler["max_num_seqs"]]
+    if "max_num_batched_tokens" not in scheduler:
+        return document
+    least = [scheduler.get("max_num_seqs", 1)]
     if not scheduler.get("chunked_prefill", True):
         least.append(prompt.high)
     tokens = max(scheduler["max_num_batched_tokens"], *least)
