@@ -17,6 +17,7 @@ from sim.scenario.checks.table import check_drafts
 from sim.scenario.pools import PoolSettings
 from sim.scenario.sections.speculation import by_batch
 from sim.specs.drafter import drafter_of
+from sim.specs.engine import EngineWish
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
 from sim.specs.model import ModelSpec
@@ -26,23 +27,28 @@ from sim.specs.speculation import Speculation
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     """What each replica of a pool is; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
-    engine = catalog.engine(pool.engine, base).asked(
+    model, knobs, layout = pool.model.spec(base), pool.scheduler, pool.layout
+    wish = EngineWish(
         marlin=scenario.moe_backend == "marlin",
         triton=scenario.attention_backend == "triton",
-        ahead=pool.scheduler.async_scheduling,
+        ahead=knobs.async_scheduling,
+        eager=knobs.enforce_eager,
+        prompt_graphs=knobs.prompt_graphs,
     )
+    special = model.is_latent or layout.data > 1 or layout.pipeline > 1
+    engine = catalog.engine(pool.engine, base).asked(wish, special)
     try:
         deployment = Deployment(
-            model=pool.model.spec(base),
+            model=model,
             gpu=_scaled(
                 Identity(_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool)),
                 *(assume.memory, assume.bandwidth, assume.compute, assume.link),
             ),
-            engine=engine.scaled(assume.host_time),
+            engine=engine.scaled(assume.host_time / scenario.host.speed),
             weights=scenario.precision.weights,
             activations=scenario.precision.activations,
             kv_cache=scenario.precision.kv_cache,
-            layout=pool.layout,
+            layout=layout,
             kernel_time=assume.kernel_time,
             experts=scenario.precision.experts,
             expert_inputs=scenario.precision.expert_inputs,

@@ -44,6 +44,7 @@ class Sglang(IterationLevel):
         {
             *("max_num_batched_tokens", "chunked_prefill", "max_tokens"),
             *("enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"),
+            "scheduler_recv_interval",
         }
     )
 
@@ -63,11 +64,15 @@ class Sglang(IterationLevel):
         self._fresh: list[Request] = []  # that began to decode since
         self._tree = kv if isinstance(kv, RadixAllocator) else None
         self._passes = 0  # over those that wait
+        self._interval = limits.scheduler_recv_interval
+        self._unreceived = 0  # iterations of decodes since it last looked for new requests
 
     # -- one iteration -----------------------------------------------------------------------
 
     def schedule(self, now: float) -> Plan | None:
         """An iteration of prompts if any can enter, otherwise one of decodes."""
+        if self._interval > 1:
+            self._receive()
         if self._tree is not None:
             self._enter_chunks(self._tree)
         before = len(self.preempted)
@@ -76,6 +81,7 @@ class Sglang(IterationLevel):
         self._prefilled = self._decoded = False
         if plan is not None:
             self._prefilled, self._decoded = bool(plan.chunks), plan.decode > 0
+            plan.stationary = plan.stationary and not self.coming
             if preempted := len(self.preempted) - before:  # for a prompt that goes on, or a decode
                 plan.preempted, plan.stationary = preempted, False
         elif not self._running and not self.waiting:
@@ -86,7 +92,31 @@ class Sglang(IterationLevel):
         """Ends a plan; each decode iteration lowers the expectation."""
         if iterations > 1:
             self._ratio.decay(iterations - 1)
+        self._unreceived = self._interval if plan.chunks else self._unreceived + iterations
         return super().complete(plan, iterations, end)
+
+    # -- requests that it has not looked for yet (``--scheduler-recv-interval``) ------------------
+
+    def submit(self, request: Request) -> bool:
+        """Queues a request; one that comes while others decode waits until it is looked for."""
+        if self._interval == 1 or not self._running:
+            return super().submit(request)
+        self.coming.append(request)
+        self.last_call = False
+        return True
+
+    def _receive(self) -> None:
+        """Takes in the requests that came, if they are looked for now."""
+        if self._is_due():
+            for request in self.coming:
+                self.waiting.append(request)
+            self.coming.clear()
+
+    def _is_due(self) -> bool:
+        """Whether new requests are looked for: after an iteration of prompts, after so many of
+        decodes, and where nothing runs (``SchedulerRecvSkipper``)."""
+        behind, self._unreceived = self._unreceived, self._unreceived % self._interval
+        return not self._running or (behind > 0 and not self._unreceived)
 
     def _prompts(self, now: float) -> Plan | None:
         """The next chunk of the prompt that was cut, and prompts that wait, if any can enter."""

@@ -18,6 +18,28 @@ class SglangOverlap(Ahead, Sglang):
     retracted keeps the token that was on its way to it, which SGLang discards.
     """
 
+    def submit(self, request: Request) -> bool:
+        """Queues a request that comes during an iteration: it misses the next plan, already
+        made."""
+        return Ahead.submit(self, request)
+
+    def submit_early(self, request: Request) -> bool:
+        """Queues a request that comes while an iteration is being launched: the next plan has it,
+        where new requests are looked for each time."""
+        return Ahead.submit_early(self, request) if self._interval == 1 else self.submit(request)
+
+    def _receive(self) -> None:
+        """They are taken in when the next iteration has been planned (``_settle``)."""
+
+    def _settle(self) -> bool:
+        """As all that plan ahead, new requests only where they are looked for."""
+        if self._interval == 1 or self._is_due():
+            return super()._settle()
+        later, self.coming = self.coming, []
+        settled = super()._settle()
+        self.coming = later
+        return settled or bool(later)
+
     def _next(self, now: float) -> Plan | None:
         fresh, tree = self._fresh, self._tree
         plan = Sglang.schedule(self, now)

@@ -55,6 +55,17 @@ class ExpertInputs(NamedTuple):
     inputs: str
 
 
+class EngineWish(NamedTuple):
+    """What a scenario asks of an engine: experts by ``marlin``, attention by ``triton``, planning
+    ``ahead``, no graphs at all (``eager``), graphs of prompts; None leaves it to the engine."""
+
+    marlin: bool = False
+    triton: bool = False
+    ahead: bool | None = None
+    eager: bool = False
+    prompt_graphs: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Factors:
     """What the times of kernels are multiplied by.
@@ -107,6 +118,8 @@ class EngineSpec:
     ``per_drafting_pass``  host time of each pass of a drafter: its tensors are prepared, and its
                          tokens brought back, before the next can begin
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
+    ``eager_special``    so are those of models with latent attention, of data ranks and of
+                         pipelines, even where others are not
     ``gathers_quantised`` where data ranks gather the tokens of all of them, experts' inputs are
                          quantised before (not by blocks), and each token's choice goes along, not
                          its scores
@@ -177,6 +190,7 @@ class EngineSpec:
     kernels_per_expert_layer: Count = 0
     per_drafting_pass: Seconds = 0.0
     eager_prefill: bool = False
+    eager_special: bool = False
     launches_first: bool = False
     fraction_of_free: bool = False
     fraction_of_static: bool = False
@@ -257,16 +271,19 @@ class EngineSpec:
                 return rule.inputs
         return None
 
-    def asked(self, *, marlin: bool, triton: bool, ahead: bool | None) -> EngineSpec:
-        """This engine with the kernels that a scenario asks for: of experts Marlin's, of attention
-        Triton's; and planning ``ahead`` or not, by default None."""
-        planned = self.plans_ahead if ahead is None else ahead
+    def asked(self, wish: EngineWish, special: bool) -> EngineSpec:
+        """This engine as a scenario asks for it; ``special`` for models with latent attention, data
+        ranks and pipelines, whose prompts some releases always launch kernel by kernel."""
+        planned = self.plans_ahead if wish.ahead is None else wish.ahead
         left = self.per_iteration_ahead if planned else None
+        eager = self.eager_prefill or (self.eager_special and special)
         return replace(
             self,
-            marlin=marlin,
-            triton_attention=triton,
+            marlin=wish.marlin,
+            triton_attention=wish.triton,
             per_iteration=self.per_iteration if left is None else left,
+            cuda_graphs=self.cuda_graphs and not wish.eager,
+            eager_prefill=eager if wish.prompt_graphs is None else not wish.prompt_graphs,
         )
 
     def scaled(self, factor: float) -> EngineSpec:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.latent import Latent
 from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
@@ -235,6 +236,11 @@ class ModelSpec:
         """Bytes that a sequence keeps on one GPU however long it is: the states of recurrent
         layers, in formats of their own."""
         return self.kv_bytes_of(0, "bf16", layout)
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether some of its layers have latent attention."""
+        return any(isinstance(group.attention, Latent) for group in self.layers)
 
     @property
     def keeps_state(self) -> bool:

@@ -208,6 +208,8 @@ def _sglang_rule(pool: PreparedPool) -> list[object]:
         words.append("--enable-mixed-chunk")
     if knobs.schedule_conservativeness != 1.0:
         words += ["--schedule-conservativeness", knobs.schedule_conservativeness]
+    if knobs.scheduler_recv_interval != 1:
+        words += ["--scheduler-recv-interval", knobs.scheduler_recv_interval]
     if not knobs.plans_ahead:
         words.append("--disable-overlap-schedule")
     return words

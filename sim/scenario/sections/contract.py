@@ -19,6 +19,7 @@ from sim.scenario.sections.checkpoint import as_published
 from sim.scenario.sections.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.sections.energy import Energy
 from sim.scenario.sections.failures import Failures
+from sim.scenario.sections.host import Host
 from sim.scenario.sections.model import ModelChoice
 from sim.scenario.sections.own_settings import completed
 from sim.scenario.sections.pool import Pool
@@ -71,6 +72,9 @@ class Contract(LimitedSection):
         description="Overhead preset (`infersim list engines`), at a release if it has some: "
         "vllm@0.18. Its name alone is the newest release that is known.",
         examples=["vllm@0.18"],
+    )
+    host: Host = Field(
+        default_factory=Host, description="CPU of the machines that the engines run on."
     )
     attention_backend: Literal["triton"] | None = Field(
         default=None,
@@ -172,7 +176,15 @@ class Contract(LimitedSection):
         return [value] if isinstance(value, str) else value or None
 
     @field_validator(
-        "precision", "scheduler", "kv_cache", "slo", "energy", "run", "assume", mode="before"
+        "precision",
+        "host",
+        "scheduler",
+        "kv_cache",
+        "slo",
+        "energy",
+        "run",
+        "assume",
+        mode="before",
     )
     @classmethod
     def _empty_section(cls, value: Any) -> Any:

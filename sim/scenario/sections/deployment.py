@@ -176,6 +176,17 @@ class SchedulerSettings(LimitedSection):
         "null: as the engine's release does, wherever that is modelled: vLLM since 0.14, SGLang "
         "and TensorRT-LLM.",
     )
+    enforce_eager: Switch = Field(
+        default=False,
+        description="No CUDA graphs: the host launches every kernel of every iteration (vLLM's "
+        "name; SGLang's --disable-cuda-graph).",
+    )
+    prompt_graphs: Switch | None = Field(
+        default=None,
+        description="Iterations with prompts replay CUDA graphs, too; else the host launches their "
+        "kernels one by one (vLLM's cudagraph_mode FULL_DECODE_ONLY, SGLang's "
+        "--disable-piecewise-cuda-graph). null: as the engine's release does.",
+    )
     max_tokens: Count | None = Field(
         default=None,
         description="Output tokens that clients allow, of which SGLang reserves a share and "
@@ -198,6 +209,12 @@ class SchedulerSettings(LimitedSection):
         "cut. SGLang's default.",
     )
 
+    scheduler_recv_interval: Annotated[Count, at_most(1000)] = Field(
+        default=1,
+        description="`policy: sglang` only: while nothing but decodes runs, new requests are "
+        "looked for every so many iterations; they wait until then. SGLang's name and default.",
+        examples=[10],
+    )
     batch_wait_timeout_iters: Count | None = Field(
         default=None,
         description="TensorRT-LLM's policies only: prompts wait for company until they and the "
