@@ -15,7 +15,7 @@ from sim import catalog, simulate
 from sim.cli import app
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import COLLECTIVES, without_variant
+from sim.specs.profile import COLLECTIVES, Profile, without_variant
 from tests.planning_fixtures import small
 
 H100 = catalog.gpu("h100-sxm")

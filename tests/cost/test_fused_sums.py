@@ -44,15 +44,22 @@ def seconds(d: Deployment, tokens: int) -> float:
     return CostModel(d).seconds(Batch(tokens, tokens * 1000))
 
 
-def test_a_fused_pass_saves_a_launch_and_half_the_traffic_of_each_norm() -> None:
+def test_a_fused_pass_saves_half_the_traffic_of_each_norm() -> None:
     """By the data sheet, where both take the same all-reduce: 160 norms of 64 tokens."""
     d = deployed()
     d = replace(d, gpu=replace(d.gpu, profile=None))
-    efficiency = d.gpu.efficiency
-    state = 64 * 8192 * 2
-    moving = 2 * state / (d.gpu.bandwidth * efficiency.bandwidth)
-    saved = 160 * (efficiency.operator_latency + moving)
+    saved = 160 * 2 * 64 * 8192 * 2 / (d.gpu.bandwidth * d.gpu.efficiency.bandwidth)
     assert seconds(apart(d), 64) - seconds(d, 64) == pytest.approx(saved, rel=1e-9)
+
+
+@pytest.mark.parametrize(("tokens", "published"), [(6, 6.98), (138, 12.98)])
+def test_sum_and_norm_take_what_was_published(tokens: int, published: float) -> None:
+    """Over two H100, 6,144 numbers a token: vLLM 0.28, in a graph (FlagGems-vllm, pull request
+    773)."""
+    d = deployed(gpu="h100-sxm", tensor=2)
+    found = operators(d, Batch(round(tokens * 6144 / 8192), 1000))
+    each = found["all-reduce"].seconds / 161 + found["norms"].seconds / 160
+    assert 1e6 * each == pytest.approx(published, rel=0.15)
 
 
 def test_sums_take_the_time_of_the_kernel_that_does_both() -> None:
@@ -136,7 +143,8 @@ def test_one_gpu_has_no_sums() -> None:
 def test_sglang_fuses_in_models_with_experts(gpu: str) -> None:
     d = deployed("sglang", gpu, "gpt-oss-120b")
     assert d.largest_fused_sum == 2048 * 2880 * 2
-    assert seconds(d, 32) < seconds(apart(d), 32)
+    batch = Batch(32, 32_000)
+    assert operators(d, batch)["all-reduce"] != operators(apart(d), batch)["all-reduce"]
     assert deployed("sglang", gpu).largest_fused_sum == 0
     assert deployed("sglang", "h200-sxm", "gpt-oss-120b").largest_fused_sum == 0
 
