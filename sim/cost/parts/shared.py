@@ -38,7 +38,8 @@ class Shared:
         long to begin as a kernel of its own: 72 KiB over two H100 take FlashInfer 7.0 us with the
         norm (vLLM 0.28, FlagGems-vllm pull request 773) and 3.0 without.
         """
-        kernels, passes = self._kernels, 4.0
+        kernels = self._kernels
+        passes: Amount = 4.0
         if kernels.fuses:
             fused = min(1.0, (sums + self._embeds) / self._norms)
             passes = 4.0 - 2.0 * fused * kernels.fused(m)
