@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from sim.cost.operators import Amount, Operator
 from sim.cost.rooflines import Rooflines
 from sim.cost.sorting import sorting
@@ -42,7 +44,7 @@ class Shared:
         passes: Amount = 4.0
         if kernels.fuses:
             fused = min(1.0, (sums + self._embeds) / self._norms)
-            passes = 4.0 - 2.0 * fused * kernels.fused(m)
+            passes = np.where(kernels.fused(m), 4.0 - 2.0 * fused, 4.0)
         traffic = passes * m * self._hidden * kernels.moved
         return kernels.moving("norms", "norm", self._norms, traffic)
 
