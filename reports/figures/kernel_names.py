@@ -22,6 +22,7 @@ TITLES: Mapping[str, str] = {
     "decode_attention_triton": "Decode attention by Triton",
     "prefill_attention_triton": "Prefill attention by Triton",
     "all_reduce_older": "All-reduce, older release",
+    "all_reduce_fused": "All-reduce, fused with a norm",
     "ll_dispatch": "Tokens to experts, low latency",
     "ll_combine": "Tokens back, low latency",
     "ht_dispatch": "Tokens to experts, high throughput",

@@ -6,15 +6,19 @@ have, and ``EngineSpec`` has a default for, may be left out.
 
 from __future__ import annotations
 
+from math import inf
+
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
 from sim.catalog.releases import RELEASES, releases_of
 from sim.specs.engine import (
+    FUSING,
     EngineDefaults,
     EngineSpec,
     ExpertInputs,
     Factors,
     FittedTo,
+    FusedSums,
     Mxfp4Padding,
 )
 from sim.specs.precision import MULTIPLIES
@@ -41,6 +45,9 @@ _PADDING = "pads_mxfp4"
 _EXPERT_INPUTS = "expert_inputs"
 """The key of an engine that lists the formats of experts' inputs, by GPU."""
 
+_FUSED_SUMS = "fused_sums"
+"""The key of an engine that lists the all-reduces that are one kernel with a norm, by GPU."""
+
 _LISTS = (
     "graph_sizes",
     "aligns_experts_on",
@@ -48,6 +55,7 @@ _LISTS = (
     _EXPERT_INPUTS,
     RELEASES,
     _DEFAULTS,
+    _FUSED_SUMS,
     _FITTED_TO,
 )
 _GIVEN = ("name", "title", "sources", "factors", "marlin", "triton_attention", *_LISTS)
@@ -77,6 +85,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
         expert_inputs=_expert_inputs(values) if values.has(_EXPERT_INPUTS) else (),
         releases=releases_of(values) if values.has(RELEASES) else None,
+        fused_sums=_fused_sums(values) if values.has(_FUSED_SUMS) else (),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         defaults=_defaults(values) if values.has(_DEFAULTS) else (),
     )
@@ -137,6 +146,26 @@ def _expert_inputs(values: Fields) -> tuple[ExpertInputs, ...]:
         if weights not in MULTIPLIES.get(inputs, ()):
             raise each.error("inputs", f"{inputs} is not multiplied by {weights}")
         found.append(ExpertInputs(weights, _words(each, "gpus"), inputs))
+    return tuple(found)
+
+
+def _fused_sums(values: Fields) -> tuple[FusedSums, ...]:
+    """The all-reduces that are one kernel with a norm, by GPU, ranks and kind of model."""
+    found = []
+    for each in values.mappings(_FUSED_SUMS):
+        each.only(FusedSums._fields)
+        models = each.text("models") if each.has("models") else FUSING[0]
+        if models not in FUSING:
+            raise each.error("models", f"expected one of {', '.join(FUSING)}, found {models}")
+        found.append(
+            FusedSums(
+                gpus=_words(each, "gpus"),
+                ranks=_numbers(each, "ranks"),
+                largest=each.not_negative("largest", "bytes") if each.has("largest") else inf,
+                tokens=each.whole("tokens") if each.has("tokens") else inf,
+                models=models,
+            )
+        )
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import COLLECTIVES, OLDER, KernelFit, Profile
+from sim.specs.profile import COLLECTIVES, KernelFit, Profile, without_variant
 
 SPEED = ("bandwidth", "peak_flops", "sms")
 """What the fitted forms take from a GPU."""
@@ -24,7 +24,7 @@ def transferred(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     kernels = {
         operator: {precision: _unmeasured(fit) for precision, fit in fits.items()}
         for operator, fits in profile.kernels.items()
-        if operator.removesuffix(OLDER) not in COLLECTIVES or of.link == to.link
+        if without_variant(operator) not in COLLECTIVES or of.link == to.link
     }
     source = f"Taken from the {of.title}, with this part's own peaks; not measured on it. "
     if to.clocks != of.clocks:

@@ -221,13 +221,14 @@ the same bytes."""
 
 
 def gemm_of(
-    gpu: GpuSpec, weights: str, arithmetic: str, *, static: bool = False
+    gpu: GpuSpec, weights: str, arithmetic: str, *, static: bool = False, fused: bool = False
 ) -> MeasuredGemm | None:
     """Products with ``weights`` in ``arithmetic``, if the profile has them.
 
     ``static``: their inputs are quantised before, by the kernel that writes them. Conversion, and
     what it adds to the time in which a product begins, then leave the fit: that time is the one of
-    the same library's products at 16 bits.
+    the same library's products at 16 bits. ``fused``: the same of formats whose products are of
+    another library, so that a launch leaves the fit with the conversion and no more.
     """
     same = weights == arithmetic or weights in ("bf16", "fp16", "fp32")
     precision = arithmetic if same else f"{weights}-weights"
@@ -237,6 +238,9 @@ def gemm_of(
         kernel = None if name is None else kernel_of(gpu, "gemm", name)
         if kernel is not None:
             floor = _floor(gpu, kernel.fit) if static else None
+            if fused and "convert" in kernel.fit.parameters:
+                launch = gpu.efficiency.operator_latency
+                floor = max(0.0, kernel.fit.parameters["latency"] - launch)
             return _products(Identity(kernel.fit), kernel.precision, Identity(gpu), floor)
     return None
 

@@ -115,6 +115,24 @@ def mixed(one: Iterable[Operator], other: Iterable[Operator], share: Amount) -> 
     )
 
 
+def either(chosen: NDArray[np.bool_], one: Operator, other: Operator) -> Operator:
+    """``one`` where it is ``chosen``, else ``other``."""
+
+    def of(mine: Amount, theirs: Amount) -> Amount:
+        return np.where(chosen, mine, theirs)
+
+    return one._replace(
+        flops=of(one.flops, other.flops),
+        bytes=of(one.bytes, other.bytes),
+        compute=of(one.compute, other.compute),
+        memory=of(one.memory, other.memory),
+        latency=of(one.latency, other.latency),
+        communication=of(one.communication, other.communication),
+        error=of(one.error, other.error),
+        measured=of(one.measured, other.measured),
+    )
+
+
 def _sum(one: Operator, other: Operator) -> Operator:
     """Two operators, one after the other: errors, and what was measured, weigh by the time."""
     seconds = one.seconds + other.seconds

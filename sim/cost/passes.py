@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.cost.checks import ChunkChecks, by_sequence
 from sim.cost.decode_table import Line
-from sim.cost.operators import Amount, Operator, Prefills, merged, mixed
+from sim.cost.operators import Amount, Operator, Prefills, either, merged, mixed
 from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
 from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.shared import Shared
@@ -107,7 +106,7 @@ class Operators:
     def _predicted(self, m: Amount, *, alone: bool = False) -> list[Operator]:
         """``of_one_rank`` without the engine's factors; with what depends on the tokens of all
         ranks where that one is ``alone``."""
-        operators, quantised = self._shared.before(m), []
+        operators, quantised = self._shared.before(m, self._all_reduces), []
         for layers, attention, mlp in self._groups:
             operators += attention.per_token(m) + mlp.per_token(m)
             operators += mlp.of_all_ranks(m) if alone else []
@@ -311,24 +310,6 @@ def added(several: list[list[Line]]) -> list[Line]:
 def repeated(lines: list[Line], times: float) -> list[Line]:
     """So many times over."""
     return [(limit, a * times, b * times) for limit, a, b in lines]
-
-
-def either(chosen: NDArray[np.bool_], one: Operator, other: Operator) -> Operator:
-    """``one`` where it is ``chosen``, else ``other``."""
-
-    def of(mine: Amount, theirs: Amount) -> Amount:
-        return np.where(chosen, mine, theirs)
-
-    return one._replace(
-        flops=of(one.flops, other.flops),
-        bytes=of(one.bytes, other.bytes),
-        compute=of(one.compute, other.compute),
-        memory=of(one.memory, other.memory),
-        latency=of(one.latency, other.latency),
-        communication=of(one.communication, other.communication),
-        error=of(one.error, other.error),
-        measured=of(one.measured, other.measured),
-    )
 
 
 def raised(lines: list[Line], least: tuple[float, float]) -> list[Line]:

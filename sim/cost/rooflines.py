@@ -13,6 +13,7 @@ from functools import reduce
 from typing import NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.cost.communication import (
     all_gather_across,
@@ -30,12 +31,12 @@ from sim.cost.measured import (
     gemm_of,
     mover_of,
 )
-from sim.cost.operators import Amount, Operator
+from sim.cost.operators import Amount, Operator, either
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
 from sim.specs.precision import INT4, precision_bytes
-from sim.specs.profile import GATHERS, OLDER
+from sim.specs.profile import FUSED, GATHERS, OLDER
 
 WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, **dict.fromkeys(INT4, 0.50)}
 """Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
@@ -46,18 +47,26 @@ QUANTISE_BANDWIDTH = 0.25
 lacks it: what vLLM's fp8 GEMM timings, which contain it, leave over the GEMM itself (fits on
 aiconfigurator-core tables)."""
 
+FUSED_FORMAT = "nvfp4"
+"""The format to which a sum fused with a norm quantises what it hands on. fp8 by scales that the
+checkpoint holds is so in any case (``Deployment.static``); by scales of each token it is not (vLLM,
+compilation/passes/fusion/allreduce_rms_fusion.py, AllReduceFusedAddRMSNormStaticQuantNVFP4Pattern
+and its like)."""
+
 SEND = "pipeline send"
 """The operator that hands a pass from one stage of a pipeline to the next."""
 
 
 class _Products(NamedTuple):
     """How matrices of one role are multiplied by: the precisions of the weights and of the
-    arithmetic, the bytes/s at which the weights are read, and the profile's GEMM (None: none)."""
+    arithmetic, the bytes/s at which the weights are read, the profile's GEMM (None: none), and that
+    of inputs which the kernel before has quantised."""
 
     weights: str
     arithmetic: str
     bandwidth: float
     gemm: MeasuredGemm | None
+    quantised: MeasuredGemm | None = None
 
 
 class Rooflines:
@@ -69,11 +78,14 @@ class Rooflines:
         self._latency = efficiency.operator_latency
         self._bandwidth = gpu.bandwidth * efficiency.bandwidth
         self.moved = deployment.activation_bytes
+        self._largest_fused = deployment.largest_fused_sum
+        self.fuses = self._largest_fused > 0
         self._products = {role: self._products_of(role) for role in get_args(Role)}
         layers = self._products["projections"]
         self.quantised = precision_bytes(layers.arithmetic) < 2
         older = OLDER if deployment.engine.older_kernels else ""
         self._all_reduce = collective_of(gpu, "all_reduce", older)
+        self._fused_sum = collective_of(gpu, "all_reduce", FUSED)
         self._gathers = {name: collective_of(gpu, name) for name in GATHERS}
         self._movers = {
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
@@ -91,7 +103,16 @@ class Rooflines:
         if precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
             streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH.get(weights, streamed))
         gemm = gemm_of(d.gpu, weights, arithmetic, static=d.static)
-        return _Products(weights, arithmetic, d.gpu.bandwidth * streamed, gemm)
+        quantised = gemm
+        if arithmetic == FUSED_FORMAT:
+            quantised = gemm_of(d.gpu, weights, arithmetic, fused=True)
+        return _Products(weights, arithmetic, d.gpu.bandwidth * streamed, gemm, quantised)
+
+    def fused(self, m: Amount) -> NDArray[np.bool_]:
+        """Whether the sum of the hidden states of ``m`` tokens over the tensor ranks is one kernel
+        with the norm after it."""
+        state = m * self._d.model.hidden_size * self.moved
+        return np.asarray(self.fuses & (state <= self._largest_fused))
 
     def projection(
         self, name: str, times: int, m: Amount, k: float, n: float, role: Role = "projections"
@@ -103,6 +124,16 @@ class Rooflines:
         if products.gemm is None:
             return product
         return measured(product, times, products.gemm.timing(m, n, k))
+
+    def after_norm(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
+        """``projection`` of what a norm of the hidden state has written: fused with a sum, it
+        quantises to ``FUSED_FORMAT`` as well."""
+        products = self._products["projections"]
+        product = self.projection(name, times, m, k, n)
+        if not self.fuses or products.quantised is products.gemm or products.quantised is None:
+            return product
+        quantised = measured(product, times, products.quantised.timing(m, n, k))
+        return either(self.fused(m), quantised, product)
 
     def unquantised(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
         """(m x k) by a matrix that quantisation leaves alone, (k x n): the LM head, a router."""
@@ -192,8 +223,11 @@ class Rooflines:
             operator, layers, reduce(both, (kernel.timing(m * i * width) for i in inputs))
         )
 
-    def all_reduce(self, times: int, size: Amount) -> Operator:
-        """Sums of ``size`` bytes over the tensor ranks of the replica."""
+    def all_reduce(
+        self, times: int, size: Amount, fused: NDArray[np.bool_] | None = None
+    ) -> Operator:
+        """Sums of ``size`` bytes over the tensor ranks of the replica, those that are ``fused`` by
+        the kernel that does a norm, too."""
         d = self._d
         gpus, nodes = d.gpu.node.split(d.layout.tensor)
         beyond = all_reduce_across(size, gpus, nodes, d.gpu.node.network)
@@ -201,6 +235,10 @@ class Rooflines:
             seconds = all_reduce_time(size, gpus, d.gpu.link) if gpus > 1 else 0.0
             return _collective("all-reduce", times, size, seconds + beyond)
         found = self._all_reduce.timing(size, gpus)
+        if fused is not None and fused.any() and self._fused_sum is not None:
+            other = self._fused_sum.timing(size, gpus)
+            pairs = zip(other, found, strict=True)
+            found = Timing(*(np.where(fused, mine, theirs) for mine, theirs in pairs))
         operator = _collective("all-reduce", times, size, found.seconds + beyond)
         if nodes > 1:
             return operator

@@ -239,6 +239,17 @@ class Deployment:
         )
 
     @property
+    def largest_fused_sum(self) -> float:
+        """Bytes up to which a sum over the tensor ranks is one kernel with the norm after it; 0
+        where none is: without a rule of the engine, over other links than NVLink, over nodes."""
+        gpu, ranks, model = self.gpu, self.layout.tensor, self.model
+        kinds = {"any": True, "experts": model.has_experts, "wide-llama": model.is_wide_llama}
+        rule = self.engine.fuses_sums(gpu.title, ranks, [name for name, it in kinds.items() if it])
+        if rule is None or gpu.link.kind != "nvlink" or gpu.node.split(ranks)[1] > 1:
+            return 0.0
+        return min(rule.largest, rule.tokens * model.hidden_size * self.activation_bytes)
+
+    @property
     def node_note(self) -> str | None:
         """A sentence on a replica that stands on several nodes; None of all other ones."""
         node, gpus = self.gpu.node, self.layout.gpus

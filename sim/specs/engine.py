@@ -6,7 +6,7 @@ Seconds and bytes. The values of each engine, with their sources, are in ``catal
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -64,6 +64,23 @@ class EngineWish(NamedTuple):
     ahead: bool | None = None
     eager: bool = False
     prompt_graphs: bool | None = None
+
+
+FUSING = ("any", "experts", "wide-llama")
+"""The models that a rule of ``FusedSums`` may be of; the last are dense, of Llama's shape, and
+wider than 4,096."""
+
+
+class FusedSums(NamedTuple):
+    """Sums of the hidden state that one kernel does together with the norm after them, and with the
+    quantisation to nvfp4 after that: on ``gpus`` (words of their titles), over as many tensor ranks
+    as one of ``ranks``, of up to ``largest`` bytes and ``tokens``, in ``models`` (``FUSING``)."""
+
+    gpus: tuple[str, ...]
+    ranks: tuple[int, ...]
+    largest: float
+    tokens: float
+    models: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +172,7 @@ class EngineSpec:
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
     ``expert_inputs``    the formats to which inputs of experts are quantised by default, by GPU
+    ``fused_sums``       all-reduces that are one kernel with the norm after them, by GPU and ranks
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
@@ -202,6 +220,7 @@ class EngineSpec:
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
     expert_inputs: tuple[ExpertInputs, ...] = ()
+    fused_sums: tuple[FusedSums, ...] = ()
     policy: str = ""
     plans_ahead: bool = False
     factors: Factors = NO_FACTORS
@@ -285,6 +304,16 @@ class EngineSpec:
             cuda_graphs=self.cuda_graphs and not wish.eager,
             eager_prefill=eager if wish.prompt_graphs is None else not wish.prompt_graphs,
         )
+
+    def fuses_sums(self, title: str, ranks: int, models: Container[str]) -> FusedSums | None:
+        """The rule for sums over that many tensor ``ranks`` on the GPU of that name, in a model
+        that is one of ``models`` (``FUSING``); None where they are apart from the norms."""
+        words = title.split()
+        for rule in self.fused_sums:
+            named = any(word in words for word in rule.gpus)
+            if named and ranks in rule.ranks and rule.models in models:
+                return rule
+        return None
 
     def scaled(self, factor: float) -> EngineSpec:
         """This engine with ``factor`` times all of its times; 0 for one that costs nothing."""

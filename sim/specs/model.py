@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
 from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positive
 from sim.specs.layout import ONE_GPU, Layout
@@ -157,6 +159,18 @@ class ModelSpec:
         Embedding and LM head count in full, which some publishers leave out.
         """
         return self.parameters - self._idle_parameters()
+
+    @property
+    def is_wide_llama(self) -> bool:
+        """Whether all layers are of Llama's shape, dense and with grouped heads that have no
+        biases, norms and windows, and wider than 4,096."""
+        return self.hidden_size > 4096 and all(
+            isinstance(group.mlp, DenseMlp)
+            and isinstance(group.attention, GroupedQuery)
+            and not (group.attention.attention_bias or group.attention.qk_norm)
+            and group.attention.window is None
+            for group in self.layers
+        )
 
     @property
     def has_experts(self) -> bool:

@@ -14,12 +14,25 @@ from dataclasses import dataclass, field, replace
 OLDER = "_older"
 """Ends what profiles call operators of an older release than that of the others."""
 
+FUSED = "_fused"
+"""Ends what profiles call sums that one kernel does together with the norm after them."""
+
 TRITON = "_triton"
 """Ends what profiles call attention by Triton, where the framework's usual one is another."""
 
 GATHERS = ("all_gather", "reduce_scatter")
 COLLECTIVES = ("all_reduce", *GATHERS)
 """What profiles call the collectives, which hold for the link that they were timed on alone."""
+
+
+def without_variant(operator: str) -> str:
+    """The operator that a profile's name is a variant of.
+
+    >>> without_variant("all_reduce_fused"), without_variant("gemm")
+    ('all_reduce', 'gemm')
+    """
+    return operator.removesuffix(OLDER).removesuffix(FUSED).removesuffix(TRITON)
+
 
 OF_FEW_MODELS = (
     *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
@@ -144,11 +157,10 @@ class Profile:
         return fits.get(precision) or fits.get(twin)
 
     def without(self, *operators: str) -> Profile:
-        """The profile without the fits of these ``operators``, of older releases and by Triton
-        too."""
+        """The profile without the fits of these ``operators``, in all their variants."""
         kernels = {
             name: fits
             for name, fits in self.kernels.items()
-            if name.removesuffix(OLDER).removesuffix(TRITON) not in operators
+            if without_variant(name) not in operators
         }
         return replace(self, kernels=kernels)

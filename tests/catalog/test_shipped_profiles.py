@@ -13,7 +13,7 @@ from sim.catalog.profile_file import to_document, to_json
 from sim.cli import app
 from sim.cost import CostModel, Deployment
 from sim.errors import UsageError
-from sim.iteration import Batch
+from sim.iteration import Batch, Part
 from sim.specs.layout import Layout
 from tests.places import ROOT
 
@@ -23,7 +23,8 @@ PROMISED = {
     ("h100-sxm", "gemm", "bf16"): (0.040, 0.12), ("h200-sxm", "gemm", "bf16"): (0.040, 0.12),
     ("b200-sxm", "gemm", "bf16"): (0.040, 0.12), ("a100-sxm-80gb", "gemm", "bf16"): (0.05, 0.15),
     ("l40s", "gemm", "bf16"): (0.06, 0.16), ("h100-sxm", "gemm", "fp8"): (0.045, 0.14),
-    ("h200-sxm", "gemm", "fp8"): (0.045, 0.14),
+    ("h200-sxm", "gemm", "fp8"): (0.045, 0.14), ("b200-sxm", "gemm", "nvfp4"): (0.045, 0.14),
+    ("gb200", "gemm", "nvfp4"): (0.045, 0.14), ("b300-sxm", "gemm", "nvfp4"): (0.045, 0.14),
     ("h100-sxm", "decode_attention", "bf16"): (0.04, 0.12),
     ("h200-sxm", "decode_attention", "bf16"): (0.04, 0.12),
     ("b200-sxm", "decode_attention", "bf16"): (0.06, 0.20),
@@ -84,10 +85,11 @@ def test_a_file_is_what_would_be_written_of_it(gpu, framework):
 def test_it_prices_every_operator_it_has(gpu, framework):
     profile = of(gpu, framework)
     assert gpu == profile.facts["gpu"]
-    for arithmetic in {"bf16", "fp8"} & set(profile.kernels["gemm"]):
+    for arithmetic in {"bf16", "fp8", "nvfp4"} & set(profile.kernels["gemm"]):
         deployment = Deployment(
             catalog.model("llama-3.1-8b"), catalog.gpu(gpu, kernels=framework),
-            catalog.engine("ideal"), arithmetic, arithmetic, arithmetic, layout=Layout(2),
+            catalog.engine("ideal"), arithmetic, arithmetic,
+            "fp8" if arithmetic == "nvfp4" else arithmetic, layout=Layout(2),
         )  # fmt: skip
         cost = CostModel(deployment)
         priced = {o.name: o for o in cost.pass_operators(Batch(16, 16 * 1000))}
@@ -95,6 +97,22 @@ def test_it_prices_every_operator_it_has(gpu, framework):
             assert priced[name].measured == 1.0
             assert 0 < priced[name].error < 0.07
         assert "quantise activations" not in priced
+
+
+BLACKWELL = ("b200-sxm", "gb200", "b300-sxm", "gb300", "rtx-pro-6000")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "sglang"])
+@pytest.mark.parametrize("gpu", BLACKWELL)
+def test_every_product_of_an_nvfp4_checkpoint_is_timed_on_blackwell(gpu, engine):
+    used = catalog.engine(engine)
+    card = catalog.gpu(gpu, kernels=used.kernels)
+    model = catalog.model("llama-3.1-70b")
+    d = Deployment(model, card, used, "nvfp4", "nvfp4", "fp8", layout=Layout(4))
+    for batch in (Batch(1, 1000), Batch(256, 256_000), Batch(0, 0, [Part(8192, 0)])):
+        products = [o for o in CostModel(d).pass_operators(batch) if "projection" in o.name]
+        assert len(products) == 4
+        assert all(o.measured == 1.0 for o in products)
 
 
 def test_engines_get_the_kernels_of_their_own():

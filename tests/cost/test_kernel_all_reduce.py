@@ -126,6 +126,23 @@ def test_tables_become_a_fit(tmp_path: Path) -> None:
     assert 8.4e6 < fit.parameters["limit"] < 16.8e6
 
 
+def test_sums_that_are_fused_with_norms_are_those_of_the_kernel_s_owner(tmp_path: Path) -> None:
+    """On Blackwell and Hopper; an L40S has none."""
+    exact = 1e3 * all_reduce.form("nvlink").seconds(TRUTH, points(), NVLINK)
+    for system in ("h100_sxm", "l40s"):
+        for framework, factor in (("vllm", 1.0), ("trtllm", 0.5)):
+            place = tmp_path / "systems" / "data" / system / "comm" / framework / "1.0"
+            place.mkdir(parents=True)
+            frame(exact * factor, framework).to_parquet(place / "custom_allreduce_perf.parquet")
+    tables = Tables(tmp_path / "systems")
+    fits = collective.fit_system(tables, "h100_sxm", "vllm")
+    assert list(fits) == ["all_reduce", "all_reduce_fused"]
+    assert fits["all_reduce_fused"]["bf16"].kernel == "trtllm 1.0: trtllm"
+    own, fused = (fits[name]["bf16"].parameters["one_floor"] for name in fits)
+    assert fused == pytest.approx(own / 2, rel=0.05)
+    assert list(collective.fit_system(tables, "l40s", "vllm")) == ["all_reduce"]
+
+
 def test_engines_of_older_releases_have_older_sums() -> None:
     """2,097,152 numbers over two H100 take 27.8 us in 1.0 of TensorRT-LLM, 17.1 in 1.3."""
     gpu = catalog.gpu("h100-sxm", kernels="trtllm")

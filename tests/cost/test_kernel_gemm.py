@@ -102,6 +102,17 @@ def test_conversion_costs_per_row_and_per_byte():
     assert not {"convert", "row"} & {p.name for p in GEMM.parameters}
 
 
+def test_few_rows_in_nvfp4_cost_a_line_in_the_depth():
+    """As TensorRT-LLM's timings: as long for few rows and columns as for more of both."""
+    nvfp4 = gemm.form("nvfp4")
+    p = PLAIN | {"depth": 2e-9, "convert": 0.0, "row": 0.0, "split": 1e-3, "norm": 12.0}
+    seconds = [nvfp4.seconds(p, shape(m, n, 16384), H100) for m, n in ((1, 128), (16, 2048))]
+    assert seconds[1] == pytest.approx(seconds[0], rel=0.01)
+    deeper = nvfp4.seconds(p, shape(1, 128, 32768), H100)
+    assert deeper - seconds[0] == pytest.approx(16384 * p["depth"], rel=0.02)
+    assert "depth" not in {p.name for p in gemm.form("fp8").parameters}
+
+
 def test_weight_only_precisions_read_fewer_bytes():
     one = shape(1, 16384, 16384)
     half = gemm.form("int8-weights").seconds(PLAIN, one, H100)

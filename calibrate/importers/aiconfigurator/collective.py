@@ -5,6 +5,10 @@ same times for half as many fp16 as int8 elements. Where a framework's kernels w
 launched one by one and in a CUDA graph, the graph is used: that is how engines decode. Sizes are
 held out whole, for all numbers of GPUs together; a size has its neighbours, so this says how well
 the law interpolates, not how it would do on another number of GPUs.
+
+Sums that are one kernel with the norm after them are FlashInfer's in vLLM and SGLang, which took
+that kernel over from TensorRT-LLM (flashinfer, comm/trtllm_allreduce_fusion.cuh): they are fitted
+to TensorRT-LLM's sums.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from calibrate.fit import fit, solve
 from calibrate.importers.aiconfigurator.tables import KernelTable, Tables, gpu_of, require
 from sim.cost.kernels import all_reduce
 from sim.cost.kernels.form import Ceilings, Form
-from sim.specs.profile import KernelFit
+from sim.specs.profile import FUSED, KernelFit
 
 ELEMENT_BYTES = 2.0
 
@@ -33,6 +37,15 @@ MOST_GPUS = {("vllm", "gb300"): 4}
 compute tray vLLM has NCCL instead of kernels of its own: a small sum takes 7 us on 4 GPUs, 13 on 8
 and 46 on 16, which is no form of one library."""
 
+FUSES = {
+    "vllm": frozenset({"h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"}),
+    "sglang": frozenset({"b200_sxm", "b300_sxm", "gb200", "gb300"}),
+}
+"""Systems on which a framework takes FlashInfer's kernel of sum and norm."""
+
+OWNER = "trtllm"
+"""The framework whose kernel that one is."""
+
 AXES = {
     "bytes": (8.0, 14.0, *(float(power) for power in range(16, 27)), 28.0, 30.0),
     "gpus": (1.0, 2.0, 3.0),
@@ -43,12 +56,17 @@ AXES = {
 def fit_system(
     tables: Tables, system: str, framework: str, version: str | None = None
 ) -> dict[str, dict[str, KernelFit]]:
-    """The fit of ``all_reduce`` in bf16, from the newest table unless ``version`` is given.
+    """The fit of ``all_reduce`` in bf16, from the newest table unless ``version`` is given, and of
+    sums that are fused with norms where the framework has any.
 
     Raises UsageError for names that the tables lack.
     """
     table = tables.read(system, "comm", framework, "custom_allreduce_perf", version)
-    return {"all_reduce": {"bf16": fit_table(table)}}
+    found = {"all_reduce": {"bf16": fit_table(table)}}
+    if system in FUSES.get(framework, ()) and OWNER in tables.frameworks(system, "comm"):
+        fused = tables.read(system, "comm", OWNER, "custom_allreduce_perf")
+        found["all_reduce" + FUSED] = {"bf16": fit_table(fused)}
+    return found
 
 
 def fit_table(table: KernelTable) -> KernelFit:

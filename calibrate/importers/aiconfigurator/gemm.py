@@ -3,12 +3,12 @@
 How they were measured (by the collectors published with the tables): random inputs, several copies
 of the layer one after the other in a CUDA graph, the graph replayed; so a launch inside a graph is
 part of each timing, host time is not, and small weights are found again in the cache. An fp8
-product there is the layer as the framework runs it: its inputs are quantised (by tensor or by row)
-and then multiplied, and the fit describes both together; ``quantise`` has the first part alone.
+or nvfp4 product there is the layer as the framework runs it: its inputs are quantised (by tensor,
+by row or by 16 numbers) and then multiplied, and the fit describes both together; ``quantise`` has
+the first part of fp8 alone.
 
-Left out: ``nvfp4``, and ``fp8_block`` where ``BLOCKS`` lacks it (calibrate/KERNELS.md says why),
-matrices narrower than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows,
-which no iteration has.
+Left out: ``fp8_block`` where ``BLOCKS`` lacks it (calibrate/KERNELS.md says why), matrices narrower
+than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows, which no iteration has.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PRECISIONS = {
     "bfloat16": "bf16",
     "float16": "fp16",
     "fp8": "fp8",
+    "nvfp4": "nvfp4",
     "sq": "int8",
     "int8_wo": "int8-weights",
     "int4_wo": "int4-weights",

@@ -60,8 +60,9 @@ query head per KV head, if both were timed."""
 PREFILLS = ("prefill_attention", "prefill_attention_triton")
 """Prefill attention over whole contexts; the second by Triton, if it was timed besides."""
 
-ALL_REDUCES = ("all_reduce", "all_reduce_older")
-"""Sums over GPUs; the second in an older release of the framework, if both were timed."""
+ALL_REDUCES = ("all_reduce", "all_reduce_older", "all_reduce_fused")
+"""Sums over GPUs; the second in an older release of the framework, if both were timed, the third by
+the library whose kernel does the norm after them, too."""
 
 OVER_GPUS = (*ALL_REDUCES, *GATHERS)
 """Collectives over the GPUs of a node."""

@@ -10,16 +10,16 @@ tile size and one split
     seconds  = (busy ** norm + memory ** norm) ** (1 / norm) + waves * wave + split
 
 and the kernel library is taken to choose the best of ``TILES`` and ``SPLITS``. On top of that come
-a launch and, where inputs are converted to the arithmetic's width first (fp8), that conversion.
-Long products run at a lower clock ("droop"). Kernels that work in blocks of ``BLOCK`` rows and slow
-down where the last one is not full ("ragged") are the only case in which more rows may take less
-time; otherwise seconds never fall with ``m``, ``n`` or ``k``.
+a launch and, where inputs are converted to the arithmetic's width first (fp8, nvfp4), that
+conversion. A tile of nvfp4 takes a least time for each unit of ``k`` ("depth"): up to 128 rows its
+published timings are a line in ``k``, whatever ``m`` and ``n`` are. Long products run at a lower
+clock ("droop"). Kernels that work in blocks of ``BLOCK`` rows and slow down where the last one is
+not full ("ragged") are the only case in which more rows may take less time; otherwise seconds never
+fall with ``m``, ``n`` or ``k``.
 
 With many rows this goes to FLOP / (peak * compute * (1 - droop)), with one to weight bytes /
 (bandwidth * share). The idea of tiles in waves is NVIDIA's ("tile and wave quantisation" in its
 guide to matrix multiplication for deep learning); what each parameter is on which GPU is fitted.
-Tried and dropped, because no published table could tell it from nothing: a least time of a tile for
-each unit of ``k``.
 """
 
 from __future__ import annotations
@@ -107,6 +107,9 @@ CONVERSION = (
 )  # fmt: skip
 """Parameters that only products with converted inputs have."""
 
+DEPTH = Parameter("depth", 1e-12, 5e-10, 1e-8, "s", "a unit of k in a tile, at the least")
+"""A parameter that only products in nvfp4 have: timings of other formats do not tell it from 0."""
+
 
 class Parts(NamedTuple):
     """Seconds of a product by cause: arithmetic, memory traffic, and what overlaps with neither."""
@@ -152,6 +155,7 @@ def _candidates(
 ) -> Iterator[tuple[Floats, int, float]]:
     """Waves, splits, and seconds of one tile for one unit of ``k``."""
     rate = ceilings.peak * p["compute"] / ceilings.sms
+    least = p.get("depth", 0.0)  # which only products in nvfp4 have
     missing = np.where(m > BLOCK / 2, np.ceil(m / BLOCK) * BLOCK - m, 0.0)
     for rows, columns, name in TILES:
         speed = rate * (1.0 if name == "large" else p[name])
@@ -164,7 +168,7 @@ def _candidates(
             rest = waves - whole
             last = np.where(rest > 0, rest + (1 - rest) * p["partial"], 0.0)
             filled = np.maximum(whole + last, 1.0) + ragged * splits
-            yield filled, splits, 2 * rows * columns / speed
+            yield filled, splits, max(2 * rows * columns / speed, least)
 
 
 def _memory(p: Parameters, shape: Shape, ceilings: Ceilings, widths: Widths) -> Floats:
@@ -199,5 +203,7 @@ def form(precision: str) -> Form:
     """The form of products in ``precision``, a key of ``WIDTHS`` (KeyError otherwise)."""
     widths = WIDTHS[precision]
     parameters = (*PARAMETERS, *CONVERSION) if widths.converted else PARAMETERS
+    if precision == "nvfp4":
+        parameters = (*parameters, DEPTH)
     seconds = partial(_seconds, widths)
     return Form("gemm", ("m", "n", "k"), ("n", "k"), parameters, seconds, coordinates, regime)

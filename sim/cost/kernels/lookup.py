@@ -13,7 +13,7 @@ from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Ceilings, Form
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import OLDER, TRITON, KernelFit
+from sim.specs.profile import FUSED, OLDER, TRITON, KernelFit
 
 RANKS = "_ranks"
 """Ends what profiles call experts that GPUs hold whole, where their kernel is another."""
@@ -26,6 +26,8 @@ FALLBACKS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("all_reduce", OLDER): ("all_reduce" + OLDER, "all_reduce"),
     ("decode_attention", OLDER): ("decode_attention" + OLDER, "decode_attention"),
     ("moe", OLDER): ("moe" + OLDER, "moe"),
+    # sums and norms in one kernel; else the framework's own sums
+    ("all_reduce", FUSED): ("all_reduce" + FUSED, "all_reduce"),
     # GPUs with whole experts; else experts cut over all GPUs
     ("moe", RANKS): ("moe" + RANKS, "moe"),
     ("moe", OLDER + RANKS): ("moe" + OLDER, "moe" + RANKS, "moe"),

@@ -32,7 +32,7 @@ class DenseMlpPart:
         h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
         moved = self._matrices * m * i * kernels.moved
         return [
-            kernels.projection("gate and up projection", layers, m, h, (self._matrices - 1) * i),
+            kernels.after_norm("gate and up projection", layers, m, h, (self._matrices - 1) * i),
             kernels.moving("activation", "activation", layers, moved),
             kernels.projection("down projection", layers, m, i, h),
         ]

@@ -128,7 +128,7 @@ class GroupedQueryPart(AttentionBase):
             sums = [kernels.all_reduce(layers, m * 2 * 4)._replace(name="norms: all-reduce")]
         gate = [kernels.plain("output gate", layers, 3 * m * q * kernels.moved)]
         return [
-            kernels.projection("qkv projection", layers, m, h, self._projected),
+            kernels.after_norm("qkv projection", layers, m, h, self._projected),
             *sums,
             kernels.rotary(layers, m, q, kv),
             *(gate if self._gated else []),

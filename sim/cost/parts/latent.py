@@ -77,7 +77,7 @@ class LatentPart(AttentionBase):
         latents = one.kv_lora_rank + (one.q_lora_rank or 0)
         results = one.num_heads * one.v_head_dim
         return [
-            kernels.projection("latent projection", layers, m, self._hidden, one.down_size),
+            kernels.after_norm("latent projection", layers, m, self._hidden, one.down_size),
             kernels.moving("norms", "norm", layers, 2 * m * latents * kernels.moved),
             kernels.projection(name, layers, m, source, one.num_heads * one.key_size),
             self._rotary(m),

@@ -84,7 +84,7 @@ class RecurrentPart(AttentionBase):
         """The projections, and the norm of the results with its gate."""
         h, kernels, layers = self._hidden, self._kernels, self._layers
         operators = [
-            kernels.projection("state projection", layers, m, h, self._into),
+            kernels.after_norm("state projection", layers, m, h, self._into),
             kernels.plain("state norm", layers, 3 * m * self._inner * kernels.moved),
             kernels.projection("output projection", layers, m, self._inner, h),
         ]
