@@ -10,7 +10,6 @@ import pytest
 
 import sim
 from sim import catalog
-from sim.catalog.releases import preset_of
 from sim.cost import CostModel
 from sim.cost.operators import Operator
 from sim.deployments import deployment_of
