@@ -145,7 +145,7 @@ class EngineSpec:
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
-                         nothing is said of ``scheduler.async_scheduling``
+                         nothing is said of ``scheduler.async_scheduling`` and it is modelled
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``releases``         the releases that are known of it; None for what has no releases
