@@ -28,6 +28,18 @@ class Releases(NamedTuple):
     newest: str
 
 
+CHOICES = (
+    "scheduler.max_num_seqs",
+    "scheduler.max_num_batched_tokens",
+    "scheduler.chunked_prefill",
+    "scheduler.scheduler_reserve_full_isl",
+    "kv_cache.gpu_memory_utilization",
+    "kv_cache.block_size",
+    "kv_cache.enable_prefix_caching",
+)
+"""The keys of a scenario that an engine chooses by GPU."""
+
+
 class EngineDefaults(NamedTuple):
     """What an engine chooses where nothing is said, by the dotted keys of a scenario, on GPUs of
     ``memory`` bytes and more whose title has none of the words ``other_than``."""

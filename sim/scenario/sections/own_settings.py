@@ -25,7 +25,7 @@ from sim.scenario.values.fields import LARGEST_COUNT, read_switch
 from sim.schedulers import ORDERS, ROLES, RULES, ChunkedPrefill, VllmRule, follows_rule
 from sim.schedulers.orders import FirstCome
 from sim.schedulers.roles import DecodeRole
-from sim.specs.engine import EngineSpec
+from sim.specs.engine import CHOICES, EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.model import ModelSpec
 from sim.units import Bytes, Share
@@ -131,8 +131,14 @@ class _Asked:
         return drafts if isinstance(drafts, Mapping) else None
 
     def stated(self, section: str) -> dict[str, Any]:
-        """What is written of a section: of the pool, and of the scenario for the rest."""
-        return {**(self.data.get(section) or {}), **(self.pool.get(section) or {})}
+        """What is written of a section: of the pool, and of the scenario for the rest. A choice
+        of the engine that is null is not written."""
+        found: dict[str, Any] = {}
+        for written in (self.data.get(section), self.pool.get(section)):
+            for name, value in (written or {}).items():
+                if value is not None or f"{section}.{name}" not in CHOICES:
+                    found[name] = value
+        return found
 
     def said(self, key: str) -> Any:
         """The value of a dotted key, None where it is left out."""
