@@ -37,6 +37,7 @@ SCHEDULER, CACHE = "scheduler", "kv_cache"
 OF_RULES = f"{SCHEDULER}."
 PREFIXES = f"{CACHE}.enable_prefix_caching"
 SEQUENCES, TOKENS = f"{SCHEDULER}.max_num_seqs", f"{SCHEDULER}.max_num_batched_tokens"
+BLOCKS = f"{CACHE}.block_size"
 POLICY, CHUNKED = f"{SCHEDULER}.policy", f"{SCHEDULER}.chunked_prefill"
 AHEAD = f"{SCHEDULER}.async_scheduling"
 SHARE = f"{CACHE}.gpu_memory_utilization"
@@ -70,6 +71,12 @@ def _with_own(data: Plain, pool: Plain, usual: Plain, base: Path | None) -> Plai
     """``pool`` with the whole of the sections in which it is not as the scenario, ``usual``."""
     asked = _Asked(data, pool, base)
     mine = asked.completed()
+    if pool.get("role") in tuple(ROLES) and asked.said(BLOCKS) is None:
+        # KV is handed over block by block: one size for all, that of the scenario's engine
+        size = (usual.get(CACHE) or {}).get("block_size")
+        mine[CACHE] = {**mine.get(CACHE, {}), "block_size": size}
+        if size is None:
+            del mine[CACHE]["block_size"]
     found: dict[str, Any] = {
         name: mine.get(name, {})
         for name in SECTIONS
