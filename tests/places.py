@@ -7,6 +7,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 MODELS = ROOT / "tests" / "models"
+FROZEN = ROOT / "tests" / "frozen"
+VLLM = str(FROZEN / "vllm.yaml")
+"""An engine that no refit changes and that chooses nothing where a scenario says nothing."""
+CHAT = FROZEN / "chat.yaml"
+"""scenarios/chat.yaml with that engine."""
 SHARED = ROOT.parent / "shared"
 """Traces and measurements next to the project. Tests that read them are skipped without it."""
 

@@ -8,11 +8,13 @@ import pytest
 
 from sim.planning.load import probe, settled
 from sim.scenario import Scenario, load_scenario
+from tests.places import VLLM
 
 SMALL: dict[str, Any] = {
     "name": "small",
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
+    "engine": VLLM,
     "max_model_len": 1024,
     "workload": {
         "arrivals": {"kind": "poisson", "rate": 20},

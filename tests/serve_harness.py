@@ -14,11 +14,13 @@ from sim.serve.service import Service
 from sim.serve.session import without_clients
 from sim.serve.tokens import Tokenizer, encode
 from sim.setup import prepare
+from tests.places import VLLM
 
 CHAT: dict[str, Any] = {
     "name": "chat",
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
+    "engine": VLLM,
     "max_model_len": 4096,
     "workload": {
         "arrivals": {"kind": "poisson", "rate": 1},

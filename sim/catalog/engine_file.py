@@ -12,6 +12,7 @@ from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
 from sim.catalog.releases import RELEASES, releases_of
 from sim.specs.engine import (
+    CHOICES,
     FUSING,
     EngineDefaults,
     EngineSpec,
@@ -73,11 +74,10 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
     entry.only(("title", *keys(EngineSpec, *_GIVEN), *FACTORS, *_LISTS))
     unsourced = None if file.base is None else file.unsourced
     values, sources = entry.without(_FITTED_TO).sourced(unsourced)
-    release = values.text("release") if values.has("release") else ""
     return values.record(
         EngineSpec,
         name=file.path.stem,
-        title=f"{entry.text('title')} {release}".rstrip(),
+        title=entry.text("title"),
         sources=sources,
         factors=_factors(values),
         graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
@@ -120,9 +120,7 @@ def _defaults(values: Fields) -> tuple[EngineDefaults, ...]:
         each.only(("memory", "other_than", "set"))
         memory = each.not_negative("memory", "bytes") if each.has("memory") else 0.0
         chosen = each.inner("set")
-        for key in chosen:
-            if key.split(".")[0] not in ("scheduler", "kv_cache"):
-                raise chosen.error(key, "an engine chooses in scheduler and kv_cache")
+        chosen.only(CHOICES)
         settings = {key: chosen.value(key) for key in chosen}
         found.append(EngineDefaults(memory, _words(each, "other_than"), settings))
     return tuple(found)

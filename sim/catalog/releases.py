@@ -79,14 +79,16 @@ def as_of(
 ) -> dict[str, object]:
     """An engine's ``document`` at the release ``asked`` ("": the newest that is known).
 
-    Raises UsageError for a release older than the first, and for changes that are out of order.
+    A document that states its ``release`` is of that one already. Raises UsageError for a release
+    older than the first, and for changes that are out of order.
     """
     entry = Fields(where, document)
     place = where if isinstance(where, str) else where(RELEASES)
     kept = {key: value for key, value in document.items() if key != CHANGES}
-    if not entry.has(RELEASES):
+    if not entry.has(RELEASES) or entry.has(RELEASE):
         if asked:
-            raise UsageError(f"{place}: this engine has no releases; leave out @{asked}")
+            has = "is of one release" if entry.has(RELEASE) else "has no releases"
+            raise UsageError(f"{place}: this engine {has}; leave out @{asked}")
         return kept
     values, _ = Fields(where, {RELEASES: document[RELEASES]}).sourced()
     known = releases_of(values)
@@ -98,6 +100,8 @@ def as_of(
     for since, change in _changes(entry):
         if _number(since) <= _number(mine):
             kept |= change
+    if isinstance(title := kept.get("title"), str):
+        kept["title"] = f"{title} {mine}"
     return {**kept, RELEASE: {"value": mine, "source": "as asked for" if asked else NEWEST}}
 
 

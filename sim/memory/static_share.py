@@ -17,18 +17,37 @@ LARGEST = 512
 """Sequences of the largest decode graph on GPUs with more memory."""
 
 
-def static_share(memory: Bytes, chunk: Count, gpus: Count) -> Share:
-    """The share of ``memory``, that of each of the ``gpus`` that hold the model, which is left for
-    weights and KV cache with prompts cut into chunks of ``chunk`` tokens.
+DRAFTING = {"ngram": 0, "draft_model": 6 * 1024}
+"""MiB for a method of drafting; OTHER_DRAFTS for all others."""
+OTHER_DRAFTS = 2 * 1024
+
+
+def static_share(
+    memory: Bytes,
+    chunk: Count,
+    tensor: Count,
+    stages: Count = 1,
+    *,
+    ranks: Count = 1,
+    drafts: str | None = None,
+) -> Share:
+    """The share of ``memory`` of a GPU that is left for weights and KV cache.
+
+    Prompts are cut into chunks of ``chunk`` tokens. The model is on ``tensor`` GPUs in each of its
+    ``stages``, those of all its data ``ranks`` together. ``drafts`` is the method of drafting.
 
     >>> static_share(80 * 2**30, 8192, 1)
     0.836
     """
     total = memory / MIB
     graph = next(
-        (few if gpus < 4 else many for g, few, many in GRAPHS if total < g * 1024), LARGEST
+        (few if tensor < 4 else many for g, few, many in GRAPHS if total < g * 1024), LARGEST
     )
-    reserved = 512 + 1.5 * max(chunk, 2048) + 2 * graph + 1024 * gpus / 8
+    reserved = 512 + 1.5 * max(chunk, 2048) + 2 * graph + 1024 * tensor * stages / 8
+    if ranks > 1:
+        reserved += graph * ranks * (3 + 1.5 * (graph > 300))
     if total > 60 * 1024:
         reserved = max(reserved, 10 * 1024)
+    if drafts is not None:
+        reserved += DRAFTING.get(drafts, OTHER_DRAFTS)
     return round((total - reserved) / total, 3)

@@ -106,8 +106,8 @@ class Deployment:
         else:
             return
         raise ValueError(
-            f"attention_backend: triton was timed for SGLang on Hopper alone, and not {lacking}; "
-            "leave it out, for the attention that the engine chooses"
+            f"attention_backend: attention by Triton was timed {lacking}; leave it out, for the "
+            "attention that the engine chooses"
         )
 
     def _check_nvlink(self) -> None:

@@ -28,6 +28,18 @@ class Releases(NamedTuple):
     newest: str
 
 
+CHOICES = (
+    "scheduler.max_num_seqs",
+    "scheduler.max_num_batched_tokens",
+    "scheduler.chunked_prefill",
+    "scheduler.scheduler_reserve_full_isl",
+    "kv_cache.gpu_memory_utilization",
+    "kv_cache.block_size",
+    "kv_cache.enable_prefix_caching",
+)
+"""The keys of a scenario that an engine chooses by GPU."""
+
+
 class EngineDefaults(NamedTuple):
     """What an engine chooses where nothing is said, by the dotted keys of a scenario, on GPUs of
     ``memory`` bytes and more whose title has none of the words ``other_than``."""
@@ -176,7 +188,7 @@ class EngineSpec:
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
-                         nothing is said of ``scheduler.async_scheduling``
+                         nothing is said of ``scheduler.async_scheduling`` and it is modelled
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``releases``         the releases that are known of it; None for what has no releases

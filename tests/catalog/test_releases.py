@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sim
 from calibrate.engine_release import preset_of
@@ -57,7 +59,8 @@ def test_the_bare_name_is_the_newest_release() -> None:
     for name in catalog.names("engines"):
         engine = catalog.engine(name)
         if engine.releases is not None:
-            assert engine == catalog.engine(f"{name}@{engine.releases.newest}")
+            asked = catalog.engine(f"{name}@{engine.releases.newest}")
+            assert engine == replace(asked, sources=engine.sources)
             assert engine.label == f"{name}@{engine.releases.newest}"
             assert engine.title.endswith(engine.releases.newest)
 
@@ -118,4 +121,15 @@ def test_changes_are_checked(tmp_path: Path, changes: str, said: str) -> None:
     span = "releases: {value: {first: '0.1', newest: '0.4'}, source: mine}"
     (tmp_path / "mine.yaml").write_text(f"{text}\n{span}\nchanges: {changes}\n")
     with pytest.raises(UsageError, match=said):
+        catalog.engine(tmp_path / "mine.yaml")
+
+
+def test_an_engine_that_is_shown_stays_of_its_release(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(yaml.safe_dump(dict(catalog.written("engines", "vllm@0.13"))))
+    old = catalog.engine(path)
+    assert (old.title, old.release) == ("vLLM 0.13", "0.13")
+    assert replace(old, name="vllm") == catalog.engine("vllm@0.13")
+    (tmp_path / "mine.yaml").write_text("extends: old.yaml@0.14\n")
+    with pytest.raises(UsageError, match=r"this engine is of one release; leave out @0\.14"):
         catalog.engine(tmp_path / "mine.yaml")

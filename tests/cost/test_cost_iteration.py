@@ -21,8 +21,9 @@ from sim.cost import CostModel, Deployment
 from sim.iteration import Batch, Part
 from sim.specs.engine import LAUNCH_QUEUE, EngineSpec
 from tests.gpus import data_sheet
+from tests.places import FROZEN
 
-VLLM = catalog.engine("vllm")
+VLLM = catalog.engine(FROZEN / "vllm.yaml")
 ENGINES = {
     "ideal": catalog.engine("ideal"),
     "vllm": VLLM,

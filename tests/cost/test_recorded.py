@@ -13,7 +13,7 @@ from sim.scenario import load_scenario
 from sim.setup import prepare
 from sim.simulation import play
 from sim.workload import build
-from tests.places import ROOT
+from tests.places import CHAT
 
 DRAFTS: dict[str, Any] = {
     "method": "eagle",
@@ -28,9 +28,7 @@ DRAFTS: dict[str, Any] = {
     ids=["plain", "windows", "drafts"],
 )
 def test_each_recorded_pass_is_timed_as_it_was(changes: dict[str, Any]) -> None:
-    scenario = load_scenario(ROOT / "scenarios" / "chat.yaml").override(
-        {"run.requests": 60, **changes}
-    )
+    scenario = load_scenario(CHAT).override({"run.requests": 60, **changes})
     run = play(prepare(scenario), build(scenario, scenario.seed), leap=True, stop=Stop())
     (part,) = run.parts
     plans = part.plans

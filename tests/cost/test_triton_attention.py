@@ -10,9 +10,13 @@ from sim.cost.kernels import triton_attention
 from sim.cost.kernels.form import Ceilings
 from sim.cost.measured import shaped
 from sim.cost.model import CostModel
+from sim.errors import ScenarioError, UsageError
 from sim.iteration import Batch, Part
 from sim.metrics.bands.confidence import provenance
+from sim.scenario import load_scenario
+from sim.setup import prepare
 from sim.specs.deployment import Deployment
+from sim.specs.engine import EngineSpec
 from sim.specs.layout import Layout
 
 HEADS = {"q_heads": 16.0, "kv_heads": 1.0, "head_dim": 128.0}
@@ -48,12 +52,16 @@ def test_it_never_shrinks_with_a_longer_context_or_a_larger_batch() -> None:
     assert (np.diff(times, axis=1) >= 0).all()
 
 
-def model(engine: str, gpu: str = "h200-sxm", name: str = "qwen3-235b-a22b") -> CostModel:
+SGLANG = catalog.engine("sglang")
+TRITON = SGLANG.asked(marlin=False, triton=True, ahead=None)
+
+
+def model(engine: EngineSpec, gpu: str = "h200-sxm", name: str = "qwen3-235b-a22b") -> CostModel:
     return CostModel(
         Deployment(
             catalog.model(name),
             catalog.gpu(gpu, kernels="sglang"),
-            catalog.engine(engine),
+            engine,
             *("fp8-block", "fp8", "fp8", Layout(4)),
         )
     )
@@ -63,7 +71,7 @@ def test_single_contexts_take_longer_than_with_flash_attention() -> None:
     """Published token times of Qwen3-235B on four H200 grow by 1.15 us for each token of a
     sequence's context under SGLang 0.5.6 with a cache in e5m2."""
     found = []
-    for engine in ("sglang", "sglang-triton"):
+    for engine in (SGLANG, TRITON):
         attention = model(engine).attention
         near, far = (attention.decode(2.0, 2.0 * each).seconds for each in (2000, 4000))
         found.append((far - near) / 2000)
@@ -74,7 +82,7 @@ def test_single_contexts_take_longer_than_with_flash_attention() -> None:
 def test_prompts_take_as_many_flop_a_second_as_wider_heads() -> None:
     """73 TFLOP/s were timed with heads of 256, an fp8 cache and prompts of 1,024, where tiles are
     short; FlashAttention 3 reaches 700 with 8,192."""
-    found = model("sglang-triton").attention.prefill((Part(8192, 0),), 0)
+    found = model(TRITON).attention.prefill((Part(8192, 0),), 0)
     assert 73e12 < found.flops / found.seconds < 100e12
     assert found.measured == 0
 
@@ -91,9 +99,9 @@ def test_prompts_take_as_many_flop_a_second_as_wider_heads() -> None:
 )
 def test_what_was_not_timed_is_refused(gpu: str, name: str, kv_cache: str) -> None:
     parts = catalog.model(name), catalog.gpu(gpu, kernels="sglang")
-    assert Deployment(*parts, catalog.engine("sglang"), kv_cache=kv_cache).kv_cache == kv_cache
-    with pytest.raises(ValueError, match="engine: sglang-triton: attention by Triton was timed"):
-        Deployment(*parts, catalog.engine("sglang-triton"), kv_cache=kv_cache)
+    assert Deployment(*parts, SGLANG, kv_cache=kv_cache).kv_cache == kv_cache
+    with pytest.raises(ValueError, match="attention_backend: attention by Triton was timed"):
+        Deployment(*parts, TRITON, kv_cache=kv_cache)
 
 
 def test_windows_cost_what_a_sequence_sees_and_count_as_not_measured() -> None:
@@ -102,7 +110,7 @@ def test_windows_cost_what_a_sequence_sees_and_count_as_not_measured() -> None:
         Deployment(
             catalog.model("gemma-3-27b"),
             catalog.gpu("h200-sxm", kernels="sglang"),
-            catalog.engine("sglang-triton"),
+            TRITON,
         )
     )
     near, far = (gemma.attention.decode(1.0, each) for each in (8192.0, 16384.0))
@@ -112,7 +120,7 @@ def test_windows_cost_what_a_sequence_sees_and_count_as_not_measured() -> None:
 
 def test_its_prompts_are_part_of_an_iteration() -> None:
     batch = Batch(1, 4096, (Part(4096, 0),))
-    usual, other = (model(engine) for engine in ("sglang", "sglang-triton"))
+    usual, other = (model(engine) for engine in (SGLANG, TRITON))
     names = {each.name for each in other.pass_operators(batch)}
     assert {"decode attention", "prefill attention"} <= names
     assert other.iteration(*batch)[0] > usual.iteration(*batch)[0]
@@ -121,7 +129,57 @@ def test_its_prompts_are_part_of_an_iteration() -> None:
 def test_a_run_states_the_error_of_the_kernels_it_used() -> None:
     fits = catalog.shipped_profile("h200-sxm", "sglang").kernels
     error = fits["decode_attention_triton"]["fp8"].holdout.median
-    text = provenance(model("sglang-triton").deployment)
+    text = provenance(model(TRITON).deployment)
     assert f"decode attention by Triton (timed with heads of 256 to 512) {error:.1%}" in text
     assert "prefill attention by Triton (timed with heads of 256)" in text
-    assert "Triton" not in provenance(model("sglang").deployment)
+    assert "Triton" not in provenance(model(SGLANG).deployment)
+
+
+def test_a_scenario_asks_for_it() -> None:
+    scenario = {
+        "model": "qwen3-235b-a22b",
+        "fleet": {"gpu": "h200-sxm", "tensor_parallel": 4},
+        "precision": {"weights": "fp8-block", "activations": "fp8", "kv_cache": "fp8"},
+        "engine": "sglang",
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 1},
+            "prompt_tokens": {"kind": "fixed", "value": 100},
+            "output_tokens": {"kind": "fixed", "value": 10},
+        },
+    }
+    usual, other = (
+        prepare(load_scenario({**scenario, **more})).only.cost.attention.decode(2.0, 8000.0).seconds
+        for more in ({}, {"attention_backend": "triton"})
+    )
+    assert usual < other == model(TRITON).attention.decode(2.0, 8000.0).seconds
+    with pytest.raises(ScenarioError, match="attention_backend"):
+        prepare(load_scenario({**scenario, "attention_backend": "flash"}))
+    llama = {**scenario, "attention_backend": "triton", "model": "llama-2-7b", "precision": {}}
+    with pytest.raises(UsageError, match=r"was timed where several .* unlike in llama-2-7b"):
+        prepare(load_scenario(llama))
+
+
+@pytest.mark.parametrize(
+    ("model_name", "refused"), [("gpt-oss-120b", False), ("qwen3-30b-a3b", True)]
+)
+def test_marlin_multiplies_experts_in_four_bits(model_name: str, refused: bool) -> None:
+    scenario = {
+        "model": model_name,
+        "fleet": {"gpu": "h100-sxm", "tensor_parallel": 2},
+        "moe_backend": "marlin",
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 1},
+            "prompt_tokens": {"kind": "fixed", "value": 100},
+            "output_tokens": {"kind": "fixed", "value": 10},
+        },
+    }
+    if refused:
+        with pytest.raises(UsageError, match="moe_backend: marlin multiplies experts stored in"):
+            prepare(load_scenario(scenario))
+        return
+    usual, other = (
+        prepare(load_scenario({**scenario, "moe_backend": backend})).only
+        for backend in (None, "marlin")
+    )
+    assert other.deployment.engine.marlin
+    assert other.deployment.weight_bytes() > usual.deployment.weight_bytes()  # padded more widely

@@ -22,10 +22,12 @@ from sim.setup import prepare
 from sim.simulation import simulate
 from sim.trails.tokens import token_times
 from sim.workload.classes import classes_of
+from tests.places import VLLM
 
 CHAT = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
+    "engine": VLLM,
     "max_model_len": 8192,
     "workload": {
         "arrivals": {"kind": "poisson", "rate": 1},
@@ -45,6 +47,7 @@ FLEETS: dict[str, dict[str, Any]] = {
     "too little memory": {"kv_cache.num_gpu_blocks": 400},
     "by rank in too little memory": {"kv_cache.num_gpu_blocks": 400, "scheduler.order": "sjf"},
     "planned ahead": {"scheduler.async_scheduling": True},
+    "as vLLM chooses": {"engine": "vllm"},
     "few slots": {"scheduler.max_num_seqs": 4},
     "sglang": {"engine": "sglang"},
     "whole prompts": {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 8192},

@@ -16,6 +16,7 @@ from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.points.executors import local
 from sim.scenario.sections.arrivals import PoissonArrivals
+from tests.places import VLLM
 
 BY_LENGTH = """
 from sim.routers import Router
@@ -36,6 +37,7 @@ def chat(rate: float, **changes: Any) -> dict[str, Any]:
     return {
         "model": "llama-3.1-8b",
         "fleet": {"gpu": "h100-sxm", "replicas": 2},
+        "engine": VLLM,
         "max_model_len": 8192,
         "workload": {
             "arrivals": {"kind": "poisson", "rate": rate},

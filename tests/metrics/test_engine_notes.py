@@ -1,4 +1,4 @@
-"""Where vLLM's own limits of a batch on a GPU are others than those simulated, a note says so."""
+"""Notes on an engine: a release that is not known, and rules that stand in for its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -29,13 +30,13 @@ SCENARIO: dict[str, Any] = {
     },
     "run": {"requests": 20},
 }
-TOKENS, SEQS = "max_num_batched_tokens 2,048", "max_num_seqs 1,024"
+NEWER = "vLLM 0.99 is newer than 0.33, the newest release that is known here: it is taken for that"
 
 
 def notes(**changes: Any) -> list[str]:
     overrides = {key.replace("__", "."): value for key, value in changes.items()}
     own = sim.simulate(sim.load_scenario(SCENARIO, overrides)).summary["infersim"]
-    return [note for note in own["notes"] if "would choose" in note]
+    return [note for note in own["notes"] if "is newer than" in note]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def notes(**changes: Any) -> list[str]:
     [
         ("h100-sxm", 8192, 1024),
         ("h200-sxm", 8192, 1024),
+        ("b200-sxm", 16384, 1024),
         ("rtx-pro-6000", 8192, 1024),
         ("a100-sxm-80gb", 2048, 256),
         ("a100-pcie", 2048, 256),
@@ -55,73 +57,48 @@ def test_the_catalogue_has_the_choice_of_vllm_for_each_gpu(
 ) -> None:
     spec = catalog.gpu(gpu)
     own = catalog.engine("vllm").defaults_on(spec.title, spec.memory)
-    assert own is not None
-    assert (own.max_num_batched_tokens, own.max_num_seqs) == (tokens, seqs)
+    assert own["scheduler.max_num_batched_tokens"] == tokens
+    assert own["scheduler.max_num_seqs"] == seqs
 
 
-def test_what_is_left_out_and_differs_is_noted() -> None:
-    (note,) = notes()
-    assert note == (
-        "vLLM V1 (0.14 to 0.17) on this GPU would choose max_num_batched_tokens 2,048; infersim "
-        "simulates 8,192. Set scheduler.max_num_batched_tokens to what your server has."
-    )
-    (a100,) = notes(fleet__gpu="a100-sxm-80gb")
-    assert TOKENS in a100
+def test_the_choice_of_the_engine_is_what_is_simulated() -> None:
+    def requests(*changes: str) -> pd.DataFrame:
+        asked = ["run.requests=60", *changes]  # 3,840 tokens at once
+        return sim.simulate(sim.load_scenario(SCENARIO, asked)).requests
+
+    assert requests().equals(requests("scheduler.max_num_batched_tokens=2048"))
+    assert not requests().equals(requests("scheduler.max_num_batched_tokens=8192"))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"scheduler__max_num_batched_tokens": 8192},
-        {"scheduler__max_num_batched_tokens": 2048},
-        {"fleet__gpu": "h100-sxm"},
-        {"engine": "sglang"},
-        {"scheduler__batching": "static"},
-    ],
-    ids=str,
-)
-def test_what_is_said_or_equal_or_unknown_is_not_noted(changes: dict[str, Any]) -> None:
-    assert notes(**changes) == []
+def test_a_release_that_is_newer_than_all_known_is_noted() -> None:
+    (note,) = notes(engine="vllm@0.99")
+    assert note.startswith(NEWER)
+    for engine in ("vllm", "vllm@0.33", "vllm@0.33.2", "vllm@0.8", "sglang", "ideal"):
+        assert notes(engine=engine) == []
 
 
-def test_max_num_seqs_is_noted_only_where_it_was_reached() -> None:
-    crowd = {"fleet__gpu": "h100-sxm", "run__requests": 300}
-    (note,) = notes(**crowd)
-    assert SEQS in note
-    assert "infersim simulates 256. Set scheduler.max_num_seqs" in note
-    assert notes(**crowd, scheduler__max_num_seqs=256) == []
-    assert notes(fleet__gpu="h100-sxm", run__requests=200) == []
-
-
-def test_a_note_changes_no_request() -> None:
-    left_out = sim.simulate(SCENARIO)
-    said = sim.simulate(sim.load_scenario(SCENARIO, ["scheduler.max_num_batched_tokens=8192"]))
-    assert left_out.requests.equals(said.requests)
-
-
-def test_plan_says_it_of_the_fleets_that_it_ranks() -> None:
+def test_plan_notes_it_of_the_fleets_that_it_ranks() -> None:
     chat = {
         **SCENARIO,
+        "engine": "vllm@0.99",
         "workload": {**SCENARIO["workload"], "arrivals": {"kind": "poisson", "rate": 5}},
         "slo": {"ttft": "1s", "tpot": "60ms", "attainment": 0.9},
     }
     answer = sim.plan(chat, ["l40s"], tensor_parallel=[1], top=1, jobs=1)
-    assert any(TOKENS in note for note in answer["fleets"][0]["notes"])
-    assert TOKENS in " ".join(str(answer).split())
+    assert any(note.startswith(NEWER) for note in answer["fleets"][0]["notes"])
+    assert NEWER in " ".join(str(answer).split())
 
 
-def test_a_preset_of_ones_own_may_have_them_and_is_checked(tmp_path: Path) -> None:
+def test_a_preset_of_ones_own_may_have_choices_and_is_checked(tmp_path: Path) -> None:
     text = (Path(catalog.__file__).parent / "engines" / "vllm.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(text)
-    assert (
-        catalog.engine(tmp_path / "mine.yaml").gpu_defaults == catalog.engine("vllm").gpu_defaults
-    )
-    (tmp_path / "bad.yaml").write_text(text.replace("max_num_seqs: 1024", "max_num_seqs: many"))
-    with pytest.raises(UsageError, match=r"gpu_defaults\.0\.max_num_seqs"):
+    assert catalog.engine(tmp_path / "mine.yaml").defaults == catalog.engine("vllm").defaults
+    (tmp_path / "bad.yaml").write_text(text.replace("max_num_seqs: 1024", "max_seqs: 1024"))
+    with pytest.raises(UsageError, match=r"defaults\.0\.set\.scheduler\.max_seqs: unknown key"):
         catalog.engine(tmp_path / "bad.yaml")
 
 
-def test_a_recorded_run_that_does_not_state_its_limits_says_what_is_assumed(
+def test_a_recorded_run_of_a_newer_release_has_the_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -129,21 +106,21 @@ def test_a_recorded_run_that_does_not_state_its_limits_says_what_is_assumed(
     commands = [
         f"export {made} --to vllm-bench --output bench.json",
         "observe bench.json --from vllm-bench --gpu l40s --set model=llama-3.1-8b "
-        "--no-report --json -o observed",
+        "--set engine=vllm@0.99 --no-report --json -o observed",
     ]
     for command in commands:
         done = CliRunner().invoke(app, command.split())
         assert done.exit_code == 0, done.stderr
     found = json.loads((tmp_path / "observed" / "summary.json").read_text())["infersim"]
     assert found["kind"] == "observed"
-    assert any(TOKENS in note for note in found["notes"])
+    assert any(note.startswith(NEWER) for note in found["notes"])
 
 
-def test_a_preset_that_takes_over_another_one_keeps_them(tmp_path: Path) -> None:
+def test_a_preset_that_takes_over_another_one_keeps_its_choices(tmp_path: Path) -> None:
     vllm = catalog.engine("vllm")
     document = inherited({"title": "Mine"}, vllm)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
-    assert catalog.engine(tmp_path / "mine.yaml").gpu_defaults == vllm.gpu_defaults
+    assert catalog.engine(tmp_path / "mine.yaml").defaults == vllm.defaults
 
 
 @pytest.mark.parametrize(

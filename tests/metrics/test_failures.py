@@ -21,7 +21,7 @@ from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import Result
 from sim.scenario import load_scenario
 from sim.units import show_share
-from tests.places import ROOT
+from tests.places import ROOT, VLLM
 from tests.planning_fixtures import small
 
 ALONE: dict[str, Any] = {
@@ -81,7 +81,8 @@ def test_half_of_an_answer_is_lost_with_its_replica() -> None:
 
 @pytest.fixture(scope="module")
 def storm() -> dict[str, Result]:
-    scenario = load_scenario(ROOT / "scenarios" / "retry-storm.yaml").override(["run.horizon=3min"])
+    asked = ["run.horizon=3min", f"engine={VLLM}"]
+    scenario = load_scenario(ROOT / "scenarios" / "retry-storm.yaml").override(asked)
     changes = {"storm": [], "calm": ["failures=null"], "patient": ["scheduler.on_timeout=cancel"]}
     return {name: sim.simulate(scenario.override(change)) for name, change in changes.items()}
 

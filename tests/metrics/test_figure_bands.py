@@ -11,8 +11,9 @@ from sim.metrics.bands.bands import ONE_SIDED, half_of, without
 from sim.metrics.bands.figure_bands import CHANCE, RISING, figure_bands
 from sim.result import simulate
 from sim.scenario import load_scenario
+from tests.places import FROZEN
 
-CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 400, "run.warmup": 0})
+CHAT = load_scenario(FROZEN / "chat.yaml").override({"run.requests": 400, "run.warmup": 0})
 
 
 def test_every_headline_figure_has_bands_with_named_parts() -> None:

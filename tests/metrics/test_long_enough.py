@@ -38,9 +38,7 @@ from sim.result import Result, simulate
 from sim.scenario import load_scenario
 from sim.scenario.sections.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals
 from sim.terminal.run import run_view
-from tests.places import ROOT
-
-CHAT = ROOT / "scenarios" / "chat.yaml"
+from tests.places import CHAT
 
 
 def chat(rate: float, requests: int, **changes: object) -> sim.Scenario:

@@ -24,6 +24,7 @@ from sim.metrics.record.attribution import attribute
 from sim.result import Result
 from sim.scenario import load_scenario
 from sim.scenario.pools import only
+from tests.places import VLLM
 
 RANKS = (50, 90, 95, 99)
 
@@ -104,6 +105,7 @@ def test_gaps_are_expanded_as_by_hand(
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
+    "engine": VLLM,
     "max_model_len": 4096,
     "workload": {
         "arrivals": {"kind": "poisson", "rate": 12.0},

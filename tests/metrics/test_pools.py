@@ -21,10 +21,12 @@ from sim.scenario import Scenario, load_scenario
 from sim.setup import Setup, prepare
 from sim.simulation import play, simulate
 from sim.workload import build
+from tests.places import VLLM
 
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm", "replicas": 3},
+    "engine": VLLM,
     "kv_cache": {"num_gpu_blocks": 500},
     "scheduler": {"max_num_seqs": 24},
     "workload": {
@@ -190,7 +192,7 @@ POOLS: dict[str, Any] = {
             "replicas": 2,
             "engine": "sglang",
             "scheduler": {"max_num_seqs": 8},
-            "kv_cache": {"num_gpu_blocks": 300},
+            "kv_cache": {"num_gpu_blocks": 300, "block_size": 16},
         },
     ],
     "max_model_len": 4500,

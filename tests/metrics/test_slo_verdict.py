@@ -26,7 +26,7 @@ from sim.result import Result
 from sim.scenario import load_scenario
 from sim.terminal.run import run_view
 from sim.units import show_share
-from tests.places import ROOT
+from tests.places import CHAT, ROOT
 from tests.planning_fixtures import SMALL, small
 
 SCENARIOS = ROOT / "scenarios"
@@ -102,7 +102,7 @@ def test_limits_together_and_apart_are_all_needed() -> None:
 
 
 def test_the_limit_that_breaks_first_is_the_one_that_find_names() -> None:
-    scenario = load_scenario(SCENARIOS / "chat.yaml", ["workload.arrivals.rate=26"])
+    scenario = load_scenario(CHAT, ["workload.arrivals.rate=26"])
     result = sim.simulate(scenario)
     verdict, record = judged(result), result.record
     counted = ~record.warmup

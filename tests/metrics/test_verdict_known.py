@@ -18,6 +18,7 @@ from scipy import stats
 import sim
 from sim.selftest.queues import pollaczek_khinchine
 from tests.known_load import System, bursts, exponential, judged, service_times, write_trace
+from tests.places import VLLM
 
 STABLE, NEAR, OVER, SHORT = "stable", "near saturation", "overloaded", "too short to tell"
 
@@ -110,7 +111,7 @@ def test_waits_are_those_of_queueing_theory(
 
 UNIFORM = {"workload.output_tokens": {"kind": "uniform", "low": 20, "high": 180}}
 PROMPT = {"workload.prompt_tokens": {"kind": "fixed", "value": 200}}
-SEATS = {"scheduler.max_num_seqs": 8, **PROMPT, **UNIFORM, "engine": "vllm"}
+SEATS = {"scheduler.max_num_seqs": 8, **PROMPT, **UNIFORM, "engine": VLLM}
 LONG_PROMPTS = {
     "scheduler.max_num_seqs": 256,
     "workload.prompt_tokens": {"kind": "lognormal", "mean": 6000, "cv": 0.7, "max": 14000},
@@ -155,7 +156,7 @@ def test_systems_with_batches(name: str, utilisation: float) -> None:
 
 
 @cache
-def wide(engine: str = "vllm") -> System:
+def wide(engine: str = VLLM) -> System:
     """256 seats, none of which is ever short of memory."""
     changes = {"scheduler.max_num_seqs": 256, **PROMPT, **UNIFORM, "engine": engine}
     return System(changes, tokens=100, burst=4000)
@@ -198,7 +199,7 @@ def replayed(arrivals: NDArray[np.float64], outputs: list[int], path: Path) -> d
     """The verdict of "8 seats" on a trace with prompts of 200 tokens."""
     rows = [f"{time!r},200,{n}\n" for time, n in zip(arrivals.tolist(), outputs, strict=True)]
     workload = {"trace": {"path": str(write_trace(path / "trace.csv", "".join(rows)))}}
-    base = {"model": "llama-3.1-8b", "fleet": {"gpu": "h100-sxm"}, "engine": "vllm"}
+    base = {"model": "llama-3.1-8b", "fleet": {"gpu": "h100-sxm"}, "engine": VLLM}
     knobs = {"scheduler": {"max_num_seqs": 8}, "max_model_len": 4096}
     return judged(sim.load_scenario(base | knobs | {"workload": workload}))
 

@@ -20,13 +20,14 @@ from sim.errors import UsageError
 from sim.metrics.latency.latency_parts import PARTS
 from sim.result import Result
 from sim.results.run_directory import new_run_directory
-from tests.places import ROOT, RUN_FILES
+from tests.places import ROOT, RUN_FILES, VLLM
 
 SCENARIO = {
     "name": "layout",
     "description": "Is everything there?",
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm", "replicas": 2},
+    "engine": VLLM,
     "max_model_len": 512,
     "kv_cache": {"num_gpu_blocks": 80},
     "workload": {

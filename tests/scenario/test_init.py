@@ -53,6 +53,7 @@ def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
     hidden = {"name", "speculative", "allow_long_max_model_len", "assume", "metrics"}
     hidden |= {"transfer", "autoscaling", "failures", "admission"}  # of fleets
     hidden |= {"sampling"}  # for benchmarks, too
+    hidden |= {"attention_backend", "moe_backend"}  # kernels that are not the engine's choice
     hidden |= {"steering", "energy"}  # of operators; of grids
     hidden |= {"precision"}  # that of the checkpoint, unless it is asked for another
     assert "\n# precision: {" in starter.text("chat")

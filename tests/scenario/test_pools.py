@@ -28,7 +28,7 @@ class TestSettings:
         scenario = load_scenario(SMALL)
         (pool,) = scenario.pools
         assert (pool.name, pool.gpu, pool.replicas, pool.gpus) == ("first", "h100-sxm", 2, 8)
-        assert (pool.engine, pool.max_model_len) == ("sglang", 4096)
+        assert (pool.engine, pool.max_model_len) == ("sglang@0.5.23", 4096)
         assert pool.scheduler == scenario.scheduler
         assert pool.kv_cache == scenario.kv_cache
         assert scenario.override({pool.key("replicas"): 3}).replicas == 3

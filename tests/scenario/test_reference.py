@@ -35,6 +35,7 @@ PLAIN = [
 
 
 SCALED = BASE | {"fleet": {"gpu": "h100-sxm", "replicas": {"max": 8}}}
+UNCHOSEN = BASE | {"engine": "ideal"}  # which chooses nothing where a scenario says nothing
 APART = BASE | {
     "fleet": [{"name": role, "role": role, "gpu": "h100-sxm"} for role in ("prefill", "decode")]
 }
@@ -55,6 +56,9 @@ WITH: dict[str, tuple[dict[str, Any], str]] = {
     "failures.outages.": (OUT, "failures.outages.0.at=5min"),
     "failures.outages": (BASE, "failures.mtbf=720h"),
     "failures.": (OUT, "failures.outages.0.at=5min"),
+    **dict.fromkeys(
+        ("scheduler.", "kv_cache.", "fleet.scheduler.", "fleet.kv_cache."), (UNCHOSEN, "seed=42")
+    ),
 }
 """Keys of a section that only some scenarios have: such a scenario, and one key of the section."""
 

@@ -95,11 +95,14 @@ def test_the_example_of_the_design_loads(chat: Path) -> None:
 
 
 def test_the_defaults_equal_what_the_example_spells_out(chat: Path) -> None:
-    example, defaults = load_scenario(chat), load_scenario(SMALLEST)
+    assert load_scenario(SMALLEST).engine == load_scenario(chat).engine
+    ideal = "ideal"  # which chooses nothing
+    example = load_scenario(chat, {"engine": ideal})
+    defaults = load_scenario(SMALLEST | {"engine": ideal})
     assert defaults.precision == example.precision
     assert defaults.scheduler == example.scheduler
     assert defaults.kv_cache == example.kv_cache
-    for key in ("version", "seed", "engine", "speculative", "router"):
+    for key in ("version", "seed", "speculative", "router"):
         assert getattr(defaults, key) == getattr(example, key)
     assert defaults.scheduler.scheduler_reserve_full_isl is True
     assert defaults.max_model_len is None

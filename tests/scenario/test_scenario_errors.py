@@ -167,7 +167,11 @@ ADDED = [
     ("scheduler: {long_prefill_token_threshold: -1}", "8:43", ["at least 1, got -1"]),
     ("scheduler: {chunked_prefill: 1}", "8:30", ["expected true or false, got 1"]),
     ("scheduler: {batch_timeout: -1s}", "8:28", ["a time of 0 or more, got '-1s'"]),
-    ("scheduler: {max_num_batched_tokens: 9}", "8:37", ["(9) is less than max_num_seqs (256)"]),
+    (
+        "scheduler: {max_num_batched_tokens: 9, max_num_seqs: 256}",
+        "8:37",
+        ["(9) is less than max_num_seqs (256)"],
+    ),
     ("scheduler: {max_num_seqs: 9000}", "8:27", ["(8,192) is less than max_num_seqs (9,000)"]),
     ("kv_cache: {block_size: 0}", "8:24", ["at least 1, got 0"]),
     ("kv_cache: {gpu_memory_utilization: 90}", "8:36", ["up to 1, got 90; for 90 % write 0.9"]),
@@ -206,8 +210,9 @@ ADDED = [
         ["method draft_model needs a draft_model"],
     ),
     (
-        "speculative: {method: ngram, num_tokens: 64, acceptance_rate: 0.5}",
-        "8:14",
+        "speculative: {method: ngram, num_tokens: 64, acceptance_rate: 0.5}\n"
+        "scheduler: {max_num_seqs: 256}",
+        "9:27",
         ["takes 65 tokens of an iteration"],
     ),
     ("slo: {ttft: soon}", "8:13", ["'soon' is not a time; write it like 500ms"]),

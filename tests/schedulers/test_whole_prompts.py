@@ -12,10 +12,12 @@ from sim.memory import PagedAllocator
 from sim.request import Request
 from sim.schedulers import ChunkedPrefill, Limits, PrefillFirst, make_scheduler
 from tests.golden_scenarios import changed
+from tests.places import VLLM
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
+    "engine": VLLM,
     "max_model_len": 400,
     "scheduler": {"max_num_seqs": 64, "max_num_batched_tokens": 400},
     "workload": {

@@ -27,8 +27,9 @@ QUANTITIES = (
 
 
 def preset(folder: Path, **changes: object) -> EngineSpec:
-    """vLLM's preset with other values; a change to ... drops the key."""
+    """vLLM's preset, of its first release, with other values; a change to ... drops the key."""
     document = catalog.raw("engines", "vllm")
+    del document["changes"]
     for key, value in changes.items():
         if value is ...:
             del document[key]
@@ -83,13 +84,17 @@ def test_the_ideal_engine_costs_nothing() -> None:
 
 
 def test_vllm_in_si_units() -> None:
-    """0.3 ms, 20 us, 0.7 ms, 8 ms, 2 us, 1 GB as the file has them."""
+    """0.3 ms planned ahead, else 1 ms; 20 us, from 0.18 on 5 us; 0.7 ms, 8 ms, 2 us, 1 GB as the
+    file has them."""
     vllm = catalog.engine("vllm")
-    assert (vllm.per_iteration, vllm.per_sequence, vllm.per_new_request) == (
+    assert (vllm.per_iteration, vllm.per_iteration_ahead, vllm.per_new_request) == (
+        pytest.approx(1e-3),
         pytest.approx(0.3e-3),
-        pytest.approx(20e-6),
         pytest.approx(0.7e-3),
     )
+    per_sequence = [catalog.engine(f"vllm@{at}").per_sequence for at in ("0.8", "0.17", "0.18")]
+    assert per_sequence == pytest.approx([20e-6, 20e-6, 5e-6])
+    assert vllm.per_sequence == pytest.approx(5e-6)
     assert vllm.front_end == pytest.approx(0.008)
     assert vllm.per_prompt_token == pytest.approx(2e-6)
     assert vllm.memory_reserve == 1e9
@@ -97,8 +102,25 @@ def test_vllm_in_si_units() -> None:
 
 
 def test_host_time_by_hand() -> None:
-    """0.3 ms + 100 x 20 us + 3 x 0.7 ms = 4.4 ms."""
-    assert catalog.engine("vllm").host_time(100, 3) == pytest.approx(4.4e-3)
+    """0.3 ms + 100 x 5 us + 3 x 0.7 ms = 2.9 ms; not planned ahead, 1 ms instead of 0.3; up to
+    0.17 with 20 us a sequence."""
+    vllm, older = catalog.engine("vllm"), catalog.engine("vllm@0.13")
+
+    def time(engine: EngineSpec, ahead: bool | None) -> float:
+        return engine.asked(marlin=False, triton=False, ahead=ahead).host_time(100, 3)
+
+    assert [time(vllm, None), time(vllm, True)] == pytest.approx([2.9e-3, 2.9e-3])
+    assert time(vllm, False) == pytest.approx(3.6e-3)
+    assert [time(older, None), time(older, False)] == pytest.approx([5.1e-3, 5.1e-3])
+    assert time(older, True) == pytest.approx(4.4e-3)
+    assert time(catalog.engine("sglang"), True) == time(catalog.engine("sglang"), False)
+
+
+def test_kernels_that_a_scenario_asks_for() -> None:
+    asked = catalog.engine("vllm").asked(marlin=True, triton=True, ahead=None)
+    assert (asked.marlin, asked.triton_attention) == (True, True)
+    usual = catalog.engine("vllm")
+    assert (usual.marlin, usual.triton_attention) == (False, False)
 
 
 def test_launch_time_by_hand() -> None:
@@ -164,8 +186,16 @@ def test_counts_are_whole_and_not_negative(tmp_path: Path, key: str, value: obje
         ({"overlapped": "yes"}, "overlapped: expected true or false"),
         ({"launch": "3GB"}, "launch"),
         ({"front_end": "soon"}, "front_end"),
-        ({"releases": {"engine": "vllm"}}, "releases.since: is missing"),
-        ({"releases": {"engine": "vllm", "since": "new"}}, "a release such as '0.14', found 'new'"),
+        ({"releases": {"first": "0.8"}}, "releases.newest: is missing"),
+        ({"releases": {"first": "0.8", "newest": "new"}}, "a release such as '0.14', found 'new'"),
+        ({"defaults": {}}, "defaults: "),
+        ({"defaults": [{"memory": "70GiB"}]}, "set: is missing"),
+        ({"defaults": [{"set": {}, "gpus": ["H100"]}]}, "unknown key.*other_than"),
+        ({"defaults": [{"set": {}, "memory": "-1GiB"}]}, "memory: "),
+        ({"defaults": [{"set": {}, "other_than": "A100"}]}, "expected a list of texts"),
+        ({"defaults": [{"set": {"run.requests": 5}}]}, "run.requests: unknown key"),
+        ({"defaults": [{"set": {"kv_cache": 5}}]}, "kv_cache: unknown key"),
+        ({"defaults": [{"set": {"scheduler.max_num_seq": 5}}]}, "max_num_seq: unknown key"),
     ],
 )
 def test_bad_files_are_one_clear_complaint(

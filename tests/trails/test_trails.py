@@ -18,6 +18,7 @@ from sim.trails.slots import Placement, overlapping, placement
 from sim.trails.tokens import token_times
 from tests.harness import LineTimer, Played, play
 from tests.loop.test_leaps import open_traffic, prices, schedulers
+from tests.places import VLLM
 
 
 def tables(played: Played) -> tuple[Columns, Columns]:
@@ -84,6 +85,7 @@ def small(batching: str, **limits: Any) -> sim.Scenario:
         {
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm"},
+            "engine": VLLM,
             "max_model_len": 256,
             "scheduler": {"batching": batching, "max_num_seqs": 2} | limits,
             "workload": {

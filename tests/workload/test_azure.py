@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import sim
-from tests.places import SHARED
+from tests.places import SHARED, VLLM
 
 TRACE = SHARED / "data" / "traces" / "azure_conv_2023.csv"
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"the trace is not at {TRACE}")
@@ -17,6 +17,7 @@ def test_every_request_is_accounted_for(time_scale: float, state: str) -> None:
         {
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm"},
+            "engine": VLLM,
             "workload": {"trace": {"path": str(TRACE), "time_scale": time_scale}},
         }
     )

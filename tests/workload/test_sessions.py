@@ -14,10 +14,12 @@ from sim.workload import SessionTraffic, build
 from sim.workload.sessions import Between, Conversation, Delay, GeometricLaw
 from sim.workload.shared import Groups
 from tests.golden_scenarios import changed
+from tests.places import VLLM
 
 BASE: dict[str, Any] = {
     "model": "llama-3.2-1b",
     "fleet": {"gpu": "a10g"},
+    "engine": VLLM,
     "max_model_len": 1000,
     "workload": {
         "arrivals": {"kind": "poisson", "rate": 2},

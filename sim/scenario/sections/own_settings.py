@@ -20,10 +20,15 @@ from sim.catalog.releases import spelled
 from sim.errors import UsageError
 from sim.memory import PagedAllocator
 from sim.memory.static_share import static_share
+from sim.scenario.text.parsing import scalar
+from sim.scenario.values.fields import LARGEST_COUNT, read_switch
 from sim.schedulers import ORDERS, ROLES, RULES, ChunkedPrefill, VllmRule, follows_rule
-from sim.specs.engine import EngineSpec
+from sim.schedulers.orders import FirstCome
+from sim.schedulers.roles import DecodeRole
+from sim.specs.engine import CHOICES, EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.model import ModelSpec
+from sim.units import Bytes, Share
 
 Plain = Mapping[str, Any]
 
@@ -32,7 +37,12 @@ SCHEDULER, CACHE = "scheduler", "kv_cache"
 OF_RULES = f"{SCHEDULER}."
 PREFIXES = f"{CACHE}.enable_prefix_caching"
 SEQUENCES, TOKENS = f"{SCHEDULER}.max_num_seqs", f"{SCHEDULER}.max_num_batched_tokens"
+BLOCKS = f"{CACHE}.block_size"
+POLICY, CHUNKED = f"{SCHEDULER}.policy", f"{SCHEDULER}.chunked_prefill"
+AHEAD = f"{SCHEDULER}.async_scheduling"
 SHARE = f"{CACHE}.gpu_memory_utilization"
+UNCUT_TOKENS = 16_384
+"""Tokens of an iteration of prompts that SGLang does not cut, by default."""
 
 
 def completed(data: Plain, base: Path | None) -> Plain:
@@ -61,6 +71,12 @@ def _with_own(data: Plain, pool: Plain, usual: Plain, base: Path | None) -> Plai
     """``pool`` with the whole of the sections in which it is not as the scenario, ``usual``."""
     asked = _Asked(data, pool, base)
     mine = asked.completed()
+    if pool.get("role") in tuple(ROLES) and asked.said(BLOCKS) is None:
+        # KV is handed over block by block: one size for all, that of the scenario's engine
+        size = (usual.get(CACHE) or {}).get("block_size")
+        mine[CACHE] = {**mine.get(CACHE, {}), "block_size": size}
+        if size is None:
+            del mine[CACHE]["block_size"]
     found: dict[str, Any] = {
         name: mine.get(name, {})
         for name in SECTIONS
@@ -115,14 +131,31 @@ class _Asked:
         except (UsageError, LookupError, TypeError, ValueError):
             return None
 
+    @property
+    def drafts(self) -> Plain | None:
+        """How tokens are drafted; None where they are not."""
+        drafts = self.data.get("speculative")
+        return drafts if isinstance(drafts, Mapping) else None
+
     def stated(self, section: str) -> dict[str, Any]:
-        """What is written of a section: of the pool, and of the scenario for the rest."""
-        return {**(self.data.get(section) or {}), **(self.pool.get(section) or {})}
+        """What is written of a section: of the pool, and of the scenario for the rest. A choice
+        of the engine that is null is not written."""
+        found: dict[str, Any] = {}
+        for written in (self.data.get(section), self.pool.get(section)):
+            for name, value in (written or {}).items():
+                if value is not None or f"{section}.{name}" not in CHOICES:
+                    found[name] = value
+        return found
 
     def said(self, key: str) -> Any:
         """The value of a dotted key, None where it is left out."""
         section, _, name = key.partition(".")
         return self.stated(section).get(name)
+
+    def named(self, key: str, default: str = "") -> str:
+        """The name at a dotted key; ``default`` where there is none."""
+        name = self.said(key)
+        return name if isinstance(name, str) and name else default
 
     def completed(self) -> dict[str, dict[str, Any]]:
         """Both sections with the engine's choices for what they leave out."""
@@ -135,48 +168,66 @@ class _Asked:
 
     def choices(self) -> dict[str, Any]:
         """The engine's choices by dotted key, as far as they are modelled here."""
-        preset, batching = self.preset, self.said(f"{SCHEDULER}.batching") or ChunkedPrefill.name
-        rule = self.said(f"{SCHEDULER}.policy")
-        whole = {f"{SCHEDULER}.chunked_prefill": False} if _is_whole(rule) else {}
+        preset, rule = self.preset, self.named(POLICY)
+        uncut = {CHUNKED: False} if rule in RULES and not RULES[rule].cuts_prompts else {}
         if preset is None:
-            return whole
+            return uncut
         chosen = {} if self.gpu is None else preset.defaults_on(self.gpu.title, self.gpu.memory)
-        if not follows_rule(batching):
+        if not follows_rule(self.named(f"{SCHEDULER}.batching", ChunkedPrefill.name)):
             kept = {key: each for key, each in chosen.items() if not key.startswith(OF_RULES)}
             return {key: each for key, each in kept.items() if key != PREFIXES}
-        if rule is None and self._keeps_rule(preset.policy):
-            rule = chosen[f"{SCHEDULER}.policy"] = preset.policy
+        if self.said(POLICY) is None and self._keeps_rule(preset.policy):
+            rule = chosen[POLICY] = preset.policy
         rule = rule if rule in RULES else VllmRule.name
-        if preset.plans_ahead and self._plans_ahead(rule):
-            chosen[f"{SCHEDULER}.async_scheduling"] = True
+        own = preset.policy or VllmRule.name
+        if preset.plans_ahead and rule == own:
+            chosen |= self._planning(rule)
         if chosen.get(PREFIXES) and not self._has_prefixes(rule):
             del chosen[PREFIXES]
         if preset.fraction_of_static and SHARE not in chosen and self.gpu is not None:
-            tokens = self.said(TOKENS) or chosen.get(TOKENS)
-            chunk = tokens if isinstance(tokens, int) else 0
-            chosen[SHARE] = static_share(self.gpu.memory, chunk, self._gpus())
-        return self._within_tokens(rule, {**chosen, **whole})
+            chosen[SHARE] = self._static_share(self.gpu.memory, chosen)
+        return self._within_tokens(rule, {**chosen, **uncut})
 
     def _keeps_rule(self, rule: str) -> bool:
         """Whether the engine's own rule of batching has all that is asked for."""
-        of_another = RULES[VllmRule.name].knobs & self.stated(SCHEDULER).keys()
-        paged = (self.said(f"{CACHE}.allocator") or PagedAllocator.name) == PagedAllocator.name
-        if rule not in RULES or of_another or self._is_special() or not paged:
+        stated = {key for key, value in self.stated(SCHEDULER).items() if value is not None}
+        of_another = RULES[VllmRule.name].knobs & stated
+        if rule not in RULES or of_another or self._is_special() or not self._is_paged():
             return False
         tiers = self.said(f"{CACHE}.host_memory") is not None
-        return not self.said(PREFIXES) or (bool(RULES[rule].prefix_cache) and not tiers)
+        return not _switch(self.said(PREFIXES)) or (bool(RULES[rule].prefix_cache) and not tiers)
+
+    def _is_paged(self) -> bool:
+        """Whether memory is in blocks."""
+        return self.named(f"{CACHE}.allocator", PagedAllocator.name) == PagedAllocator.name
 
     def _is_special(self) -> bool:
         """Whether prefill and decode are apart, or pipelines have several batches in flight."""
         return self.pool.get("role") in tuple(ROLES) or self._stages() > 1
 
-    def _stages(self) -> int:
-        stages = self.pool.get("pipeline_parallel")
-        return stages if isinstance(stages, int) else 1
+    def _parts(self, key: str) -> int:
+        """How many parts a key of the pool's layout asks for; 1 where it is left out."""
+        return _count(self.pool.get(key)) or 1
 
-    def _gpus(self) -> int:
-        tensor = self.pool.get("tensor_parallel")
-        return (tensor if isinstance(tensor, int) else 1) * self._stages()
+    def _stages(self) -> int:
+        return self._parts("pipeline_parallel")
+
+    def _static_share(self, memory: Bytes, chosen: Plain) -> Share:
+        """The share of ``memory`` that SGLang takes with these limits of a batch."""
+        cut = _switch(self.said(CHUNKED)) is not False
+        asked = TOKENS if cut else f"{SCHEDULER}.max_prefill_tokens"
+        chunk = _count(self.said(asked)) or chosen.get(asked, UNCUT_TOKENS)
+        method = None if self.drafts is None else str(self.drafts.get("method"))
+        ranks = self._parts("data_parallel")
+        tensor = self._parts("tensor_parallel") * ranks
+        return static_share(memory, chunk, tensor, self._stages(), ranks=ranks, drafts=method)
+
+    def _planning(self, rule: str) -> dict[str, bool]:
+        """The choice to plan ahead under ``rule``, empty where it is not modelled. vLLM itself
+        turns it off for n-gram drafts (vllm/config/vllm.py)."""
+        if self.drafts is not None and self.drafts.get("method") == "ngram":
+            return {AHEAD: False}
+        return {AHEAD: True} if self._plans_ahead(rule) else {}
 
     def _plans_ahead(self, rule: str) -> bool:
         """Whether planning ahead is modelled with all that is asked for."""
@@ -184,27 +235,27 @@ class _Asked:
             return False
         if rule != VllmRule.name:
             return True
-        drafts = self.data.get("speculative")
-        drafts = drafts if isinstance(drafts, Mapping) else None
+        drafts = self.drafts
         if self._is_special() or self.said(f"{CACHE}.host_memory") is not None:
             return False
         if drafts is None:
             return True
-        in_ranks = self.pool.get("data_parallel") not in (None, 1)
+        in_ranks = self._parts("data_parallel") > 1
         windows = self.model is not None and bool(self.model.windows)
         cap = self.said(f"{SCHEDULER}.long_prefill_token_threshold")
         of_batch = drafts.get("num_tokens_per_batch_size") is not None
-        return not (in_ranks or windows or cap or of_batch or drafts.get("method") == "ngram")
+        return not (in_ranks or windows or cap or of_batch)
 
     def _by_rank(self) -> bool:
-        order = self.said(f"{SCHEDULER}.order")
-        return order in ORDERS and ORDERS[order].preempts_by_rank
+        """Whether requests may be preempted for a rank: perhaps, by an order of a user's own."""
+        order = self.named(f"{SCHEDULER}.order", FirstCome.name)
+        return order not in ORDERS or ORDERS[order].preempts_by_rank
 
     def _has_prefixes(self, rule: str) -> bool:
         """Whether a prefix cache is modelled with all that is asked for."""
-        paged = (self.said(f"{CACHE}.allocator") or PagedAllocator.name) == PagedAllocator.name
         tiers = self.said(f"{CACHE}.host_memory") is not None
-        if not RULES[rule].prefix_cache or not paged or tiers or self.pool.get("role") == "decode":
+        paged = self._is_paged() and not tiers
+        if not RULES[rule].prefix_cache or not paged or self.pool.get("role") == DecodeRole.role:
             return False
         if self.model is None or self.model.keeps_state:
             return False
@@ -216,17 +267,30 @@ class _Asked:
     def _within_tokens(self, rule: str, chosen: dict[str, Any]) -> dict[str, Any]:
         """``chosen`` with no more sequences than an iteration has tokens for, under the rules by
         which they share iterations with prompts (vLLM, ``EngineArgs.get_batch_defaults``)."""
-        tokens = self.said(TOKENS) or chosen.get(TOKENS)
-        if SEQUENCES not in chosen or not isinstance(tokens, int) or rule == "sglang":
+        tokens = _count(self.said(TOKENS)) or chosen.get(TOKENS)
+        mixed = _switch(self.said(f"{SCHEDULER}.enable_mixed_chunk"))
+        apart = "enable_mixed_chunk" in RULES[rule].knobs and not mixed
+        if SEQUENCES not in chosen or tokens is None or apart:
             return chosen
-        drafts = self.data.get("speculative")
+        drafts = self.drafts
+        drafted = None if drafts is None else _count(drafts.get("num_tokens"))
         each = 1
-        if isinstance(drafts, Mapping) and isinstance(drafts.get("num_tokens"), int):
-            one = 1 + (drafts.get("method") == "draft_model")
-            each = one + int(drafts["num_tokens"])
+        if drafts is not None and drafted is not None:
+            each = 1 + (drafts.get("method") == "draft_model") + drafted
         return {**chosen, SEQUENCES: max(1, min(chosen[SEQUENCES], tokens // each))}
 
 
-def _is_whole(rule: object) -> bool:
-    """Whether a rule never cuts prompts."""
-    return isinstance(rule, str) and rule in RULES and not RULES[rule].cuts_prompts
+def _count(value: object) -> int | None:
+    """A whole number as it is written; None for none, and for what validation will refuse."""
+    number = scalar(value.strip()) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return int(number) if 1 <= number <= LARGEST_COUNT else None
+
+
+def _switch(value: object) -> bool | None:
+    """True or false as it is written; None for neither."""
+    try:
+        return read_switch(value)
+    except ValueError:
+        return None

@@ -201,7 +201,8 @@ def _finite(number: float) -> float:
     return result
 
 
-def _switch(value: object) -> bool:
+def read_switch(value: object) -> bool:
+    """true or false, as a scenario may spell it; ValueError for anything else."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in _SWITCH:
@@ -456,7 +457,7 @@ Switch = Annotated[
         "switch",
         "true or false (also yes, no, on, off)",
         lambda: {"type": ["boolean", "string"], "pattern": spelling.all_of(spelling.SWITCH)},
-        read=_switch,
+        read=read_switch,
     ),
 ]
 """true or false; yes, no, on and off are understood."""
