@@ -24,7 +24,9 @@ from calibrate.scoring.evidence import summary
 from calibrate.scoring.figures import figure
 from calibrate.scoring.lengths import Lengths
 from calibrate.scoring.predict import Predicted, run
+from sim import catalog
 from sim.cli import app
+from sim.scenario import load_scenario
 from tests.calibrate.scoring.test_scoring import row, write
 
 OPEN = {"n_requests": "", "notes": "client not described"}
@@ -79,10 +81,10 @@ class TestPlausible:
         cells = row(**many, notes="InferenceMAX protocol")
         stated, inferred = (conditions(cells, outcomes=each) for each in (False, True))
         found = [
-            (each.document["scheduler"]["max_num_seqs"], each.document["run"]["requests"])
+            (each.document["scheduler"].get("max_num_seqs"), each.document["run"]["requests"])
             for each in (stated, inferred)
         ]
-        assert found == [(512, 5120), (16, 160)]
+        assert found == [(None, 5120), (16, 160)]
         clients = {"kind": "closed", "concurrency": 512}
         assert inferred.document["workload"]["arrivals"] == clients
         assert conditions(row(**many), outcomes=True).document == conditions(row(**many)).document
@@ -133,13 +135,18 @@ class TestSources:
         assert "link" not in known(**cards).document["fleet"][0]
 
     def test_releases_of_vllm_that_schedule_between_iterations(self) -> None:
-        assert known(engine_version="0.12.0").engine == "vllm@0.13"
-        assert known(engine_version="0.12.0", notes="flags: async-scheduling").engine == "vllm"
-        told = {"engine_version": "0.11.1", "source_repo": "ml-energy/leaderboard"}
-        assert known(**told).engine == "vllm"
-        assert [known(engine_version=each).engine for each in ("", "0.14.0")] == ["vllm"] * 2
-        later = [known(engine_version=each).engine for each in ("0.18.0", "1.0")]
-        assert later == ["vllm@0.18"] * 2
+        cells = (
+            ({"engine_version": "0.12.0"}, False),
+            ({"engine_version": "0.12.0", "notes": "flags: async-scheduling"}, True),
+            ({"engine_version": "0.11.1", "source_repo": "ml-energy/leaderboard"}, True),
+            ({"engine_version": "0.14.0"}, True),
+        )
+        for stated, ahead in cells:
+            served = load_scenario(known(**stated).document)
+            assert served.engine == f"vllm@{stated['engine_version']}"
+            assert served.scheduler.plans_ahead == ahead
+        unknown = [known(engine_version=each).engine for each in ("", "1.0")]
+        assert unknown == [catalog.engine("vllm").label] * 2
 
     def test_pipelines(self) -> None:
         (fleet,) = known(pp="2", n_gpus="8").document["fleet"]
