@@ -16,11 +16,12 @@ from sim.band_runs import _text, at_factor, run_ends
 from sim.catalog.spreads import related
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.simulation import simulate
-from tests.places import ROOT
+from tests.places import ROOT, VLLM
 
 CHAT = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
+    "engine": VLLM,
     "workload": {
         "arrivals": {"kind": "poisson", "rate": 25},
         "prompt_tokens": {"kind": "lognormal", "mean": 800, "p95": 2400, "max": 6000},
@@ -152,7 +153,7 @@ def test_whole_run_errors_are_those_of_the_evidence(evidence: dict[str, Any]) ->
         assert mine == theirs, f"{engine}: sim/catalog/whole_runs.yaml is out of date"
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm@0.13"])
+@pytest.mark.parametrize("engine", ["sglang", "vllm-0.13"])
 def test_dense_models_that_every_row_has_alone(engine: str, evidence: dict[str, Any]) -> None:
     theirs = {
         (of, *figures)

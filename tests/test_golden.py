@@ -20,6 +20,7 @@ import pytest
 
 import sim
 from sim import catalog
+from sim.catalog.releases import spelled
 from sim.routers import ROUTERS
 from sim.scenario.sections.arrivals import Arrivals
 from sim.scenario.sections.deployment import PrecisionName
@@ -69,7 +70,7 @@ def test_the_scenarios_cover_every_policy() -> None:
     weights = {w for w in get_args(PrecisionName) if refusal("Precision", "weights", w) is None}
     assert {s.precision.weights for s in loaded} == weights - {"fp16", "fp32"}
     served = {"vllm", "sglang", "tensorrt-llm", "ideal", "reference", "transformers"}
-    assert {s.engine for s in loaded} == {*served, str(FROZEN / "vllm.yaml")}
+    assert {spelled(s.engine).name for s in loaded} == {*served, str(FROZEN / "vllm.yaml")}
     assert served <= set(catalog.names("engines"))
 
 

@@ -12,12 +12,12 @@ from sim.result import Result, simulate
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
 from sim.terminal.run import run_view
-from tests.places import ROOT
+from tests.places import CHAT
 
 
 def chat(rate: float, requests: int, **changes: object) -> Scenario:
     asked = {"workload.arrivals.rate": rate, "run.requests": requests, **changes}
-    return load_scenario(ROOT / "scenarios" / "chat.yaml").override(asked)
+    return load_scenario(CHAT).override(asked)
 
 
 def later(scenario: Scenario) -> dict[str, Any] | None:

@@ -146,7 +146,7 @@ def test_what_is_not_found_says_where_was_looked(work: Path) -> None:
     with pytest.raises(UsageError) as caught:
         prepare(scenario)
     message = str(caught.value)
-    refused = "own.yaml:9:10: scheduler.order: order 'pack.mypol:Mine' cannot be imported"
+    refused = "own.yaml:10:10: scheduler.order: order 'pack.mypol:Mine' cannot be imported"
     assert f"{refused} (ModuleNotFoundError" in message
     for folder in (work.parent / "elsewhere", work):
         assert str(folder / "pack" / "mypol.py") in message
@@ -296,8 +296,8 @@ def test_a_class_of_another_kind_is_named_with_its_place_and_that_of_the_scenari
     pools = [{"name": "usual", "gpu": "h100-sxm"}, other]
     more: dict[str, Any]
     for order, more, place in (
-        ("mypol:Mine", {}, f"{work}/own.yaml:9:10: scheduler.order"),
-        ("fcfs", {"fleet": pools}, "own.yaml:7:12: fleet.1.scheduler.order"),
+        ("mypol:Mine", {}, f"{work}/own.yaml:10:10: scheduler.order"),
+        ("fcfs", {"fleet": pools}, "own.yaml:8:12: fleet.1.scheduler.order"),
         ("fcfs", {"router": "mypol:Mine"}, "router"),
     ):
         with pytest.raises(UsageError) as caught:

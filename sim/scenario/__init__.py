@@ -12,7 +12,7 @@
 ...     "slo": {"ttft": "500ms"},
 ... })
 >>> scenario.slo.ttft, scenario.fleet[0].replicas, scenario.scheduler.max_num_seqs
-(0.5, 1, 256)
+(0.5, 1, 1024)
 """
 
 from __future__ import annotations

@@ -465,7 +465,7 @@ def test_several_replicas_need_a_router_with_the_policy_simulated(router: str, s
 def test_the_engine_simulated_comes_first() -> None:
     for engine, title in (("vllm@0.13", "vLLM"), ("tensorrt-llm", "TensorRT-LLM")):
         made = launch_commands(small(engine=engine))
-        assert next(iter(made)) == engine.removesuffix("-0.13")
+        assert next(iter(made)) == engine.removesuffix("@0.13")
         assert any(title in note and "simulated" in note for note in made["notes"])
         assert set(made) == {"vllm", "sglang", "tensorrt-llm", "notes"}
     assert not any("first" in note for note in launch_commands(small(engine="ideal"))["notes"])
@@ -603,14 +603,24 @@ def test_launch_commands_have_the_rule_simulated() -> None:
     assert not any("vllm-v0" in note for note in whole["notes"])
 
 
-@pytest.mark.parametrize("engine", ["sglang", "sglang-triton"])
-def test_launch_commands_have_the_attention_simulated(engine: str) -> None:
+@pytest.mark.parametrize("backend", [None, "triton"])
+def test_launch_commands_have_the_attention_simulated(backend: str | None) -> None:
     """A cache in e4m3, which SGLang's usual attention takes, would not bring Triton."""
-    asked = {"model": "llama-3.1-8b", "fleet": {"gpu": "h200-sxm"}, "engine": engine}
+    asked = {"model": "llama-3.1-8b", "fleet": {"gpu": "h200-sxm"}, "engine": "sglang"}
+    asked["attention_backend"] = backend
     asked["precision"] = {"kv_cache": "fp8"}
     made = launch_commands(load_scenario(asked | {"workload": small().resolved()["workload"]}))
     assert "--kv-cache-dtype fp8_e4m3" in made["sglang"]
-    assert ("--attention-backend triton" in made["sglang"]) == (engine == "sglang-triton")
+    assert ("--attention-backend triton" in made["sglang"]) == (backend == "triton")
+
+
+def test_launch_commands_have_the_experts_simulated() -> None:
+    asked = {"model": "gpt-oss-120b", "fleet": {"gpu": "h100-sxm", "tensor_parallel": 2}}
+    asked |= {"workload": small().resolved()["workload"]}
+    usual = launch_commands(load_scenario(asked))["vllm"]
+    other = launch_commands(load_scenario(asked | {"moe_backend": "marlin"}))["vllm"]
+    assert "--moe-backend" not in usual
+    assert "--moe-backend marlin" in other
 
 
 def test_launch_commands_spread_experts_as_simulated() -> None:
@@ -635,6 +645,7 @@ def test_launch_commands_have_the_data_ranks_simulated() -> None:
     """SGLang counts all GPUs as tensor ranks, and shares the limits of a batch out among ranks."""
     fleet = {"gpu": "h200-sxm", "tensor_parallel": 2, "data_parallel": 4, "expert_parallel": True}
     asked = {"model": "qwen3-30b-a3b", "fleet": fleet, "max_model_len": 8192}
+    asked["scheduler"] = {"max_num_seqs": 256}
     made = launch_commands(load_scenario(asked | {"workload": small().resolved()["workload"]}))
     assert (
         "--tensor-parallel-size 2 --data-parallel-size 4 --enable-expert-parallel" in made["vllm"]
@@ -759,11 +770,11 @@ def test_the_words_of_a_fleet_of_one_replica() -> None:
 
 
 def test_no_note_on_the_page_of_a_plan_ends_twice() -> None:
-    asked = small(run__requests=100, slo__tpot="100ms")
+    asked = small(engine="vllm@0.99", run__requests=100, slo__tpot="100ms")
     made = document(choose(asked, question(asked, 2.0, gpus=["l40s"], sizes=[1])))
     assert any(note.endswith(".") for note in made["fleets"][0]["notes"])
     page = render_plan(made)
-    assert "your server has.<" in page
+    assert "its predictions are off is not known.<" in page
     assert "your server has.." not in page
 
 

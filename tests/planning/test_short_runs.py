@@ -20,7 +20,7 @@ from sim.planning.sweep.sweep import Sweep, document
 from sim.scenario import load_scenario
 from sim.terminal.sweep import sweep_view
 from tests.answers import sensitivity_view
-from tests.places import ROOT
+from tests.places import CHAT
 
 SHORT = 400
 """Requests that do not fill the batches of the chat scenario."""
@@ -28,7 +28,7 @@ SHORT = 400
 
 def chat(rate: float, **changes: object) -> sim.Scenario:
     asked = {"workload.arrivals.rate": rate, "run.requests": SHORT, **changes}
-    return load_scenario(ROOT / "scenarios" / "chat.yaml").override(asked)
+    return load_scenario(CHAT).override(asked)
 
 
 def swept(scenario: sim.Scenario, *rates: float) -> dict[str, Any]:

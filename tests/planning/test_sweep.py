@@ -291,9 +291,11 @@ def test_a_file_on_an_axis_counts_too(tmp_path: Path) -> None:
         (tmp_path / name).write_text("tokens\n5\n9\n")
     law = {"kind": "empirical", "path": "a.csv"}
     axis = Axis("workload.output_tokens.path", ("a.csv", "b.csv"))
-    files = Sweep(small(workload__output_tokens=law), (axis,)).question()["files"]
+    asked = small(engine="vllm", workload__output_tokens=law)
+    files = Sweep(asked, (axis,)).question()["files"]
     assert [Path(path).name for path in files] == ["a.csv", "b.csv"]
-    assert Sweep(small(), (Axis("engine", ("vllm", "sglang")),)).question()["files"] == {}
+    engines = Axis("engine", ("vllm", "sglang"))
+    assert Sweep(small(engine="vllm"), (engines,)).question()["files"] == {}
 
 
 def test_a_sweep_is_resumed_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -347,6 +347,11 @@ def test_static_share_of_sglang_goes_by_what_is_asked_for() -> None:
     assert reserved(**experts) == about(14_848 + 512 * 8 * 4.5)
 
 
+def test_where_sglang_would_find_no_memory_the_share_is_that_of_the_schema() -> None:
+    uncut = loaded(engine="sglang", fleet={"gpu": "a10g"}, scheduler={"chunked_prefill": False})
+    assert uncut.kv_cache.gpu_memory_utilization == 0.9
+
+
 @pytest.mark.parametrize(
     ("gpu", "tokens"),
     [("b200-sxm", 16384), ("h100-sxm", 8192), ("l40s", 4096), ("rtx-4090", 4096)],

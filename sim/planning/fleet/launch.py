@@ -109,6 +109,8 @@ def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     if d.all2all != DEFAULT_BACKEND:
         words += ["--all2all-backend", d.all2all]
     words += _quantisation(d, "--dtype")
+    if d.engine.marlin:
+        words += ["--moe-backend", "marlin"]
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8"]
     words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]

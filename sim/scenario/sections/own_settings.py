@@ -185,7 +185,9 @@ class _Asked:
         if chosen.get(PREFIXES) and not self._has_prefixes(rule):
             del chosen[PREFIXES]
         if preset.fraction_of_static and SHARE not in chosen and self.gpu is not None:
-            chosen[SHARE] = self._static_share(self.gpu.memory, chosen)
+            share = self._static_share(self.gpu.memory, chosen)
+            if share > 0:  # else SGLang starts only with a share that is stated
+                chosen[SHARE] = share
         return self._within_tokens(rule, {**chosen, **uncut})
 
     def _keeps_rule(self, rule: str) -> bool:
