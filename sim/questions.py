@@ -227,7 +227,8 @@ def _parameters() -> Iterator[None]:
         yield
     except InfersimError as error:
         text = re.sub(r"--([a-z][a-z-]+)", lambda match: match[1].replace("-", "_"), str(error))
-        raise type(error)(text) from None
+        error.args = (text,)
+        raise
 
 
 def _priced(scenario: Scenario, prices: Prices, gpus: Sequence[str] | None) -> Scenario:

@@ -36,7 +36,7 @@ DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
 def render(command: str, document: Mapping[str, Any]) -> str:
     """The page of ``document``, the result of ``command``, as HTML; a function of its arguments."""
     found = findings_of(command, document)
-    named = dict.fromkeys(name for name in _named(found) if name is not None)
+    named = _named(found)
     return fill(
         "findings.html.j2",
         sections(found),
@@ -64,11 +64,16 @@ def render(command: str, document: Mapping[str, Any]) -> str:
 
 def sections(findings: Findings) -> dict[str, str]:
     """Anchor -> heading, in the order of the page."""
-    return {each.name: each.title for each in findings.sections} | {"definitions": "Definitions"}
+    last = {"definitions": "Definitions"} if _named(findings) else {}
+    return {each.name: each.title for each in findings.sections} | last
 
 
-def _named(findings: Findings) -> Iterator[str | None]:
+def _named(findings: Findings) -> dict[str, None]:
     """The definitions that tables and figures link to."""
+    return dict.fromkeys(name for name in _links(findings) if name is not None)
+
+
+def _links(findings: Findings) -> Iterator[str | None]:
     for section in findings.sections:
         for part in section.parts:
             if isinstance(part, Table):
