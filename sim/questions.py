@@ -133,8 +133,7 @@ def plan(
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
     from sim.planning.fleet.wish import FleetWish  # noqa: PLC0415
-    from sim.terminal.plan import plan_view  # noqa: PLC0415
-    from sim.terminal.split import split_view  # noqa: PLC0415
+    from sim.terminal.findings import command_view  # noqa: PLC0415
 
     with _parameters():
         loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
@@ -157,7 +156,7 @@ def plan(
         )
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
         found = wish.answer(loaded, wish.question(loaded), jobs=jobs, file=file)
-        return Answer(found, split_view if disaggregate else plan_view)
+        return Answer(found, partial(command_view, "plan"))
 
 
 def compare(

@@ -12,6 +12,9 @@ from reports.figures import (
     find_attainment,
     find_curve,
     mean_parts,
+    plan_cost,
+    plan_pareto,
+    split_ratios,
     tornado,
     waterfall,
 )
@@ -27,7 +30,10 @@ DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     drawings.AttainedByLoad: find_attainment.figure,
     drawings.LoadCurve: find_curve.figure,
     drawings.Changes: tornado.figure,
+    drawings.CostAndLatency: plan_pareto.figure,
+    drawings.FleetCosts: plan_cost.figure,
     drawings.MeanParts: mean_parts.figure,
+    drawings.SplitRatios: split_ratios.figure,
     drawings.Waterfall: waterfall.figure,
 }
 """What draws each record of ``sim.planning.answers.drawings``."""
