@@ -42,6 +42,11 @@ def fleets_found(
     )
 
 
+def scaling(document: Document) -> list[str]:
+    """What another load of a trace is, if the answer is about one."""
+    return [] if document["scaling"] is None else [document["scaling"]["text"]]
+
+
 def load_text(load: float) -> str:
     """A load with its unit."""
     return f"{show_load(load)} requests/s"

@@ -32,11 +32,11 @@ from sim.planning.answers.fleets import (
     numbers,
     place,
     rejected,
+    scaling,
     simulation,
     under,
 )
 from sim.planning.fleet.launch import TITLES
-from sim.planning.load.sentences import traffic_text
 from sim.planning.points.wording import (
     as_cheap_text,
     counted,
@@ -55,7 +55,8 @@ def findings(document: Document) -> Findings:
         return split.findings(document)
     worth, notes = document["worth"], document["fleets"][0]["launch"]["notes"]
     said = (
-        *traffic_text(document),
+        *document["traffic_notes"],
+        *document["notes"],
         f"SLO: {wanted_slo(document)}.",
         *document["survive"]["text"],
         *document["run_lengths"]["text"],
@@ -92,7 +93,7 @@ def headline(document: Document) -> Headline:
         f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours), "
         f"${best['usd_per_year']:,.0f} a year ({hours['year']:,} hours)."
     )
-    texts = holds, paid, ranking["text"], ranking["prices"]["text"]
+    texts = *scaling(document), holds, paid, ranking["text"], ranking["prices"]["text"]
     return Headline("good" if settled and sure else "warn", title, " ".join(texts))
 
 

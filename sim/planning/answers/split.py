@@ -29,10 +29,10 @@ from sim.planning.answers.fleets import (
     load_text,
     place,
     rejected,
+    scaling,
     simulation,
     under,
 )
-from sim.planning.load.sentences import traffic_text
 from sim.planning.points.wording import held_text, limit_name
 
 PHASES = ("prefill", "decode")
@@ -41,7 +41,8 @@ PHASES = ("prefill", "decode")
 def findings(document: Document) -> Findings:
     """The cheapest fleet apart and whether it pays, then all fleets, and the ratios tried."""
     said = (
-        *traffic_text(document),
+        *document["traffic_notes"],
+        *document["notes"],
         f"SLO: {'; '.join(document['promises']) or 'none, so that stable fleets hold'}.",
         *document["run_lengths"]["text"],
     )
@@ -67,7 +68,9 @@ def headline(document: Document) -> Headline:
     best = document["fleets"][0]
     sure, holds = held_text(best["trust"])
     title = f"Cheapest apart: {_name(best)}, ${best['usd_per_hour']:,.2f}/h"
-    return Headline("good" if sure else "warn", title, f"{holds} {document['text']}")
+    return Headline(
+        "good" if sure else "warn", title, " ".join((*scaling(document), holds, document["text"]))
+    )
 
 
 def _name(fleet: Mapping[str, Any]) -> str:
