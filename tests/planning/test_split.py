@@ -135,6 +135,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").is_file()
     answer = sim.plan(str(file), ["h100-sxm"], tensor_parallel=[1], disaggregate=True, jobs=1)
     assert answer.document()["fleets"][0]["settings"] == found["fleets"][0]["settings"]
+    assert "fleets apart" in answer.report(tmp_path / "page.html").read_text(encoding="utf-8")
     for option in (["--survive", "1"], ["--precision", "fp8"], ["--pipeline-parallel", "2"]):
         refused = CliRunner().invoke(app, [*words, *option])
         assert refused.exit_code == 2

@@ -45,7 +45,7 @@ from sim.planning.points.wording import (
     limit_name,
     rank,
 )
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load, show_share
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load
 
 
 def findings(document: Document) -> Findings:
@@ -73,7 +73,7 @@ def findings(document: Document) -> Findings:
             Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
             Heading("front", "Cost and latency", (_fronts(document),)),
             *rejected(document),
-            Heading("launch", "How to start them", (*_launches(document), Lines(tuple(notes)))),
+            Heading("launch", "How to start them", (Lines(tuple(notes)), *_launches(document))),
         ),
         ("Layouts tried", document["layouts"]),
     )
@@ -200,7 +200,7 @@ def fleets(document: Document) -> Table:
             counts(fleet["gpus"]),
             dollars(fleet["usd_per_hour"]),
             Cell(show_load(fleet["rate_at_slo"]), fleet["rate_at_slo"]),
-            Cell(show_share(fleet["headroom"]).rstrip("%"), round(100 * fleet["headroom"], 9)),
+            Cell(f"{100 * fleet['headroom']:.0f}", round(100 * fleet["headroom"], 9)),
             *held(fleet["at_target"]),
             text(fleet["at_target"]["outcome"]),
             text(limit_name(fleet["binds"])),
