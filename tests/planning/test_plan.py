@@ -732,7 +732,7 @@ def test_the_table_fits_the_terminal() -> None:
     assert "could be" in text
     assert max(map(len, text.splitlines())) <= 88
     begin = text.index("vllm serve")
-    shown = text[begin : text.index("python -m sglang")].replace("\\\n", " ")
+    shown = text[begin : text.index("SGLang:")].replace("\\\n", " ")
     assert shlex.split(shown) == shlex.split(document(planned())["fleets"][0]["launch"]["vllm"])
 
 
