@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.findings import Cell, Column, Findings, Heading, Headline, Table
+from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Table
 from sim.planning.answers.cells import Document, named, share_columns, text, within
 from sim.planning.points.wording import nearest_promise, rank
 from sim.units import milliseconds, number, show_cost, show_load
@@ -106,9 +106,9 @@ def simulation(document: Document, fleet: Mapping[str, Any]) -> str:
     return f"infersim run {shlex.quote(document['file'])} {fleet['run']}"
 
 
-def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> Iterator[Heading]:
-    """The section of what is not among the cheapest, and why; none if there is nothing. ``layout``
-    heads the layouts, ``cost`` is the definition of their costs."""
+def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> Heading:
+    """The section of what is not among the cheapest, and why. ``layout`` heads the layouts,
+    ``cost`` is the definition of their costs."""
     rows = tuple(
         (
             text(each["layout"]),
@@ -124,9 +124,6 @@ def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> 
         Column("USD/h at least", definition=cost, on_terminal=False),
         Column("In figures", False, prose=True, fold=3),
     )
-    if rows:
-        yield Heading(
-            "rejected",
-            "Not recommended",
-            (Table("rejected", "Not recommended", columns, rows),),
-        )
+    title = "Not recommended"
+    table = Table("rejected", title, columns, rows)
+    return Heading("rejected", title, (table if rows else Lines(("Nothing was rejected.",)),))

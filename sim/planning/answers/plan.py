@@ -72,7 +72,7 @@ def findings(document: Document) -> Findings:
             Heading("summary", "Summary", (_costs(document), Lines(said, ""))),
             Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
             Heading("front", "Cost and latency", (_fronts(document),)),
-            *rejected(document),
+            rejected(document),
             Heading("launch", "How to start them", (Lines(tuple(notes)), *_launches(document))),
         ),
         ("Layouts tried", document["layouts"]),

@@ -56,7 +56,7 @@ def findings(document: Document) -> Findings:
             Heading("summary", "Summary", (Lines(said, ""),)),
             Heading("fleets", "Fleets", (fleets(document),)),
             Heading("ratio", "Ratios that were tried", (_ratios(document), tried(document))),
-            *rejected(document, "Prefill | decode", "plan_cost"),
+            rejected(document, "Prefill | decode", "plan_cost"),
             Heading("launch", "How to try it", (start,)),
         ),
         ("Pairs of layouts", document["layout_pairs"]),
