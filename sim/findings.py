@@ -33,7 +33,8 @@ class Card(NamedTuple):
 class Column(NamedTuple):
     """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
     may take several lines, ``unit`` that of the values that are copied, where cells show others.
-    A terminal, which has 88 columns, leaves out what is not ``on_terminal``."""
+    A terminal, which has 88 columns, leaves out what is not ``on_terminal``. Columns that ``fold``
+    there share the room that others leave, in these parts; where none does, the first has it."""
 
     title: str
     numeric: bool = True
@@ -41,6 +42,7 @@ class Column(NamedTuple):
     prose: bool = False
     unit: str = ""
     on_terminal: bool = True
+    fold: int = 0
 
 
 class Cell(NamedTuple):
@@ -113,6 +115,15 @@ class Actions(NamedTuple):
     each: tuple[Action, ...]
 
 
+class Commands(NamedTuple):
+    """Commands to copy, each after what it is for; what is not ``on_terminal`` is folded on a
+    page."""
+
+    title: str
+    each: tuple[tuple[str, str], ...]
+    on_terminal: bool = True
+
+
 class Thesis(NamedTuple):
     """A statement of many, which the parts after it explain: its ``verdict``, and why. The summary
     of a page lists all boxes by their ``name`` (an anchor), each with its ``brief`` figures."""
@@ -131,7 +142,7 @@ class Cards(NamedTuple):
     each: tuple[Card, ...]
 
 
-Part = Table | Cards | Drawings | Lines | Actions | Thesis
+Part = Table | Cards | Drawings | Lines | Actions | Commands | Thesis
 
 
 class Heading(NamedTuple):

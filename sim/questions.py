@@ -133,8 +133,7 @@ def plan(
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
     from sim.planning.fleet.wish import FleetWish  # noqa: PLC0415
-    from sim.terminal.plan import plan_view  # noqa: PLC0415
-    from sim.terminal.split import split_view  # noqa: PLC0415
+    from sim.terminal.findings import command_view  # noqa: PLC0415
 
     with _parameters():
         loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
@@ -157,7 +156,7 @@ def plan(
         )
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
         found = wish.answer(loaded, wish.question(loaded), jobs=jobs, file=file)
-        return Answer(found, split_view if disaggregate else plan_view)
+        return Answer(found, partial(command_view, "plan"))
 
 
 def compare(
@@ -227,7 +226,8 @@ def _parameters() -> Iterator[None]:
         yield
     except InfersimError as error:
         text = re.sub(r"--([a-z][a-z-]+)", lambda match: match[1].replace("-", "_"), str(error))
-        raise type(error)(text) from None
+        error.args = (text,)
+        raise
 
 
 def _priced(scenario: Scenario, prices: Prices, gpus: Sequence[str] | None) -> Scenario:

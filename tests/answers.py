@@ -19,9 +19,11 @@ def anchors(command: str, document: Any) -> dict[str, str]:
     return sections(findings_of(command, document))
 
 
-ablate_view, claims_view, diagnose_view, find_view, sensitivity_view = (
-    partial(_view, command) for command in ("ablate", "claims", "diagnose", "find", "sensitivity")
+ablate_view, claims_view, diagnose_view, find_view, plan_view, sensitivity_view = (
+    partial(_view, command)
+    for command in ("ablate", "claims", "diagnose", "find", "plan", "sensitivity")
 )
-render_ablation, render_claims, render_diagnosis, render_find, render_sensitivity = (
-    partial(render, command) for command in ("ablate", "claims", "diagnose", "find", "sensitivity")
+render_ablation, render_claims, render_diagnosis, render_find, render_plan, render_sensitivity = (
+    partial(render, command)
+    for command in ("ablate", "claims", "diagnose", "find", "plan", "sensitivity")
 )

@@ -76,8 +76,10 @@ from sim.errors import InfersimError
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of
 from sim.planning.answers.find import attained_by_load, curve
+from sim.planning.answers.plan import cost_and_latency, fleet_costs
 from sim.planning.answers.sensitivity import attained_at_ends as at_ends
 from sim.planning.answers.sensitivity import changes
+from sim.planning.answers.split import replica_ratios
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.observed_fixtures import made_up_validation
 from tests.page_kinds import compared_runs
@@ -168,7 +170,7 @@ OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
     "mean_parts": (lambda d: mean_parts.figure(parts_of(d, "e2el")), made_up_studies.diagnosis),
     "means": (lambda d: differences.means(d, "p99_ttft_ms"), made_up.comparison),
     "pareto": (lambda d: pareto.figure(d, "speed"), made_up.policy_sweep),
-    "plan_pareto": (lambda d: plan_pareto.figure(d, "ttft"), made_up.fleet_plan),
+    "plan_pareto": (lambda d: plan_pareto.figure(cost_and_latency(d, "ttft")), made_up.fleet_plan),
     "tornado": (
         lambda d: tornado.figure(changes(d, "p99_ttft_ms")),
         made_up_studies.uncertainty,
@@ -235,9 +237,9 @@ DRAWINGS: Mapping[str, Drawing] = {
         lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
     ),
     "fleet": Drawing(fleet.figure, made_up.fleet_course),
-    "plan_cost": Drawing(plan_cost.figure, made_up.fleet_plan),
+    "plan_cost": Drawing(lambda d: plan_cost.figure(fleet_costs(d)), made_up.fleet_plan),
     "split_ratios": Drawing(
-        lambda document: split_ratios.figure(document["fleets"][0]["tried"]), made_up.split_plan
+        lambda document: split_ratios.figure(replica_ratios(document)), made_up.split_plan
     ),
     "overlaid": Drawing(_overlaid, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},

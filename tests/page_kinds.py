@@ -12,12 +12,7 @@ import reports
 from reports.frame.decimate import ranks
 from reports.frame.run_directory import SavedRun
 from reports.pages import trust
-from reports.pages.planning import (
-    compare,
-    plan,
-    split,
-    sweep,
-)
+from reports.pages.planning import compare, sweep
 from reports.pages.planning.findings import render
 from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
@@ -53,8 +48,8 @@ DECISIONS: Mapping[str, Decision] = {
     "sweep over a grid": Decision(sweep.render, made_up.grid_sweep, sweep.SECTIONS),
     "sweep over policies": Decision(sweep.render, made_up.policy_sweep, sweep.SECTIONS),
     "find": _found("find", made_up.highest_load),
-    "plan": Decision(plan.render, made_up.fleet_plan, plan.SECTIONS),
-    "split": Decision(split.render, made_up.split_plan, split.SECTIONS),
+    "plan": _found("plan", made_up.fleet_plan),
+    "split": _found("plan", made_up.split_plan),
     "ablate": _found("ablate", made_up_studies.ablation),
     "diagnose": _found("diagnose", made_up_studies.diagnosis),
     "sensitivity": _found("sensitivity", made_up_studies.uncertainty),

@@ -50,21 +50,24 @@ def save(document: Document, directory: Path, scenario: Scenario | None = None) 
 def deliver(
     document: Document,
     directory: Path,
-    view: View | None = None,
     *,
     page: str,
     how: Answering,
     scenario: Scenario | None = None,
 ) -> None:
-    """``save`` an answer and ``present`` it, with the page of the command ``page`` if a report
-    is wanted; without a ``view`` of its own, that of the findings of the command."""
-    save(document, directory, scenario)
-    writer, advice = page_writer(page, how.report), None
-    if view is None:
-        from sim.terminal.findings import command_actions, command_view
+    """``save`` an answer and ``present`` the findings of the command ``page``, with their page if a
+    report is wanted."""
+    from sim.terminal.findings import command_actions, command_view
 
-        view, advice = partial(command_view, page), partial(command_actions, page)
-    present(document, directory, view=view, write_page=writer, as_json=how.as_json, advice=advice)
+    save(document, directory, scenario)
+    present(
+        document,
+        directory,
+        view=partial(command_view, page),
+        write_page=page_writer(page, how.report),
+        as_json=how.as_json,
+        advice=partial(command_actions, page),
+    )
 
 
 def present(

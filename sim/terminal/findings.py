@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from textwrap import indent, wrap
 from typing import Any
@@ -11,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from sim.findings import Actions, Cell, Column, Findings, Lines, Table, Thesis
+from sim.findings import Actions, Cell, Column, Commands, Findings, Lines, Table, Thesis
 from sim.planning.answers import findings_of
 from sim.terminal.console import WIDTH
 
@@ -57,6 +58,9 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
                     verdict = (f"{part.verdict} ", STYLES[part.tone])
                     yield Text.assemble("\n", verdict, (part.title, "bold"))
                     yield Text(part.text, style="dim")
+                case Commands(on_terminal=True):
+                    yield Text(f"{part.title}:", style="bold")
+                    yield from (Text(f"{use}:\n{_continued(text)}") for use, text in part.each)
                 case Table(on_terminal=True, columns=(_, Column(prose=True))):
                     for what, why in part.rows:
                         yield Text(f"{section.title}: {what.text}: {why.text}", style="dim")
@@ -68,7 +72,7 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
 
 
 def _table(found: Table) -> RichTable:
-    """The columns for a terminal, the first of which has the room that the others leave; headings
+    """The columns for a terminal: those that fold have the room that the others leave; headings
     take several lines where they would not fit in one."""
     table = RichTable(
         title=found.caption,
@@ -81,10 +85,13 @@ def _table(found: Table) -> RichTable:
     shown = [index for index, column in enumerate(found.columns) if column.on_terminal]
     columns = [[column.title, *(row[index].text for row in found.rows)]
                for index, column in enumerate(found.columns)]  # fmt: skip
-    table.add_column(found.columns[0].title, ratio=1, overflow="fold")
     whole = 1 + sum(2 + max(map(len, columns[index])) for index in shown) <= WIDTH
-    for index in shown[1:]:
+    folding = [index for index in shown if found.columns[index].fold] or shown[:1]
+    for index in shown:
         title, *texts = columns[index]
+        if index in folding:
+            table.add_column(title, ratio=found.columns[index].fold or 1, overflow="fold")
+            continue
         width = max(map(len, [*([title] if whole else title.split()), *texts]))
         numeric = found.columns[index].numeric
         table.add_column(title, justify="right" if numeric else "left", width=width)
@@ -99,6 +106,16 @@ def _table(found: Table) -> RichTable:
 
 def _cell(cell: Cell) -> Text:
     return Text(cell.text, style=STYLES.get(cell.tone, ""))
+
+
+def _continued(command: str) -> str:
+    """A long command as lines that a shell reads as one."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1].strip() and len(lines[-1]) + len(word) > WIDTH - 3:
+            lines.append("  ")
+        lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
+    return " \\\n".join(lines)
 
 
 def _actions(actions: Actions) -> Iterator[Text]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from reports.pages.planning.compare import render as render_compare
-from reports.pages.planning.plan import render as render_plan
 from reports.pages.planning.sweep import render as render_sweep
 from sim import simulate
 from sim.errors import UsageError
@@ -38,13 +37,14 @@ from sim.planning.sweep.sweep import document as sweep_document
 from sim.scenario import Scenario
 from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
-from sim.terminal.plan import plan_view
 from sim.terminal.sweep import sweep_view
 from tests.answers import (
     ablate_view,
     find_view,
+    plan_view,
     render_ablation,
     render_find,
+    render_plan,
     render_sensitivity,
     sensitivity_view,
 )

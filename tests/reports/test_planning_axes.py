@@ -19,6 +19,7 @@ from reports.figures import (
 from reports.pages.planning.sweep import plots
 from sim.planning.answers.diagnose import mean_parts
 from sim.planning.answers.find import curve as curve_of
+from sim.planning.answers.plan import cost_and_latency
 from tests import made_up, made_up_studies
 from tests.answers import render_diagnosis
 
@@ -43,7 +44,7 @@ def test_fleets_with_long_latencies_are_drawn_in_seconds() -> None:
     plan_of = made_up.fleet_plan()
     for point in plan_of["sized"]:
         point["slo_ttft_ms"] *= 100
-    fleets = plan_pareto.figure(plan_of, "ttft")
+    fleets = plan_pareto.figure(cost_and_latency(plan_of, "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (s)"
     drawn = sorted(y for trace in fleets.data if "markers" in trace.mode for y in trace.y)
     wanted = sorted(point["slo_ttft_ms"] / 1e3 for point in plan_of["sized"])
@@ -79,7 +80,7 @@ def test_short_latencies_are_drawn_in_milliseconds() -> None:
     assert find_curve.figure(curve_of(made_up.highest_load(), "ttft")).layout.yaxis.title.text == (
         "TTFT p99 (ms)"
     )
-    fleets = plan_pareto.figure(made_up.fleet_plan(), "ttft")
+    fleets = plan_pareto.figure(cost_and_latency(made_up.fleet_plan(), "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (ms)"
     bars = parts.figure(mean_parts(made_up_studies.diagnosis(), "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (ms)"

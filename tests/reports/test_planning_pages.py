@@ -19,16 +19,23 @@ from reports.figures import (
 )
 from reports.figures.series import styles
 from reports.frame import theme
-from reports.pages.planning import compare, plan, sweep
+from reports.pages.planning import compare, sweep
 from reports.pages.planning.compare import render as render_compare
 from reports.pages.planning.sweep import headline, plots
 from reports.pages.planning.sweep import render as render_sweep
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.answers.find import cards
+from sim.planning.answers.plan import cost_and_latency, fleet_costs
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
-from tests.answers import render_ablation, render_diagnosis, render_find, render_sensitivity
+from tests.answers import (
+    render_ablation,
+    render_diagnosis,
+    render_find,
+    render_plan,
+    render_sensitivity,
+)
 from tests.figures import OF_RESULTS as FIGURES
 
 HOSTILE = '</script><b>"&amp;'
@@ -39,7 +46,8 @@ PAGES: dict[str, tuple[Callable[[Any], str], Callable[[], Any]]] = {
     "sweep over a grid": (sweep.render, made_up.grid_sweep),
     "sweep over policies": (sweep.render, made_up.policy_sweep),
     "find": (render_find, made_up.highest_load),
-    "plan": (plan.render, made_up.fleet_plan),
+    "plan": (render_plan, made_up.fleet_plan),
+    "split": (render_plan, made_up.split_plan),
     "ablate": (render_ablation, made_up_studies.ablation),
     "diagnose": (render_diagnosis, made_up_studies.diagnosis),
     "sensitivity": (render_sensitivity, made_up_studies.uncertainty),
@@ -355,7 +363,7 @@ def test_replicas_of_a_layout_read_as_a_product() -> None:
     document = made_up.fleet_plan()
     for point in document["sized"]:
         point.update(replicas=3, layout="2 x h100-sxm")
-    drawn = plan_pareto.figure(document, "ttft")
+    drawn = plan_pareto.figure(cost_and_latency(document, "ttft"))
     texts = [text for trace in drawn.data if trace.hovertext for text in trace.hovertext]
     assert "3 x (2 x h100-sxm)" in texts
 
@@ -371,7 +379,7 @@ def test_the_load_after_the_highest_is_called_what_its_row_says(outcome: str) ->
 
 def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     document = made_up.fleet_plan()
-    (bars,) = plan_cost.figure(document).data
+    (bars,) = plan_cost.figure(fleet_costs(document)).data
     found = [
         (cost - below, cost + above)
         for cost, below, above in zip(
@@ -382,7 +390,7 @@ def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     assert [end for ends in found for end in ends] == pytest.approx(sum(wanted, ()))
     assert bars.y[0].startswith("1. ")
     document["fleets"][0]["error_band"]["usd_per_hour"] = (None, None)
-    (bars,) = plan_cost.figure(document).data
+    (bars,) = plan_cost.figure(fleet_costs(document)).data
     assert (bars.error_x.arrayminus[0], bars.error_x.array[0]) == (0, 0)
 
 

@@ -1,6 +1,7 @@
 """Findings are laid out once: the terminal leaves out what has no room, the page shows all."""
 
 import json
+import shlex
 from html import unescape
 
 import pytest
@@ -11,6 +12,7 @@ from sim.findings import (
     Actions,
     Cell,
     Column,
+    Commands,
     Drawings,
     Findings,
     Heading,
@@ -24,11 +26,13 @@ from sim.terminal.findings import actions_view, findings_view
 from tests import made_up, made_up_studies, made_up_verdicts
 
 MADE_UP = {
-    "ablate": made_up_studies.ablation,
-    "claims": made_up_verdicts.claims,
-    "diagnose": made_up_studies.diagnosis,
-    "find": made_up.highest_load,
-    "sensitivity": made_up_studies.uncertainty,
+    "ablate": ("ablate", made_up_studies.ablation),
+    "claims": ("claims", made_up_verdicts.claims),
+    "diagnose": ("diagnose", made_up_studies.diagnosis),
+    "find": ("find", made_up.highest_load),
+    "plan": ("plan", made_up.fleet_plan),
+    "split": ("plan", made_up.split_plan),
+    "sensitivity": ("sensitivity", made_up_studies.uncertainty),
 }
 
 TABLE = Table(
@@ -41,7 +45,7 @@ TABLE = Table(
 ADVICE = Actions("In order:", (Action("met", "a setting", "Do it", "helps", "infersim run x"),))
 
 
-def findings(*parts: Table | Actions | Lines) -> Findings:
+def findings(*parts: Table | Actions | Commands | Lines) -> Findings:
     sections = (Heading("summary", "Summary", parts),)
     return Findings("name", "kind", "1.0", Headline("good", "Yes.", "Because."), sections)
 
@@ -65,9 +69,31 @@ def test_actions_are_printed_whole_and_after_all_else() -> None:
     assert actions_view(findings(TABLE)).plain == ""
 
 
-@pytest.mark.parametrize("command", MADE_UP)
-def test_terminal_and_page_show_every_table_of_a_decision(command: str) -> None:
-    document = MADE_UP[command]()
+def test_columns_that_fold_share_the_room_that_others_leave() -> None:
+    columns = (Column("#"), Column("What", False, fold=1), Column("Why", False, fold=3))
+    row = (Cell("1", 1), Cell("a few words of it " * 4, None), Cell("many words of it " * 20, None))
+    text = as_text(findings_view(findings(Table("t", "Some texts", columns, (row,)))))
+    first = next(line for line in text.splitlines() if line.startswith(" 1 "))
+    assert 15 < first.index("many") < 35, "a quarter of the room is that of the first text"
+    assert max(map(len, text.splitlines())) <= 88
+    assert text.count("many") == 20
+    assert text.count("few") == 4
+
+
+def test_a_terminal_shows_commands_in_lines_that_a_shell_reads_as_one() -> None:
+    command = "infersim run x.yaml " + "--set fleet.0.replicas=2 " * 6 + "--set 'slo={ttft: 1s}'"
+    shown = Commands("First", (("Simulate it", command),))
+    folded = Commands("Second", (("Simulate it", "infersim run y.yaml"),), on_terminal=False)
+    text = as_text(findings_view(findings(shown, folded)))
+    assert max(map(len, text.splitlines())) <= 88
+    written = text[text.index("infersim run") :].replace("\\\n", " ")
+    assert shlex.split(written) == shlex.split(command)
+
+
+@pytest.mark.parametrize("kind", MADE_UP)
+def test_terminal_and_page_show_every_table_of_a_decision(kind: str) -> None:
+    command, made = MADE_UP[kind]
+    document = made()
     found = findings_of(command, json.loads(json.dumps(document)))
     text = " ".join(as_text(findings_view(found)).split())
     page = unescape(render(command, document))
@@ -78,5 +104,8 @@ def test_terminal_and_page_show_every_table_of_a_decision(command: str) -> None:
             assert (" ".join(part.caption.split()) in text) == part.on_terminal
         elif isinstance(part, Drawings):
             assert all(f'id="figure-{each.name}"' in page for each in part.each)
+        elif isinstance(part, Commands):
+            assert (part.title in text) == part.on_terminal
+            assert all(command in page for _, command in part.each)
         elif isinstance(part, Lines):
             assert all(" ".join(line.split()) in text for line in part.each)

@@ -11,7 +11,7 @@ from typing import Any
 from reports.pages.planning import findings
 from sim.results.whole_file import write_text
 
-FOUND = ("ablate", "claims", "diagnose", "find", "sensitivity")
+FOUND = ("ablate", "claims", "diagnose", "find", "plan", "refused", "sensitivity")
 """Commands whose answers have ``sim.findings``; another one has a page of its own."""
 
 

@@ -12,6 +12,9 @@ from reports.figures import (
     find_attainment,
     find_curve,
     mean_parts,
+    plan_cost,
+    plan_pareto,
+    split_ratios,
     tornado,
     waterfall,
 )
@@ -27,7 +30,10 @@ DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     drawings.AttainedByLoad: find_attainment.figure,
     drawings.LoadCurve: find_curve.figure,
     drawings.Changes: tornado.figure,
+    drawings.CostAndLatency: plan_pareto.figure,
+    drawings.FleetCosts: plan_cost.figure,
     drawings.MeanParts: mean_parts.figure,
+    drawings.SplitRatios: split_ratios.figure,
     drawings.Waterfall: waterfall.figure,
 }
 """What draws each record of ``sim.planning.answers.drawings``."""
@@ -36,7 +42,7 @@ DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
 def render(command: str, document: Mapping[str, Any]) -> str:
     """The page of ``document``, the result of ``command``, as HTML; a function of its arguments."""
     found = findings_of(command, document)
-    named = dict.fromkeys(name for name in _named(found) if name is not None)
+    named = _named(found)
     return fill(
         "findings.html.j2",
         sections(found),
@@ -64,11 +70,16 @@ def render(command: str, document: Mapping[str, Any]) -> str:
 
 def sections(findings: Findings) -> dict[str, str]:
     """Anchor -> heading, in the order of the page."""
-    return {each.name: each.title for each in findings.sections} | {"definitions": "Definitions"}
+    last = {"definitions": "Definitions"} if _named(findings) else {}
+    return {each.name: each.title for each in findings.sections} | last
 
 
-def _named(findings: Findings) -> Iterator[str | None]:
+def _named(findings: Findings) -> dict[str, None]:
     """The definitions that tables and figures link to."""
+    return dict.fromkeys(name for name in _links(findings) if name is not None)
+
+
+def _links(findings: Findings) -> Iterator[str | None]:
     for section in findings.sections:
         for part in section.parts:
             if isinstance(part, Table):

@@ -70,16 +70,4 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Fleets that could be cheaper if predicted times err in their favour and against this one.",
     ),
 }
-"""Key -> definition, for both pages; each shows those that it links to."""
-
-PLAN = (
-    *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
-    *("plan_cost", "price", "break_even"),
-    *("attainment", "ttft", "tpot", "cost", "energy", "co2e"),
-)
-SPLIT = ("binds", "error_band", "plan_cost", "attainment", "ttft", "tpot")
-
-
-def chosen(names: tuple[str, ...]) -> dict[str, Definition]:
-    """These definitions, in this order."""
-    return {name: DEFINITIONS[name] for name in names}
+"""Key -> definition; a page shows those that it links to."""

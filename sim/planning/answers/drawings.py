@@ -134,3 +134,56 @@ class MeanParts(NamedTuple):
 
     latency: str
     bars: Mapping[str, Mapping[str, float]]
+
+
+class FleetCost(NamedTuple):
+    """USD per hour of a fleet: now, and with iterations as fast and as slow as the error band has
+    them; None where no number of replicas holds."""
+
+    name: str
+    usd: float
+    fewest: float | None
+    most: float | None
+
+
+class FleetCosts(NamedTuple):
+    """The costs of fleets, the cheapest first."""
+
+    fleets: tuple[FleetCost, ...]
+
+
+class FleetPoint(NamedTuple):
+    """A fleet that holds: USD per hour, a latency in milliseconds, and whether no other one has
+    less of both."""
+
+    gpu: str
+    replicas: int
+    name: str
+    usd: float
+    latency: float
+    front: bool
+
+
+class CostAndLatency(NamedTuple):
+    """The latency called ``title`` of fleets over their cost, and its limit (ms), if any."""
+
+    title: str
+    limit: float | None
+    fleets: tuple[FleetPoint, ...]
+
+
+class SplitPoint(NamedTuple):
+    """Numbers of replicas that were simulated: USD per hour, whether they hold the load, and the
+    share of requests within the SLO, if there is one."""
+
+    prefill: int
+    decode: int
+    usd: float
+    outcome: str
+    share: float | None
+
+
+class SplitRatios(NamedTuple):
+    """The numbers of replicas of two layouts that were simulated."""
+
+    tried: tuple[SplitPoint, ...]

@@ -141,23 +141,6 @@ def promise_name(promise: Mapping[str, Any]) -> str:
     return " and ".join(map(limit_name, promise["within"]))
 
 
-def nearest_promises(
-    document: Mapping[str, Any], probes: Sequence[Mapping[str, Any]]
-) -> tuple[str, list[str]]:
-    """The heading and the rows of a column of shares of requests: within the SLO of a ``document``,
-    or of several parts of it within the nearest one, which each row names if they differ in it."""
-    parts = [nearest_promise(probe) for probe in probes]
-    told = ["-" if kept is None else share(kept["attainment"]) for kept in parts]
-    if len(document["promises"]) < 2:
-        return "in SLO", told
-    names = ["" if kept is None else promise_name(kept) for kept in parts]
-    if len(set(names)) == 1:
-        return f"in {names[0]}", told
-    return "nearest limit", [
-        f"{name}: {text}" if name else text for name, text in zip(names, told, strict=True)
-    ]
-
-
 def outcome_text(probe: Mapping[str, Any]) -> str:
     """``holds``, ``fails: TPOT`` or ``too close to call``; without an SLO what the verdict says
     instead of stable."""
