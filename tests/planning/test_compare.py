@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import sim
-from reports.pages.planning.compare import render as render_compare
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.contrast.compare import Comparison, traffic_digest
@@ -21,8 +20,8 @@ from sim.planning.contrast.runs import compare_runs
 from sim.planning.points.executors import InProcess, local
 from sim.planning.points.grid import read_axes
 from sim.rng import repetition_seed
-from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
+from tests.answers import compare_view, render_compare
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
 
@@ -211,8 +210,6 @@ def test_each_variant_is_compared_with_the_best_one() -> None:
 
 
 def test_large_differences_are_multiples() -> None:
-    from sim.terminal.compare import compare_view
-
     shown = as_text(compare_view(compared("scheduler.max_num_seqs=1,64", repetitions=3)))
     assert "%" in shown
     found = change({"mean": 8.0, "relative": 8.88, "relative_half_width": None})
@@ -483,7 +480,6 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_the_best_is_bold(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
-
     from sim.terminal.compare import compare_view
 
     monkeypatch.delenv("NO_COLOR")

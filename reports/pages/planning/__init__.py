@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from reports.pages.planning import findings
+from sim.findings import Heading
 from sim.results.whole_file import write_text
 
-FOUND = ("ablate", "claims", "diagnose", "find", "sensitivity")
+FOUND = ("ablate", "claims", "compare", "diagnose", "find", "sensitivity", "sweep")
 """Commands whose answers have ``sim.findings``; another one has a page of its own."""
 
 
-def write_page(command: str, target: Path, document: Mapping[str, Any], *drawn: Any) -> Path:
+def write_page(
+    command: str, target: Path, document: Mapping[str, Any], more: Heading | None = None
+) -> Path:
     """Write the page of a command's answer to ``target``, whole or not at all, and return it.
 
-    ``drawn`` is what the page draws beyond the answer. OSError if it cannot be written.
+    ``more`` is a section beyond the answer. OSError if it cannot be written.
     """
     if command in FOUND:
-        page = findings.render(command, document)
+        page = findings.render(command, document, more)
     else:
-        page = import_module(f"{__name__}.{command}").render(document, *drawn)
+        page = import_module(f"{__name__}.{command}").render(document)
     write_text(target, page)
     return target
