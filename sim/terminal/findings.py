@@ -72,7 +72,7 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
                     for what, why in _rows(part):
                         yield Text(f"{section.title}: {what.text}: {why.text}", style="dim")
                     yield from _more(len(part.rows) - len(_rows(part)), "rows")
-                case Table(on_terminal=True):
+                case Table(on_terminal=True) if part.rows:
                     yield from _tables(part)
                     yield from _more(len(part.rows) - len(_rows(part)), "rows")
 

@@ -103,10 +103,8 @@ def test_what_is_drawn_of_a_sweep() -> None:
 def test_a_policy_has_its_colour_on_every_page() -> None:
     known = {name: tone.light for name, tone in theme.POLICIES.items()}
     document = made_up.policy_sweep()
-    served = drawn(
-        "sweep", document, "pareto-speed"
-    )  # others are overloaded: no operator runs there
-    assert [group.label for group in served.groups] == ["batching=continuous"]
+    serving = drawn("sweep", document, "pareto-speed").groups  # all others are overloaded
+    assert [group.label for group in serving] == ["batching=continuous"]
     for row in document["results"]:
         row["summary"]["infersim"]["verdict"].update(state="stable", slo_state="met")
     figure = pareto.figure(drawn("sweep", document, "pareto-speed"))
@@ -225,14 +223,10 @@ def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
 def test_differences_are_coloured_by_what_is_better() -> None:
     document = made_up.comparison()
     slower, faster, unclear = (
-        differences.figure(drawn("compare", document, f"difference-{key}"))
+        differences.figure(drawn("compare", document, f"difference-{name}"))
         .data[0]
         .marker.color[index]
-        for name, index in (
-            ("difference-p99_ttft_ms", 0),
-            ("difference-output_throughput", 0),
-            ("difference-p99_ttft_ms", 1),
-        )
+        for name, index in (("p99_ttft_ms", 0), ("output_throughput", 0), ("p99_ttft_ms", 1))
     )
     assert slower == faster == theme.GREEN.light  # less latency, more throughput
     assert unclear == theme.GREY.light

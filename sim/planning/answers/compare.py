@@ -89,7 +89,9 @@ def findings(document: Document) -> Findings:
                 "differences",
                 "Differences",
                 (
-                    Drawings(drawn[1], "No difference to a base is known: nothing is drawn."),
+                    Drawings(
+                        drawn[1], "No difference to a base is known: there is nothing to draw."
+                    ),
                     _differences(document),
                     Lines(tuple(map(spoken, told))),
                 ),

@@ -38,7 +38,8 @@ def findings(document: Document) -> Findings:
     # results of older versions lack the notes of their runs
     notes = [*document.get("run_notes", ()), *failed_metrics(point.summary for point in points)]
     others = [*map(spoken, document["notes"]), *_one_point(document, points)]
-    drawn = Drawings(tuple(drawings(document, points)), "Every point failed: nothing is drawn.")
+    nothing = "Every point failed: there is nothing to draw."
+    drawn = Drawings(tuple(drawings(document, points)), nothing)
     lines = Lines(tuple(map(spoken, notes)), "warn"), Lines(tuple(others))
     rows = _points(document, points)
     return Findings(
