@@ -16,7 +16,7 @@ from reports.figures.layout import ROW_HEIGHT, height, times, zero
 from reports.figures.naming import label
 from reports.frame import theme
 from reports.frame.scale import time_axis
-from sim.planning.answers.drawings import Apart, Means, VariantName
+from sim.planning.answers.drawings import Differences, Means, VariantName
 from sim.units import time_scale
 
 WIDE = 30.0
@@ -81,7 +81,7 @@ def _linear(found: Means, values: Sequence[float]) -> tuple[dict[str, Any], floa
     return time_axis(found.title, shown), shown.factor / 1e3
 
 
-def figure(found: Apart) -> go.Figure:
+def figure(found: Differences) -> go.Figure:
     """The differences to the base.
 
     Green is better than the base, red is worse, grey cannot be distinguished from it.

@@ -16,10 +16,10 @@ from reports.figures.naming import plain
 from reports.figures.series import Style, styles
 from reports.frame import theme
 from sim.metrics.states import SloState
-from sim.planning.answers.drawings import Knee, KneeLine, KneePoint
+from sim.planning.answers.drawings import LatencyLine, LatencyLines, LatencyPoint
 
 
-def figure(knee: Knee) -> go.Figure:
+def figure(knee: LatencyLines) -> go.Figure:
     """The latency over the load, and its limits."""
     looks = styles([line.settings for line in knee.lines])
     traces = [_trace(line, look) for line, look in zip(knee.lines, looks, strict=True)]
@@ -38,7 +38,7 @@ def figure(knee: Knee) -> go.Figure:
     return go.Figure(data=traces, layout=layout)
 
 
-def _trace(line: KneeLine, look: Style) -> dict[str, Any]:
+def _trace(line: LatencyLine, look: Style) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -56,7 +56,7 @@ def _trace(line: KneeLine, look: Style) -> dict[str, Any]:
     }
 
 
-def _symbol(point: KneePoint) -> str:
+def _symbol(point: LatencyPoint) -> str:
     """Hollow if overloaded; else a diamond if the SLO is too close to call, a cross if missed."""
     if point.overloaded:
         return "circle-open"

@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from sim.errors import shorten
 from sim.metrics.terms.definitions import METRIC, STUDIED
-from sim.planning.points.spoken import spoken
+from sim.planning.points.wording import spoken
 
 TITLES: Mapping[str, str] = {key: METRIC[key].head for key in STUDIED}
 """Metric -> its name above a figure."""

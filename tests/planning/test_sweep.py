@@ -23,9 +23,8 @@ from sim.planning.points.evaluate import evaluate
 from sim.planning.points.executors import Executor, InProcess, local
 from sim.planning.points.grid import Axis, points, read_axes
 from sim.planning.points.points import Outcome, Point
-from sim.planning.points.spoken import spoken
 from sim.planning.points.store import Store
-from sim.planning.points.wording import share
+from sim.planning.points.wording import share, spoken
 from sim.planning.sweep.sweep import AT_PREDICTED, Sweep, begun_in, document
 from sim.scenario import load_scenario
 from sim.units import milliseconds

@@ -27,7 +27,7 @@ from reports.frame.formats import NARROW_SPACE
 from reports.pages.run import head
 from reports.pages.run.tables import facts, latencies, lines
 from reports.pages.run.verdict import verdict
-from sim.planning.points.spoken import spoken
+from sim.planning.points.wording import spoken
 from tests import made_up
 from tests.answers import render_sweep
 from tests.browser import Drive, needs_browser, with_figures

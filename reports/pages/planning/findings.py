@@ -30,14 +30,14 @@ from sim.planning.answers.definitions import DEFINITIONS
 
 DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     go.Figure: lambda drawn: drawn,
-    drawings.Apart: differences.figure,
+    drawings.Differences: differences.figure,
     drawings.AttainedAtEnds: attained_at_ends.figure,
     drawings.AttainedByLoad: find_attainment.figure,
     drawings.LoadCurve: find_curve.figure,
     drawings.Changes: tornado.figure,
     drawings.CostAttained: cost_attained.figure,
     drawings.Grid: heat.figure,
-    drawings.Knee: knee.figure,
+    drawings.LatencyLines: knee.figure,
     drawings.MeanParts: mean_parts.figure,
     drawings.Means: differences.means,
     drawings.Trade: pareto.figure,

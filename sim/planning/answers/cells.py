@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Heading, Table
@@ -64,6 +64,13 @@ def setup(document: Document) -> Iterator[tuple[str, str]]:
 def text(value: str) -> Cell:
     """A cell of words."""
     return Cell(value, value)
+
+
+def figure(found: float | None, write: Callable[[float], str]) -> Cell:
+    """A cell of a number as ``write`` has it; of nothing where it is not finite."""
+    if found is None or not math.isfinite(found):
+        return Cell("-", None)
+    return Cell(write(found), found)
 
 
 def value(key: str, found: float | None) -> Cell:

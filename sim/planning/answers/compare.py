@@ -30,7 +30,7 @@ from sim.planning.contrast.compare_words import (
 )
 from sim.planning.contrast.variant_words import Entry, entries_of, values_of, varied
 from sim.planning.points.figures import DOLLARS, HELD, KWH
-from sim.planning.points.spoken import spoken
+from sim.planning.points.wording import spoken
 from sim.units import show_cost
 
 OF_SLO = ("request_goodput", "verdict.attainment")

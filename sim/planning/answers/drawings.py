@@ -136,7 +136,7 @@ class MeanParts(NamedTuple):
     bars: Mapping[str, Mapping[str, float]]
 
 
-class KneePoint(NamedTuple):
+class LatencyPoint(NamedTuple):
     """A latency in milliseconds under a load, the state of the SLO, and the states in words."""
 
     load: float
@@ -146,21 +146,21 @@ class KneePoint(NamedTuple):
     text: str
 
 
-class KneeLine(NamedTuple):
+class LatencyLine(NamedTuple):
     """The points of a sweep that share the ``settings`` of ``label``, by their load."""
 
     label: str
     settings: Mapping[str, Any]
-    points: tuple[KneePoint, ...]
+    points: tuple[LatencyPoint, ...]
 
 
-class Knee(NamedTuple):
+class LatencyLines(NamedTuple):
     """The latency called ``title`` over the load, which ``load`` names, and the limits of it."""
 
     title: str
     load: str
     limits: tuple[float, ...]
-    lines: tuple[KneeLine, ...]
+    lines: tuple[LatencyLine, ...]
 
 
 class Grid(NamedTuple):
@@ -243,7 +243,7 @@ class VariantApart(NamedTuple):
     better: bool | None
 
 
-class Apart(NamedTuple):
+class Differences(NamedTuple):
     """The differences to the base in the metric ``title``, the best first."""
 
     title: str

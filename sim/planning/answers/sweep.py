@@ -9,13 +9,21 @@ from sim.findings import Cell, Column, Drawings, Findings, Heading, Headline, Li
 from sim.metrics.own import failures as failed_metrics
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import STATES, WITHIN, Document, reasons, setup, text, within
+from sim.planning.answers.cells import (
+    STATES,
+    WITHIN,
+    Document,
+    figure,
+    reasons,
+    setup,
+    text,
+    within,
+)
 from sim.planning.answers.sweep_drawings import drawings, numeric
 from sim.planning.answers.sweep_points import LATENCIES, SweptPoint, best, ranks, served
 from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.points import show
-from sim.planning.points.spoken import axis_name, spoken
-from sim.planning.points.wording import PROBABLY_TOO_MUCH, counted
+from sim.planning.points.wording import PROBABLY_TOO_MUCH, axis_name, counted, spoken
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, number, show_cost
 
 MOST_ROWS = 2000
@@ -140,7 +148,7 @@ def _points(document: Document, points: Sequence[SweptPoint]) -> Table:
         cells = [Cell("-", None)] * len(columns)
         cells[-1 - len(own)] = text(word)._replace(tone="bad")
         if point is not None:
-            cells = [*_cells(point), *(_number(point.metrics.get(name)) for name in own)]
+            cells = [*_cells(point), *(figure(point.metrics.get(name), number) for name in own)]
         rows.append((*map(_setting, row["settings"].values()), *cells))
     caption = "Every point"
     if document["points"] > MOST_ROWS:
@@ -174,22 +182,18 @@ def _setting(value: Any) -> Cell:
     return Cell(show(value), value if numeric([value]) else show(value))
 
 
-def _number(value: float | None) -> Cell:
-    return Cell(number(value), value)
-
-
 def _cells(point: SweptPoint) -> list[Cell]:
     summary, verdict, cost = point.summary, point.verdict, point.cost
     slo = verdict["slo_state"]
     latencies = (summary["p50_ttft_ms"], *point.latency.values())
     dollars = (cost.get(f"usd_per_million_{what}") for what in ("output_tokens", "tokens"))
     return [
-        *(_number(summary[key]) for key in ("request_throughput", "output_throughput")),
-        *(Cell(milliseconds(each), each) for each in latencies),
+        *(figure(summary[key], number) for key in ("request_throughput", "output_throughput")),
+        *(figure(each, milliseconds) for each in latencies),
         within(verdict["attainment"], slo)._replace(tone=STATES.get(slo, "")),
         text(slo or "-"),
-        *(Cell("-" if usd is None else show_cost(usd), usd) for usd in dollars),
-        _number(point.joules),
+        *(figure(usd, show_cost) for usd in dollars),
+        figure(point.joules, number),
         text(point.state)._replace(tone=STATES.get(verdict["state"], "")),
     ]
 

@@ -12,16 +12,16 @@ from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import WITHIN, Document
 from sim.planning.answers.drawings import (
     Grid,
-    Knee,
-    KneeLine,
-    KneePoint,
+    LatencyLine,
+    LatencyLines,
+    LatencyPoint,
     Trade,
     TradeGroup,
     TradePoint,
 )
 from sim.planning.answers.sweep_points import LATENCIES, SweptPoint, courses, percentiles, ranks
 from sim.planning.points.points import show
-from sim.planning.points.spoken import MEASURED, axis_name
+from sim.planning.points.wording import MEASURED, axis_name
 from sim.units import show_load, time_scale
 
 MOST_LINES = 8
@@ -73,18 +73,18 @@ def _knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Dra
     return Drawing(f"knee-{latency}", title, latency, caption, drawn, kind="tall")
 
 
-def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Knee:
+def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> LatencyLines:
     """``latency`` (ttft, tpot) over the load of a sweep that has one."""
     load, names = document["load"], {axis["key"]: axis["name"] for axis in document["axes"]}
     lines = courses(points, load)[:MOST_LINES]
     at = percentiles([point.summary for point in points])[latency]
     limits = {limit for line in lines for point in line for limit in _limit(point, latency, at)}
-    return Knee(
+    return LatencyLines(
         ranks(points)[latency],
         f"load ({MEASURED[load.rpartition('.')[2]]})",
         tuple(sorted(limits)),
         tuple(
-            KneeLine(
+            LatencyLine(
                 ", ".join(
                     f"{names[key]}={show(value)}"
                     for key, value in line[0].settings.items()
@@ -102,11 +102,11 @@ def _has(point: SweptPoint, latency: str) -> bool:
     return _drawable(point.latency[latency])
 
 
-def _knee_point(point: SweptPoint, load: str, latency: str) -> KneePoint:
+def _knee_point(point: SweptPoint, load: str, latency: str) -> LatencyPoint:
     slo, state = point.verdict["slo_state"], point.verdict["state"]
     said = point.state if slo is None else f"{point.state}, SLO {slo}"
     value = point.latency[latency] or 0.0
-    return KneePoint(point.settings[load], value, state == State.OVERLOADED, slo, said)
+    return LatencyPoint(point.settings[load], value, state == State.OVERLOADED, slo, said)
 
 
 def _limit(point: SweptPoint, latency: str, at: float) -> Iterator[float]:

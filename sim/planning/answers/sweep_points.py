@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.planning.answers.cells import Document
 from sim.planning.points.slo_state import is_open, meets
-from sim.planning.points.spoken import spoken
-from sim.planning.points.wording import latency_ms, rank, slo_percentile, state_word
+from sim.planning.points.wording import latency_ms, rank, slo_percentile, spoken, state_word
 
 LATENCIES = ("ttft", "tpot")
 

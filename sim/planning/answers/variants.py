@@ -10,9 +10,9 @@ from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import MOST_ROWS, Document
 from sim.planning.answers.drawings import (
-    Apart,
     CostAttained,
     CostPoint,
+    Differences,
     Means,
     VariantApart,
     VariantMean,
@@ -20,7 +20,7 @@ from sim.planning.answers.drawings import (
 )
 from sim.planning.contrast.compare_words import change, head, reason, with_unit
 from sim.planning.contrast.variant_words import Entry, entries_of, values_of, varied
-from sim.planning.points.spoken import spoken
+from sim.planning.points.wording import spoken
 
 BATCHING = "scheduler.batching"
 """The setting whose values have colours of their own."""
@@ -142,7 +142,7 @@ def means(document: Document, entry: Entry) -> Means:
     return Means(entry["title"], head(entry), entry["unit"] == "ms", tuple(bars))
 
 
-def apart(document: Document, entry: Entry) -> Apart:
+def apart(document: Document, entry: Entry) -> Differences:
     """The relative differences to the base in a metric, the best first."""
     named, found = _named(document, entry), entry["differences"]
     bars = []
@@ -152,7 +152,7 @@ def apart(document: Document, entry: Entry) -> Apart:
             better = (each["mean"] > 0) == (entry["better"] == "higher")
         half = each["relative_half_width"] or 0.0
         bars.append(VariantApart(named[index], each["relative"], half, change(each), better))
-    return Apart(entry["title"], tuple(bars))
+    return Differences(entry["title"], tuple(bars))
 
 
 def cost_attained(document: Document) -> CostAttained | None:
