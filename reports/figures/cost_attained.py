@@ -23,8 +23,8 @@ TO_THE_LEFT = 0.8
 
 def figure(found: CostAttained) -> go.Figure:
     """A point for each variant."""
-    names = [plain(point.name) for point in found.points]
-    points = [(point.usd, point.share) for point in found.points]
+    names = [plain(point.label) for point in found.points]
+    points = [(point.x, point.y) for point in found.points]
     lowest = min(share for _, share in points)
     trace = {
         "type": "scatter",

@@ -87,7 +87,7 @@ def figure(found: Differences) -> go.Figure:
     Green is better than the base, red is worse, grey cannot be distinguished from it.
     """
     bars = found.bars
-    ratios = [1 + bar.relative for bar in bars]
+    ratios = [1 + bar.value for bar in bars]
     far = min(ratios, default=0.0) > 0 and max(*ratios, 1 / min(ratios)) >= FAR
     halves = [bar.half for bar in bars]
     labels = [label(bar.variant.name) for bar in bars]
@@ -101,7 +101,7 @@ def figure(found: Differences) -> go.Figure:
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": ratios if far else [100 * bar.relative for bar in bars],
+        "x": ratios if far else [100 * bar.value for bar in bars],
         "y": labels,
         "marker": {"size": 9, "color": [tones[bar.better].light for bar in bars]},
         "error_x": errors,

@@ -105,24 +105,26 @@ def _view(each: DrawnVariant, window: tuple[float, float] | None = None) -> Slot
 
 
 def overlays(shown: Sequence[DrawnVariant], runs: Runs) -> list[Drawing]:
-    """Latencies as distributions, and the requests that run and wait."""
-    plots = []
-    for metric, title in (("ttft", "TTFT"), ("tpot", "TPOT")):
-        limit = _limit(runs, metric)
-        figure = overlaid.distributions(shown, metric, limit)
-        if figure is not None:
-            note = "" if limit is None else f"Dashed: the limit, {show_time(limit)}."
-            plots.append(Drawing(f"overlaid-{metric}", title, metric, note, figure, kind=""))
-    for name in ("running", "waiting"):
-        figure = overlaid.levels(shown, name)
-        if figure is not None:
-            title = f"Requests {name}"
-            plots.append(Drawing(f"overlaid-{name}", title, None, "", figure, kind=""))
-    figure = overlaid.held(shown)
-    if figure is not None:
-        note = "Replicas that are paid for, also while they start and while they are drained."
-        plots.append(Drawing("overlaid-held", "Replicas held", None, note, figure, kind=""))
-    return plots
+    """Latencies as distributions, the requests that run and wait, and the replicas held."""
+    limits = {metric: _limit(runs, metric) for metric in ("ttft", "tpot")}
+    dashed = {m: f"Dashed: the limit, {show_time(limit)}." for m, limit in limits.items() if limit}
+    paid = "Replicas that are paid for, also while they start and while they are drained."
+    found = [
+        *(
+            (m, m.upper(), m, dashed.get(m, ""), overlaid.distributions(shown, m, limit))
+            for m, limit in limits.items()
+        ),
+        *(
+            (n, f"Requests {n}", None, "", overlaid.levels(shown, n))
+            for n in ("running", "waiting")
+        ),
+        ("held", "Replicas held", None, paid, overlaid.held(shown)),
+    ]
+    return [
+        Drawing(f"overlaid-{name}", title, definition, note, drawn, kind="")
+        for name, title, definition, note, drawn in found
+        if drawn is not None
+    ]
 
 
 def _limit(runs: Runs, metric: str) -> float | None:

@@ -178,7 +178,7 @@ class Grid(NamedTuple):
 
 
 class TradePoint(NamedTuple):
-    """A point of a sweep by two of its metrics."""
+    """A point of a sweep, or a variant, by two of its metrics."""
 
     x: float
     y: float
@@ -214,12 +214,15 @@ class VariantName(NamedTuple):
     overloaded: bool
 
 
-class VariantMean(NamedTuple):
-    """The mean of a variant, in the unit of its figure, and with its unit as text."""
+class VariantBar(NamedTuple):
+    """A mean, or a relative difference to the base (0.1: a tenth more) with half its interval, and
+    that as text; ``better`` is None where it is not certain, or neither way is better."""
 
     variant: VariantName
     value: float
     text: str
+    half: float = 0.0
+    better: bool | None = None
 
 
 class Means(NamedTuple):
@@ -229,36 +232,17 @@ class Means(NamedTuple):
     title: str
     head: str
     timed: bool
-    bars: tuple[VariantMean, ...]
-
-
-class VariantApart(NamedTuple):
-    """The relative difference of a variant to the base (0.1: a tenth more), half its interval, both
-    as text; ``better`` is None where it is not certain, or neither way is better."""
-
-    variant: VariantName
-    relative: float
-    half: float
-    text: str
-    better: bool | None
+    bars: tuple[VariantBar, ...]
 
 
 class Differences(NamedTuple):
     """The differences to the base in the metric ``title``, the best first."""
 
     title: str
-    bars: tuple[VariantApart, ...]
-
-
-class CostPoint(NamedTuple):
-    """What output tokens of a variant cost (USD per million), and its share within the SLO."""
-
-    name: str
-    usd: float
-    share: float
+    bars: tuple[VariantBar, ...]
 
 
 class CostAttained(NamedTuple):
-    """Variants by what they cost and by the share of requests within the SLO."""
+    """Variants by what a million output tokens cost (USD) and by the share within the SLO."""
 
-    points: tuple[CostPoint, ...]
+    points: tuple[TradePoint, ...]

@@ -91,15 +91,15 @@ def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Late
                     if key != load
                 ),
                 line[0].settings,
-                tuple(_knee_point(point, load, latency) for point in line if _has(point, latency)),
+                tuple(
+                    _knee_point(point, load, latency)
+                    for point in line
+                    if _drawable(point.latency[latency])
+                ),
             )
             for line in lines
         ),
     )
-
-
-def _has(point: SweptPoint, latency: str) -> bool:
-    return _drawable(point.latency[latency])
 
 
 def _knee_point(point: SweptPoint, load: str, latency: str) -> LatencyPoint:

@@ -11,11 +11,10 @@ from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import MOST_ROWS, Document
 from sim.planning.answers.drawings import (
     CostAttained,
-    CostPoint,
     Differences,
     Means,
-    VariantApart,
-    VariantMean,
+    TradePoint,
+    VariantBar,
     VariantName,
 )
 from sim.planning.contrast.compare_words import change, head, reason, with_unit
@@ -136,7 +135,7 @@ def means(document: Document, entry: Entry) -> Means:
     """The means of a metric, the best first."""
     named, values = _named(document, entry), entry["means"]
     bars = (
-        VariantMean(named[index], values[index], with_unit(entry, values[index]))
+        VariantBar(named[index], values[index], with_unit(entry, values[index]))
         for index in best_first(entry, values)
     )
     return Means(entry["title"], head(entry), entry["unit"] == "ms", tuple(bars))
@@ -151,7 +150,7 @@ def apart(document: Document, entry: Entry) -> Differences:
         if each["certain"] and entry["better"] is not None:
             better = (each["mean"] > 0) == (entry["better"] == "higher")
         half = each["relative_half_width"] or 0.0
-        bars.append(VariantApart(named[index], each["relative"], half, change(each), better))
+        bars.append(VariantBar(named[index], each["relative"], change(each), half, better))
     return Differences(entry["title"], tuple(bars))
 
 
@@ -160,6 +159,6 @@ def cost_attained(document: Document) -> CostAttained | None:
     entries = entries_of(document)
     if COST not in entries or ATTAINED not in entries:
         return None
-    rows = zip(names(document), entries[COST]["means"], entries[ATTAINED]["means"], strict=True)
-    points = tuple(CostPoint(*row) for row in rows if None not in row)
+    rows = zip(entries[COST]["means"], entries[ATTAINED]["means"], names(document), strict=True)
+    points = tuple(TradePoint(*row) for row in rows if None not in row)
     return CostAttained(points) if 2 <= len(points) <= MOST_ROWS else None
