@@ -90,7 +90,8 @@ def chosen(document: Document) -> list[int]:
 def of_means(document: Document) -> Iterator[Drawing]:
     """What variants cost for what they serve, and the means that most readers look for."""
     if (found := cost_attained(document)) is not None:
-        title, note = "Cost against requests within the SLO", "Up and to the left is better."
+        title = "Cost against requests within the SLO"
+        note = "Up and to the left is better in both."
         yield Drawing("cost-attained", title, "attainment", note, found, kind="")
     entries = entries_of(document)
     note = _cut("Mean of each variant; pale: overloaded.", document)
