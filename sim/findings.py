@@ -59,8 +59,9 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows under a caption; ``name`` is unique among the findings. A terminal draws a line after
-    each of the rows ``ruled``, and where rows are ``shown``, no others."""
+    """Rows under a caption; ``name`` is unique among the findings. The first ``keys`` columns name
+    the row. A terminal draws a line after each of the rows ``ruled``, and where rows are ``shown``,
+    no others; columns that do not fit next to each other go on below, under the same names."""
 
     name: str
     caption: str
@@ -69,11 +70,13 @@ class Table(NamedTuple):
     on_terminal: bool = True
     ruled: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
+    keys: int = 1
 
 
 class Drawing(NamedTuple):
-    """A figure of a page: ``data`` is a record of ``sim.planning.answers.drawings``; ``wide``
-    drawings have the width of the page; ``kind`` is what the style calls its size."""
+    """A figure of a page: ``data`` is a record of ``sim.planning.answers.drawings``, or the drawn
+    figure; ``wide`` drawings have the width of the page; ``kind`` is what the style calls its
+    size."""
 
     name: str
     title: str
@@ -96,6 +99,14 @@ class Lines(NamedTuple):
 
     each: tuple[str, ...]
     tone: str = "none"
+
+
+class Links(NamedTuple):
+    """A sentence, and the names and addresses of other pages that it leads to; a terminal leaves
+    them out."""
+
+    text: str
+    each: tuple[tuple[str, str], ...]
 
 
 class Action(NamedTuple):
@@ -142,7 +153,7 @@ class Cards(NamedTuple):
     each: tuple[Card, ...]
 
 
-Part = Table | Cards | Drawings | Lines | Actions | Commands | Thesis
+Part = Table | Cards | Drawings | Lines | Links | Actions | Commands | Thesis
 
 
 class Heading(NamedTuple):

@@ -113,6 +113,7 @@ def _summary(rate: float, capacity: float) -> dict[str, Any]:
         "p99_tpot_ms": tpot,
         "infersim": {
             "gpus": 1,
+            "notes": [],
             "verdict": verdict,
             "cost": {
                 "usd_per_million_tokens": 4.0 / (3.6e-3 * 1000 * served),

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
+from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import CostAndLatency, FleetPoint
-from sim.units import milliseconds
+from sim.units import milliseconds, time_scale
 
 TONES = (theme.BLUE, theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.ORANGE, theme.GREY)
 """Colours of GPUs, in the order in which they come; more of them share the last."""

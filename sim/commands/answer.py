@@ -24,6 +24,7 @@ from sim.errors import InfersimError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from sim.findings import Heading
     from sim.scenario import Scenario
 
 RESULT, PAGE = "result.json", "report.html"
@@ -99,18 +100,18 @@ def present(
 
 
 def page_writer(
-    command: str, wanted: bool, draws: Callable[[Document, Path], object] | None = None
+    command: str, wanted: bool, draws: Callable[[Document, Path], Heading] | None = None
 ) -> WritePage | None:
     """A function that writes the page of ``command``'s answer; None if no page is ``wanted``.
 
-    ``draws`` gives what the page draws beyond the answer, which is saved in that folder.
+    ``draws`` gives the section beyond the answer, which is saved in that folder.
     """
 
     def write(target: Path, document: Document) -> None:
         from reports.pages.planning import write_page
 
-        drawn = [] if draws is None else [draws(document, target.parent)]
-        write_page(command, target, document, *drawn)
+        more = None if draws is None else draws(document, target.parent)
+        write_page(command, target, document, more)
 
     return write if wanted else None
 

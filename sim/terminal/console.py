@@ -119,7 +119,7 @@ def _narrowed(wanted: Sequence[int], least: Sequence[int], room: int) -> list[in
 
 def _words(head: str) -> list[str]:
     """The pieces between which a key may fold, each with the mark that ends it."""
-    return re.findall(r"[^_.]*[_.]|[^_.]+$", head) or [head]
+    return re.findall(r"[^_. ]*[_. ]|[^_. ]+$", head) or [head]
 
 
 def _folded(head: str, width: int) -> str:

@@ -18,21 +18,24 @@ from sim.findings import (
     Heading,
     Headline,
     Lines,
+    Links,
     Table,
 )
 from sim.planning.answers import findings_of
-from sim.terminal.console import as_text
+from sim.terminal.console import WIDTH, as_text
 from sim.terminal.findings import actions_view, findings_view
 from tests import made_up, made_up_studies, made_up_verdicts
 
 MADE_UP = {
     "ablate": ("ablate", made_up_studies.ablation),
     "claims": ("claims", made_up_verdicts.claims),
+    "compare": ("compare", made_up.comparison),
     "diagnose": ("diagnose", made_up_studies.diagnosis),
     "find": ("find", made_up.highest_load),
     "plan": ("plan", made_up.fleet_plan),
     "split": ("plan", made_up.split_plan),
     "sensitivity": ("sensitivity", made_up_studies.uncertainty),
+    "sweep": ("sweep", made_up.load_sweep),
 }
 
 TABLE = Table(
@@ -58,6 +61,47 @@ def test_a_terminal_shows_the_columns_and_rows_that_it_has_room_for() -> None:
     assert "2 more rows in result.json (--json) and on the page" in text
     assert text.index("Yes.") < text.index("Because.") < text.index("row 1")
     assert text.index("row 2") < text.index("A sentence.")
+
+
+def test_columns_that_do_not_fit_go_on_below_under_the_same_names() -> None:
+    names = [Column("gpu_memory_utilization", False), Column("engine", False)]
+    values = [Column(f"value {n}") for n in range(12)]
+    row = (Cell("0.95", 0.95), Cell("vllm", "vllm"), *(Cell(f"{n}99,999", n) for n in range(12)))
+    wide = Table("t", "Many numbers", (*names, *values), (row,), keys=2)
+    lines = as_text(findings_view(findings(wide))).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    rows = [line.split() for line in lines if "0.95" in line]
+    assert len(rows) == 2
+    assert all(found[:2] == ["0.95", "vllm"] for found in rows)
+    assert [cell for found in rows for cell in found[2:]] == [f"{n}99,999" for n in range(12)]
+    assert sum("Many numbers" in line for line in lines) == 1
+
+
+def test_words_of_a_cell_fold_before_columns_do_not_fit() -> None:
+    columns = (*TABLE.columns[:1], *(Column(f"value {n}") for n in range(7)), Column("End", False))
+    numbers = [Cell("12,345.6", 0.0)] * 7
+    said = Table("t", "", columns, ((Cell("row", 0), *numbers, Cell("too short to tell", "")),))
+    lines = as_text(findings_view(findings(said))).splitlines()
+    (first,) = (line for line in lines if "12,345.6" in line)
+    assert first.split()[-2:] == ["too", "short"] or first.split()[-1] == "too"
+    assert any(line.split()[-1:] == ["tell"] for line in lines)
+
+
+def test_a_terminal_is_shown_no_more_lines_than_it_has_room_for() -> None:
+    text = as_text(findings_view(findings(Lines(tuple(f"line {n}." for n in range(70))))))
+    assert "line 59." in text
+    assert "line 60." not in text
+    assert "10 more lines in result.json (--json) and on the page" in text
+
+
+def test_other_pages_are_linked_and_the_best_of_a_column_has_a_star() -> None:
+    best = Table("t", "Means: * is the best", TABLE.columns[:1], ((Cell("* 5", 5),),))
+    found = Heading("runs", "Runs", (Links("See", (("a < b", "runs/1"), ("c", "runs/2"))), best))
+    page = " ".join(render("sweep", made_up.load_sweep(), found).split())
+    assert 'See <a href="runs/1">a &lt; b</a>; <a href="runs/2">c</a>.</p>' in page
+    assert "Means: \u2605 is the best" in page
+    assert ">\u2605 5<" in page
+    assert page.index('id="summary"') < page.index('id="runs"') < page.index('id="figures"')
 
 
 def test_actions_are_printed_whole_and_after_all_else() -> None:
