@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sim.findings import Actions, Cell, Column, Commands, Findings, Lines, Table, Thesis
 from sim.planning.answers import findings_of
-from sim.terminal.console import WIDTH, axis_columns
+from sim.terminal.console import WIDTH, axis_columns, folded, head_words
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
 """Tone -> style."""
@@ -103,13 +103,21 @@ def _tables(found: Table) -> Iterator[RichTable]:
         widths = {index: _width(found, index, folds) for index in others}
         if _total([*named, *widths.values()], 2) <= WIDTH:
             break
+    room = WIDTH - _total(named, 1)
+    fewest = len(_blocks(widths, room))
+    even = next((less for less in range(1, room) if len(_blocks(widths, less)) == fewest), room)
+    for place, block in enumerate(_blocks(widths, even)):
+        yield _table(found, found.caption if place == 0 else None, keys, block)
+
+
+def _blocks(widths: Mapping[int, int], room: int) -> list[dict[int, int]]:
+    """Columns that stand in one table each, which have ``room`` next to those that name the row."""
     blocks: list[dict[int, int]] = [{}]
     for index, width in widths.items():
-        if blocks[-1] and _total([*named, *blocks[-1].values(), width], 1) > WIDTH:
+        if blocks[-1] and _total([*blocks[-1].values(), width], 1) > room + 1:
             blocks.append({})
         blocks[-1][index] = width
-    for place, block in enumerate(blocks):
-        yield _table(found, found.caption if place == 0 else None, keys, block)
+    return blocks
 
 
 def _total(widths: Sequence[int], blanks: int) -> int:
@@ -126,21 +134,22 @@ def _width(found: Table, index: int, folds: str) -> int:
         texts = [word for text in texts for word in text.split()]
     head = [column.title]
     if folds or column.fold:
-        head = [] if key else column.title.split()
+        head = column.title.split() if not key else head_words(column.title) * (found.keys == 1)
     return max((len(line) for text in [*head, *texts] for line in text.splitlines()), default=1)
 
 
 def _table(
     found: Table, caption: str | None, keys: Sequence[int], widths: Mapping[int, int]
 ) -> RichTable:
-    """The columns of ``keys`` and those with ``widths``. Columns that fold, or else the only one of
-    ``keys``, share the room that the others leave."""
+    """The columns of ``keys`` and those with ``widths``. Columns that fold share the room that the
+    others leave; where none does, the only one of ``keys`` has it."""
     shares = {index: found.columns[index].fold for index in (*keys, *widths)}
-    if len(keys) == 1 and not any(shares.values()):
-        shares[keys[0]] = 1
     heads = [found.columns[key].title for key in keys]
     values = [[row[key].text for row in _rows(found)] for key in keys]
     blank, named = axis_columns(heads, values, list(widths.values()), WIDTH)
+    if len(keys) == 1 and not any(shares.values()):
+        room = WIDTH - _total([*widths.values(), 0], 1 + blank)
+        named = [(room, folded(heads[0], room))]
     table = RichTable(
         title=caption,
         title_justify="left",

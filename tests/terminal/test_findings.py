@@ -77,6 +77,15 @@ def test_columns_that_do_not_fit_go_on_below_under_the_same_names() -> None:
     assert sum("Many numbers" in line for line in lines) == 1
 
 
+def test_tables_of_one_row_share_its_columns_and_its_name_is_whole() -> None:
+    values = [Column(f"value {n}") for n in range(8)]
+    row = (Cell("r1", "r1"), *(Cell(f"{n}99,999.9", n) for n in range(8)))
+    wide = Table("t", "Numbers", (Column("Variant", False), *values), (row,))
+    lines = as_text(findings_view(findings(wide))).splitlines()
+    assert sum(line.split()[:1] == ["Variant"] for line in lines) == 2
+    assert [len(line.split()) for line in lines if "r1" in line] == [5, 5]
+
+
 def test_words_of_a_cell_fold_before_columns_do_not_fit() -> None:
     columns = (*TABLE.columns[:1], *(Column(f"value {n}") for n in range(7)), Column("End", False))
     numbers = [Cell("12,345.6", 0.0)] * 7

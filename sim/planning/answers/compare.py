@@ -73,13 +73,14 @@ def findings(document: Document) -> Findings:
         document["name"],
         "comparison",
         document["infersim"],
-        Headline("neutral", spoken(first)) if first else Headline("bad", "No variant has figures"),
+        Headline("neutral", spoken(first), spoken(" ".join(others)))
+        if first
+        else Headline("bad", "No variant has figures"),
         (
             Heading(
                 "summary",
                 "Summary",
                 (
-                    Lines(tuple(map(spoken, others)), ""),
                     Drawings(drawn[0], "No variant has figures: there is nothing to draw."),
                     Lines(tuple(map(spoken, document["notes"])), "warn"),
                 ),
