@@ -130,10 +130,10 @@ def _width(found: Table, index: int, folds: str) -> int:
     names the row, values stay whole unless it folds."""
     column, texts = found.columns[index], [row[index].text for row in _rows(found)]
     key = index < found.keys
-    if column.fold or (folds == "words" and not key and not column.numeric):
+    if (folds and column.fold) or (folds == "words" and not key and not column.numeric):
         texts = [word for text in texts for word in text.split()]
     head = [column.title]
-    if folds or column.fold:
+    if folds:
         head = column.title.split() if not key else head_words(column.title) * (found.keys == 1)
     return max((len(line) for text in [*head, *texts] for line in text.splitlines()), default=1)
 
