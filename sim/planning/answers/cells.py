@@ -33,8 +33,7 @@ HEADS: Mapping[str, Column] = {
 """A column for each figure, in the order of tables; latencies have their units in the cells."""
 
 CHANGES: Mapping[str, Column] = {
-    key: column._replace(title=column.title.partition(" (")[0], unit="%")
-    for key, column in HEADS.items()
+    key: column._replace(title=METRIC[key].short_head, unit="%") for key, column in HEADS.items()
 }
 """The columns of ``HEADS`` where the cells are changes."""
 
