@@ -19,8 +19,9 @@ from sim.terminal.console import WIDTH, axis_columns, folded, head_words
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
 """Tone -> style."""
 
-FOLDS = ("", "heads", "words")
-"""What takes several lines where a table is too wide: nothing, headings, words of cells too."""
+FOLDS = (("", 2), ("heads", 2), ("heads", 1), ("words", 1))
+"""What takes several lines where a table is too wide: nothing, headings, words of cells too; and
+how many blanks are behind a column."""
 
 MOST_LINES = 60
 """Lines of one kind that a terminal is shown."""
@@ -98,10 +99,10 @@ def _tables(found: Table) -> Iterator[RichTable]:
     shown = [index for index, column in enumerate(found.columns) if column.on_terminal]
     keys = [index for index in shown if index < found.keys]
     others = shown[len(keys) :]
-    for folds in FOLDS:
+    for folds, blanks in FOLDS:
         named = [min(MOST_NAME, _width(found, key, folds)) for key in keys]
         widths = {index: _width(found, index, folds) for index in others}
-        if _total([*named, *widths.values()], 2) <= WIDTH:
+        if _total([*named, *widths.values()], blanks) <= WIDTH:
             break
     room = WIDTH - _total(named, 1)
     fewest = len(_blocks(widths, room))

@@ -87,8 +87,8 @@ def test_tables_of_one_row_share_its_columns_and_its_name_is_whole() -> None:
 
 
 def test_words_of_a_cell_fold_before_columns_do_not_fit() -> None:
-    columns = (*TABLE.columns[:1], *(Column(f"value {n}") for n in range(7)), Column("End", False))
-    numbers = [Cell("12,345.6", 0.0)] * 7
+    columns = (*TABLE.columns[:1], *(Column(f"value {n}") for n in range(8)), Column("End", False))
+    numbers = [Cell("12,345.6", 0.0)] * 8
     said = Table("t", "", columns, ((Cell("row", 0), *numbers, Cell("too short to tell", "")),))
     lines = as_text(findings_view(findings(said))).splitlines()
     (first,) = (line for line in lines if "12,345.6" in line)
