@@ -24,6 +24,7 @@ from sim.cost import CostModel
 from sim.errors import InfeasibleError
 from sim.iteration import Batch
 from sim.planning.answers.find import curve
+from sim.planning.answers.plan import cost_and_latency
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone, saturation
 from sim.setup import prepare
@@ -217,7 +218,7 @@ pd.DataFrame(rows, columns=["rank", *names]).set_index("rank")
 # simulated, under the load with its headroom:
 
 # %%
-plan_pareto.figure(plan, "tpot")
+plan_pareto.figure(cost_and_latency(plan, "tpot"))
 
 # %%
 first, second = fleets[0], fleets[1]

@@ -12,12 +12,16 @@ A user's mistake always surfaces as one of these and never as a traceback.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 TRACEBACK = "INFERSIM_TRACEBACK"
 """The variable of the environment with which commands show the whole traceback of an error."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+LISTED = 12
+"""Layouts that the message of an error lists."""
 
 
 class InfersimError(Exception):
@@ -45,14 +49,32 @@ class TraceError(InfersimError):
 class InfeasibleError(InfersimError):
     """The scenario is valid, but nothing could be served (say, the model exceeds the memory).
 
-    ``parts``, where memory is what is missing, are the bytes of a GPU: what each part takes, and
-    under ``usable`` what there is.
+    ``title`` says what is not possible, ``detail`` why. ``layouts`` are those that were tried, each
+    with what speaks against it. ``parts``, where memory is what is missing, are the bytes of a GPU:
+    what each part takes, and under ``usable`` what there is.
+
+    >>> print(InfeasibleError("no fleet holds", layouts=[("1 x l4", "too slow")]))
+    no fleet holds:
+      1 x l4: too slow
     """
 
     exit_code = 3
 
-    def __init__(self, message: str, parts: Mapping[str, float] | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        title: str,
+        detail: str = "",
+        *,
+        layouts: Sequence[tuple[str, str]] = (),
+        parts: Mapping[str, float] | None = None,
+    ) -> None:
+        listed = [f"  {layout}: {why}" for layout, why in layouts[:LISTED]]
+        left = len(layouts) - len(listed)
+        more = [f"  and {left} more"] if left else []
+        first = ": ".join(filter(None, (title, detail)))
+        super().__init__("\n".join([f"{first}:" if listed else first, *listed, *more]))
+        self.title, self.detail = title, detail
+        self.layouts = tuple(layouts)
         self.parts = dict(parts or {})
 
 

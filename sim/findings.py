@@ -33,7 +33,8 @@ class Card(NamedTuple):
 class Column(NamedTuple):
     """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
     may take several lines, ``unit`` that of the values that are copied, where cells show others.
-    A terminal, which has 88 columns, leaves out what is not ``on_terminal``."""
+    A terminal, which has 88 columns, leaves out what is not ``on_terminal``. Columns that ``fold``
+    there share the room that others leave, in these parts; where none does, the first has it."""
 
     title: str
     numeric: bool = True
@@ -41,6 +42,7 @@ class Column(NamedTuple):
     prose: bool = False
     unit: str = ""
     on_terminal: bool = True
+    fold: int = 0
 
 
 class Cell(NamedTuple):
@@ -57,8 +59,9 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows under a caption; ``name`` is unique among the findings. A terminal draws a line after
-    each of the rows ``ruled``, and where rows are ``shown``, no others."""
+    """Rows under a caption; ``name`` is unique among the findings. The first ``keys`` columns name
+    the row. A terminal draws a line after each of the rows ``ruled``, and where rows are ``shown``,
+    no others; columns that do not fit next to each other go on below, under the same names."""
 
     name: str
     caption: str
@@ -67,11 +70,13 @@ class Table(NamedTuple):
     on_terminal: bool = True
     ruled: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
+    keys: int = 1
 
 
 class Drawing(NamedTuple):
-    """A figure of a page: ``data`` is a record of ``sim.planning.answers.drawings``; ``wide``
-    drawings have the width of the page; ``kind`` is what the style calls its size."""
+    """A figure of a page: ``data`` is a record of ``sim.planning.answers.drawings``, or the drawn
+    figure; ``wide`` drawings have the width of the page; ``kind`` is what the style calls its
+    size."""
 
     name: str
     title: str
@@ -96,6 +101,14 @@ class Lines(NamedTuple):
     tone: str = "none"
 
 
+class Links(NamedTuple):
+    """A sentence, and the names and addresses of other pages that it leads to; a terminal leaves
+    them out."""
+
+    text: str
+    each: tuple[tuple[str, str], ...]
+
+
 class Action(NamedTuple):
     """A change that could be made, with its effect, its effort and the command that tries it."""
 
@@ -111,6 +124,15 @@ class Actions(NamedTuple):
 
     intro: str
     each: tuple[Action, ...]
+
+
+class Commands(NamedTuple):
+    """Commands to copy, each after what it is for; what is not ``on_terminal`` is folded on a
+    page."""
+
+    title: str
+    each: tuple[tuple[str, str], ...]
+    on_terminal: bool = True
 
 
 class Thesis(NamedTuple):
@@ -131,7 +153,7 @@ class Cards(NamedTuple):
     each: tuple[Card, ...]
 
 
-Part = Table | Cards | Drawings | Lines | Actions | Thesis
+Part = Table | Cards | Drawings | Lines | Links | Actions | Commands | Thesis
 
 
 class Heading(NamedTuple):

@@ -162,11 +162,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         windows=not ALLOCATORS[kv.allocator].reserves_longest,
     )
     if memory.usable_blocks == 0:
-        parts = {
-            **{"weights": memory.weights, "activations": memory.activations},
-            **{"reserve": memory.reserve, "usable": memory.budget},
-        }
-        raise InfeasibleError(_does_not_fit(deployment, memory), parts)
+        raise _does_not_fit(deployment, memory)
     check_replica(scenario, pool, deployment, memory)
     cost = cost_of(deployment)
     host = host_tier(pool, memory, cost, limits.max_num_batched_tokens)
@@ -181,21 +177,27 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
     return Limits.of(knobs, max_model_len=wanted, enable_prefix_caching=caches)
 
 
-def _does_not_fit(d: Deployment, memory: Capacity) -> str:
+def _does_not_fit(d: Deployment, memory: Capacity) -> InfeasibleError:
+    parts = {
+        **{"weights": memory.weights, "activations": memory.activations},
+        **{"reserve": memory.reserve, "usable": memory.budget},
+    }
     if memory.given:
-        return (
+        return InfeasibleError(
             f"num_gpu_blocks: {memory.num_gpu_blocks} leaves no block for requests, since "
-            f"{d.engine.name} keeps {memory.null_blocks} for itself"
+            f"{d.engine.name} keeps {memory.null_blocks} for itself",
+            parts=parts,
         )
     gpus = "GPU" if d.layout.gpus == 1 else "GPUs"
     wider = wider_than_published(d)
-    return (
-        f"{d.model.name} does not fit on {d.layout.gpus} {d.gpu.name} {gpus}: of "
-        f"{show_bytes(memory.budget)} that the engine may use on each, "
+    return InfeasibleError(
+        f"{d.model.name} does not fit on {d.layout.gpus} {d.gpu.name} {gpus}",
+        f"of {show_bytes(memory.budget)} that the engine may use on each, "
         f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
         f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "
         "(tensor_parallel), a larger one, or a lower precision of the weights"
-        f"{f'. {wider}' if wider else ''}"
+        f"{f'. {wider}' if wider else ''}",
+        parts=parts,
     )
 
 

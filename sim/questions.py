@@ -133,8 +133,7 @@ def plan(
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
     from sim.planning.fleet.wish import FleetWish  # noqa: PLC0415
-    from sim.terminal.plan import plan_view  # noqa: PLC0415
-    from sim.terminal.split import split_view  # noqa: PLC0415
+    from sim.terminal.findings import command_view  # noqa: PLC0415
 
     with _parameters():
         loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
@@ -157,7 +156,7 @@ def plan(
         )
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
         found = wish.answer(loaded, wish.question(loaded), jobs=jobs, file=file)
-        return Answer(found, split_view if disaggregate else plan_view)
+        return Answer(found, partial(command_view, "plan"))
 
 
 def compare(
@@ -177,18 +176,19 @@ def compare(
     from sim.planning.contrast.compare import REPETITIONS, Comparison  # noqa: PLC0415
     from sim.planning.contrast.runs import compare_runs  # noqa: PLC0415
     from sim.planning.points.executors import local  # noqa: PLC0415
-    from sim.terminal.compare import compare_view  # noqa: PLC0415
+    from sim.terminal.findings import command_view  # noqa: PLC0415
 
+    view = partial(command_view, "compare")
     with _parameters():
         if isinstance(what, list | tuple):
             if vary or prices or repetitions is not None:
                 raise UsageError("run directories are compared as they are; vary a scenario")
-            return Answer(compare_runs([Path(path) for path in what]), compare_view)
+            return Answer(compare_runs([Path(path) for path in what]), view)
         loaded = _priced(as_scenario(what), prices, None)  # type: ignore[arg-type]
         usual = loaded.run.repetitions if loaded.run.repetitions > 1 else REPETITIONS
         wanted = usual if repetitions is None else repetitions
         asked = Comparison(loaded, _axes("vary", vary), wanted)
-        return Answer(asked.run(local(jobs)), compare_view)
+        return Answer(asked.run(local(jobs)), view)
 
 
 def sweep(
@@ -203,13 +203,13 @@ def sweep(
     from sim.planning.points.executors import local  # noqa: PLC0415
     from sim.planning.points.grid import check_values  # noqa: PLC0415
     from sim.planning.sweep.sweep import Sweep, document  # noqa: PLC0415
-    from sim.terminal.sweep import sweep_view  # noqa: PLC0415
+    from sim.terminal.findings import command_view  # noqa: PLC0415
 
     with _parameters():
         asked = Sweep(_priced(as_scenario(scenario), prices, None), _axes("over", over))
         check_values(asked.scenario, asked.axes)
         outcomes = list(local(jobs).run(asked.scenario, asked.grid))
-        return Answer(document(asked, outcomes), sweep_view)
+        return Answer(document(asked, outcomes), partial(command_view, "sweep"))
 
 
 def report(result: Result | Answer, path: Path | str) -> Path:
@@ -227,7 +227,8 @@ def _parameters() -> Iterator[None]:
         yield
     except InfersimError as error:
         text = re.sub(r"--([a-z][a-z-]+)", lambda match: match[1].replace("-", "_"), str(error))
-        raise type(error)(text) from None
+        error.args = (text,)
+        raise
 
 
 def _priced(scenario: Scenario, prices: Prices, gpus: Sequence[str] | None) -> Scenario:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 Seconds = float
 Bytes = float
@@ -240,3 +241,30 @@ def _digits(value: float) -> str:
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+IN_SECONDS, IN_MINUTES, IN_HOURS = 10.0, 120.0, 7200.0
+"""Longest latency (s) from which on a figure is in seconds, in minutes, in hours."""
+
+
+class Scale(NamedTuple):
+    """A unit of time, and what seconds are multiplied with to be in it."""
+
+    unit: str
+    factor: float
+
+
+SECONDS, MINUTES, HOURS = Scale("s", 1.0), Scale("min", 1 / 60), Scale("h", 1 / 3600)
+
+
+def time_scale(longest_s: float) -> Scale:
+    """The unit for latencies of up to ``longest_s``.
+
+    >>> time_scale(9.99), time_scale(10.0), time_scale(1_730.0).unit
+    (Scale(unit='ms', factor=1000.0), Scale(unit='s', factor=1.0), 'min')
+    """
+    if longest_s < IN_SECONDS:
+        return Scale("ms", 1e3)
+    if longest_s < IN_MINUTES:
+        return SECONDS
+    return MINUTES if longest_s < IN_HOURS else HOURS

@@ -76,9 +76,12 @@ from sim.errors import InfersimError
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of
 from sim.planning.answers.find import attained_by_load, curve
+from sim.planning.answers.plan import cost_and_latency, fleet_costs
 from sim.planning.answers.sensitivity import attained_at_ends as at_ends
 from sim.planning.answers.sensitivity import changes
+from sim.planning.answers.split import replica_ratios
 from tests import made_up, made_up_studies, made_up_verdicts
+from tests.answers import drawn
 from tests.observed_fixtures import made_up_validation
 from tests.page_kinds import compared_runs
 from tests.profile_fixtures import made_up_profile
@@ -144,10 +147,9 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
 """Figures of a run."""
 
 
-def _attained_at_cost(document: Mapping[str, Any]) -> go.Figure:
-    found = cost_attained.figure(document)
-    assert found is not None
-    return found
+def _of(build: Build, command: str, name: str) -> Build:
+    """The figure ``name`` of the page of ``command``, which ``build`` draws."""
+    return lambda document: build(drawn(command, document, name))
 
 
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
@@ -156,19 +158,25 @@ OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
         made_up_studies.uncertainty,
     ),
     "attempts": (lambda d: attempts.figure(d["course"], d["outages"]), made_up.failures),
-    "cost_attained": (_attained_at_cost, made_up.comparison),
-    "differences": (lambda d: differences.figure(d, "output_throughput"), made_up.comparison),
+    "cost_attained": (
+        _of(cost_attained.figure, "compare", "cost-attained"),
+        made_up.comparison,
+    ),
+    "differences": (
+        _of(differences.figure, "compare", "difference-output_throughput"),
+        made_up.comparison,
+    ),
     "find_attainment": (
         lambda d: find_attainment.figure(attained_by_load(d)),
         made_up.highest_load,
     ),
     "find_curve": (lambda d: find_curve.figure(curve(d, "ttft")), made_up.highest_load),
-    "heat": (lambda d: heat.figure(d, "output_throughput"), made_up.grid_sweep),
-    "knee": (lambda d: knee.figure(d, "tpot"), made_up.load_sweep),
+    "heat": (_of(heat.figure, "sweep", "heat-output_throughput"), made_up.grid_sweep),
+    "knee": (_of(knee.figure, "sweep", "knee-tpot"), made_up.load_sweep),
     "mean_parts": (lambda d: mean_parts.figure(parts_of(d, "e2el")), made_up_studies.diagnosis),
-    "means": (lambda d: differences.means(d, "p99_ttft_ms"), made_up.comparison),
-    "pareto": (lambda d: pareto.figure(d, "speed"), made_up.policy_sweep),
-    "plan_pareto": (lambda d: plan_pareto.figure(d, "ttft"), made_up.fleet_plan),
+    "means": (_of(differences.means, "compare", "mean-p99_ttft_ms"), made_up.comparison),
+    "pareto": (_of(pareto.figure, "sweep", "pareto-speed"), made_up.policy_sweep),
+    "plan_pareto": (lambda d: plan_pareto.figure(cost_and_latency(d, "ttft")), made_up.fleet_plan),
     "tornado": (
         lambda d: tornado.figure(changes(d, "p99_ttft_ms")),
         made_up_studies.uncertainty,
@@ -235,9 +243,9 @@ DRAWINGS: Mapping[str, Drawing] = {
         lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
     ),
     "fleet": Drawing(fleet.figure, made_up.fleet_course),
-    "plan_cost": Drawing(plan_cost.figure, made_up.fleet_plan),
+    "plan_cost": Drawing(lambda d: plan_cost.figure(fleet_costs(d)), made_up.fleet_plan),
     "split_ratios": Drawing(
-        lambda document: split_ratios.figure(document["fleets"][0]["tried"]), made_up.split_plan
+        lambda document: split_ratios.figure(replica_ratios(document)), made_up.split_plan
     ),
     "overlaid": Drawing(_overlaid, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},

@@ -113,6 +113,7 @@ def _summary(rate: float, capacity: float) -> dict[str, Any]:
         "p99_tpot_ms": tpot,
         "infersim": {
             "gpus": 1,
+            "notes": [],
             "verdict": verdict,
             "cost": {
                 "usd_per_million_tokens": 4.0 / (3.6e-3 * 1000 * served),
@@ -238,14 +239,22 @@ def fleet_plan() -> Document:
     return {
         **HEAD,
         "command": "plan",
+        "file": "made-up.yaml",
         "model": "llama-3.1-70b",
+        "engine": "vllm",
         "router": "least-outstanding",
         "rate": 40.0,
         "target": 48.0,
         "headroom": 0.2,
         "promises": [PROMISE],
         "limits_ms": dict(LIMITS),
+        "constraints": {"usd_per_hour": None, "gpus": None, "replicas": None},
         "survive": {"replicas": 0, "text": []},
+        "run_lengths": {"lasts": False, "text": []},
+        "scaling": None,
+        "traffic_notes": [],
+        "notes": [],
+        "format_notes": [],
         "shares": {"ttft": 0.99, "tpot": 0.99, "e2el": 0.99},
         "layouts": len(rows) + 1,
         "fleets": [_fleet(rank, *row) for rank, row in enumerate(rows[:4], 1)],
@@ -275,6 +284,7 @@ def split_plan() -> Document:
     """Two fleets that prefill and decode apart, and one that does both."""
     seen = {
         "outcome": "holds",
+        "sure": True,
         "promises": [{"attainment": 0.995, "low": 0.992, "high": 0.997, "target": 0.99}],
         "slo_ttft_ms": 410.0,
         "slo_tpot_ms": 31.0,
@@ -329,6 +339,8 @@ def split_plan() -> Document:
         "shares": {"ttft": 0.99, "tpot": 0.99, "e2el": 0.99},
         "scaling": None,
         "traffic_notes": [],
+        "notes": [],
+        "run_lengths": {"lasts": False, "text": []},
         "layout_pairs": 9,
         "fleets": fleets,
         "unified": {**both, "trust": "sure", "at_target": seen},
@@ -362,9 +374,11 @@ def _fleet(rank: int, layout: str, cost: float, ttft: float, tpot: float) -> dic
         "rate_at_slo": 50.0 + rank,
         "headroom": 0.25 + rank / 40,
         "binds": "ttft",
+        "smaller_breaks": None,
         "notes": ["too close to call at 48 requests/s"] if rank == 2 else [],
         "at_target": {
             "outcome": "too close to call" if rank == 2 else "holds",
+            "sure": rank != 2,
             "promises": [{"attainment": 0.992, "low": 0.988, "high": 0.996, "target": 0.99}],
             "slo_ttft_ms": ttft,
             "slo_tpot_ms": tpot,
@@ -374,6 +388,8 @@ def _fleet(rank: int, layout: str, cost: float, ttft: float, tpot: float) -> dic
         "usd_per_million_output_tokens": cost / 30,
         "usd_per_million_tokens": cost / 200,
         "joules_per_output_token": 0.4,
+        "kwh_per_month": 900.0,
+        "co2e_kg_per_month": None,
         "error_band": {
             "error": 0.06,
             "half": 0.02,

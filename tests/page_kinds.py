@@ -12,12 +12,7 @@ import reports
 from reports.frame.decimate import ranks
 from reports.frame.run_directory import SavedRun
 from reports.pages import trust
-from reports.pages.planning import (
-    compare,
-    plan,
-    split,
-    sweep,
-)
+from reports.pages.planning import compare_runs
 from reports.pages.planning.findings import render
 from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
@@ -48,13 +43,13 @@ def _found(command: str, document: Callable[[], dict[str, Any]]) -> Decision:
 
 
 DECISIONS: Mapping[str, Decision] = {
-    "compare": Decision(compare.render, made_up.comparison, compare.SECTIONS),
-    "sweep over a load": Decision(sweep.render, made_up.load_sweep, sweep.SECTIONS),
-    "sweep over a grid": Decision(sweep.render, made_up.grid_sweep, sweep.SECTIONS),
-    "sweep over policies": Decision(sweep.render, made_up.policy_sweep, sweep.SECTIONS),
+    "compare": _found("compare", made_up.comparison),
+    "sweep over a load": _found("sweep", made_up.load_sweep),
+    "sweep over a grid": _found("sweep", made_up.grid_sweep),
+    "sweep over policies": _found("sweep", made_up.policy_sweep),
     "find": _found("find", made_up.highest_load),
-    "plan": Decision(plan.render, made_up.fleet_plan, plan.SECTIONS),
-    "split": Decision(split.render, made_up.split_plan, split.SECTIONS),
+    "plan": _found("plan", made_up.fleet_plan),
+    "split": _found("plan", made_up.split_plan),
     "ablate": _found("ablate", made_up_studies.ablation),
     "diagnose": _found("diagnose", made_up_studies.diagnosis),
     "sensitivity": _found("sensitivity", made_up_studies.uncertainty),
@@ -114,15 +109,21 @@ def compared_runs() -> dict[int, SavedRun]:
 
 
 def _compared(folder: Path) -> str:
-    return compare.render(made_up.comparison(), compared_runs())
+    made = made_up.comparison()
+    return render("compare", made, compare_runs.section(made, compared_runs()))
 
-
-_SECTIONS = {key: title for key, title in compare.SECTIONS.items() if key != "failures"}
 
 KINDS: Mapping[str, Kind] = {
     "run": Kind(_run(2000), OF_RUNS),
     **{name: _decided(decision) for name, decision in DECISIONS.items()},
-    "compare": Kind(_compared, {"summary": "Summary", **compare.OF_RUN, **_SECTIONS}),
+    "compare": Kind(
+        _compared,
+        {
+            "summary": "Summary",
+            "runs": "One run of each",
+            **anchors("compare", made_up.comparison()),
+        },
+    ),
     "profile": Kind(_profile, OF_PROFILES),
     "validation": Kind(_validation, OF_VALIDATIONS),
 }

@@ -5,18 +5,14 @@ Down and right is dearer and worse: what stands up and left of another variant i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from reports.figures import variants
 from reports.figures.naming import plain
 from reports.frame import theme
+from sim.planning.answers.drawings import CostAttained
 from sim.units import PER_OUTPUT_TOKENS
-
-COST, ATTAINED = "cost.usd_per_million_output_tokens", "verdict.attainment"
-"""The figures of both axes."""
 
 NEAR = 0.05
 """Share of an axis within which two names would lie on each other."""
@@ -25,19 +21,11 @@ TO_THE_LEFT = 0.8
 """From this share of the axis on a name stands to the left of its point."""
 
 
-def figure(document: Mapping[str, Any]) -> go.Figure | None:
-    """A point for each variant, as ``differences`` names them; None unless two have both
-    figures."""
-    means = {entry["key"]: entry["means"] for entry in document["figures"]}
-    if COST not in means or ATTAINED not in means:
-        return None
-    pairs = list(zip(means[COST], means[ATTAINED], strict=True))
-    known = [at for at, pair in enumerate(pairs) if None not in pair]
-    if len(known) < 2 or len(known) > variants.MOST_ROWS:
-        return None
-    labels = variants.names(document)
-    names = [plain(labels[at].replace("<br>", " ")) for at in known]
-    points = [(float(pairs[at][0]), float(pairs[at][1])) for at in known]
+def figure(found: CostAttained) -> go.Figure:
+    """A point for each variant."""
+    names = [plain(point.label) for point in found.points]
+    points = [(point.x, point.y) for point in found.points]
+    lowest = min(share for _, share in points)
     trace = {
         "type": "scatter",
         "mode": "markers+text",
@@ -54,8 +42,8 @@ def figure(document: Mapping[str, Any]) -> go.Figure | None:
         "cliponaxis": False,
         "hovertemplate": "%{customdata}<br>$%{x:,.4~g}, %{y:.2%}<extra></extra>",
     }
-    pad = max(0.02, 0.1 * (1 - min(pairs[at][1] for at in known)))
-    lowest = max(0.0, min(pairs[at][1] for at in known) - pad)
+    pad = max(0.02, 0.1 * (1 - lowest))
+    lowest = max(0.0, lowest - pad)
     layout = theme.layout() | {
         "xaxis": theme.axis(PER_OUTPUT_TOKENS) | {"rangemode": "tozero"},
         "yaxis": theme.axis("requests within the SLO")

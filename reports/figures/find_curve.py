@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 from reports.figures.axes import legend
 from reports.figures.layout import times
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
+from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import LoadCurve
-from sim.units import milliseconds, show_load
+from sim.units import milliseconds, show_load, time_scale
 
 WIDE = 30.0
 """Largest over smallest latency from which on the axis is logarithmic."""

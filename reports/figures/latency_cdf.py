@@ -18,8 +18,8 @@ import plotly.graph_objects as go
 from reports.figures.axes import labelled
 from reports.frame import theme
 from reports.frame.decimate import ranks
-from reports.frame.scale import Scale, time_axis, time_scale
-from sim.units import show_time
+from reports.frame.scale import time_axis
+from sim.units import Scale, show_time, time_scale
 
 TITLES: Mapping[str, str] = {
     "ttft": "TTFT",

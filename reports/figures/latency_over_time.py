@@ -16,8 +16,8 @@ import plotly.graph_objects as go
 from reports.figures.axes import legend
 from reports.figures.latency_cdf import TITLES, Floats
 from reports.frame import theme
-from reports.frame.scale import run_axis, run_scale, time_axis, time_scale
-from sim.units import show_time
+from reports.frame.scale import run_axis, run_scale, time_axis
+from sim.units import show_time, time_scale
 
 FEWEST = 40
 """Requests of a stretch, so that a percentile of it means something."""

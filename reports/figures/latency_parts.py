@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 
 from reports.figures.latency_bands import TITLES, Bands, Floats, Of
 from reports.frame import theme
-from reports.frame.scale import Scale, time_axis, time_scale
+from reports.frame.scale import time_axis
+from sim.units import Scale, time_scale
 
 NAMES = {"ttft": "TTFT", "e2el": "E2EL"}
 

@@ -6,9 +6,9 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
+from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import BARS, PARTS, MeanParts
-from sim.units import milliseconds
+from sim.units import milliseconds, time_scale
 
 
 def figure(found: MeanParts) -> go.Figure:

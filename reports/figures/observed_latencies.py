@@ -15,7 +15,8 @@ from reports.figures.axes import labelled, legend
 from reports.figures.latency_cdf import POINTS
 from reports.frame import theme
 from reports.frame.decimate import ranks
-from reports.frame.scale import Scale, time_axis, time_scale
+from reports.frame.scale import time_axis
+from sim.units import Scale, time_scale
 
 Floats = npt.NDArray[np.float64]
 

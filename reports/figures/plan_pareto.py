@@ -2,76 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
-from sim.planning.points.wording import fleet_text, rank
-from sim.units import milliseconds
+from reports.frame.scale import time_axis
+from sim.planning.answers.drawings import CostAndLatency, FleetPoint
+from sim.units import milliseconds, time_scale
 
 TONES = (theme.BLUE, theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.ORANGE, theme.GREY)
 """Colours of GPUs, in the order in which they come; more of them share the last."""
 
 
-def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
-    """Every fleet that holds: dollars per hour against ``metric`` (``ttft``, ``tpot``), at the
-    percentile of the SLO, under the rate with its headroom."""
-    key = f"slo_{metric}_ms"
-    points = [point for point in document["sized"] if point[key] is not None]
-    limit = document["limits_ms"].get(metric)
-    highest = max([*(point[key] for point in points), limit or 0.0])
+def figure(drawn: CostAndLatency) -> go.Figure:
+    """Every fleet that holds: dollars per hour against a latency at the percentile of the SLO,
+    under the rate with its headroom."""
+    points, limit = drawn.fleets, drawn.limit
+    highest = max([*(point.latency for point in points), limit or 0.0])
     shown = time_scale(highest / 1e3)
     factor = shown.factor / 1e3
     layout = theme.layout() | {
         "xaxis": theme.axis("cost (USD per hour)") | {"rangemode": "tozero"},
-        "yaxis": time_axis(f"{metric.upper()} {rank(document['shares'][metric])}", shown)
-        | {"rangemode": "tozero"},
+        "yaxis": time_axis(drawn.title, shown) | {"rangemode": "tozero"},
         "hovermode": "closest",
         "showlegend": True,
         "legend": legend(),
     }
-    front = sorted(
-        (point for point in points if point[f"front_{key}"]), key=lambda p: p["usd_per_hour"]
-    )
+    front = sorted((point for point in points if point.front), key=lambda point: point.usd)
     traces: list[dict[str, Any]] = [
         {
             "type": "scatter",
             "mode": "lines",
             "name": "Pareto front",
-            "x": [point["usd_per_hour"] for point in front],
-            "y": [factor * point[key] for point in front],
+            "x": [point.usd for point in front],
+            "y": [factor * point.latency for point in front],
             "line": {"shape": "hv", "color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dot"},
             "hoverinfo": "skip",
         }
     ]
-    for index, gpu in enumerate(dict.fromkeys(point["gpu"] for point in points)):
-        mine = [point for point in points if point["gpu"] == gpu]
-        traces.append(_points(mine, (key, factor), gpu, TONES[min(index, len(TONES) - 1)]))
+    for index, gpu in enumerate(dict.fromkeys(point.gpu for point in points)):
+        mine = [point for point in points if point.gpu == gpu]
+        traces.append(_points(mine, factor, gpu, TONES[min(index, len(TONES) - 1)]))
     if limit is not None and points:
-        traces.append(_limit(limit, factor, max(point["usd_per_hour"] for point in points)))
+        traces.append(_limit(limit, factor, max(point.usd for point in points)))
     return go.Figure(data=traces, layout=layout)
 
 
 def _points(
-    points: list[Mapping[str, Any]], latency: tuple[str, float], gpu: str, tone: theme.Tone
+    points: Sequence[FleetPoint], factor: float, gpu: str, tone: theme.Tone
 ) -> dict[str, Any]:
-    """The fleets of one GPU; ``latency`` is its key and what milliseconds are multiplied with."""
-    key, factor = latency
+    """The fleets of one GPU; milliseconds are multiplied with ``factor``."""
     return {
         "type": "scatter",
         "mode": "markers+text",
         "name": gpu,
-        "x": [point["usd_per_hour"] for point in points],
-        "y": [factor * point[key] for point in points],
-        "text": [str(point["replicas"]) for point in points],
+        "x": [point.usd for point in points],
+        "y": [factor * point.latency for point in points],
+        "text": [str(point.replicas) for point in points],
         "textposition": "bottom center",
         "textfont": {"color": theme.PAGE["muted"].light, "size": 11},
-        "hovertext": [fleet_text(point["replicas"], point["layout"]) for point in points],
-        "customdata": [milliseconds(point[key]) for point in points],
+        "hovertext": [point.name for point in points],
+        "customdata": [milliseconds(point.latency) for point in points],
         "marker": {"size": 11, "color": tone.light},
         "hovertemplate": "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
     }

@@ -1,4 +1,4 @@
-"""Groups the points of a sweep into lines, and gives each variant its colour and dash."""
+"""Gives each line of a figure its colour and dash."""
 
 from __future__ import annotations
 
@@ -15,38 +15,12 @@ BATCHING = "scheduler.batching"
 
 _DASHES = ("solid", "dash")
 
-Row = Mapping[str, Any]
-
-
-class Line(NamedTuple):
-    """Points that differ in one value only, by that value; ``label`` says what they share."""
-
-    label: str
-    rows: list[Row]
-
 
 class Style(NamedTuple):
     """How a variant is drawn."""
 
     color: str
     dash: str
-
-
-def lines(document: Mapping[str, Any], key: str) -> list[Line]:
-    """The points with figures, one line for each combination of what is not ``key``."""
-    found: dict[str, Line] = {}
-    names = {axis["key"]: axis["name"] for axis in document["axes"]}
-    for row in document["results"]:
-        if row["summary"] is not None:
-            label = ", ".join(
-                f"{names[other]}={written(value)}"
-                for other, value in row["settings"].items()
-                if other != key
-            )
-            found.setdefault(label, Line(label, [])).rows.append(row)
-    for line in found.values():
-        line.rows.sort(key=lambda row: row["settings"][key])
-    return list(found.values())
 
 
 def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
@@ -89,28 +63,3 @@ def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
 
 def _dash(turn: int) -> str:
     return _DASHES[turn % len(_DASHES)]
-
-
-def limits(rows: Sequence[Row], latency: str, at: float) -> list[float]:
-    """The limits (ms) of a latency that any of these points has: together with others, else of
-    its percentile ``at``."""
-    found = set()
-    for row in rows:
-        given = row["summary"]["infersim"]["verdict"]["limits"]
-        limit = given.get(latency) or given.get(f"{latency}_p{at:g}")
-        if limit is not None:
-            found.add(limit["limit_ms"])
-    return sorted(found)
-
-
-def written(value: object) -> str:
-    """A value of a setting, short, as ``--set`` takes it.
-
-    >>> written(0.5), written(None), written(True), written("h100-sxm")
-    ('0.5', 'null', 'true', 'h100-sxm')
-    """
-    if isinstance(value, float):
-        return f"{value:g}"
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return str(value)

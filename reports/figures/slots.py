@@ -15,10 +15,9 @@ import plotly.graph_objects as go
 from reports.figures.slot_view import BatchSpan, QueueView, SlotView, slot_view
 from reports.frame import theme
 from reports.frame.formats import NARROW_SPACE
-from reports.frame.scale import SECONDS, Scale
 from sim.results.trail_files import Trail
 from sim.trails.slots import Phase, SlotPart
-from sim.units import show_time
+from sim.units import SECONDS, Scale, show_time
 
 LABELS: dict[Phase, str] = {
     "queue": "waits in the queue",

@@ -53,7 +53,7 @@ def figure(changes: Changes) -> go.Figure:
     }
     layout = theme.layout() | {
         "height": height(len({bar.row for bar in drawn}), _row(drawn, shape)),
-        "xaxis": theme.axis(f"{title.partition(' (')[0]}, change (%)") | _span(drawn),
+        "xaxis": theme.axis(f"{title}, change (%)") | _span(drawn),
         "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "barmode": "overlay",
         "hovermode": "closest",

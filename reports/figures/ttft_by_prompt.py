@@ -9,7 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
+from reports.frame.scale import time_axis
+from sim.units import time_scale
 
 MOST = 600
 """Points: every n-th request by its TTFT, the slowest always."""

@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 from reports.figures.layout import height
 from reports.figures.naming import TITLES, label
 from reports.frame import theme
-from reports.frame.scale import time_axis, time_scale
+from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import Waterfall
 from sim.planning.causes.ablate_words import SAME, value_text
+from sim.units import time_scale
 
 
 class WaterfallBar(NamedTuple):

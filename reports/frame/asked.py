@@ -31,11 +31,6 @@ def question(
     }
 
 
-def on_gpus(document: Mapping[str, Any]) -> str:
-    """The GPUs of a study that says its ``hardware``; empty where it varies them."""
-    return str(document.get("hardware", "")).replace(" x ", " \u00d7 ")
-
-
 def provenance(document: Mapping[str, Any]) -> dict[str, str]:
     """The entries ``version``, ``foot`` and ``command`` of the page of a planning command.
 

@@ -88,7 +88,8 @@ def _environment() -> Environment:
 
 
 def typeset(value: object) -> object:
-    """A text with percent signs, µs and arrows as pages write them; everything else as it is.
+    """A text with percent signs, µs, arrows and stars as pages write them; everything else as it
+    is.
 
     Texts come from the terminal too, which writes ``88%``; what is to be copied is ``verbatim``.
 
@@ -100,11 +101,15 @@ def typeset(value: object) -> object:
     if value == NOTHING:
         return MISSING
     value = MICROSECONDS.sub("\u00b5s", value).replace(" -> ", f" {ARROW} ")
+    value = STAR.sub("\u2605", value)
     return PERCENT.sub(lambda found: f"{_grouped(found[1])}{NARROW_SPACE}%", value)
 
 
 NOTHING = "-"
 """What terminals write for a number that does not exist."""
+
+STAR = re.compile(r"(?<!\S)\*(?!\S)")
+"""How terminals mark the best of a column."""
 
 PERCENT = re.compile(r"(?<![\w.,])([+-]?\d[\d,.]*) ?%")
 """A number of percent, whether or not a space is before its sign."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -71,6 +71,9 @@ FEW = 10
 
 WORST = 20
 """Rows of the table of those farthest outside their bands."""
+
+Name = TypeVar("Name", str, tuple[str, str])
+"""A group of rows."""
 
 Row = Mapping[str, Any]
 
@@ -206,8 +209,8 @@ def _spread(width: float) -> Cell:
     return Cell(f"± {width:,.0f} %", width)
 
 
-def _grouped(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def _grouped(rows: Sequence[Row], name: Callable[[Row], Name]) -> dict[Name, list[Row]]:
+    found: dict[Name, list[Row]] = {}
     for row in rows:
         found.setdefault(name(row), []).append(row)
     return found
@@ -265,10 +268,9 @@ def _table_of_sources(rows: Sequence[Row]) -> Table:
         Column("±", definition="width", unit="%"),
     )
     cells = []
-    groups = _grouped(rows, lambda row: f"{_source(row)}\n{_quantity(row)}")
-    for name, members in sorted(groups.items()):
-        source, _, quantity = name.partition("\n")
-        found = held(name, members)
+    groups = _grouped(rows, lambda row: (_source(row), _quantity(row)))
+    for (source, quantity), members in sorted(groups.items()):
+        found = held(source, members)
         wide = median(map(_width, members))
         cells.append(
             (

@@ -24,6 +24,7 @@ from sim.errors import InfersimError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from sim.findings import Heading
     from sim.scenario import Scenario
 
 RESULT, PAGE = "result.json", "report.html"
@@ -50,21 +51,24 @@ def save(document: Document, directory: Path, scenario: Scenario | None = None) 
 def deliver(
     document: Document,
     directory: Path,
-    view: View | None = None,
     *,
     page: str,
     how: Answering,
     scenario: Scenario | None = None,
 ) -> None:
-    """``save`` an answer and ``present`` it, with the page of the command ``page`` if a report
-    is wanted; without a ``view`` of its own, that of the findings of the command."""
-    save(document, directory, scenario)
-    writer, advice = page_writer(page, how.report), None
-    if view is None:
-        from sim.terminal.findings import command_actions, command_view
+    """``save`` an answer and ``present`` the findings of the command ``page``, with their page if a
+    report is wanted."""
+    from sim.terminal.findings import command_actions, command_view
 
-        view, advice = partial(command_view, page), partial(command_actions, page)
-    present(document, directory, view=view, write_page=writer, as_json=how.as_json, advice=advice)
+    save(document, directory, scenario)
+    present(
+        document,
+        directory,
+        view=partial(command_view, page),
+        write_page=page_writer(page, how.report),
+        as_json=how.as_json,
+        advice=partial(command_actions, page),
+    )
 
 
 def present(
@@ -96,18 +100,18 @@ def present(
 
 
 def page_writer(
-    command: str, wanted: bool, draws: Callable[[Document, Path], object] | None = None
+    command: str, wanted: bool, draws: Callable[[Document, Path], Heading] | None = None
 ) -> WritePage | None:
     """A function that writes the page of ``command``'s answer; None if no page is ``wanted``.
 
-    ``draws`` gives what the page draws beyond the answer, which is saved in that folder.
+    ``draws`` gives the section beyond the answer, which is saved in that folder.
     """
 
     def write(target: Path, document: Document) -> None:
         from reports.pages.planning import write_page
 
-        drawn = [] if draws is None else [draws(document, target.parent)]
-        write_page(command, target, document, *drawn)
+        more = None if draws is None else draws(document, target.parent)
+        write_page(command, target, document, more)
 
     return write if wanted else None
 

@@ -6,7 +6,7 @@ Variants of one scenario, which are simulated, or run directories, which are rea
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
     from reports.frame.run_directory import SavedRun
+    from sim.findings import Heading
     from sim.planning.contrast.compare import Comparison
     from sim.scenario import Scenario
 
@@ -56,7 +57,7 @@ def compare(
 ) -> None:
     """Compare variants on the same traffic: paired differences, how sure they are, the best."""
     with plain_errors():
-        from sim.terminal.compare import compare_view
+        from sim.terminal.findings import command_view
 
         how.directory("compare")
         if len(paths) == 1 and not paths[0].is_dir():
@@ -76,8 +77,9 @@ def compare(
             place = how.directory(f"{found['name']}-compare")
             runs = partial(_read, paths)
         save(found, place)
-        page = page_writer("compare", how.report, runs)
-        present(found, place, view=compare_view, write_page=page, as_json=how.as_json)
+        page = page_writer("compare", how.report, partial(_drawn, runs))
+        view = partial(command_view, "compare")
+        present(found, place, view=view, write_page=page, as_json=how.as_json)
         code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
     raise typer.Exit(code)
 
@@ -114,9 +116,18 @@ def _of_scenario(
 
 def _draws_all(asked: Comparison) -> bool:
     """Whether a page draws a run of every variant."""
-    from reports.pages.planning.compare_runs import MOST_DRAWN
+    from sim.planning.answers.variants import MOST_DRAWN
 
     return len(asked.variants) <= MOST_DRAWN
+
+
+def _drawn(
+    runs: Callable[[Document, Path], dict[int, SavedRun]], document: Document, place: Path
+) -> Heading:
+    """The section that draws ``runs``; an empty one without any."""
+    from reports.pages.planning.compare_runs import section
+
+    return section(document, runs(document, place))
 
 
 def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
@@ -133,7 +144,7 @@ def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int,
     of ``place``: kept there, or simulated once more where there are many variants, of which only
     the figures are."""
     from reports.frame.run_directory import PAGE, read
-    from reports.pages.planning.compare_runs import chosen
+    from sim.planning.answers.variants import chosen
     from sim.result import simulate
 
     found = {}
@@ -150,7 +161,7 @@ def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int,
 def _read(paths: Sequence[Path], document: Document, place: Path) -> dict[int, SavedRun]:
     """The runs that a page in ``place`` draws."""
     from reports.frame.run_directory import PAGE, read
-    from reports.pages.planning.compare_runs import chosen
+    from sim.planning.answers.variants import chosen
 
     found = {}
     for index in chosen(document):

@@ -87,8 +87,6 @@ def plan(
     with plain_errors():
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
-        from sim.terminal.plan import plan_view
-        from sim.terminal.split import split_view
 
         check_jobs(how.jobs)
         loaded = load_scenario(scenario, options.overrides)
@@ -109,8 +107,7 @@ def plan(
                 tell=told.say,
                 progress=told.count,
             )
-        view, page = (split_view, "split") if options.disaggregate else (plan_view, "plan")
-        deliver(found, directory, view, page=page, how=how)
+        deliver(found, directory, page="plan", how=how)
 
 
 def _wish(options: PlanOptions) -> FleetWish:

@@ -36,7 +36,7 @@ def explained(
 def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load: bool) -> None:
     """Write the page; a failure costs the page only, with a warning."""
     try:
-        from reports.pages.planning.refused import write_refusal
+        from reports.pages.planning import write_page
         from sim.metrics.question.question_text import asked, changed
         from sim.results.run_directory import REFUSAL
         from sim.version import version
@@ -45,12 +45,14 @@ def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load
             "infersim": version(),
             "scenario": scenario.name,
             "asked": asked(scenario) | changed(scenario) | ({} if own_load else {"traffic": ""}),
-            "reason": str(error),
+            "title": error.title,
+            "detail": error.detail,
+            "layouts": error.layouts,
             "parts": error.parts,
             "made": made(),
         }
         directory.mkdir(parents=True, exist_ok=True)
-        page = write_refusal(directory / REFUSAL, document)
+        page = write_page("refused", directory / REFUSAL, document)
     except Exception as failure:
         typer.echo(f"warning: no page was written ({type(failure).__name__}: {failure})", err=True)
         return

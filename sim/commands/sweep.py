@@ -18,6 +18,7 @@ from sim.commands.output import progress
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
+    from sim.findings import Heading
     from sim.planning.points.executors import Executor
     from sim.planning.points.store import Store
     from sim.planning.sweep.sweep import Sweep
@@ -67,7 +68,7 @@ def sweep(
 
         from sim.planning.sweep.sweep import document
         from sim.scenario.given_prices import with_prices
-        from sim.terminal.sweep import sweep_view
+        from sim.terminal.findings import command_view
 
         executor = _executor(where, address, jobs)
         if resume is not None and (price or prices):
@@ -79,17 +80,19 @@ def sweep(
             found = document(asked, store.known)
             store.finish(found)
         page = page_writer("sweep", report, partial(_pages, asked))
-        present(found, store.path, view=sweep_view, write_page=page, as_json=as_json)
+        view = partial(command_view, "sweep")
+        present(found, store.path, view=view, write_page=page, as_json=as_json)
         codes = (row["exit_code"] for row in found["results"])
         code = exit_code(codes, f"{found['points']:,} points")
     raise typer.Exit(code)
 
 
-def _pages(asked: Sweep, document: Document, place: Path) -> dict[int, str]:
-    """The pages of the points that the sweep's page leads to: each is simulated once more, as a run
-    of its own under ``runs`` of ``place``, unless it is there from before."""
+def _pages(asked: Sweep, document: Document, place: Path) -> Heading:
+    """The section that leads to the pages of some points: each is simulated once more, as a run of
+    its own under ``runs`` of ``place``, unless it is there from before."""
     from reports.frame.run_directory import PAGE
-    from reports.pages.planning.sweep import chosen
+    from sim.planning.answers.sweep import in_full
+    from sim.planning.answers.sweep_points import chosen
     from sim.result import simulate
 
     found = {}
@@ -99,7 +102,7 @@ def _pages(asked: Sweep, document: Document, place: Path) -> dict[int, str]:
             settings = document["results"][index]["settings"]
             simulate(asked.scenario.override(settings)).save(folder, report=True)
         found[index] = f"{RUNS}/{folder.name}/{PAGE}"
-    return found
+    return in_full(document, found)
 
 
 def _executor(where: str, address: str | None, jobs: int) -> Executor:

@@ -95,13 +95,13 @@ def axis_columns(
     (0, [(7, 'rate'), (7, 'gpu_\\nmemory_\\nutiliza\\ntion')])
     """
     least = [max(map(len, column), default=1) for column in values]
-    words = [max(1, *map(len, _words(head))) for head in heads]
+    words = [max(1, *map(len, head_words(head))) for head in heads]
     wanted = list(map(max, least, words))
     columns = len(figures) + len(heads)
     loose, tight = (width - sum(figures) - (1 + blank) * columns - 1 for blank in (1, 0))
     blank = 1 if sum(wanted) <= loose else 0
     widths = _narrowed(wanted, least, loose if blank else tight)
-    return blank, [(w, _folded(head, w)) for w, head in zip(widths, heads, strict=True)]
+    return blank, [(w, folded(head, w)) for w, head in zip(widths, heads, strict=True)]
 
 
 def _narrowed(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
@@ -117,14 +117,15 @@ def _narrowed(wanted: Sequence[int], least: Sequence[int], room: int) -> list[in
     return widths
 
 
-def _words(head: str) -> list[str]:
+def head_words(head: str) -> list[str]:
     """The pieces between which a key may fold, each with the mark that ends it."""
-    return re.findall(r"[^_.]*[_.]|[^_.]+$", head) or [head]
+    return re.findall(r"[^_. ]*[_. ]|[^_. ]+$", head) or [head]
 
 
-def _folded(head: str, width: int) -> str:
+def folded(head: str, width: int) -> str:
+    """The head of a key in lines of ``width``."""
     lines = [""]
-    for word in _words(head):
+    for word in head_words(head):
         if lines[-1] and len(lines[-1]) + len(word) > width:
             lines.append("")
         lines[-1] += word

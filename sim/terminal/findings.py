@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import indent, wrap
 from typing import Any
 
@@ -11,12 +12,22 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from sim.findings import Actions, Cell, Column, Findings, Lines, Table, Thesis
+from sim.findings import Actions, Cell, Column, Commands, Findings, Lines, Table, Thesis
 from sim.planning.answers import findings_of
-from sim.terminal.console import WIDTH
+from sim.terminal.console import WIDTH, axis_columns, folded, head_words
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
 """Tone -> style."""
+
+FOLDS = (("", 2), ("heads", 2), ("heads", 1), ("words", 1))
+"""What takes several lines where a table is too wide: nothing, headings, words of cells too; and
+how many blanks are behind a column."""
+
+MOST_LINES = 60
+"""Lines of one kind that a terminal is shown."""
+
+MOST_NAME = 30
+"""Characters of a column that names the rows for which there always is room."""
 
 
 def findings_view(findings: Findings) -> Group:
@@ -52,46 +63,116 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
         for part in section.parts:
             match part:
                 case Lines():
-                    yield from (Text(line, style=STYLES.get(part.tone, "")) for line in part.each)
+                    style, left = STYLES.get(part.tone, ""), len(part.each) - MOST_LINES
+                    yield from (Text(line, style=style) for line in part.each[:MOST_LINES])
+                    yield from _more(left, "lines")
                 case Thesis():
                     verdict = (f"{part.verdict} ", STYLES[part.tone])
                     yield Text.assemble("\n", verdict, (part.title, "bold"))
                     yield Text(part.text, style="dim")
+                case Commands(on_terminal=True):
+                    yield Text(f"{part.title}:", style="bold")
+                    yield from (Text(f"{use}:\n{_continued(text)}") for use, text in part.each)
                 case Table(on_terminal=True, columns=(_, Column(prose=True))):
-                    for what, why in part.rows:
+                    for what, why in _rows(part):
                         yield Text(f"{section.title}: {what.text}: {why.text}", style="dim")
-                case Table(on_terminal=True):
-                    yield _table(part)
-                    if part.shown and (left := len(part.rows) - len(part.shown)):
-                        more = f"{left:,} more rows in result.json (--json) and on the page"
-                        yield Text(more, style="dim")
+                    yield from _more(len(part.rows) - len(_rows(part)), "rows")
+                case Table(on_terminal=True) if part.rows:
+                    yield from _tables(part)
+                    yield from _more(len(part.rows) - len(_rows(part)), "rows")
 
 
-def _table(found: Table) -> RichTable:
-    """The columns for a terminal, the first of which has the room that the others leave; headings
-    take several lines where they would not fit in one."""
+def _more(left: int, what: str) -> Iterator[Text]:
+    """Where the rest is of what is too long for a terminal."""
+    if left > 0:
+        yield Text(f"{left:,} more {what} in result.json (--json) and on the page", style="dim")
+
+
+def _rows(found: Table) -> Sequence[tuple[Cell, ...]]:
+    """The rows that a terminal is shown."""
+    return [found.rows[place] for place in found.shown] if found.shown else found.rows
+
+
+def _tables(found: Table) -> Iterator[RichTable]:
+    """The columns for a terminal, in as many tables as they need, each with those that name the
+    row. Headings, then words of cells, take several lines where they would not fit in one."""
+    shown = [index for index, column in enumerate(found.columns) if column.on_terminal]
+    keys = [index for index in shown if index < found.keys]
+    others = shown[len(keys) :]
+    for folds, blanks in FOLDS:
+        named = [min(MOST_NAME, _width(found, key, folds)) for key in keys]
+        widths = {index: _width(found, index, folds) for index in others}
+        if _total([*named, *widths.values()], blanks) <= WIDTH:
+            break
+    room = WIDTH - _total(named, 1)
+    fewest = len(_blocks(widths, room))
+    even = next((less for less in range(1, room) if len(_blocks(widths, less)) == fewest), room)
+    for place, block in enumerate(_blocks(widths, even)):
+        yield _table(found, found.caption if place == 0 else None, keys, block)
+
+
+def _blocks(widths: Mapping[int, int], room: int) -> list[dict[int, int]]:
+    """Columns that stand in one table each, which have ``room`` next to those that name the row."""
+    blocks: list[dict[int, int]] = [{}]
+    for index, width in widths.items():
+        if blocks[-1] and _total([*blocks[-1].values(), width], 1) > room + 1:
+            blocks.append({})
+        blocks[-1][index] = width
+    return blocks
+
+
+def _total(widths: Sequence[int], blanks: int) -> int:
+    """Characters of a line whose columns have so many blanks behind them."""
+    return 1 + sum(width + blanks for width in widths)
+
+
+def _width(found: Table, index: int, folds: str) -> int:
+    """Characters that a column takes where its heading, or its words too, fold; of a column that
+    names the row, values stay whole unless it folds."""
+    column, texts = found.columns[index], [row[index].text for row in _rows(found)]
+    key = index < found.keys
+    if (folds and column.fold) or (folds == "words" and not key and not column.numeric):
+        texts = [word for text in texts for word in text.split()]
+    head = [column.title]
+    if folds:
+        head = column.title.split() if not key else head_words(column.title) * (found.keys == 1)
+    return max((len(line) for text in [*head, *texts] for line in text.splitlines()), default=1)
+
+
+def _table(
+    found: Table, caption: str | None, keys: Sequence[int], widths: Mapping[int, int]
+) -> RichTable:
+    """The columns of ``keys`` and those with ``widths``. Columns that fold share the room that the
+    others leave; where none does, the only one of ``keys`` has it."""
+    shares = {index: found.columns[index].fold for index in (*keys, *widths)}
+    heads = [found.columns[key].title for key in keys]
+    values = [[row[key].text for row in _rows(found)] for key in keys]
+    blank, named = axis_columns(heads, values, list(widths.values()), WIDTH)
+    if len(keys) == 1 and not any(shares.values()):
+        room = WIDTH - _total([*widths.values(), 0], 1 + blank)
+        named = [(room, folded(heads[0], room))]
     table = RichTable(
-        title=found.caption,
+        title=caption,
         title_justify="left",
         expand=True,
         box=box.SIMPLE,
-        padding=(0, 1, 0, 0),
+        padding=(0, blank, 0, 0),
         pad_edge=False,
     )
-    shown = [index for index, column in enumerate(found.columns) if column.on_terminal]
-    columns = [[column.title, *(row[index].text for row in found.rows)]
-               for index, column in enumerate(found.columns)]  # fmt: skip
-    table.add_column(found.columns[0].title, ratio=1, overflow="fold")
-    whole = 1 + sum(2 + max(map(len, columns[index])) for index in shown) <= WIDTH
-    for index in shown[1:]:
-        title, *texts = columns[index]
-        width = max(map(len, [*([title] if whole else title.split()), *texts]))
-        numeric = found.columns[index].numeric
-        table.add_column(title, justify="right" if numeric else "left", width=width)
+    others = [(width, found.columns[index].title) for index, width in widths.items()]
+    for (index, share), (width, head) in zip(shares.items(), [*named, *others], strict=True):
+        column = found.columns[index]
+        table.add_column(
+            column.title if share else head,
+            justify="right" if column.numeric and index not in keys else "left",
+            overflow="fold",
+            width=None if share else width,
+            ratio=share or None,
+        )
     for place, row in enumerate(found.rows):
         if found.shown and place not in found.shown:
             continue
-        table.add_row(*(_cell(row[index]) for index in shown))
+        table.add_row(*(_cell(row[index]) for index in (*keys, *widths)))
         if place in found.ruled:
             table.add_section()
     return table
@@ -99,6 +180,16 @@ def _table(found: Table) -> RichTable:
 
 def _cell(cell: Cell) -> Text:
     return Text(cell.text, style=STYLES.get(cell.tone, ""))
+
+
+def _continued(command: str) -> str:
+    """A long command as lines that a shell reads as one."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1].strip() and len(lines[-1]) + len(word) > WIDTH - 3:
+            lines.append("  ")
+        lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
+    return " \\\n".join(lines)
 
 
 def _actions(actions: Actions) -> Iterator[Text]:

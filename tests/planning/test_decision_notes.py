@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from reports.pages.planning.compare import render as render_compare
-from reports.pages.planning.plan import render as render_plan
-from reports.pages.planning.sweep import render as render_sweep
 from sim import simulate
 from sim.errors import UsageError
 from sim.planning.causes.ablate import ablate
@@ -36,17 +33,20 @@ from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep
 from sim.planning.sweep.sweep import document as sweep_document
 from sim.scenario import Scenario
-from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
-from sim.terminal.plan import plan_view
-from sim.terminal.sweep import sweep_view
 from tests.answers import (
     ablate_view,
+    compare_view,
     find_view,
+    plan_view,
     render_ablation,
+    render_compare,
     render_find,
+    render_plan,
     render_sensitivity,
+    render_sweep,
     sensitivity_view,
+    sweep_view,
 )
 from tests.planning_fixtures import small
 from tests.report_fixtures import on_page

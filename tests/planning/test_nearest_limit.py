@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 
-from reports.pages.planning import plan as plan_page
-from reports.pages.planning import split as split_page
-from sim.planning.points.wording import nearest_promises
+from sim.planning.answers import plan, split
 from sim.terminal.console import as_text
-from sim.terminal.plan import fleets_table
-from sim.terminal.split import split_view
 from sim.units import show_load
+from tests.answers import plan_view
 from tests.made_up import fleet_plan, split_plan
 
 FREE = {
@@ -42,29 +39,17 @@ def of_two_parts(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["plan", "split"])
 def test_the_nearest_limit_is_shown_and_named(kind: str) -> None:
     made = of_two_parts(kind)
-    view, page = (fleets_table, plan_page) if kind == "plan" else (split_view, split_page)
-    told = as_text(view(made))
-    assert "99.2%" in told
-    assert "90%" not in told
-    table = page.fleets(made)
+    told = as_text(plan_view(made))
+    assert "99.2" in told.split()
+    assert "90" not in told.split()
+    assert max(map(len, told.splitlines())) <= 88
+    table = {"plan": plan, "split": split}[kind].fleets(made)
     titles = [column.title for column in table.columns]
     place = titles.index("Nearest limit")
     row = table.rows[0]
     assert row[place].text == "TTFT p99"
     assert row[place + 1].text.startswith("99.2")
     assert {len(each) for each in table.rows} == {len(titles)}
-
-
-def test_rows_name_the_limit_where_they_differ_in_it() -> None:
-    asked = {"promises": ["one", "other"]}
-    near = {"outcome": "holds", "promises": [FREE, TIGHT]}
-    other = {"outcome": "holds", "promises": [FREE]}
-    assert nearest_promises(asked, [near, near]) == ("in TTFT p99", ["99.2%", "99.2%"])
-    assert nearest_promises(asked, [near, other]) == (
-        "nearest limit",
-        ["TTFT p99: 99.2%", "TPOT p50: 90%"],
-    )
-    assert nearest_promises({"promises": ["one"]}, [near]) == ("in SLO", ["99.2%"])
 
 
 @pytest.mark.parametrize("load", [9999.6, 12_000.0, 24_000.5, 1e6])

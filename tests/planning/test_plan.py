@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import sim
 from reports.figures import plan_pareto
-from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.band_runs import at_factor, end_factors
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
+from sim.planning.answers.plan import cost_and_latency
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, choose
@@ -39,8 +39,8 @@ from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare
 from sim.terminal.console import as_text
-from sim.terminal.plan import plan_view
 from tests import made_up
+from tests.answers import plan_view, render_plan
 from tests.places import MODELS
 from tests.planning_fixtures import small
 
@@ -743,13 +743,13 @@ def test_the_table_fits_the_terminal() -> None:
     assert "could be" in text
     assert max(map(len, text.splitlines())) <= 88
     begin = text.index("vllm serve")
-    shown = text[begin : text.index("python -m sglang")].replace("\\\n", " ")
+    shown = text[begin : text.index("SGLang:")].replace("\\\n", " ")
     assert shlex.split(shown) == shlex.split(document(planned())["fleets"][0]["launch"]["vllm"])
 
 
 def test_the_figure_shows_every_fleet_that_holds() -> None:
     made = made_up.fleet_plan()
-    drawn = plan_pareto.figure(made, "ttft")
+    drawn = plan_pareto.figure(cost_and_latency(made, "ttft"))
     dots = [trace for trace in drawn.data if "markers" in trace.mode]
     assert sum(len(trace.x) for trace in dots) == len(made["sized"])
     assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]

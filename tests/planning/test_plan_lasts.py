@@ -7,17 +7,16 @@ import pytest
 from rich.console import Console
 
 from reports.frame.page import coded
-from reports.pages.planning.plan import fleets
-from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.metrics.slo.objectives import look, slo_objectives
+from sim.planning.answers.plan import fleets
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.load.finder import Finder
 from sim.scenario import Scenario
-from sim.terminal.plan import plan_view
+from tests.answers import plan_view, render_plan
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.slow

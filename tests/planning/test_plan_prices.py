@@ -13,9 +13,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reports.pages.planning.plan import headline
-from reports.pages.planning.plan import render as render_plan
 from sim.cli import app
+from sim.planning.answers.plan import headline
 from sim.planning.fleet import plan_prices
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
@@ -25,8 +24,8 @@ from sim.planning.fleet.plan_prices import money
 from sim.planning.fleet.sizing import Sized
 from sim.scenario import load_scenario
 from sim.scenario.prices import GpuPrice
-from sim.terminal.plan import plan_view
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+from tests.answers import plan_view, render_plan
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")

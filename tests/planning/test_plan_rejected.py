@@ -9,16 +9,16 @@ import pytest
 from rich.console import Console
 
 from reports.figures import plan_pareto
-from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.errors import InfeasibleError
+from sim.planning.answers.plan import cost_and_latency
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.plan_document import document
 from sim.scenario import Scenario
 from sim.setup import prepare
-from sim.terminal.plan import plan_view
+from tests.answers import plan_view, render_plan
 from tests.places import MODELS
 from tests.planning_fixtures import small
 
@@ -115,13 +115,14 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
     summary = simulate(plan.scenario.override(settings)).summary
     assert seen["slo_ttft_ms"] == pytest.approx(summary["p90_ttft_ms"])
     assert seen["slo_tpot_ms"] == pytest.approx(summary["p90_tpot_ms"])
-    drawn = plan_pareto.figure(told, "ttft")
+    drawn = plan_pareto.figure(cost_and_latency(told, "ttft"))
     assert seen["slo_ttft_ms"] in drawn.data[1].y
     assert drawn.layout.yaxis.title.text == "TTFT p90 (ms)"
     text = shown(plan)
-    assert "Under 22 requests/s" in text
-    assert "TTFT p90" in text
-    assert "p99" not in text.split("Start")[0].split("At 20 requests/s")[0]
+    assert "under 22 requests/s" in text
+    table, _, _ = text.partition("Cost, and energy")
+    assert "p90" in table
+    assert "p99" not in table
     assert max(map(len, text.splitlines())) <= 88
 
 

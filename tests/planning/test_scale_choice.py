@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.planning.plan import render as render_plan
 from sim import simulate
 from sim.cli import app
 from sim.errors import UsageError
@@ -21,7 +20,7 @@ from sim.planning.load.find import find
 from sim.planning.load.find_document import document
 from sim.planning.load.loads import SCALING, LoadAxis, axis_of, traffic_of
 from sim.scenario import Scenario
-from tests.answers import render_find
+from tests.answers import render_find, render_plan
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 import sim
-from reports.pages.planning.sweep import headline as page_headline
-from reports.pages.planning.sweep import render as render_sweep
+from sim.planning.answers import findings_of
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.diagnose_document import document as diagnosis_document
 from sim.planning.causes.sensitivity import sensitivity
@@ -18,8 +17,7 @@ from sim.planning.points.executors import local
 from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep, document
 from sim.scenario import load_scenario
-from sim.terminal.sweep import sweep_view
-from tests.answers import sensitivity_view
+from tests.answers import render_sweep, sensitivity_view, sweep_view
 from tests.places import CHAT
 
 SHORT = 400
@@ -57,10 +55,11 @@ def test_a_load_above_the_capacity_is_not_met_in_a_sweep() -> None:
 def test_the_page_of_a_sweep_does_not_name_a_short_run_as_the_best_within_the_slo() -> None:
     found = swept(chat(10.0, **{"slo.attainment": 0.95}), 15.0, 27.33)
     several = {**found, "answers": []}
-    assert page_headline(several).title.endswith(" tokens/s, with 15 requests/s")
+    assert findings_of("sweep", several).headline.title.endswith(" tokens/s, with 15 requests/s")
     none = {**several, "results": 2 * found["results"][1:]}
-    assert page_headline(none).title == "None of 2 points meets the SLO for sure"
-    assert page_headline(none).tone == "warn"
+    headline = findings_of("sweep", none).headline
+    assert headline.title == "None of 2 points meets the SLO for sure"
+    assert headline.tone == "warn"
 
 
 @pytest.mark.slow

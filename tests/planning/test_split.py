@@ -12,7 +12,6 @@ import yaml
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.planning.split import render
 from reports.pages.run.slo import page_text
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
@@ -33,7 +32,7 @@ from sim.planning.load.loads import traffic_of
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.terminal.console import as_text
-from sim.terminal.split import split_view
+from tests.answers import plan_view, render_plan
 from tests.planning_fixtures import SMALL, small
 
 H100 = Candidate("h100-sxm", 1, None)
@@ -88,10 +87,10 @@ def test_the_answer_says_what_both_in_one_would_cost() -> None:
     assert unified["replicas"] == unified["gpus"]
     word = "saves" if apart < both else "costs"
     assert f"To prefill and decode apart {word} " in found["text"]
-    shown = " ".join(as_text(split_view(found)).split())
+    shown = " ".join(as_text(plan_view(found)).split())
     assert found["text"] in shown
     assert f"${apart:,.2f}/h" in shown
-    assert page_text(found["text"]) in render(found)
+    assert page_text(found["text"]) in render_plan(found)
     again = asked().override(best["settings"])
     roles = {pool.role: pool.replicas for pool in again.pools}
     assert roles == {"prefill": plan.best[0].prompts, "decode": plan.best[0].answers}
@@ -136,6 +135,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").is_file()
     answer = sim.plan(str(file), ["h100-sxm"], tensor_parallel=[1], disaggregate=True, jobs=1)
     assert answer.document()["fleets"][0]["settings"] == found["fleets"][0]["settings"]
+    assert "fleets apart" in answer.report(tmp_path / "page.html").read_text(encoding="utf-8")
     for option in (["--survive", "1"], ["--precision", "fp8"], ["--pipeline-parallel", "2"]):
         refused = CliRunner().invoke(app, [*words, *option])
         assert refused.exit_code == 2

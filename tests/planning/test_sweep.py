@@ -15,22 +15,21 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from reports.figures import knee
-from reports.figures.naming import spoken
-from reports.pages.planning.sweep import chosen
-from reports.pages.planning.sweep import render as render_sweep
 from sim.cli import app
 from sim.errors import UsageError
+from sim.planning.answers.sweep import legend
+from sim.planning.answers.sweep_points import chosen, served
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.executors import Executor, InProcess, local
 from sim.planning.points.grid import Axis, points, read_axes
 from sim.planning.points.points import Outcome, Point
 from sim.planning.points.store import Store
-from sim.planning.points.wording import share
+from sim.planning.points.wording import share, spoken
 from sim.planning.sweep.sweep import AT_PREDICTED, Sweep, begun_in, document
 from sim.scenario import load_scenario
-from sim.terminal.sweep import legend, sweep_view
 from sim.units import milliseconds
 from tests import made_up
+from tests.answers import drawn, render_sweep, sweep_view
 from tests.places import ROOT
 from tests.planning_fixtures import SMALL, small
 
@@ -378,8 +377,9 @@ def test_the_command(tmp_path: Path) -> None:
         *("--jobs", "1", "-o", "it"),
     )
     assert max(map(len, done.stdout.splitlines())) <= 88
-    assert "sweep of 4 points, 2 of them failed" in done.stdout
-    assert "failed: rate=5, num_gpu_blocks=1 and 1 more" in done.stdout
+    assert "Points: 4; Did not run: 2" in done.stdout
+    assert "Failures: 5 requests/s, num_gpu_blocks 1: " in done.stdout
+    assert "1 more rows in result.json" in done.stdout
     assert "Report: it/report.html" in done.stdout
     page = (tmp_path / "it/report.html").read_text()
     assert 'id="spec-knee-ttft"' in page
@@ -413,8 +413,6 @@ def test_runs_are_kept_where_the_slo_is_met_last_and_missed_first() -> None:
 
 def test_values_are_shown_as_they_are(tmp_path: Path) -> None:
     from rich.console import Console
-
-    from sim.terminal.sweep import sweep_view
 
     odd = "[red]x[/red]:b:"
     sweep = Sweep(small(), (Axis("name", ("plain", odd)),))
@@ -501,12 +499,12 @@ def test_a_load_that_chance_decides_is_too_close_to_call() -> None:
     assert answer["open"] == [120]
     assert answer["text"].endswith("; too close to call at 120")
     text = shown(found)
-    doubted = [line for line in text.splitlines() if "%" in line and " ?" in line]
+    doubted = [line for line in text.splitlines() if " ? " in line]
     assert [line.split()[0] for line in doubted] == ["120"]
     count = verdicts[1]["requests_to_decide"]
     assert f"{count:,} requests (run.requests) would decide" in " ".join(text.split())
-    drawn = knee.figure(found, "tpot")
-    assert list(drawn.data[0].marker.symbol)[:2] == ["circle", "diamond"]
+    figure = knee.figure(drawn("sweep", found, "knee-tpot"))
+    assert list(figure.data[0].marker.symbol)[:2] == ["circle", "diamond"]
     page = render_sweep(found)
     assert "too close to call at 120" in page
 
@@ -533,11 +531,11 @@ def test_latencies_of_a_sweep_are_those_that_the_slo_judges() -> None:
     found = told("60,240")
     summary = found["results"][0]["summary"]
     text = shown(found)
-    assert "TPOT p95" in text
+    assert "p95" in text
     assert "p99" not in text
     assert milliseconds(summary["p95_tpot_ms"]) in text
-    drawn = knee.figure(found, "tpot")
-    assert drawn.data[0].y[0] == pytest.approx(summary["p95_tpot_ms"] / 1e3)
+    figure = knee.figure(drawn("sweep", found, "knee-tpot"))
+    assert figure.data[0].y[0] == pytest.approx(summary["p95_tpot_ms"] / 1e3)
     assert ">TPOT p95<" in render_sweep(found)
 
 
@@ -552,7 +550,8 @@ def test_more_than_the_capacity_is_probably_an_overload() -> None:
     page = render_sweep(found)
     assert page.count(">overload?<") == 1
     assert ">near saturation<" not in page
-    assert list(knee.figure(found, "tpot").data[0].customdata)[1].startswith("overload?")
+    _, busy, _ = knee.figure(drawn("sweep", found, "knee-tpot")).data[0].customdata
+    assert busy.startswith("overload?")
     verdict |= {"utilisation": 0.95}
     assert "overload?" not in shown(found)
     assert ">near saturation<" in render_sweep(found)
@@ -569,9 +568,10 @@ def test_the_digits_of_a_share_show_on_which_side_of_the_target_it_is() -> None:
 
 def test_a_short_word_for_a_state_is_explained_below_the_table() -> None:
     verdict = {"state": "too short to tell", "slo_state": None, "utilisation": 1.1}
-    told = legend([{"summary": {"infersim": {"verdict": verdict}}}])
-    assert any(line.startswith("unclear: the run is too short to tell whether") for line in told)
-    assert not any("unclear" in line for line in legend([]))
+    (point, *_) = served(made_up.load_sweep())
+    told = legend([point._replace(summary={"infersim": {"verdict": verdict}})])
+    assert any(line.startswith("too short to tell: the run is too short to tell") for line in told)
+    assert not any("too short" in line for line in legend([point]))
 
 
 def test_the_page_says_what_was_changed_in_the_file_and_on_which_gpu(tmp_path: Path) -> None:

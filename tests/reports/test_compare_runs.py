@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import pytest
 
 from reports.figures import overlaid
-from reports.pages.planning.compare import render as render_compare
 from reports.pages.planning.compare_runs import (
-    MOST_DRAWN,
     MOST_SPANS,
-    chosen,
+    Runs,
     differing,
     drawn_variants,
+    section,
     slot_plots,
 )
 from reports.pages.planning.compare_runs import overlays as overlays_of
+from reports.pages.planning.findings import render
+from sim.planning.answers.variants import MOST_DRAWN, chosen
 from tests import made_up
 from tests.page_kinds import compared_runs
+
+
+def rendered(runs: Runs) -> str:
+    made = made_up.comparison()
+    return render("compare", made, section(made, runs))
 
 
 def _document(means: list[float | None]) -> dict[str, Any]:
@@ -54,16 +59,16 @@ def test_the_base_and_the_best_are_drawn(
 def test_slots_of_all_variants_have_one_time_axis() -> None:
     shown = drawn_variants(made_up.comparison(), compared_runs())
     alone = [slot_plots([each]) for each in shown]
-    spans = [_range(plots[0].spec) for plots in alone]
-    ranges = {_range(plot.spec) for plot in slot_plots(shown)}
+    spans = [_range(plots[0]) for plots in alone]
+    ranges = {_range(plot) for plot in slot_plots(shown)}
     assert len(slot_plots(shown)) == 3
     ((start, end),) = ranges
     lengths = [until - since for since, until in spans]
     assert end - start == pytest.approx(min(max(lengths), MOST_SPANS * min(lengths)))
 
 
-def _range(spec: Any) -> tuple[float, float]:
-    start, end = json.loads(spec)["layout"]["xaxis"]["range"]
+def _range(drawing: Any) -> tuple[float, float]:
+    start, end = drawing.data.layout.xaxis.range
     return start, end
 
 
@@ -88,7 +93,7 @@ def test_runs_that_served_nothing_are_left_out() -> None:
     shown = drawn_variants(made_up.comparison(), empty)
     assert slot_plots(shown) == []
     assert overlays_of(shown, empty) == []
-    assert "No run has served a request" in render_compare(made_up.comparison(), empty)
+    assert "No run has served a request" in rendered(empty)
 
 
 def test_what_differs_is_listed_and_nothing_else() -> None:
@@ -105,5 +110,5 @@ def test_what_differs_is_listed_and_nothing_else() -> None:
 
 
 def test_without_runs_there_is_no_section_of_them() -> None:
-    assert 'id="runs"' not in render_compare(made_up.comparison())
-    assert 'id="runs"' in render_compare(made_up.comparison(), compared_runs())
+    assert 'id="runs"' not in rendered({})
+    assert 'id="runs"' in rendered(compared_runs())

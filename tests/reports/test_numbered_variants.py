@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reports.pages.planning.compare import render
 from tests import made_up
+from tests.answers import render_compare
 from tests.browser import Drive, needs_browser, with_figures
 
 MEANS: Mapping[str, tuple[float, ...]] = {
@@ -49,7 +49,7 @@ def _called(names: tuple[float, ...], key: str) -> dict[str, Any]:
 @pytest.mark.parametrize("names", [(1, 2, 4), (0.05, 0.3, 1), (0, 1, 2), (2, 1, 0)], ids=str)
 @pytest.mark.parametrize("key", MEANS)
 def test_each_bar_has_its_own_name(names: tuple[float, ...], key: str, drive: Drive) -> None:
-    html = render(_called(names, key))
+    html = render_compare(_called(names, key))
     found = drive(with_figures(html, f"mean-{key}"), ROWS)
     assert sorted(found["ticks"]) == sorted(f"{name:g}" for name in names)
     shown = {name: text for away, name, text in found["rows"] if away < 3}

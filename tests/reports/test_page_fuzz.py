@@ -218,7 +218,8 @@ def _broken_search(made: dict[str, dict[str, Any]]) -> None:
 def _broken_plan(made: dict[str, dict[str, Any]]) -> None:
     one = made["one"]
     one.update(fleets=one["fleets"][:1], sized=one["sized"][:1], rejected=[])
-    made["failed"].update(fleets=[], sized=[])
+    for fleet in made["failed"]["fleets"]:
+        fleet["error_band"].update(replicas=[None] * 2, usd_per_hour=[None] * 2, trust="a guess")
     made["no SLO"].update(promises=[], limits_ms={})
     for fleet in made["no SLO"]["sized"]:
         fleet.update(p99_ttft_ms=None)

@@ -8,7 +8,6 @@ import pytest
 
 from reports.figures import (
     find_curve,
-    heat,
     knee,
     pareto,
     plan_pareto,
@@ -16,11 +15,12 @@ from reports.figures import (
 from reports.figures import (
     mean_parts as parts,
 )
-from reports.pages.planning.sweep import plots
 from sim.planning.answers.diagnose import mean_parts
+from sim.planning.answers.drawings import Grid
 from sim.planning.answers.find import curve as curve_of
+from sim.planning.answers.plan import cost_and_latency
 from tests import made_up, made_up_studies
-from tests.answers import render_diagnosis
+from tests.answers import drawings, drawn, render_diagnosis
 
 
 def test_a_curve_of_long_latencies_is_in_seconds() -> None:
@@ -43,7 +43,7 @@ def test_fleets_with_long_latencies_are_drawn_in_seconds() -> None:
     plan_of = made_up.fleet_plan()
     for point in plan_of["sized"]:
         point["slo_ttft_ms"] *= 100
-    fleets = plan_pareto.figure(plan_of, "ttft")
+    fleets = plan_pareto.figure(cost_and_latency(plan_of, "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (s)"
     drawn = sorted(y for trace in fleets.data if "markers" in trace.mode for y in trace.y)
     wanted = sorted(point["slo_ttft_ms"] / 1e3 for point in plan_of["sized"])
@@ -68,18 +68,23 @@ def test_a_heat_map_of_long_latencies_is_in_minutes() -> None:
     grid = made_up.grid_sweep()
     for row in grid["results"]:
         row["summary"]["p99_ttft_ms"] *= 1000
-    heated = heat.shown(grid, "ttft")
+    heated = drawn("sweep", grid, "heat-ttft")
     assert heated.title == "TTFT p99 (min)"
-    assert heated.values == pytest.approx(
+    assert by_point(heated) == pytest.approx(
         [row["summary"]["p99_ttft_ms"] / 60e3 for row in grid["results"]]
     )
+
+
+def by_point(grid: Grid) -> list[float | None]:
+    """The values of a grid in the order of its points."""
+    return [value for column in zip(*grid.values, strict=True) for value in column]
 
 
 def test_short_latencies_are_drawn_in_milliseconds() -> None:
     assert find_curve.figure(curve_of(made_up.highest_load(), "ttft")).layout.yaxis.title.text == (
         "TTFT p99 (ms)"
     )
-    fleets = plan_pareto.figure(made_up.fleet_plan(), "ttft")
+    fleets = plan_pareto.figure(cost_and_latency(made_up.fleet_plan(), "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (ms)"
     bars = parts.figure(mean_parts(made_up_studies.diagnosis(), "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (ms)"
@@ -101,7 +106,8 @@ def asking(document: dict[str, Any], limits: dict[str, float]) -> dict[str, Any]
     """``document``, the SLO of whose points limits these percentiles; p95 is half of p99."""
     for row in document["results"]:
         found = row["summary"]
-        found["p95_ttft_ms"] = found["p99_ttft_ms"] / 2
+        for latency in ("ttft", "tpot"):
+            found[f"p95_{latency}_ms"] = found[f"p99_{latency}_ms"] / 2
         found["infersim"]["verdict"]["limits"] = {
             name: {"limit_ms": 500.0, "attainment": 0.9, "percentile": at}
             for name, at in limits.items()
@@ -124,11 +130,11 @@ def test_heat_map_and_cost_show_the_percentile_of_the_slo(
 ) -> None:
     document = asking(made_up.grid_sweep(), limits)
     wanted = [row["summary"][f"{rank}_ttft_ms"] for row in document["results"]]
-    found = heat.shown(document, "ttft")
-    assert found.title == f"TTFT {rank} (ms)"
-    assert found.values == pytest.approx(wanted)
-    (heated,) = [plot for plot in plots(document) if plot.name == "heat-ttft"]
+    heated = drawings("sweep", document)["heat-ttft"]
     assert heated.title == f"TTFT {rank} (ms)"
+    assert isinstance(heated.data, Grid)
+    assert heated.data.title == heated.title
+    assert by_point(heated.data) == pytest.approx(wanted)
     judged = [row["summary"]["infersim"]["verdict"] for row in document["results"]]
     serving = [
         value
@@ -136,16 +142,15 @@ def test_heat_map_and_cost_show_the_percentile_of_the_slo(
         if verdict["state"] == "stable" and verdict["slo_state"] == "met"
     ]
     assert 0 < len(serving) < len(wanted)
-    cost = pareto.figure(document, "cost")
+    cost = pareto.figure(drawn("sweep", document, "pareto-cost"))
     assert cost.layout.yaxis.title.text == f"TTFT {rank}"
-    assert [at.y for at in pareto.places(document, "cost")] == pytest.approx(
-        [value / 1e3 for value in serving]
-    )
+    ys = [y for trace in cost.data if trace.mode == "markers" for y in trace.y]
+    assert ys == pytest.approx([value / 1e3 for value in serving])
 
 
 def test_the_limit_of_a_percentile_alone_is_drawn() -> None:
     document = asking(made_up.load_sweep(), {"ttft_p50": 50.0, "ttft_p95": 95.0})
-    drawn = knee.figure(document, "ttft")
-    assert drawn.layout.yaxis.title.text == "TTFT p95"
-    region, limit = drawn.layout.shapes
+    figure = knee.figure(drawn("sweep", document, "knee-ttft"))
+    assert figure.layout.yaxis.title.text == "TTFT p95"
+    region, limit = figure.layout.shapes
     assert region.y1 == limit.y0 == 0.5

@@ -19,27 +19,37 @@ from reports.figures import (
 )
 from reports.figures.series import styles
 from reports.frame import theme
-from reports.pages.planning import compare, plan, sweep
-from reports.pages.planning.compare import render as render_compare
-from reports.pages.planning.sweep import headline, plots
-from reports.pages.planning.sweep import render as render_sweep
+from sim.planning.answers import findings_of
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.answers.find import cards
+from sim.planning.answers.plan import cost_and_latency, fleet_costs
+from sim.planning.answers.sweep_drawings import front
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
-from tests.answers import render_ablation, render_diagnosis, render_find, render_sensitivity
+from tests.answers import (
+    drawings,
+    drawn,
+    render_ablation,
+    render_compare,
+    render_diagnosis,
+    render_find,
+    render_plan,
+    render_sensitivity,
+    render_sweep,
+)
 from tests.figures import OF_RESULTS as FIGURES
 
 HOSTILE = '</script><b>"&amp;'
 
 PAGES: dict[str, tuple[Callable[[Any], str], Callable[[], Any]]] = {
-    "compare": (compare.render, made_up.comparison),
-    "sweep over a load": (sweep.render, made_up.load_sweep),
-    "sweep over a grid": (sweep.render, made_up.grid_sweep),
-    "sweep over policies": (sweep.render, made_up.policy_sweep),
+    "compare": (render_compare, made_up.comparison),
+    "sweep over a load": (render_sweep, made_up.load_sweep),
+    "sweep over a grid": (render_sweep, made_up.grid_sweep),
+    "sweep over policies": (render_sweep, made_up.policy_sweep),
     "find": (render_find, made_up.highest_load),
-    "plan": (plan.render, made_up.fleet_plan),
+    "plan": (render_plan, made_up.fleet_plan),
+    "split": (render_plan, made_up.split_plan),
     "ablate": (render_ablation, made_up_studies.ablation),
     "diagnose": (render_diagnosis, made_up_studies.diagnosis),
     "sensitivity": (render_sensitivity, made_up_studies.uncertainty),
@@ -77,32 +87,32 @@ def test_every_link_to_a_definition_leads_to_one(kind: str) -> None:
 def test_what_is_drawn_of_a_sweep() -> None:
     heats = ["heat-ttft", "heat-output_throughput", "heat-attainment"]
     fronts = ["pareto-speed", "pareto-cost"]
-    names = [plot.name for plot in plots(made_up.load_sweep())]
+    names = list(drawings("sweep", made_up.load_sweep()))
     assert names == ["knee-ttft", "knee-tpot", *heats, *fronts]
     grid = made_up.grid_sweep()
-    assert [plot.name for plot in plots(grid)] == [*heats, *fronts]
+    assert list(drawings("sweep", grid)) == [*heats, *fronts]
     grid["axes"] = [{**grid["axes"][0], "values": ["a", "b"]}, grid["axes"][1]]
-    assert [plot.name for plot in plots(grid)] == fronts
+    assert list(drawings("sweep", grid)) == fronts
     for row in grid["results"]:
         row["summary"]["infersim"]["verdict"]["limits"] = {}
         row["summary"]["infersim"]["cost"] = None
-    assert [plot.name for plot in plots(grid)] == ["pareto-speed"]
+    assert list(drawings("sweep", grid)) == ["pareto-speed"]
     for row in grid["results"]:
         row["summary"] = None
-    assert plots({**grid, "failed": grid["points"]}) == []
+    assert drawings("sweep", {**grid, "failed": grid["points"]}) == {}
 
 
 def test_a_policy_has_its_colour_on_every_page() -> None:
     known = {name: tone.light for name, tone in theme.POLICIES.items()}
     document = made_up.policy_sweep()
-    served = pareto.places(document, "speed")  # others are overloaded: nobody runs there
-    assert {at.row["settings"]["scheduler.batching"] for at in served} == {"continuous"}
+    serving = drawn("sweep", document, "pareto-speed").groups  # all others are overloaded
+    assert [group.label for group in serving] == ["batching=continuous"]
     for row in document["results"]:
         row["summary"]["infersim"]["verdict"].update(state="stable", slo_state="met")
-    drawn = pareto.figure(document, "speed")
-    points = {trace.name: trace.marker.color for trace in drawn.data if trace.mode == "markers"}
+    figure = pareto.figure(drawn("sweep", document, "pareto-speed"))
+    points = {trace.name: trace.marker.color for trace in figure.data if trace.mode == "markers"}
     assert points == known
-    means = differences.means(made_up.comparison(), "p99_ttft_ms").data[0]
+    means = differences.means(drawn("compare", made_up.comparison(), "mean-p99_ttft_ms")).data[0]
     assert dict(zip(means.y, means.marker.color, strict=True)) == known
     both = styles([{"scheduler.batching": "static", "seats": seats} for seats in (1, 2)])
     assert [each.color for each in both] == [known["static"]] * 2
@@ -112,28 +122,31 @@ def test_a_policy_has_its_colour_on_every_page() -> None:
 def test_no_point_beats_one_of_the_front() -> None:
     document = made_up.load_sweep()
     for kind, sign in (("speed", 1), ("cost", -1)):
-        points = pareto.places(document, kind)
-        best = pareto.front(points, kind)
+        trade = drawn("sweep", document, f"pareto-{kind}")
+        points = [at for group in trade.groups for at in group.points]
+        best = front(points, kind)
+        assert trade.front == tuple(best)
         assert [at.x for at in best] == sorted(at.x for at in best)
         beaten = [
             at for at in points
-            if any(sign * o.x >= sign * at.x and sign * o.y >= sign * at.y and o[1:] != at[1:]
+            if any(sign * o.x >= sign * at.x and sign * o.y >= sign * at.y and o[:2] != at[:2]
                    for o in points)
         ]  # fmt: skip
-        assert {at[1:] for at in points} - {at[1:] for at in beaten} == {at[1:] for at in best}
-        line = pareto.figure(document, kind).data[0]
+        assert {at[:2] for at in points} - {at[:2] for at in beaten} == {at[:2] for at in best}
+        line = pareto.figure(trade).data[0]
         assert list(line.x) == [at.x for at in best]
 
 
 def test_the_summary_of_a_sweep_names_the_best_point() -> None:
     document = made_up.policy_sweep()
-    assert headline(document).title == (
+    assert findings_of("sweep", document).headline.title == (
         "Most output within the SLO: 1,600 tokens/s, with continuous, h100-sxm"
     )
-    assert headline(document).text == "2 of 6 points meet the SLO."
+    assert findings_of("sweep", document).headline.text == "2 of 6 points meet the SLO."
     for row in document["results"]:
         row["summary"]["infersim"]["verdict"] |= {"slo_met": False, "slo_state": "missed"}
-    assert headline(document).title == "None of 6 points meets the SLO"
+    none = findings_of("sweep", document).headline
+    assert none.title == "None of 6 points meets the SLO"
 
 
 def test_the_parts_of_a_waterfall_sum_to_the_whole() -> None:
@@ -174,22 +187,22 @@ def test_both_ends_of_an_input_can_be_seen() -> None:
 
 
 def test_the_knee_has_a_line_for_each_variant_and_the_limit() -> None:
-    drawn = knee.figure(made_up.load_sweep(), "ttft")
-    assert [trace.name for trace in drawn.data] == ["max_num_seqs 24", "max_num_seqs 52"]
-    assert list(drawn.data[0].x) == sorted(drawn.data[0].x)
-    assert "circle-open" in drawn.data[0].marker.symbol
-    region, limit = drawn.layout.shapes
+    figure = knee.figure(drawn("sweep", made_up.load_sweep(), "knee-ttft"))
+    assert [trace.name for trace in figure.data] == ["max_num_seqs 24", "max_num_seqs 52"]
+    assert list(figure.data[0].x) == sorted(figure.data[0].x)
+    assert "circle-open" in figure.data[0].marker.symbol
+    region, limit = figure.layout.shapes
     assert (region.type, region.y1, limit.y0) == ("rect", 0.5, 0.5)
-    low, high = drawn.layout.yaxis.range
+    low, high = figure.layout.yaxis.range
     assert region.y0 == pytest.approx(10**low)
-    assert 10**low < min(drawn.data[0].y) <= max(drawn.data[0].y) < 10**high
+    assert 10**low < min(figure.data[0].y) <= max(figure.data[0].y) < 10**high
 
 
 def test_several_limits_are_lines_only() -> None:
     document = made_up.load_sweep()
     document["results"][0]["summary"]["infersim"]["verdict"]["limits"]["ttft"]["limit_ms"] = 90.0
-    drawn = knee.figure(document, "ttft")
-    assert [shape.type for shape in drawn.layout.shapes] == ["line", "line"]
+    figure = knee.figure(drawn("sweep", document, "knee-ttft"))
+    assert [shape.type for shape in figure.layout.shapes] == ["line", "line"]
 
 
 def test_a_knee_at_the_end_is_called_so_in_its_tile() -> None:
@@ -204,16 +217,18 @@ def test_a_knee_at_the_end_is_called_so_in_its_tile() -> None:
 def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
     grid = made_up.grid_sweep()
     grid["results"][0].update(summary=None, error="no", exit_code=3)
-    drawn = heat.figure(grid, "ttft")
-    assert drawn.data[0].customdata[0][0] is None
-    assert drawn.data[0].customdata[1][0] is not None
+    figure = heat.figure(drawn("sweep", grid, "heat-ttft"))
+    assert figure.data[0].customdata[0][0] is None
+    assert figure.data[0].customdata[1][0] is not None
 
 
 def test_differences_are_coloured_by_what_is_better() -> None:
     document = made_up.comparison()
     slower, faster, unclear = (
-        differences.figure(document, key).data[0].marker.color[index]
-        for key, index in (("p99_ttft_ms", 0), ("output_throughput", 0), ("p99_ttft_ms", 1))
+        differences.figure(drawn("compare", document, f"difference-{name}"))
+        .data[0]
+        .marker.color[index]
+        for name, index in (("p99_ttft_ms", 0), ("output_throughput", 0), ("p99_ttft_ms", 1))
     )
     assert slower == faster == theme.GREEN.light  # less latency, more throughput
     assert unclear == theme.GREY.light
@@ -287,11 +302,11 @@ def test_labels_of_many_variants_have_room() -> None:
         entry["means"] = [float(value) for value in (5, 3, 9, 1, 2, 4, 8, 7, 6)]
         entry["differences"] = [None, *entry["differences"][1:2] * 8]
         entry |= {"first": 3, "best": [3], "to_first": [None] * 9}
-    drawn = differences.means(document, "p99_ttft_ms")
-    assert drawn.data[0].x == (1, 2, 3, 4, 5, 6, 7, 8, 9)  # the best on top
-    assert drawn.data[0].y[0] == "#4"
-    assert drawn.data[0].y[1] == "#5 16 · shortest job first"
-    assert max(label.count("<br>") for label in drawn.data[0].y) == 0
+    figure = differences.means(drawn("compare", document, "mean-p99_ttft_ms"))
+    assert figure.data[0].x == (1, 2, 3, 4, 5, 6, 7, 8, 9)  # the best on top
+    assert figure.data[0].y[0] == "#4"
+    assert figure.data[0].y[1] == "#5 16 · shortest job first"
+    assert max(label.count("<br>") for label in figure.data[0].y) == 0
     head = render_compare(document).partition('id="table-means"')[2].partition("</thead>")[0]
     assert [head.index(f">{name}<") for name in ("#", "max_num_seqs", "order", "State")] == sorted(
         head.index(f">{name}<") for name in ("#", "max_num_seqs", "order", "State")
@@ -300,12 +315,12 @@ def test_labels_of_many_variants_have_room() -> None:
 
 def test_rows_are_as_tall_as_their_labels() -> None:
     document = made_up.comparison()
-    before = differences.means(document, "p99_ttft_ms").layout.height
+    before = differences.means(drawn("compare", document, "mean-p99_ttft_ms")).layout.height
     for variant, long in zip(document["variants"], "abc", strict=True):
         variant["settings"] = {
             "scheduler.batching": f"{long} package with words.module:Class of it"
         }
-    after = differences.means(document, "p99_ttft_ms")
+    after = differences.means(drawn("compare", document, "mean-p99_ttft_ms"))
     lines = max(label.count("<br>") for label in after.data[0].y)
     assert lines >= 1
     assert after.layout.height - before >= 3 * 12 * lines  # 12 pixels a line of text
@@ -335,9 +350,9 @@ def test_many_lines_are_cut_and_it_says_so() -> None:
     sweep = made_up.load_sweep()
     for index, row in enumerate(sweep["results"]):
         row["settings"]["scheduler.max_num_seqs"] = index
-    first = plots(sweep)[0]
+    first = drawings("sweep", sweep)["knee-ttft"]
     assert "The first 8 of 30 lines." in first.caption
-    assert len(knee.figure(sweep, "ttft").data) == 8
+    assert len(knee.figure(first.data).data) == 8
 
 
 def test_a_sweep_counts_points_that_did_not_run_and_no_missed_slo() -> None:
@@ -355,7 +370,7 @@ def test_replicas_of_a_layout_read_as_a_product() -> None:
     document = made_up.fleet_plan()
     for point in document["sized"]:
         point.update(replicas=3, layout="2 x h100-sxm")
-    drawn = plan_pareto.figure(document, "ttft")
+    drawn = plan_pareto.figure(cost_and_latency(document, "ttft"))
     texts = [text for trace in drawn.data if trace.hovertext for text in trace.hovertext]
     assert "3 x (2 x h100-sxm)" in texts
 
@@ -371,7 +386,7 @@ def test_the_load_after_the_highest_is_called_what_its_row_says(outcome: str) ->
 
 def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     document = made_up.fleet_plan()
-    (bars,) = plan_cost.figure(document).data
+    (bars,) = plan_cost.figure(fleet_costs(document)).data
     found = [
         (cost - below, cost + above)
         for cost, below, above in zip(
@@ -382,7 +397,7 @@ def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     assert [end for ends in found for end in ends] == pytest.approx(sum(wanted, ()))
     assert bars.y[0].startswith("1. ")
     document["fleets"][0]["error_band"]["usd_per_hour"] = (None, None)
-    (bars,) = plan_cost.figure(document).data
+    (bars,) = plan_cost.figure(fleet_costs(document)).data
     assert (bars.error_x.arrayminus[0], bars.error_x.array[0]) == (0, 0)
 
 

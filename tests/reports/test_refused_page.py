@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 import sim
-from reports.pages.planning.refused import render_refusal
+from reports.pages.planning.findings import render
 from sim.commands.refused import explained
 from sim.errors import InfeasibleError
 from sim.results.run_directory import REFUSAL, RunDirectory, check_free
@@ -37,12 +38,24 @@ def test_without_a_folder_no_page_is_written(tmp_path: Path) -> None:
 
 
 def test_each_layout_has_its_reason() -> None:
-    reason = "no fleet holds 6 requests/s:\n  1 x l40s: does not fit: <b>\n  2 x l40s: too slow"
-    document = {"infersim": "1", "scenario": "made up", "asked": ASKED, "reason": reason}
-    html = render_refusal({**document, "parts": {}})
-    assert "No fleet holds 6 requests/s" in html
+    layouts = [("1 x l40s", "does not fit: <b>"), ("2 x l40s: fp8", "too slow")]
+    document = {"infersim": "1", "scenario": "made up", "asked": ASKED, "parts": {}}
+    reason = {"title": "no fleet holds 6 requests/s: none", "detail": "", "layouts": layouts}
+    html = render("refused", document | reason)
+    assert "No fleet holds 6 requests/s: none" in html
     assert "does not fit: &lt;b&gt;" in html
-    assert html.index("1 x l40s") < html.index("2 x l40s")
+    assert html.index(">1 x l40s<") < html.index(">2 x l40s: fp8<")
+    assert "#definitions" not in html
+
+
+def test_an_error_lists_the_first_layouts_and_counts_the_others() -> None:
+    layouts = [(f"{count} x l4", "too slow") for count in range(1, 16)]
+    error = InfeasibleError("no fleet holds 6 requests/s", layouts=layouts)
+    assert str(error).splitlines()[0] == "no fleet holds 6 requests/s:"
+    assert str(error).splitlines()[-2:] == ["  12 x l4: too slow", "  and 3 more"]
+    assert len(error.layouts) == 15
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.layouts) == (str(error), error.layouts)
 
 
 def test_a_load_that_was_not_asked_about_is_not_on_the_page(tmp_path: Path) -> None:

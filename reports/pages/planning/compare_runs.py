@@ -7,17 +7,15 @@ from typing import Any
 
 import yaml
 
-from reports.figures import overlaid, slots, variants
+from reports.figures import overlaid, slots
 from reports.figures.overlaid import DrawnVariant
 from reports.figures.series import styles
 from reports.figures.slot_view import SlotView, slot_view
-from reports.frame.content import Plot, to_json
 from reports.frame.run_directory import SavedRun, known
-from sim.findings import Cell, Column, Table
+from sim.findings import Cell, Column, Drawing, Drawings, Heading, Links, Part, Table
+from sim.planning.answers.cells import Document
+from sim.planning.answers.variants import names
 from sim.units import show_time
-
-MOST_DRAWN = 4
-"""Variants of which a run is drawn."""
 
 MOST_SLOTS = 16
 """Slots of each variant that are drawn: all charts should fit on one screen."""
@@ -35,28 +33,35 @@ Runs = Mapping[int, SavedRun]
 """One run of some variants, by their places in the comparison."""
 
 
-def chosen(document: Mapping[str, Any]) -> list[int]:
-    """The variants to draw: the base, then the best by TTFT or, without it, by throughput; in the
-    order of the comparison."""
-    served = [i for i, each in enumerate(document["variants"]) if each["error"] is None]
-    entries = {entry["key"]: entry for entry in document["figures"]}
-    ranked = list(served)
-    for key in ("output_throughput", "p99_ttft_ms"):
-        if key in entries:
-            best = variants.best_first(entries[key], entries[key]["means"])
-            ranked = [*best, *(i for i in ranked if i not in best)]
-    if document["base"] in ranked:
-        ranked.sort(key=lambda index: index != document["base"])
-    return sorted([index for index in ranked if index in served][:MOST_DRAWN])
+def section(document: Document, runs: Runs) -> Heading:
+    """The section of a comparison's page that draws one run of each variant, or of the best; it has
+    no parts without a run."""
+    if not runs:
+        return Heading("runs", "One run of each")
+    shown, count = drawn_variants(document, runs), len(document["variants"])
+    note = f"One run of each variant{', on the same traffic' if document['same_traffic'] else ''}."
+    if len(runs) < count:
+        note += f" The base and the best, {len(runs)} of {count:,} variants."
+    labels = names(document)
+    links = tuple((labels[index], run.page) for index, run in runs.items() if run.page)
+    settings = differing(document, runs) if len(runs) > 1 else None
+    parts: list[Part] = [
+        Links(f"{note} Their pages:" if links else note, links),
+        Drawings(
+            (*slot_plots(shown), *overlays(shown, runs)),
+            "No run has served a request: there is nothing to draw.",
+        ),
+    ]
+    return Heading("runs", "One run of each", (*parts, *([settings] if settings else [])))
 
 
-def drawn_variants(document: Mapping[str, Any], runs: Runs) -> list[DrawnVariant]:
+def drawn_variants(document: Document, runs: Runs) -> list[DrawnVariant]:
     """The variants of ``runs`` as figures need them."""
-    labels, found = variants.names(document), document["variants"]
+    labels, found = names(document), document["variants"]
     looks = styles([found[index]["settings"] for index in runs])
     return [
         DrawnVariant(
-            labels[index].replace("<br>", " "),
+            labels[index],
             look,
             str(known(run.summary, "infersim.batching")),
             run.requests,
@@ -69,7 +74,7 @@ def drawn_variants(document: Mapping[str, Any], runs: Runs) -> list[DrawnVariant
     ]
 
 
-def slot_plots(shown: Sequence[DrawnVariant]) -> list[Plot]:
+def slot_plots(shown: Sequence[DrawnVariant]) -> list[Drawing]:
     """The slot chart of each variant, all over the same time: from where the variant that shows the
     shortest stretch begins, as long as the longest one, but no more than ``MOST_SPANS`` times the
     shortest, in which its bars would be too thin."""
@@ -90,7 +95,8 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Plot]:
         if view.replicas.all > 1:
             note += f" One of {view.replicas.all:,} replicas."
         name = f"slots-{index + 1}"
-        plots.append(Plot(name, each.label, None, note, to_json(slots.draw(view)), kind="slots"))
+        figure = slots.draw(view)
+        plots.append(Drawing(name, each.label, None, note, figure, wide=True, kind="slots"))
     return plots
 
 
@@ -98,31 +104,27 @@ def _view(each: DrawnVariant, window: tuple[float, float] | None = None) -> Slot
     return slot_view(each.requests, each.timeseries, each.batching, each.trail, window, MOST_SLOTS)
 
 
-def overlays(shown: Sequence[DrawnVariant], runs: Runs) -> list[Plot]:
-    """Latencies as distributions, and the requests that run and wait."""
-    plots = []
-    for metric, title in (("ttft", "TTFT"), ("tpot", "TPOT")):
-        limit = _limit(runs, metric)
-        figure = overlaid.distributions(shown, metric, limit)
-        if figure is not None:
-            note = "" if limit is None else f"Dashed: the limit, {show_time(limit)}."
-            plots.append(Plot(f"overlaid-{metric}", title, metric, note, to_json(figure)))
-    for name in ("running", "waiting"):
-        figure = overlaid.levels(shown, name)
-        if figure is not None:
-            title = f"Requests {name}"
-            plots.append(Plot(f"overlaid-{name}", title, None, "", to_json(figure)))
-    figure = overlaid.held(shown)
-    if figure is not None:
-        note = "Replicas that are paid for, also while they start and while they are drained."
-        plots.append(Plot("overlaid-held", "Replicas held", None, note, to_json(figure)))
-    return plots
-
-
-def links(document: Mapping[str, Any], runs: Runs) -> list[tuple[str, str]]:
-    """The name and the page of each run that has one."""
-    labels = variants.names(document)
-    return [(labels[i].replace("<br>", " "), run.page) for i, run in runs.items() if run.page]
+def overlays(shown: Sequence[DrawnVariant], runs: Runs) -> list[Drawing]:
+    """Latencies as distributions, the requests that run and wait, and the replicas held."""
+    limits = {metric: _limit(runs, metric) for metric in ("ttft", "tpot")}
+    dashed = {m: f"Dashed: the limit, {show_time(limit)}." for m, limit in limits.items() if limit}
+    paid = "Replicas that are paid for, also while they start and while they are drained."
+    found = [
+        *(
+            (m, m.upper(), m, dashed.get(m, ""), overlaid.distributions(shown, m, limit))
+            for m, limit in limits.items()
+        ),
+        *(
+            (n, f"Requests {n}", None, "", overlaid.levels(shown, n))
+            for n in ("running", "waiting")
+        ),
+        ("held", "Replicas held", None, paid, overlaid.held(shown)),
+    ]
+    return [
+        Drawing(f"overlaid-{name}", title, definition, note, drawn, kind="")
+        for name, title, definition, note, drawn in found
+        if drawn is not None
+    ]
 
 
 def _limit(runs: Runs, metric: str) -> float | None:
@@ -135,7 +137,7 @@ def _limit(runs: Runs, metric: str) -> float | None:
     return None if limit is None else float(limit) / 1e3
 
 
-def differing(document: Mapping[str, Any], runs: Runs) -> Table | None:
+def differing(document: Document, runs: Runs) -> Table | None:
     """The settings in which saved runs differ; None where they are the same, or not saved."""
     flat = {i: _flat(yaml.safe_load(run.scenario_yaml) or {}) for i, run in runs.items()}
     keys = list(dict.fromkeys(key for each in flat.values() for key in each))
@@ -146,9 +148,9 @@ def differing(document: Mapping[str, Any], runs: Runs) -> Table | None:
     ]
     if not apart:
         return None
-    labels = variants.names(document)
+    labels = names(document)
     columns = [Column("Setting", False)]
-    columns += [Column(labels[index].replace("<br>", " "), False) for index in flat]
+    columns += [Column(labels[index], False) for index in flat]
     rows = tuple(
         tuple(Cell(text, text) for text in (key, *(each.get(key, "") for each in flat.values())))
         for key in apart[:MOST_KEYS]

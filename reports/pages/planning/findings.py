@@ -3,40 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures import (
     attained_at_ends,
+    cost_attained,
+    differences,
     find_attainment,
     find_curve,
+    heat,
+    knee,
     mean_parts,
+    pareto,
+    plan_cost,
+    plan_pareto,
+    split_ratios,
     tornado,
     waterfall,
 )
 from reports.frame.asked import provenance, question
 from reports.frame.content import Plot, to_json
 from reports.frame.page import fill
-from sim.findings import Cards, Drawing, Drawings, Findings, Part, Table, Thesis
+from sim.findings import Cards, Drawing, Drawings, Findings, Heading, Part, Table, Thesis
 from sim.planning.answers import drawings, findings_of
 from sim.planning.answers.definitions import DEFINITIONS
 
 DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
+    go.Figure: lambda drawn: drawn,
+    drawings.Differences: differences.figure,
     drawings.AttainedAtEnds: attained_at_ends.figure,
     drawings.AttainedByLoad: find_attainment.figure,
     drawings.LoadCurve: find_curve.figure,
     drawings.Changes: tornado.figure,
+    drawings.CostAndLatency: plan_pareto.figure,
+    drawings.CostAttained: cost_attained.figure,
+    drawings.FleetCosts: plan_cost.figure,
+    drawings.Grid: heat.figure,
+    drawings.LatencyLines: knee.figure,
     drawings.MeanParts: mean_parts.figure,
+    drawings.Means: differences.means,
+    drawings.SplitRatios: split_ratios.figure,
+    drawings.Trade: pareto.figure,
     drawings.Waterfall: waterfall.figure,
 }
 """What draws each record of ``sim.planning.answers.drawings``."""
 
 
-def render(command: str, document: Mapping[str, Any]) -> str:
-    """The page of ``document``, the result of ``command``, as HTML; a function of its arguments."""
+def render(command: str, document: Mapping[str, Any], more: Heading | None = None) -> str:
+    """The page of ``document``, the result of ``command``, as HTML; a function of its arguments.
+
+    The section ``more``, if it has parts, follows the first one.
+    """
     found = findings_of(command, document)
-    named = dict.fromkeys(name for name in _named(found) if name is not None)
+    if more is not None and more.parts:
+        first, *others = found.sections
+        found = replace(found, sections=(first, more, *others))
+    named = _named(found)
     return fill(
         "findings.html.j2",
         sections(found),
@@ -64,11 +89,16 @@ def render(command: str, document: Mapping[str, Any]) -> str:
 
 def sections(findings: Findings) -> dict[str, str]:
     """Anchor -> heading, in the order of the page."""
-    return {each.name: each.title for each in findings.sections} | {"definitions": "Definitions"}
+    last = {"definitions": "Definitions"} if _named(findings) else {}
+    return {each.name: each.title for each in findings.sections} | last
 
 
-def _named(findings: Findings) -> Iterator[str | None]:
+def _named(findings: Findings) -> dict[str, None]:
     """The definitions that tables and figures link to."""
+    return dict.fromkeys(name for name in _links(findings) if name is not None)
+
+
+def _links(findings: Findings) -> Iterator[str | None]:
     for section in findings.sections:
         for part in section.parts:
             if isinstance(part, Table):

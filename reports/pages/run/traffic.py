@@ -9,8 +9,7 @@ from reports.figures import histogram
 from reports.frame.content import Plot, to_json
 from reports.frame.decimate import Floats
 from reports.frame.formats import phrase
-from reports.frame.scale import time_scale
-from sim.units import show_number
+from sim.units import show_number, time_scale
 
 
 def workload(requests: pd.DataFrame) -> list[Plot]:

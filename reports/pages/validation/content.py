@@ -123,10 +123,7 @@ def _errors(document: Mapping[str, Any]) -> list[Plot]:
     """Every error with the error band, in one figure."""
     if not document["figures"]:
         return []
-    rows = [
-        (tables.figure_title(row["figure"])[0].partition(" (")[0], row)
-        for row in document["figures"]
-    ]
+    rows = [(tables.figure_title(row["figure"], unit=False)[0], row) for row in document["figures"]]
     note = "Above 0 % the prediction is too large. Crosses: outside the 90 % band of the figure. "
     note += "Shaded: the errors that iterations may have."
     drawn = to_json(observed_errors.figure(rows, document["band"]["throughput"]))

@@ -41,8 +41,8 @@ def figures(document: Mapping[str, Any]) -> Table:
     return Table("figures", "Observed and predicted", columns, tuple(rows))
 
 
-def figure_title(key: str) -> tuple[str, str | None]:
-    """A figure's name with its unit, where the values do not have it, and its definition.
+def figure_title(key: str, *, unit: bool = True) -> tuple[str, str | None]:
+    """A figure's name with its ``unit``, where the values do not have it, and its definition.
 
     >>> figure_title("p99_itl_ms"), figure_title("duration"), figure_title("output_throughput")
     (('ITL p99', 'itl'), ('Duration', None), ('Output tokens per second', None))
@@ -53,7 +53,9 @@ def figure_title(key: str) -> tuple[str, str | None]:
     if _kind(key) == "s":
         return known.title, None
     each = known.unit.endswith("/s")
-    return f"{known.title} per second" if each else f"{known.title} ({known.unit})", None
+    if each:
+        return f"{known.title} per second", None
+    return f"{known.title} ({known.unit})" if unit else known.title, None
 
 
 def _kind(key: str) -> Kind:

@@ -42,10 +42,19 @@ class Metric(NamedTuple):
         >>> Metric("wait", "", "ms", title="Longest wait").head
         'Longest wait'
         """
-        if not self.unit.endswith("/s"):
-            return self.title
-        same = self.title.rpartition(" ")[2].lower() == self.unit.removesuffix("/s")
-        return f"{self.title}/s" if same else f"{self.title} ({self.unit})"
+        short = self.short_head
+        rate = self.unit.endswith("/s") and not short.endswith("/s")
+        return f"{short} ({self.unit})" if rate else short
+
+    @property
+    def short_head(self) -> str:
+        """The head of a column or an axis that is in another unit, such as changes in percent.
+
+        >>> Metric("goodput", "", "requests/s", title="Goodput").short_head
+        'Goodput'
+        """
+        last = self.title.rpartition(" ")[2].lower()
+        return f"{self.title}/s" if f"{last}/s" == self.unit else self.title
 
 
 class Definition(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.findings import Cell, Column, Drawing, Drawings, Findings, Heading, Headline, Lines, Table
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import HEADS, Document, failures, text, value
+from sim.planning.answers.cells import CHANGES, HEADS, Document, failures, text, value
 from sim.planning.answers.drawings import LadderStep, Waterfall
 from sim.planning.causes.ablate_words import adds_up, figures, headline, kind, part_text
 
@@ -88,9 +88,9 @@ def _parts(document: Document) -> Table:
     caption = "What each brings, whatever the order: factors, whose product is the whole"
     if any(map(adds_up, found)):
         caption += ", or differences (+, -), which add up to it"
-    first, *columns = _columns(document, "Technique")
-    plain = (column._replace(title=column.title.partition(" (")[0], unit="") for column in columns)
-    return Table("parts", caption, (first, *plain), tuple(rows), ruled=(len(rows) - 2,))
+    plain = (CHANGES[figure["key"]]._replace(unit="") for figure in found)
+    columns = (Column("Technique", False), *plain)
+    return Table("parts", caption, columns, tuple(rows), ruled=(len(rows) - 2,))
 
 
 def _part(figure: Mapping[str, Any], part: Mapping[str, Any]) -> Cell:

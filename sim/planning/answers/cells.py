@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Heading, Table
+from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC, STUDIED
 from sim.planning.causes.ablate_words import value_text
 from sim.planning.points.footnote_words import doubt_mark
@@ -32,17 +33,43 @@ HEADS: Mapping[str, Column] = {
 """A column for each figure, in the order of tables; latencies have their units in the cells."""
 
 CHANGES: Mapping[str, Column] = {
-    key: column._replace(title=column.title.partition(" (")[0], unit="%")
-    for key, column in HEADS.items()
+    key: column._replace(title=METRIC[key].short_head, unit="%") for key, column in HEADS.items()
 }
 """The columns of ``HEADS`` where the cells are changes."""
 
 WITHIN = Column("Within SLO (%)", definition="attainment")
 
 
+STATES: Mapping[str | None, str] = {
+    State.STABLE: "good",
+    State.NEAR_SATURATION: "warn",
+    State.TOO_SHORT: "warn",
+    State.OVERLOADED: "bad",
+    State.NOTHING_SERVED: "bad",
+    SloState.MET: "good",
+    SloState.OPEN: "warn",
+    SloState.MISSED: "bad",
+}
+"""State of a fleet, or of its SLO -> tone."""
+
+
+def setup(document: Document) -> Iterator[tuple[str, str]]:
+    """The model and the GPUs of a study, as far as it says them."""
+    known = [document[key] for key in ("model", "hardware") if document.get(key)]
+    if known:
+        yield "Setup", " on ".join(known)
+
+
 def text(value: str) -> Cell:
     """A cell of words."""
     return Cell(value, value)
+
+
+def figure(found: float | None, write: Callable[[float], str]) -> Cell:
+    """A cell of a number as ``write`` has it; of nothing where it is not finite."""
+    if found is None or not math.isfinite(found):
+        return Cell("-", None)
+    return Cell(write(found), found)
 
 
 def value(key: str, found: float | None) -> Cell:

@@ -69,17 +69,32 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Could be overtaken by",
         "Fleets that could be cheaper if predicted times err in their favour and against this one.",
     ),
+    "speed": Definition(
+        "Tokens per user and per GPU",
+        "What one user sees (1 over the median TPOT) and what one GPU yields (output throughput "
+        "over the number of GPUs). A point is on the front if no other one has more of both.",
+    ),
+    "state": Definition(
+        "State",
+        "Whether the fleet holds the traffic: stable, near saturation, overloaded, or too short a "
+        "run to tell. overload?: more than 100 % of the capacity arrives, so that the fleet is "
+        "probably overloaded; a longer run would tell.",
+    ),
+    "difference": Definition(
+        "Difference",
+        "The mean of the variant over that of the base: less one, in percent, or from twice on as "
+        "a multiple (9.9x). The interval comes of pairs that met the same traffic, for each figure "
+        "by itself: about 1 in 20 intervals misses the true value. The word is how sure the "
+        "difference is, given the errors of predicted times, in which variants on the same kernels "
+        "and engine share much: throughout the 90 % band of the ratio (sure), the 50 % band "
+        "(likely), or not even there (a guess).",
+    ),
+    "tied": Definition(
+        "Best and tied",
+        "* has the best mean of a column. ~ is tied with it: the interval of their difference "
+        "contains 0. Each is compared with the best one alone, by pairs of runs on the same "
+        "traffic, so that a variant whose mean is nearer can still be worse for sure. The pointer "
+        "on a value shows the difference.",
+    ),
 }
-"""Key -> definition, for both pages; each shows those that it links to."""
-
-PLAN = (
-    *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
-    *("plan_cost", "price", "break_even"),
-    *("attainment", "ttft", "tpot", "cost", "energy", "co2e"),
-)
-SPLIT = ("binds", "error_band", "plan_cost", "attainment", "ttft", "tpot")
-
-
-def chosen(names: tuple[str, ...]) -> dict[str, Definition]:
-    """These definitions, in this order."""
-    return {name: DEFINITIONS[name] for name in names}
+"""Key -> definition; a page shows those that it links to."""

@@ -32,7 +32,6 @@ from sim.planning.answers.cells import (
     within,
 )
 from sim.planning.answers.drawings import BARS, PARTS, MeanParts
-from sim.planning.causes.diagnose_document import LIMITS
 from sim.units import milliseconds
 
 TONES = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
@@ -46,8 +45,8 @@ def findings(document: Document) -> Findings:
     if limits is None:  # nothing limits it, or the result is of an older version
         texts.insert(0, document["bound"]["text"])
     else:
-        padding = document["bound"]["text"].partition(LIMITS)[0].strip()
-        texts += [*([padding] if padding else []), document["bound"]["busy"]]
+        bound = document["bound"]
+        texts += [text for text in (bound.get("padding"), bound["busy"]) if text]
     lines = (
         *document.get("footnotes", ()),  # which results of older versions lack
         *document.get("sure", ()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PARTS: Mapping[str, str] = {
     "front_end": "front end",
@@ -134,3 +134,168 @@ class MeanParts(NamedTuple):
 
     latency: str
     bars: Mapping[str, Mapping[str, float]]
+
+
+class FleetCost(NamedTuple):
+    """USD per hour of a fleet: now, and with iterations as fast and as slow as the error band has
+    them; None where no number of replicas holds."""
+
+    name: str
+    usd: float
+    fewest: float | None
+    most: float | None
+
+
+class FleetCosts(NamedTuple):
+    """The costs of fleets, the cheapest first."""
+
+    fleets: tuple[FleetCost, ...]
+
+
+class FleetPoint(NamedTuple):
+    """A fleet that holds: USD per hour, a latency in milliseconds, and whether no other one has
+    less of both."""
+
+    gpu: str
+    replicas: int
+    name: str
+    usd: float
+    latency: float
+    front: bool
+
+
+class CostAndLatency(NamedTuple):
+    """The latency called ``title`` of fleets over their cost, and its limit (ms), if any."""
+
+    title: str
+    limit: float | None
+    fleets: tuple[FleetPoint, ...]
+
+
+class SplitPoint(NamedTuple):
+    """Numbers of replicas that were simulated: USD per hour, whether they hold the load, and the
+    share of requests within the SLO, if there is one."""
+
+    prefill: int
+    decode: int
+    usd: float
+    outcome: str
+    share: float | None
+
+
+class SplitRatios(NamedTuple):
+    """The numbers of replicas of two layouts that were simulated."""
+
+    tried: tuple[SplitPoint, ...]
+
+
+class LatencyPoint(NamedTuple):
+    """A latency in milliseconds under a load, the state of the SLO, and the states in words."""
+
+    load: float
+    latency: float
+    overloaded: bool
+    slo: str | None
+    text: str
+
+
+class LatencyLine(NamedTuple):
+    """The points of a sweep that share the ``settings`` of ``label``, by their load."""
+
+    label: str
+    settings: Mapping[str, Any]
+    points: tuple[LatencyPoint, ...]
+
+
+class LatencyLines(NamedTuple):
+    """The latency called ``title`` over the load, which ``load`` names, and the limits of it."""
+
+    title: str
+    load: str
+    limits: tuple[float, ...]
+    lines: tuple[LatencyLine, ...]
+
+
+class Grid(NamedTuple):
+    """A metric, ``title``, over two values: a row of ``values`` for each of ``rows``, None where a
+    point failed or has no value; ``met`` where the SLO is met."""
+
+    title: str
+    across: str
+    up: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    met: tuple[tuple[bool, ...], ...]
+    logarithmic: bool
+
+
+class TradePoint(NamedTuple):
+    """A point of a sweep, or a variant, by two of its metrics."""
+
+    x: float
+    y: float
+    label: str
+
+
+class TradeGroup(NamedTuple):
+    """Points of one colour: they share the ``settings`` of ``label``."""
+
+    label: str
+    settings: Mapping[str, Any]
+    points: tuple[TradePoint, ...]
+
+
+class Trade(NamedTuple):
+    """Points by two metrics. ``speed``: output tokens/s of a GPU against those of a user, more of
+    both is better; ``cost``: a latency in milliseconds, ``title``, against dollars, less is.
+    No point is better in both than one of the ``front``."""
+
+    kind: str
+    title: str
+    groups: tuple[TradeGroup, ...]
+    front: tuple[TradePoint, ...]
+
+
+class VariantName(NamedTuple):
+    """A variant of a comparison in a figure: its name there and all that is known of it, the
+    batching policy if that is varied, and whether it is overloaded."""
+
+    name: str
+    hover: tuple[str, ...]
+    policy: str | None
+    overloaded: bool
+
+
+class VariantBar(NamedTuple):
+    """A mean, or a relative difference to the base (0.1: a tenth more) with half its interval, and
+    that as text; ``better`` is None where it is not certain, or neither way is better."""
+
+    variant: VariantName
+    value: float
+    text: str
+    half: float = 0.0
+    better: bool | None = None
+
+
+class Means(NamedTuple):
+    """The means of the metric ``title`` (``head`` with its unit), the best first; ``timed``: they
+    are milliseconds."""
+
+    title: str
+    head: str
+    timed: bool
+    bars: tuple[VariantBar, ...]
+
+
+class Differences(NamedTuple):
+    """The differences to the base in the metric ``title``, the best first."""
+
+    title: str
+    bars: tuple[VariantBar, ...]
+
+
+class CostAttained(NamedTuple):
+    """Variants by what a million output tokens cost (USD) and by the share within the SLO."""
+
+    points: tuple[TradePoint, ...]

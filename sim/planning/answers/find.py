@@ -38,9 +38,6 @@ TONES: Mapping[str, str] = {
     LoadOutcome.OPEN: "warn",
 }
 
-FIRST = ("The scenario's own load", "If iterations are ")
-"""How the sentences begin that stand with the answer."""
-
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
 
@@ -50,9 +47,7 @@ LATENCIES = ("ttft", "tpot")
 def findings(document: Document) -> Findings:
     """The highest load that holds, how sure it is, and every load that was simulated."""
     best, *others = document["sentences"]
-    scaling = document.get("scaling")  # which says what another load of a trace is
-    of_trace = None if scaling is None else scaling["text"]
-    first = [each for each in others if each.startswith(FIRST) or each == of_trace]
+    first = document.get("with_answer", [])  # which results of older versions lack
     curves, attained = _curves(document), _attained(document)
     lines = Lines(tuple(each for each in others if each not in first), "")
     return Findings(

@@ -162,7 +162,7 @@ def changes(document: Document, key: str) -> Changes:
         for end in (entry["low"], entry["high"])
         if end is not None and end["changes"].get(key) is not None
     )
-    return Changes(METRIC[key].head, more, bars)
+    return Changes(METRIC[key].short_head, more, bars)
 
 
 def _is_load(end: Mapping[str, Any]) -> bool:

@@ -101,7 +101,7 @@ def ablate(
     runs = _Runs(scenario, known, executor, tell)
     whole = runs.of([frozenset(names)])[0]
     if whole.error is not None:
-        raise InfeasibleError(f"the scenario itself does not run: {whole.error}")
+        raise InfeasibleError("the scenario itself does not run", whole.error)
     exact = len(names) <= MOST_EXACT
     if exact:
         runs.of(subsets(names))

@@ -228,7 +228,7 @@ def diagnose(
     try:
         check_served(base)
     except InfeasibleError as error:
-        raise InfeasibleError(f"the scenario itself does not run: {error}") from None
+        raise InfeasibleError("the scenario itself does not run", str(error)) from None
     ends = run_ends(scenario, base)
     if ends is not None:
         result.add_ends(ends)

@@ -29,9 +29,6 @@ from sim.version import version
 FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
 
-LIMITS = "What limits each figure: "
-"""Begins the sentence on what limits each figure; a sentence on padding may stand before it."""
-
 
 def headline(found: Diagnosis) -> str:
     """Whether anything needs to change, and what first."""
@@ -116,8 +113,8 @@ def bound_text(found: Diagnosis) -> str:
             "No hardware limits this run: twice the memory, bandwidth or compute, or no host time, "
             "changes no figure by 2 %. What is left is the traffic itself, or a setting."
         )
-    text = f"{LIMITS}{'; '.join(limited)}. {busy_text(found)}"
-    return f"{padding_text(found)}{text}"
+    parts = [padding_text(found), f"What limits each figure: {'; '.join(limited)}."]
+    return " ".join(part for part in [*parts, busy_text(found)] if part)
 
 
 def padding_text(found: Diagnosis) -> str:
@@ -132,7 +129,7 @@ def padding_text(found: Diagnosis) -> str:
         return ""
     return (
         f"A batch waits for its longest answer: on average {show_number(decoding)} of its "
-        f"{show_number(running)} sequences still decode, the others are padding. "
+        f"{show_number(running)} sequences still decode, the others are padding."
     )
 
 
@@ -314,5 +311,6 @@ def _bound(found: Diagnosis) -> dict[str, Any]:
         "by": helping[0].change.bound if helping else None,
         "figures": figures,
         "text": bound_text(found),
+        "padding": padding_text(found),
         "busy": busy_text(found),
     }

@@ -125,7 +125,7 @@ def sensitivity(
     uncertain(scenario, 0.0, chosen, scale)  # complains before anything is simulated
     (first,) = executor.run(scenario, [Point(0, {}, "as it is", at_ends=True)])
     if first.summary is None:
-        raise InfeasibleError(f"the scenario itself does not run: {first.error}")
+        raise InfeasibleError("the scenario itself does not run", first.error or "")
     base = first.summary
     band = float(base["infersim"]["error_band"]["throughput"] or 0.0)
     inputs = uncertain(scenario, band, chosen, scale)

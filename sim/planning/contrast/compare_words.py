@@ -141,7 +141,7 @@ def in_reality(apart: Mapping[str, Any]) -> str:
 def _range(band: Sequence[float | None]) -> str:
     low, high = band
     low = low or 0.0
-    return f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+    return f"{number(low)} or more" if high is None else f"{number(low)} to {number(high)}"
 
 
 ORDER = (Trust.SURE, Trust.LIKELY, Trust.GUESS)

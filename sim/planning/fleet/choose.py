@@ -44,9 +44,6 @@ MOST_RATE = 1e9
 EXPENSIVE = "more expensive"
 """The reason of layouts that hold the load, but cost more than those that are ranked."""
 
-SHOWN_REASONS = 12
-"""Layouts whose reasons an error lists."""
-
 
 @dataclass(frozen=True)
 class FleetPlan:
@@ -101,7 +98,11 @@ def choose(
         sized, ends, further = _sized(them, scenario, question, objectives, screened, say, steps)
         rejected += further
         if not sized:
-            raise InfeasibleError(_nothing(question, rejected))
+            raise no_fleet(
+                "no fleet holds",
+                question,
+                [(each.layout.text, f"{each.reason}: {each.text}") for each in rejected],
+            )
         say(
             "the fleets up to what they hold, and with iterations faster and slower by their error "
             "band"
@@ -281,18 +282,16 @@ def _more_expensive(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected
     return Rejected(sized.layout, EXPENSIVE, text, sized.cost).noted(sized.note)
 
 
-def _nothing(question: FleetQuestion, rejected: Sequence[Rejected]) -> str:
-    listed = [f"  {each.layout.text}: {each.reason}: {each.text}" for each in rejected]
-    left = len(listed) - SHOWN_REASONS
-    more = [f"  and {left} more"] if left > 0 else []
-    return "\n".join(
-        [
-            f"no fleet holds {show_load(question.target)} requests/s "
-            f"({show_load(question.rate)} and {question.headroom:.0%} headroom):",
-            *listed[:SHOWN_REASONS],
-            *more,
-        ]
+def no_fleet(
+    nothing: str, question: FleetQuestion, rejected: Sequence[tuple[str, str]]
+) -> InfeasibleError:
+    """The error where ``nothing`` holds the load of ``question``, for what is said of each of the
+    ``rejected`` layouts."""
+    asked = (
+        f"{show_load(question.target)} requests/s ({show_load(question.rate)} and "
+        f"{question.headroom:.0%} headroom)"
     )
+    return InfeasibleError(f"{nothing} {asked}", layouts=rejected)
 
 
 def read_rate(text: str, own: float) -> float:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sim.errors import InfeasibleError, InfersimError
+from sim.errors import InfersimError
 from sim.metrics.slo.objectives import Objective, slo_objectives
-from sim.planning.fleet.choose import FleetPlan, Tell, choose, to_plan
+from sim.planning.fleet.choose import FleetPlan, Tell, choose, no_fleet, to_plan
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
@@ -32,7 +32,6 @@ from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Traffic, axis_of, traffic_of
 from sim.planning.points.executors import calls
 from sim.scenario import Scenario
-from sim.units import show_load
 
 WAVE = 4
 """Pairs that are sized together before it is asked again which others could be cheaper; a
@@ -83,7 +82,11 @@ def choose_split(
     sized, further = _sized(scenario, question, objectives, screened, say, steps, jobs)
     rejected += further
     if not sized:
-        raise InfeasibleError(_nothing(question, rejected))
+        raise no_fleet(
+            "no fleet that prefills and decodes apart holds",
+            question,
+            [(each.pair.text, f"{each.reason}: {each.text}") for each in rejected],
+        )
     sized.sort(key=_rank)
     best, others = sized[: question.top], sized[question.top :]
     rejected += [_dearer(each) for each in others]
@@ -184,13 +187,3 @@ def _too_expensive(screened: ScreenedPair, most: float) -> RejectedPair:
 def _dearer(found: SizedPair) -> RejectedPair:
     text = f"holds with {found.prompts} and {found.answers} replicas, ${found.cost:,.2f}/h"
     return RejectedPair(found.pair, "more expensive", text, found.cost)
-
-
-def _nothing(question: FleetQuestion, rejected: Sequence[RejectedPair]) -> str:
-    listed = [f"  {each.pair.text}: {each.reason}: {each.text}" for each in rejected[:12]]
-    more = [f"  and {len(rejected) - 12} more"] if len(rejected) > 12 else []
-    first = (
-        f"no fleet that prefills and decodes apart holds {show_load(question.target)} requests/s "
-        f"({show_load(question.rate)} and {question.headroom:.0%} headroom):"
-    )
-    return "\n".join([first, *listed, *more])

@@ -149,7 +149,7 @@ def _found(
         assert fails is not None
         if fails.cut:
             raise UsageError(cut_off(scenario))
-        raise InfeasibleError(_not_even(finder, fails, replicas))
+        raise _not_even(finder, fails, replicas)
     tried = finder.probes(replicas, stretch)
     searches = _searches(finder, settled, tolerance)
     readable = only_iterations_take_time(finder.axis)
@@ -346,27 +346,30 @@ def _requests(finder: Finder, settled: Settled, share: float) -> int | None:
     return min(whole, max(math.ceil(min(share, 1.0) * whole), math.ceil(TO_SHOW / (1 - asked))))
 
 
-def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
+def _not_even(finder: Finder, probe: Probe, replicas: int) -> InfeasibleError:
     """Why no load holds; ``probe`` is that of the lowest."""
-    unit = finder.axis.unit
+    unit, never = finder.axis.unit, "the SLO cannot be met at any load"
     if not probe.attained:
-        return f"not even {show_load(probe.load, 3)} {unit} are stable: {probe.state}"
+        not_even = f"not even {show_load(probe.load, 3)} {unit} are stable"
+        return InfeasibleError(not_even, str(probe.state))
     if probe.breaks == Unserved.REJECTED and probe.rejection is not None:
-        return f"the SLO cannot be met at any load: {refused(probe)}"
+        return InfeasibleError(never, refused(probe))
     if finder.waits_for_batches:
         whole = (pool.settings for pool in finder.pools if pool.policy.shape.whole)
         batching = next(whole).scheduler.batching
         best = max(finder.probes(replicas), key=lambda each: min(a.share for a in each.attained))
-        return (
-            f"no load that was tried meets the SLO: it comes closest at {show_load(best.load, 3)} "
-            f"{unit} ({missed(best)}); with {batching} batching requests wait for a batch, so "
-            f"take smaller batches (scheduler.max_num_seqs) or {ChunkedPrefill.name} batching"
+        return InfeasibleError(
+            "no load that was tried meets the SLO",
+            f"it comes closest at {show_load(best.load, 3)} {unit} ({missed(best)}); with "
+            f"{batching} batching requests wait for a batch, so take smaller batches "
+            f"(scheduler.max_num_seqs) or {ChunkedPrefill.name} batching",
         )
-    return (
-        f"the SLO cannot be met at any load: at {show_load(probe.load, 3)} {unit}, where requests "
-        f"hardly meet each other, {missed(probe)}; the {limit_name(probe.breaks)} limit is too "
-        "tight for this replica: allow more, or take a faster GPU, more tensor_parallel or a lower "
-        f"precision. {_refusal_trust(finder, probe, replicas)}"
+    return InfeasibleError(
+        never,
+        f"at {show_load(probe.load, 3)} {unit}, where requests hardly meet each other, "
+        f"{missed(probe)}; the {limit_name(probe.breaks)} limit is too tight for this replica: "
+        "allow more, or take a faster GPU, more tensor_parallel or a lower precision. "
+        f"{_refusal_trust(finder, probe, replicas)}",
     )
 
 

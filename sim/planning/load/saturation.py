@@ -45,8 +45,9 @@ def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
     if not fits.any():
         shortest = int((traffic.prompts + traffic.outputs).min())
         raise InfeasibleError(
-            f"no request fits: the shortest takes {shortest:,} tokens, and a replica accepts "
-            f"{most:,} (the smaller of max_model_len and its KV cache)"
+            "no request fits",
+            f"the shortest takes {shortest:,} tokens, and a replica accepts {most:,} (the smaller "
+            "of max_model_len and its KV cache)",
         )
     return replace(traffic.taken(fits), notes=())
 

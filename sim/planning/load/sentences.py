@@ -34,6 +34,14 @@ def sentences(document: Document) -> list[str]:
     return [*head, *trust_text(document), *told, *sureness(document)]
 
 
+def with_answer(document: Document) -> list[str]:
+    """The sentences that stand with the answer: what a trace at another load is, the load at the
+    ends of the error band, and the scenario's own one."""
+    scaling, own = document["scaling"], document["own"]
+    of_trace = [] if scaling is None else [scaling["text"]]
+    return [*of_trace, *ends_text(document)[:1], *([] if own is None else [own_load(document)])]
+
+
 def by_chance(document: Document) -> tuple[float | None, float | None]:
     """The loads between which chance in the runs leaves the answer open; results of older versions
     have them under names that now count the error of predicted times as well."""

@@ -49,4 +49,4 @@ def check_served(summary: dict[str, Any]) -> None:
         return
     reasons = summary["infersim"]["requests"]["rejected_reasons"]
     told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-    raise InfeasibleError(f"nothing could be served{': ' + told if told else ''}")
+    raise InfeasibleError("nothing could be served", told)

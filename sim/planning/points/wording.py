@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,15 @@ from sim.metrics.states import State, Word, is_apart
 
 PROBABLY_TOO_MUCH = "overload?"
 """Near saturation, with more arriving than can be served: probably overloaded."""
+
+SETTING = re.compile(r"(?<![\w.])([a-z][a-z_0-9]*)=([^\s,:;]+)")
+"""A setting as it is written in commands."""
+
+MEASURED: Mapping[str, str] = {"rate": "requests/s", "concurrency": "users"}
+"""Setting -> what its value counts."""
+
+SPEAKING = ("gpu", "model", "engine", "batching", "router", "order", "precision")
+"""Settings whose values say by themselves what they are."""
 
 USUAL_PERCENTILE = 99.0
 """Percentile that is shown where the SLO says nothing of it."""
@@ -141,23 +151,6 @@ def promise_name(promise: Mapping[str, Any]) -> str:
     return " and ".join(map(limit_name, promise["within"]))
 
 
-def nearest_promises(
-    document: Mapping[str, Any], probes: Sequence[Mapping[str, Any]]
-) -> tuple[str, list[str]]:
-    """The heading and the rows of a column of shares of requests: within the SLO of a ``document``,
-    or of several parts of it within the nearest one, which each row names if they differ in it."""
-    parts = [nearest_promise(probe) for probe in probes]
-    told = ["-" if kept is None else share(kept["attainment"]) for kept in parts]
-    if len(document["promises"]) < 2:
-        return "in SLO", told
-    names = ["" if kept is None else promise_name(kept) for kept in parts]
-    if len(set(names)) == 1:
-        return f"in {names[0]}", told
-    return "nearest limit", [
-        f"{name}: {text}" if name else text for name, text in zip(names, told, strict=True)
-    ]
-
-
 def outcome_text(probe: Mapping[str, Any]) -> str:
     """``holds``, ``fails: TPOT`` or ``too close to call``; without an SLO what the verdict says
     instead of stable."""
@@ -262,3 +255,28 @@ def as_cheap_text(ranking: Mapping[str, Any]) -> str:
     """
     others = ranking.get("as_cheap")
     return f"; as cheap: {', '.join(others)}" if others else ""
+
+
+def spoken(text: str) -> str:
+    """``text`` with its settings as people say them.
+
+    >>> spoken("rate=18, gpu=h100-sxm: SLO met"), spoken("max_num_seqs=8")
+    ('18 requests/s, h100-sxm: SLO met', 'max_num_seqs 8')
+    """
+
+    def said(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name in MEASURED:
+            return f"{value} {MEASURED[name]}"
+        return value if name in SPEAKING else f"{name} {value}"
+
+    return SETTING.sub(said, text)
+
+
+def axis_name(name: str) -> str:
+    """A setting along an axis, with what its values count.
+
+    >>> axis_name("rate"), axis_name("max_num_seqs")
+    ('rate (requests/s)', 'max_num_seqs')
+    """
+    return f"{name} ({MEASURED[name]})" if name in MEASURED else name

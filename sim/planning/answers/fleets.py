@@ -1,0 +1,129 @@
+"""Provides the parts that answers about fleets share: how they are asked for, how they hold the
+load, what starts them, and why others are not recommended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Table
+from sim.planning.answers.cells import Document, named, share_columns, text, within
+from sim.planning.points.wording import nearest_promise, rank
+from sim.units import milliseconds, number, show_cost, show_load
+
+LATENCIES = ("ttft", "tpot")
+
+
+def fleets_found(
+    document: Document,
+    kind: str,
+    headline: Headline,
+    sections: Sequence[Heading],
+    tried: tuple[str, int],
+) -> Findings:
+    """The findings about fleets of that ``kind``; ``tried`` says of what how many were."""
+    asked = f"{load_text(document['rate'])} and {document['headroom']:.0%} headroom"
+    name, count = tried
+    return Findings(
+        document["scenario"],
+        kind,
+        document["infersim"],
+        headline,
+        tuple(sections),
+        (
+            ("Setup", f"{document['model']}, {document['engine']}"),
+            ("Asked", f"{asked} ({show_load(document['target'])})"),
+            ("Router", document["router"].replace("-", " ")),
+            (name, f"{count:,}"),
+        ),
+        document.get("asked"),
+        document["description"],
+    )
+
+
+def scaling(document: Document) -> list[str]:
+    """What another load of a trace is, if the answer is about one."""
+    return [] if document["scaling"] is None else [document["scaling"]["text"]]
+
+
+def load_text(load: float) -> str:
+    """A load with its unit."""
+    return f"{show_load(load)} requests/s"
+
+
+def under(document: Document) -> str:
+    """The load under which fleets were compared."""
+    return f"under {load_text(document['target'])} (the rate with its headroom)"
+
+
+def counts(value: int | None) -> Cell:
+    """A cell of a whole number."""
+    return Cell("-" if value is None else f"{value:,}", value)
+
+
+def dollars(usd: float | None) -> Cell:
+    """A cell of an amount of US dollars."""
+    return Cell("-" if usd is None else show_cost(usd), usd)
+
+
+def numbers(value: float | None) -> Cell:
+    """A cell of a number of three digits."""
+    return Cell(number(value), value)
+
+
+def place(fleet: Mapping[str, Any]) -> Cell:
+    """A cell of the rank of ``fleet``."""
+    return Cell(str(fleet["rank"]), fleet["rank"])
+
+
+PLACE = Column("#")
+"""The column of ranks."""
+
+
+def held_columns(document: Document) -> Iterator[Column]:
+    """The columns of ``held``."""
+    yield from share_columns(document)
+    for name in LATENCIES:
+        title = f"{name.upper()} {rank(document['shares'][name])}"
+        yield Column(title, definition=name, unit="ms")
+
+
+def held(seen: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """How a load was held: the share within the SLO, the nearest of several limits, and latencies;
+    ``seen`` is the document of a probe. A share that chance may have decided is marked."""
+    kept = nearest_promise(seen)
+    share = within(None if kept is None else kept["attainment"])
+    return (
+        *([] if kept is None or len(seen["promises"]) < 2 else [named(kept)]),
+        share if seen["sure"] else share._replace(tone="warn"),
+        *(Cell(milliseconds(seen[f"slo_{name}_ms"]), seen[f"slo_{name}_ms"]) for name in LATENCIES),
+    )
+
+
+def simulation(document: Document, fleet: Mapping[str, Any]) -> str:
+    """The command that simulates ``fleet``."""
+    return f"infersim run {shlex.quote(document['file'])} {fleet['run']}"
+
+
+def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> Heading:
+    """The section of what is not among the cheapest, and why. ``layout`` heads the layouts,
+    ``cost`` is the definition of their costs."""
+    rows = tuple(
+        (
+            text(each["layout"]),
+            text(each["reason"]),
+            dollars(each["usd_per_hour"]),
+            text(each["text"]),
+        )
+        for each in document["rejected"]
+    )
+    columns = (
+        Column(layout, False, fold=1),
+        Column("Reason", False, fold=1),
+        Column("USD/h at least", definition=cost, on_terminal=False),
+        Column("In figures", False, prose=True, fold=3),
+    )
+    title = "Not recommended"
+    table = Table("rejected", title, columns, rows)
+    return Heading("rejected", title, (table if rows else Lines(("Nothing was rejected.",)),))

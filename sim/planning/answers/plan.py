@@ -1,0 +1,317 @@
+"""Lays out the answer of ``infersim plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sim.findings import (
+    Cell,
+    Column,
+    Commands,
+    Drawing,
+    Drawings,
+    Findings,
+    Heading,
+    Headline,
+    Lines,
+    Table,
+)
+from sim.planning.answers import split
+from sim.planning.answers.cells import Document, text
+from sim.planning.answers.drawings import CostAndLatency, FleetCost, FleetCosts, FleetPoint
+from sim.planning.answers.fleets import (
+    LATENCIES,
+    PLACE,
+    counts,
+    dollars,
+    fleets_found,
+    held,
+    held_columns,
+    load_text,
+    numbers,
+    place,
+    rejected,
+    scaling,
+    simulation,
+    under,
+)
+from sim.planning.fleet.launch import TITLES
+from sim.planning.points.wording import (
+    as_cheap_text,
+    counted,
+    fleet_text,
+    held_text,
+    limit_name,
+    rank,
+)
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load
+
+
+def findings(document: Document) -> Findings:
+    """The cheapest fleet and whether it stays so, then how all of them hold the load, what they
+    cost, and how to start them; of fleets that prefill and decode apart those of ``split``."""
+    if document.get("kind") == "apart":
+        return split.findings(document)
+    worth, notes = document["worth"], document["fleets"][0]["launch"]["notes"]
+    said = (
+        *document["traffic_notes"],
+        *document["notes"],
+        f"SLO: {wanted_slo(document)}.",
+        *document["survive"]["text"],
+        *document["run_lengths"]["text"],
+        *([] if worth is None else [worth["text"]]),
+        *filter(None, [document["whole_runs"]]),
+    )
+    tables = fleets(document), running_costs(document), prices(document), bands(document)
+    return fleets_found(
+        document,
+        "fleets",
+        headline(document),
+        (
+            Heading("summary", "Summary", (_costs(document), Lines(said, ""))),
+            Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
+            Heading("front", "Cost and latency", (_fronts(document),)),
+            rejected(document),
+            Heading("launch", "How to start them", (Lines(tuple(notes)), *_launches(document))),
+        ),
+        ("Layouts tried", document["layouts"]),
+    )
+
+
+def headline(document: Document) -> Headline:
+    """The cheapest fleet, and whether it stays so within the error of predicted times, and at
+    listed prices."""
+    best, ranking, hours = document["fleets"][0], document["ranking"], document["hours"]
+    sure, holds = held_text(best["error_band"]["trust"])
+    settled = ranking["survives"] and ranking["prices"]["survives"] is not False
+    title = (
+        f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
+        f"({counted(best['gpus'], 'GPU')}), ${best['usd_per_hour']:,.2f}/h{as_cheap_text(ranking)}"
+    )
+    paid = (
+        f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours), "
+        f"${best['usd_per_year']:,.0f} a year ({hours['year']:,} hours)."
+    )
+    texts = *scaling(document), holds, paid, ranking["text"], ranking["prices"]["text"]
+    return Headline("good" if settled and sure else "warn", title, " ".join(texts))
+
+
+def wanted_slo(document: Document) -> str:
+    """What had to hold, in one line."""
+    limits = document["constraints"]
+    asked = list(document["promises"]) or ["none, so a fleet holds what the verdict calls stable"]
+    if limits["usd_per_hour"] is not None:
+        asked.append(f"at most ${limits['usd_per_hour']:,.2f}/h")
+    asked += [f"at most {limits[key]:,} {key}" for key in ("gpus", "replicas") if limits[key]]
+    return "; ".join(asked)
+
+
+def _notes(document: Document) -> Iterator[str]:
+    """What to know of fleets, and of formats that GPUs lack, where no command says it."""
+    for fleet in document["fleets"]:
+        yield from (f"#{fleet['rank']}: {note.rstrip('.')}." for note in fleet["notes"])
+    said = " ".join(document["fleets"][0]["launch"]["notes"])
+    yield from (note for note in document["format_notes"] if note not in said)
+
+
+def _costs(document: Document) -> Drawings:
+    note = (
+        f"Every fleet holds {load_text(document['target'])}. Whiskers: the cost if iterations are "
+        "faster or slower than predicted, which takes other numbers of replicas."
+    )
+    drawn = fleet_costs(document)
+    return Drawings((Drawing("plan-cost", "Cost of the fleets", "plan_cost", note, drawn),))
+
+
+def fleet_costs(document: Document) -> FleetCosts:
+    """What the cheapest fleets cost, and at both ends of the error band."""
+    return FleetCosts(
+        tuple(
+            FleetCost(
+                f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}",
+                fleet["usd_per_hour"],
+                *fleet["error_band"]["usd_per_hour"],
+            )
+            for fleet in document["fleets"]
+        )
+    )
+
+
+def _fronts(document: Document) -> Drawings:
+    holding = counted(len(document["sized"]), "fleet")
+    verb = "holds" if len(document["sized"]) == 1 else "hold"
+    note = f"{holding} {verb} {load_text(document['target'])}. Numbers: replicas."
+    return Drawings(
+        tuple(
+            Drawing(
+                *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
+                cost_and_latency(document, name),
+                kind="tall",
+            )
+            for name in LATENCIES
+        )
+    )
+
+
+def cost_and_latency(document: Document, name: str) -> CostAndLatency:
+    """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO."""
+    key = f"slo_{name}_ms"
+    return CostAndLatency(
+        f"{name.upper()} {rank(document['shares'][name])}",
+        document["limits_ms"].get(name),
+        tuple(
+            FleetPoint(
+                each["gpu"],
+                each["replicas"],
+                fleet_text(each["replicas"], each["layout"]),
+                each["usd_per_hour"],
+                each[key],
+                each[f"front_{key}"],
+            )
+            for each in document["sized"]
+            if each[key] is not None
+        ),
+    )
+
+
+def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    return place(fleet), text(fleet_text(fleet["replicas"], fleet["layout"]))
+
+
+def fleets(document: Document) -> Table:
+    """The cheapest fleets, and how they hold the load."""
+    short = " in short runs" if document["run_lengths"]["lasts"] else ""
+    columns = (
+        PLACE,
+        Column("Fleet", False, fold=1),
+        Column("GPUs"),
+        Column("USD/h", definition="plan_cost"),
+        Column(f"Requests/s at SLO{short}", definition="rate_at_slo"),
+        Column("Headroom (%)", definition="headroom", on_terminal=False),
+        *held_columns(document),
+        Column("Outcome", False, on_terminal=False),
+        Column("Breaks first", False, "binds"),
+        Column("With one replica less", False, "binds", on_terminal=False),
+    )
+    rows = (
+        (
+            *_named(fleet),
+            counts(fleet["gpus"]),
+            dollars(fleet["usd_per_hour"]),
+            Cell(show_load(fleet["rate_at_slo"]), fleet["rate_at_slo"]),
+            Cell(f"{100 * fleet['headroom']:.0f}", round(100 * fleet["headroom"], 9)),
+            *held(fleet["at_target"]),
+            text(fleet["at_target"]["outcome"]),
+            text(limit_name(fleet["binds"])),
+            text(f"{limit_name(less)} breaks" if (less := fleet["smaller_breaks"]) else ""),
+        )
+        for fleet in document["fleets"]
+    )
+    return Table("fleets", f"The cheapest fleets, {under(document)}", columns, tuple(rows))
+
+
+def running_costs(document: Document) -> Table:
+    """What a token, and a month, of the cheapest fleets cost in money and in energy."""
+    columns = (
+        PLACE,
+        Column("Fleet", False, fold=1),
+        Column("USD a month", definition="plan_cost"),
+        Column("USD a year", definition="plan_cost", on_terminal=False),
+        Column(PER_OUTPUT_TOKENS, definition="cost"),
+        Column(PER_TOKENS, definition="cost"),
+        Column("J/token", definition="energy"),
+        Column("kWh a month", definition="energy"),
+        Column("kg CO2e a month", definition="co2e"),
+    )
+    rows = (
+        (
+            *_named(fleet),
+            *(Cell(f"{usd:,.0f}", usd) for usd in (fleet["usd_per_month"], fleet["usd_per_year"])),
+            dollars(fleet["usd_per_million_output_tokens"]),
+            dollars(fleet["usd_per_million_tokens"]),
+            numbers(fleet["joules_per_output_token"]),
+            numbers(fleet["kwh_per_month"]),
+            numbers(fleet["co2e_kg_per_month"]),
+        )
+        for fleet in document["fleets"]
+    )
+    caption = f"Cost, and energy of the GPUs alone, at {load_text(document['rate'])}"
+    return Table("running-costs", caption, columns, tuple(rows))
+
+
+def prices(document: Document) -> Table:
+    """Whose price of each GPU was used, and below which another fleet would be the cheapest."""
+    columns = (
+        Column("GPU", False),
+        Column("USD/GPU-h", definition="price"),
+        Column("Whose price", False, "price", prose=True, fold=1),
+        Column("Others from", definition="price", on_terminal=False),
+        Column("to", definition="price", on_terminal=False),
+        Column("Wins below (USD/GPU-h)", definition="break_even"),
+    )
+    rows = (
+        (
+            text(each["gpu"]),
+            dollars(each["usd_per_gpu_hour"]),
+            text(each["text"]),
+            *(dollars(each[end]) for end in ("low", "high")),
+            _wins(each, document["break_even"]["gpu"]),
+        )
+        for each in document["prices"]
+    )
+    return Table("prices", "Prices of GPUs", columns, tuple(rows))
+
+
+def _wins(price: Mapping[str, Any], first: str) -> Cell:
+    """Below which price a GPU wins that is not the ``first``."""
+    below = dollars(price["wins_below"])
+    if price["gpu"] == first:
+        return below._replace(text="the cheapest")
+    bound = below.value is not None and not price["gpus_proven"]
+    return below._replace(text=f"at most {below.text}") if bound else below
+
+
+def bands(document: Document) -> Table:
+    """What the error of the cost model does to each fleet."""
+    columns = (
+        PLACE,
+        Column("Times off by (± %)", definition="error_band"),
+        Column("Replicas from"),
+        Column("to"),
+        Column("USD/h from", definition="cost"),
+        Column("to"),
+        Column("Holds the rate if slower", False, "error_band"),
+        Column("How sure", False, "error_band"),
+        Column("Could be overtaken by", False, "survives", prose=True, fold=1),
+    )
+    rows = []
+    for fleet in document["fleets"]:
+        band = fleet["error_band"]
+        row = (
+            place(fleet),
+            Cell(f"{100 * band['error']:.0f}", round(100 * band["error"], 9)),
+            *map(counts, band["replicas"]),
+            *map(dollars, band["usd_per_hour"]),
+            text("yes" if band["holds_if_slower"] else "no"),
+            text(band["trust"]),
+            text("; ".join(band["rivals"]) or "none"),
+        )
+        rows.append(row)
+    caption = "If iterations are faster or slower than predicted"
+    return Table("bands", caption, columns, tuple(rows))
+
+
+def _launches(document: Document) -> Iterator[Commands]:
+    """The commands that start each fleet, with the engine that was simulated first."""
+    for fleet in document["fleets"]:
+        launch = (
+            (TITLES[name], fleet["launch"][name]) for name in fleet["launch"] if name in TITLES
+        )
+        name = f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}"
+        each = " (each replica)" if fleet["replicas"] > 1 else ""
+        yield Commands(
+            f"{name}: start it{each}, or simulate it",
+            (*launch, ("Simulate the fleet", simulation(document, fleet))),
+            on_terminal=fleet["rank"] == 1,
+        )
