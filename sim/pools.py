@@ -160,7 +160,10 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         max_num_seqs=limits.max_num_seqs,
         scale=scenario.assume.kv_blocks,
         windows=not ALLOCATORS[kv.allocator].reserves_longest,
+        kv_bytes=kv.memory,
+        state_ratio=kv.state_ratio,
     )
+    limits = replace(limits, max_num_seqs=max(1, min(limits.max_num_seqs, memory.sequences)))
     if memory.usable_blocks == 0:
         raise _does_not_fit(deployment, memory)
     check_replica(scenario, pool, deployment, memory)

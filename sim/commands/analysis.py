@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,6 +14,7 @@ from sim.errors import UsageError
 
 if TYPE_CHECKING:
     from sim.cost import Deployment
+    from sim.memory.capacity import Capacity
     from sim.specs.layout import Layout
 
 LARGEST = 2**31 - 1
@@ -223,6 +223,39 @@ def roofline(
         stdout().print(roofline_view(d, document))
 
 
+OWN = "default: what the engine's release chooses on the GPU"
+
+
+class FitLimits(NamedTuple):
+    """The options of ``fit`` that an engine chooses by itself where they are left out."""
+
+    block_size: Annotated[int | None, typer.Option(min=1, max=LARGEST, help=OWN)] = None
+    gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=1.0, help=OWN)] = (
+        None
+    )
+    max_num_batched_tokens: Annotated[int | None, typer.Option(min=1, max=LARGEST, help=OWN)] = None
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, max=LARGEST, help=OWN)] = None
+
+
+def _engine_limits(
+    model: str, gpu: str, engine: str, tensor: int, limits: FitLimits
+) -> dict[str, Any]:
+    """``limits`` with the engine's choices for what they leave out, as a run has them."""
+    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.own_settings import completed
+
+    given = {key: value for key, value in limits._asdict().items() if value is not None}
+    kv = {key: given[key] for key in ("block_size", "gpu_memory_utilization") if key in given}
+    knobs = {key: value for key, value in given.items() if key not in kv}
+    pool = {"gpu": gpu, "tensor_parallel": tensor}
+    asked = {"model": model, "fleet": [pool], "engine": engine, "scheduler": knobs, "kv_cache": kv}
+    found = completed(asked, None)
+    usual = {name: field.default for name, field in SchedulerSettings.model_fields.items()}
+    usual |= {name: field.default for name, field in KvCache.model_fields.items()}
+    chosen = {**found.get("scheduler", {}), **found.get("kv_cache", {})}
+    return {key: chosen.get(key, usual[key]) for key in FitLimits._fields}
+
+
 @with_records
 def fit(
     model: Model,
@@ -233,10 +266,7 @@ def fit(
     ] = 8192,
     engine: Engine = "vllm",
     served: ServedOptions,
-    block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
-    gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
-    max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
-    max_num_seqs: Annotated[int, typer.Option(min=1, max=LARGEST)] = 256,
+    limits: FitLimits,
     drafter: Drafting = None,
     as_json: AsJson = False,
 ) -> None:
@@ -250,14 +280,11 @@ def fit(
         d = _deployment(model, gpu, engine, served)
         if drafter is not None:
             d = _drafted(d, drafter)
-        capacity_of = partial(
-            capacity,
-            block_size=block_size,
-            gpu_memory_utilization=gpu_memory_utilization,
-            num_gpu_blocks=None,
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_num_seqs=max_num_seqs,
-        )
+        asked = _engine_limits(model, gpu, engine, served.tensor_parallel, limits)
+
+        def capacity_of(other: Deployment) -> Capacity:
+            return capacity(other, num_gpu_blocks=None, **asked)
+
         document = fit_document(d, capacity_of, context)
         memory = capacity_of(d)
         if as_json:

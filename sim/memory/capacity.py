@@ -16,6 +16,10 @@ from sim.cost.parts.shared import LOGIT_BYTES
 from sim.memory.groups import KvGroup, KvGroups, kv_groups, stage_groups
 from sim.specs.deployment import Deployment
 
+STATE_RATIO = 0.9
+"""Memory of states relative to that of the KV cache, by default (SGLang's
+``--mamba-full-memory-ratio``, releases 0.5.6 to 0.5.23)."""
+
 LONGEST = 1 << 40
 """Tokens of a request that is as long as one likes."""
 
@@ -32,7 +36,7 @@ class Capacity:
     Blocks, tokens and ``kv_bytes_per_token`` are counted per group of layers (``groups``).
     ``in_flight`` is how many tokens are being computed at most. Of recurrent layers, each request
     has ``state_blocks`` more; ``states`` are bytes that are set aside for them where they are not
-    in blocks.
+    in blocks; ``sequences`` is how many requests they are of, where memory is split for them.
     """
 
     memory: float
@@ -51,6 +55,7 @@ class Capacity:
     in_flight: int
     state_blocks: int = 0
     states: float = 0.0
+    sequences: int = LONGEST
     of_static: bool = False
     stages: tuple[Capacity, ...] = ()
     """Of a pipeline, the memory of each stage; the one with the fewest blocks decides."""
@@ -188,9 +193,12 @@ def capacity(
     max_num_seqs: int,
     scale: float = 1.0,
     windows: bool = True,
+    kv_bytes: float | None = None,
+    state_ratio: float | None = None,
 ) -> Capacity:
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
-    ``scale`` multiplies whichever it is. Without ``windows`` nothing is given back behind them.
+    ``kv_bytes`` the share of the memory; ``scale`` multiplies the blocks. Without ``windows``
+    nothing is given back behind them. ``state_ratio`` is that of SGLang (``_split``).
 
     An engine that prepares an iteration while another one runs has the tokens of two in flight, and
     a pipeline those of as many as it has stages. Of these the one with the fewest blocks decides.
@@ -204,6 +212,8 @@ def capacity(
         max_num_seqs,
         scale,
         at_once,
+        kv_bytes,
+        state_ratio,
     )
     if d.layout.pipeline == 1:
         return _of_one(d, kv_groups(d, block_size, windows=windows), asked)
@@ -224,6 +234,8 @@ class Sizing(NamedTuple):
     max_num_seqs: int
     scale: float
     in_flight: int
+    kv_bytes: float | None
+    state_ratio: float | None
 
 
 def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
@@ -248,10 +260,24 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         state_blocks=kept.states,
         states=0.0 if kept.states else max_num_seqs * d.state_bytes(),
     )
+    if d.engine.fraction_of_static and d.state_bytes() and not kept.states:
+        found = _split(found, d.state_bytes(), asked)
     if found.given:
         return found
     block = found.kv_bytes_per_token * found.block_size
     if not block:  # a stage whose layers keep no tokens
         return replace(found, num_gpu_blocks=LONGEST if found.kv_cache >= 0 else 0)
-    blocks = max(0, int(found.kv_cache // block * scale))
+    room = found.kv_cache if asked.kv_bytes is None else asked.kv_bytes
+    blocks = max(0, int(room // block * scale))
     return replace(found, num_gpu_blocks=blocks)
+
+
+def _split(found: Capacity, state: float, asked: Sizing) -> Capacity:
+    """``found`` with its memory split between states of ``state`` bytes a request and the KV cache
+    (sgl-project/sglang, model_executor, handle_max_mamba_cache: one slot a request without a prefix
+    cache), for no more requests than are asked for."""
+    ratio = STATE_RATIO if asked.state_ratio is None else asked.state_ratio
+    rest = max(0.0, replace(found, states=0.0).kv_cache)
+    slots = int(rest * ratio / (1 + ratio) // state)
+    sequences = max(0, min(slots, asked.max_num_seqs))
+    return replace(found, states=slots * state, sequences=sequences)

@@ -82,7 +82,8 @@ def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGrou
     Layers that keep less a token than others get blocks of more tokens, as many times as it goes.
     The stages of a pipeline have the groups of the whole model (``stage_groups``).
     """
-    if windows and not d.model.windows and d.state_bytes():
+    in_blocks = not d.engine.fraction_of_static  # SGLang has a pool of states
+    if windows and not d.model.windows and d.state_bytes() and in_blocks:
         return _with_states(d, block_size)
     if not windows or not d.model.windows:
         return KvGroups((KvGroup(1, None, block_size),), d.kv_bytes_per_token())

@@ -119,8 +119,7 @@ def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
         words += ["--prefill-schedule-interval", limits.prefill_schedule_interval]
     words += ["--gpu-memory-utilization", settings.kv_cache.gpu_memory_utilization]
     words += ["--block-size", settings.kv_cache.block_size]
-    if pool.capacity.given:
-        words += ["--num-gpu-blocks-override", pool.capacity.num_gpu_blocks]
+    words += _vllm_blocks(pool)
     order = ORDERS.find(settings.scheduler.order, pool.folders).vllm
     if order not in ("", FirstCome.vllm):
         words += ["--scheduling-policy", order]
@@ -194,6 +193,16 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
         words.append("--disable-radix-cache")
     if settings.scheduler.rule == SglangRule.name:
         words += _sglang_rule(pool)
+    return words
+
+
+def _vllm_blocks(pool: PreparedPool) -> list[object]:
+    """The memory of the KV cache where it is no share."""
+    words: list[object] = []
+    if (memory := pool.settings.kv_cache.memory) is not None:
+        words += ["--kv-cache-memory-bytes", round(memory)]
+    if pool.capacity.given:
+        words += ["--num-gpu-blocks-override", pool.capacity.num_gpu_blocks]
     return words
 
 

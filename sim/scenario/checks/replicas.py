@@ -173,7 +173,7 @@ CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(
     ),
     Clash(
         "models with a state",
-        lambda r: bool(r.memory.state_blocks),
+        lambda r: bool(r.memory.state_blocks or r.memory.states),
         "not modelled for models with a state, such as {model.name}",
         "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
         "keeps states at the ends of blocks (all or align, experimental)",
@@ -229,7 +229,7 @@ WINDOWS: Chapter[FilledReplica, FilledReplica] = Chapter(
     ),
     Clash(
         "a state and pools of one phase",
-        lambda r: r.pool.role != BOTH and bool(r.memory.state_blocks),
+        lambda r: r.pool.role != BOTH and bool(r.memory.state_blocks or r.memory.states),
         "a hand-over of KV is not modelled for models with a state, such as {model.name}",
         where=("fleet",),
     ),

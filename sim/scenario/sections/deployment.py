@@ -22,6 +22,7 @@ from sim.scenario.values.fields import (
     Duration,
     Factor,
     Line,
+    Positive,
     Share,
     Size,
     Switch,
@@ -404,6 +405,18 @@ class KvCache(LimitedSection):
         default=0.9,
         description="Share of GPU memory that the engine may fill. Left out: what the engine's "
         "release chooses (vLLM 0.9, and 0.92 since 0.21; SGLang by the memory and the chunks).",
+    )
+    memory: Size | None = Field(
+        default=None,
+        description="Memory of each GPU for the KV cache, bytes, in place of a share of all "
+        "(vLLM's --kv-cache-memory-bytes). null: what gpu_memory_utilization leaves.",
+        examples=["16GiB"],
+    )
+    state_ratio: Positive | None = Field(
+        default=None,
+        description="SGLang, models with a state: memory of states relative to that of the KV "
+        "cache (--mamba-full-memory-ratio). null: the engine's, 0.9.",
+        examples=[0.5],
     )
     num_gpu_blocks: Count | None = Field(
         default=None,

@@ -1,0 +1,69 @@
+"""Memory as engines take it: bytes in place of a share, SGLang's pool of states, choices of fit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import sim
+from sim.cli import app
+from sim.pools import PreparedPool
+from sim.simulation import prepare
+
+GIB = 2**30
+ASKED = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h200-sxm"},
+    "workload": {
+        "arrivals": {"kind": "closed", "concurrency": 8},
+        "prompt_tokens": {"kind": "fixed", "value": 512},
+        "output_tokens": {"kind": "fixed", "value": 100},
+    },
+    "run": {"requests": 40},
+}
+HYBRID = {"model": "qwen3.5-35b-a3b", "engine": "sglang"}
+
+
+def pool(**changes: Any) -> PreparedPool:
+    return prepare(sim.load_scenario({**ASKED, **changes})).pools[0]
+
+
+def test_kv_memory_in_bytes_takes_the_place_of_a_share() -> None:
+    """A block of 16 tokens in bf16 takes 2 MiB, and vLLM keeps one of them."""
+    memory = pool(kv_cache={"memory": "16GiB"}).capacity
+    assert memory.num_gpu_blocks == 16 * GIB // 2**21
+    assert pool(kv_cache={"memory": "8GiB"}).capacity.num_gpu_blocks == 8 * GIB // 2**21
+
+
+def test_sglang_splits_its_memory_between_states_and_kv() -> None:
+    """0.9 to 1 by default: each request has one slot of the states, and no more can run."""
+    found = pool(**HYBRID)
+    memory, state = found.capacity, found.deployment.state_bytes()
+    assert memory.states / memory.kv_cache == pytest.approx(0.9, rel=0.01)
+    assert memory.block_size == 1
+    assert found.limits.max_num_seqs == memory.sequences == int(memory.states / state + 0.5)
+    few = pool(**HYBRID, kv_cache={"state_ratio": 0.2})
+    assert few.capacity.states / few.capacity.kv_cache == pytest.approx(0.2, rel=0.01)
+    assert few.limits.max_num_seqs < found.limits.max_num_seqs
+
+
+def test_a_limit_of_requests_is_no_more_than_their_states() -> None:
+    assert pool(**HYBRID, scheduler={"max_num_seqs": 5}).limits.max_num_seqs == 5
+    assert sim.simulate(sim.load_scenario({**ASKED, **HYBRID})).summary["completed"] == 40
+
+
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [([], 0.92), (["--engine", "vllm@0.13"], 0.9), (["--gpu-memory-utilization", "0.5"], 0.5)],
+)
+def test_fit_has_the_choices_of_a_run(given: list[str], share: float) -> None:
+    asked = ["fit", "llama-3.1-8b", "--gpu", "h200-sxm", "--json", *given]
+    found = json.loads(CliRunner().invoke(app, asked).stdout)
+    engine = given[1] if "--engine" in given else "vllm"
+    cache = {"gpu_memory_utilization": share}
+    run = pool(engine=engine, kv_cache=cache if share == 0.5 else {})
+    assert found["num_gpu_blocks"] == run.capacity.num_gpu_blocks
+    assert run.capacity.utilization == share
