@@ -1,12 +1,13 @@
-"""Provides what figures of kernels share: logarithmic axes, legends, lines to compare with."""
+"""Provides what figures of kernels share: logarithmic axes and lines to compare with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
 from reports.frame import theme
+from reports.frame.draw import line
 
 FEW_DECADES = 1.3
 """A range of fewer decades has labels between them."""
@@ -18,7 +19,7 @@ def logarithmic(title: str | None, values: Iterable[float], unit: str = "") -> d
     """An axis for ``values``, all above 0, labelled with decimal prefixes and ``unit``."""
     known = list(values)
     low, high = log10(min(known)), log10(max(known))
-    axis = theme.axis(title) | {"type": "log"}
+    axis = theme.axis(title, type="log")
     if high - low >= FEW_DECADES:
         step = max(1, floor((high - low) / 6))
         return axis | {"dtick": step, "tickformat": "~s", "ticksuffix": unit}
@@ -57,26 +58,11 @@ def prefixed(value: float, unit: str) -> str:
     return f"{value / 1000.0**power:.4g}{_PREFIXES[power]}{unit}"
 
 
-def legend() -> dict[str, Any]:
-    """A legend above the figure; a new dict each time."""
-    return {
-        "orientation": "h",
-        "x": 0,
-        "y": 1.0,
-        "yanchor": "bottom",
-        "bgcolor": "rgba(0, 0, 0, 0)",
-        "font": {"size": 12, "color": theme.PAGE["ink"].light},
-    }
-
-
-def reference_line(x: list[float], y: list[float], dash: str) -> dict[str, Any]:
-    """A thin grey line to compare points with, without a name of its own."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": {"color": theme.PAGE["muted"].light, "width": 1, "dash": dash},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+def equality(ends: Sequence[float], away: float) -> list[dict[str, Any]]:
+    """Thin grey lines where both axes are equal, and ``away`` times that on both sides."""
+    ratios = (("solid", 1.0), ("dot", away), ("dot", 1 / away))
+    muted = theme.PAGE["muted"].light
+    return [
+        line(ends, [end * ratio for end in ends], muted, width=1, dash=dash, showlegend=False)
+        for dash, ratio in ratios
+    ]

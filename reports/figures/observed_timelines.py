@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.steps import fleet_steps, nice_width, token_rates
 from reports.figures.timeline import BINS, BUCKETS
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.decimate import Floats, extremes
 from reports.frame.run_directory import Frames
 from reports.frame.scale import run_axis, run_scale
@@ -55,23 +54,22 @@ def figure(observed: Frames, predicted: Frames, kv_tokens: Mapping[str, float | 
 
 def _steps(name: str, time: Floats, level: Floats, panel: int, hover: str) -> dict[str, Any]:
     drawn = extremes(time, level, BUCKETS)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "legendgroup": name,
-        "showlegend": panel == 1,
-        "x": time[drawn].astype(np.float32),
-        "y": level[drawn].astype(np.float32),
-        "yaxis": f"y{panel}" if panel > 1 else "y",
-        "line": {"shape": "hv", **theme.side(name), "width": 1.5},
-        "hovertemplate": hover,
-    }
+    return draw.line(
+        time[drawn].astype(np.float32),
+        level[drawn].astype(np.float32),
+        name=name,
+        hover=hover,
+        shape="hv",
+        **theme.side(name) | {"width": 1.5},
+        legendgroup=name,
+        showlegend=panel == 1,
+        yaxis=f"y{panel}" if panel > 1 else "y",
+    )
 
 
 def _layout(duration: float, titles: Sequence[str], *, is_share: bool) -> dict[str, Any]:
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
-    layout |= {"showlegend": True, "legend": legend()}
+    layout["showlegend"] = True
     shown = run_scale(duration)
     layout["xaxis"] = run_axis(shown) | {
         "anchor": f"y{len(titles)}",
