@@ -7,12 +7,12 @@ multiples on a logarithmic axis. The best variant is on top.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, log10
 from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.layout import ROW_HEIGHT, height, times
+from reports.figures.axes import labelled
+from reports.figures.layout import MANY, ROW_HEIGHT, height, times
 from reports.figures.naming import label
 from reports.frame import draw, theme
 from reports.frame.scale import time_axis
@@ -126,12 +126,8 @@ def _multiples(title: str, ratios: Sequence[float]) -> dict[str, Any]:
     >>> _multiples("Goodput", [0.5, 9.9])["ticktext"]
     ['0.5x', '1x', '2x', '5x', '10x']
     """
-    low, high = log10(min(1.0, *ratios) / 1.333), log10(max(1.0, *ratios) * 1.333)
-    steps = (1, 2, 5) if high - low < 2 else (1,)
-    ticks = [step * 10.0**n for n in range(floor(low), ceil(high) + 1) for step in steps]
-    shown = [tick for tick in ticks if low <= log10(tick) <= high]
-    texts = [f"{tick:,.10g}x" for tick in shown]
-    return theme.axis(title, type="log", range=[low, high], tickvals=shown, ticktext=texts)
+    low, high = min(1.0, *ratios) / 1.333, max(1.0, *ratios) * 1.333
+    return theme.axis(title) | labelled(low, high, "{:,.10g}x".format, MANY)
 
 
 def _rows(labels: Sequence[str]) -> dict[str, Any]:

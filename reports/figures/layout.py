@@ -7,23 +7,18 @@ read ``10 ms``, ``1 s``, ``100 s``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, inf, log10
+from math import inf
 from typing import Any
 
+from reports.figures.axes import labelled
 from reports.frame import theme
 from reports.frame.draw import across, wash
 
 ROW_HEIGHT, FRAME_HEIGHT = 26, 84
 """Pixels of a row of bars, and of what is around all of them."""
 
-FEW_DECADES = 2.0
-"""A range of fewer decades has ticks between them."""
-
-ONE_STEP = 0.7
-"""A range of fewer decades has more of them: it may hold but one of 1, 2, 5."""
-
-MOST_DECADES = 8
-"""Labels of decades that an axis has room for."""
+MANY = 2.0
+"""Decades from which on only each of them has a label."""
 
 
 def known(value: float | None) -> bool:
@@ -47,14 +42,7 @@ def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
     [-1.82, 0.6]
     """
     seconds = [value / 1e3 for value in milliseconds if known(value)] or [0.01, 100.0]
-    low, high = log10(min(seconds) / 1.333), log10(max(seconds) * 1.333)
-    steps: tuple[float, ...] = (1, 2, 5) if high - low < FEW_DECADES else (1,)
-    steps = (1, 1.5, 2, 3, 5, 7) if high - low < ONE_STEP else steps
-    decades = range(floor(low), ceil(high) + 1, max(1, ceil((high - low) / MOST_DECADES)))
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    shown = [tick for tick in ticks if low <= log10(tick) <= high]
-    texts = [_told(tick) for tick in shown]
-    return theme.axis(title, type="log", range=[low, high], tickvals=shown, ticktext=texts)
+    return theme.axis(title) | labelled(min(seconds) / 1.333, max(seconds) * 1.333, _told, MANY)
 
 
 def _told(seconds: float) -> str:

@@ -46,7 +46,7 @@ class Panel(NamedTuple):
 
     title: str
     axis: dict[str, Any]
-    traces: Sequence[draw.Trace]
+    traces: list[draw.Trace]
 
 
 def figure(
