@@ -229,7 +229,6 @@ chart.update_layout(
     yaxis=theme.axis("reached (TFLOP/s)") | ticks,
     height=460,
     showlegend=True,
-    legend={"x": 0.02, "y": 0.98, "xanchor": "left", "yanchor": "top"},
 )
 chart
 
@@ -320,7 +319,6 @@ chart.update_layout(
     | {"type": "log", "tickvals": [100, 1000, 10_000, 100_000], "tickformat": ","},
     height=420,
     showlegend=True,
-    legend={"x": 0.02, "y": 0.98, "xanchor": "left", "yanchor": "top"},
 )
 chart
 

@@ -172,7 +172,6 @@ chart.update_layout(
     yaxis=theme.axis("of the KV cache (%)") | {"range": [0, 105]},
     height=380,
     showlegend=True,
-    legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
 )
 chart
 

@@ -23,7 +23,6 @@ import sim
 from calibrate import fit as fitting
 from calibrate.data import Data
 from calibrate.residual import residual_table
-from reports.figures.axes import legend
 from reports.figures.axes import logarithmic as measured_axis
 from reports.frame import theme
 from sim import catalog
@@ -40,7 +39,7 @@ from sim.specs.profile import KernelFit
 def chart(x: dict, y: dict, height: int = 380) -> go.Figure:
     """An empty figure with the axes of the reports."""
     layout = theme.layout() | {"xaxis": x, "yaxis": y, "height": height}
-    return go.Figure(layout=layout | {"showlegend": True, "legend": legend()})
+    return go.Figure(layout=layout | {"showlegend": True})
 
 
 TICKS = [m * 10.0**k for k in range(0, 4) for m in (1, 2, 5)]

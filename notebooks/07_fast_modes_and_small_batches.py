@@ -42,7 +42,6 @@ import plotly.graph_objects as go
 from IPython.display import Markdown
 
 import sim
-from reports.figures.axes import legend
 from reports.frame import theme
 from sim import catalog
 from sim.cost import CostModel
@@ -131,7 +130,7 @@ def powers(largest: int) -> list[int]:
 def chart(x: dict, y: dict, height: int = 400) -> go.Figure:
     """An empty figure with the axes of the reports."""
     layout = theme.layout() | {"xaxis": x, "yaxis": y, "height": height}
-    return go.Figure(layout=layout | {"showlegend": True, "legend": legend()})
+    return go.Figure(layout=layout | {"showlegend": True})
 
 
 TICKS = [m * 10.0**k for k in range(-1, 4) for m in (1, 2, 5)]

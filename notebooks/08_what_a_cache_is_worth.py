@@ -17,7 +17,6 @@ import plotly.graph_objects as go
 from IPython.display import Markdown
 
 import sim
-from reports.figures.axes import legend
 from reports.frame import theme
 
 CACHE = "kv_cache.enable_prefix_caching"
@@ -129,7 +128,6 @@ figure.update_layout(
     **{
         **theme.layout(),
         "showlegend": True,
-        "legend": legend(),
         "height": 340,
         "margin": {"l": 8, "r": 16, "t": 40, "b": 8},
     },

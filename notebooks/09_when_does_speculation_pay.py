@@ -14,7 +14,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 import sim
-from reports.figures.axes import legend
 from reports.frame import theme
 from sim.iteration import Batch
 from sim.metrics.engine.speculation import pays
@@ -42,9 +41,7 @@ def replica(model: str, drafts: dict | None, gpus: int = 1, gpu: str = "h100-sxm
 def chart(x: str, y: str) -> go.Figure:
     """An empty figure with the axes of the reports."""
     layout = theme.layout() | {"yaxis": theme.axis(y), "height": 400}
-    return go.Figure(
-        layout=layout | {"xaxis": theme.axis(x), "legend": legend(), "showlegend": True}
-    )
+    return go.Figure(layout=layout | {"xaxis": theme.axis(x), "showlegend": True})
 
 
 # %% [markdown]

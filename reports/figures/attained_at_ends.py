@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from reports.figures.layout import height, zero
+from reports.figures.layout import height
 from reports.figures.naming import label, plain
-from reports.figures.tornado import ROOM, THICK
-from reports.frame import theme
+from reports.figures.tornado import BESIDE, ROOM, THICK
+from reports.frame import draw, theme
 from reports.frame.formats import NARROW_SPACE
 from sim.metrics.states import SloState
 from sim.planning.answers.drawings import AttainedAtEnds, EndsBar
@@ -26,47 +26,30 @@ def figure(attained: AttainedAtEnds) -> go.Figure:
     low, high = min(shares), max(shares)
     room = max(0.2 * (high - low), 0.02)
     shape = [_side([b for b in drawn if b.row == bar.row], bar, now) for bar in drawn]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [label(bar.row) for bar in drawn],
-        "base": [100 * now] * len(drawn),
-        "x": [100 * (bar.share - now) for bar in drawn],
-        "offset": [offset for offset, _ in shape],
-        "width": [width for _, width in shape],
-        "marker": {"color": [_colour(bar) for bar in drawn]},
-        "text": [plain(_beside(bar, now, room)) for bar in drawn],
-        "textposition": "outside",
-        "constraintext": "none",
-        "textfont": {"color": theme.PAGE["muted"].light, "size": 10},
-        "cliponaxis": False,
-        "customdata": [
+    trace = draw.bars(
+        [100 * (bar.share - now) for bar in drawn],
+        [label(bar.row) for bar in drawn],
+        [_colour(bar) for bar in drawn],
+        "%{customdata[0]}: %{customdata[1]} within the SLO<extra></extra>",
+        base=[100 * now] * len(drawn),
+        offset=[offset for offset, _ in shape],
+        width=[width for _, width in shape],
+        text=[plain(_beside(bar, now, room)) for bar in drawn],
+        customdata=[
             [plain(f"{bar.row} {bar.text}".strip()), show_share(bar.share, target)] for bar in drawn
         ],
-        "hovertemplate": "%{customdata[0]}: %{customdata[1]} within the SLO<extra></extra>",
-    }
-    wanted = zero() | {"x0": 100 * target, "x1": 100 * target}
-    wanted["line"] = wanted["line"] | {"dash": "dash"}
-    word = {
-        "text": f"wanted: {show_share(target).replace('%', f'{NARROW_SPACE}%')}",
-        "x": 100 * target,
-        "y": 1.0,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "showarrow": False,
-        "font": {"size": 10, "color": theme.PAGE["muted"].light},
-    }
-    layout = theme.layout() | {
-        "height": height(len({bar.row for bar in drawn}), ROOM) + 12,
-        "xaxis": theme.axis("Requests within the SLO (%)")
-        | {"range": [low - room, high + room / 2]},
-        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "shapes": [zero() | {"x0": 100 * now, "x1": 100 * now}, wanted],
-        "annotations": [word],
-    }
-    return go.Figure(data=[trace], layout=layout)
+        **BESIDE,
+    )
+    wanted = f"wanted: {show_share(target).replace('%', f'{NARROW_SPACE}%')}"
+    return draw.assemble(
+        [trace],
+        theme.axis("Requests within the SLO (%)", range=[low - room, high + room / 2]),
+        draw.names(),
+        height=height(len({bar.row for bar in drawn}), ROOM) + 12,
+        barmode="overlay",
+        shapes=[draw.upright(100 * now), draw.upright(100 * target, dash="dash")],
+        annotations=[draw.note(wanted, 100 * target, 1.0, size=10, yref="paper", yanchor="bottom")],
+    )
 
 
 def _side(own: Sequence[EndsBar], bar: EndsBar, now: float) -> tuple[float, float]:

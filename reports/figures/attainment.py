@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from reports.frame import theme
+from reports.frame import draw, theme
 
 ROW, FRAME = 44, 70
 """Height (px) of a limit, and of the margins around them."""
@@ -44,26 +44,20 @@ def figure(limits: Sequence[AttainedLimit], target: float) -> go.Figure:
     least = min([*targets, *(limit.share if limit.low is None else limit.low for limit in limits)])
     room = max((1 - least) * 0.12, 0.0005)
     left = 0.0 if least - room < 0.15 else least - room
-    layout = theme.layout() | {
-        "height": FRAME + ROW * len(limits),
-        "hovermode": "closest",
-        "xaxis": theme.axis("share of requests within the limit")
-        | {"range": [left, 1 + (1 - left) * 0.03], "tickformat": _digits(1 - left), "nticks": 6},
-        "yaxis": theme.axis(None)
-        | {
-            "range": [len(limits) - 0.5, -0.75],
-            "tickvals": list(range(len(limits))),
-            "ticktext": [f"{limit.title} " for limit in limits],
-            "tickfont": {"color": theme.PAGE["ink"].light, "size": 12},
-            "showgrid": False,
-            "fixedrange": True,
-        },
-    }
-    layout["margin"] = layout["margin"] | {"t": 24}
-    layout["annotations"] = [_label(each, left) for each in sorted(set(targets))]
-    traces = [_targets(targets)]
-    traces += [_dot(limit, row, target) for row, limit in enumerate(limits)]
-    return go.Figure(data=traces, layout=layout)
+    texts = [limit.title for limit in limits]
+    return draw.assemble(
+        [_targets(targets), *(_dot(limit, row, target) for row, limit in enumerate(limits))],
+        theme.axis(
+            "share of requests within the limit",
+            range=[left, 1 + (1 - left) * 0.03],
+            tickformat=_digits(1 - left),
+            nticks=6,
+        ),
+        draw.rows(texts, range=[len(limits) - 0.5, -0.75]),
+        height=FRAME + ROW * len(limits),
+        margin={"t": 24},
+        annotations=[_label(each, left) for each in sorted(set(targets))],
+    )
 
 
 def _digits(span: float) -> str:
@@ -79,25 +73,16 @@ def _dot(limit: AttainedLimit, row: int, target: float) -> dict[str, Any]:
     bars: dict[str, Any] = {"visible": False}
     if limit.low is not None and limit.high is not None:
         told = f"95 % interval {limit.low:.3%} to {limit.high:.3%}"
-        bars = {
-            "type": "data",
-            "symmetric": False,
-            "array": [max(0.0, limit.high - limit.share)],
-            "arrayminus": [max(0.0, limit.share - limit.low)],
-            "color": color,
-            "thickness": 2,
-            "width": 6,
-        }
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [limit.share],
-        "y": [row],
-        "error_x": bars,
-        "cliponaxis": False,
-        "marker": {"size": 11, "symbol": SYMBOLS[tone], "color": color},
-        "hovertemplate": f"{limit.title}: %{{x:.3%}} ({told})<extra></extra>",
-    }
+        more, less = limit.high - limit.share, limit.share - limit.low
+        bars = draw.spread([max(0.0, less)], [max(0.0, more)], color, 2, width=6)
+    return draw.points(
+        [limit.share],
+        [row],
+        {"size": 11, "symbol": SYMBOLS[tone], "color": color},
+        hover=f"{limit.title}: %{{x:.3%}} ({told})<extra></extra>",
+        error_x=bars,
+        cliponaxis=False,
+    )
 
 
 def _targets(targets: Sequence[float]) -> dict[str, Any]:
@@ -111,25 +96,11 @@ def _targets(targets: Sequence[float]) -> dict[str, Any]:
             continue
         x += [None, targets[row], targets[row]] if x else [targets[row], targets[row]]
         y += [None, row + 0.5, top] if y else [row + 0.5, top]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
-        "hoverinfo": "skip",
-    }
+    return draw.line(x, y, theme.PAGE["ink"].light, width=1.5, dash="dash")
 
 
 def _label(target: float, left: float) -> dict[str, Any]:
     """Next to the top of the line, on the side that has room."""
     at_left = target - left < 0.5 * (1 - left)
-    return {
-        "x": target,
-        "y": -0.75,
-        "text": f"target {100 * target:.6g} %",
-        "showarrow": False,
-        "xanchor": "left" if at_left else "right",
-        "yanchor": "bottom",
-        "font": {"color": theme.PAGE["muted"].light, "size": 12},
-    }
+    side = "left" if at_left else "right"
+    return draw.note(f"target {100 * target:.6g} %", target, -0.75, xanchor=side, yanchor="bottom")

@@ -12,7 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import run_axis, run_scale
 
 HEIGHT = 300
@@ -41,41 +41,31 @@ def figure(
     traces = []
     for key, (name, metric, dash) in SERIES.items():
         values = [float(value) for value in course[key]]
-        line = {"shape": "hv", "color": theme.METRICS[metric].light, "width": 2, "dash": dash}
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": answers if key == "good" else name,
-                "x": [time * shown.factor for time in (*times, end)],
-                "y": [*values, values[-1]],
-                "line": line,
-                "hovertemplate": "%{y:,.3~g}/s",
-            }
+            draw.line(
+                [time * shown.factor for time in (*times, end)],
+                [*values, values[-1]],
+                theme.METRICS[metric].light,
+                answers if key == "good" else name,
+                "%{y:,.3~g}/s",
+                dash=dash,
+                shape="hv",
+            )
         )
-    layout = theme.layout() | {
-        "height": HEIGHT,
-        "hovermode": "x unified",
-        "showlegend": True,
-        "xaxis": run_axis(shown) | {"range": [times[0] * shown.factor, end * shown.factor]},
-        "yaxis": theme.axis("per second") | {"rangemode": "tozero", "fixedrange": True},
-        "shapes": [_outage(each, end, shown.factor) for each in outages],
-    }
-    layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
-    layout["margin"] = layout["margin"] | {"t": 32}
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        run_axis(shown) | {"range": [times[0] * shown.factor, end * shown.factor]},
+        theme.axis("per second", rangemode="tozero", fixedrange=True),
+        height=HEIGHT,
+        hovermode="x unified",
+        showlegend=True,
+        legend={"y": 1.02},
+        margin={"t": 32},
+        shapes=[_outage(each, end, shown.factor) for each in outages],
+    )
 
 
-def _outage(outage: Mapping[str, Any], end: float, factor: float) -> dict[str, Any]:
+def _outage(outage: Mapping[str, Any], end: float, factor: float) -> draw.Trace:
     until = end if outage["until_s"] is None else min(outage["until_s"], end)
-    return {
-        "type": "rect",
-        "x0": outage["since_s"] * factor,
-        "x1": until * factor,
-        "y0": 0,
-        "y1": 1,
-        "yref": "y domain",
-        "layer": "below",
-        "line": {"width": 0},
-        "fillcolor": theme.PAGE["neutral-soft"].light,
-    }
+    ends = {"x0": outage["since_s"] * factor, "x1": until * factor, "y0": 0, "y1": 1}
+    return draw.wash(theme.PAGE["neutral-soft"].light, yref="y domain", **ends)

@@ -1,15 +1,25 @@
-"""Provides what figures of kernels share: logarithmic axes, legends, lines to compare with."""
+"""Provides what figures of kernels share: logarithmic axes and lines to compare with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
 from reports.frame import theme
+from reports.frame.draw import line
 
 FEW_DECADES = 1.3
 """A range of fewer decades has labels between them."""
+
+MANY_DECADES = 2.5
+"""From so many decades on only each of them has a label."""
+
+ONE_STEP = 0.7
+"""A range of fewer decades may hold but one of 1, 2, 5, and has more labels."""
+
+MOST_DECADES = 8
+"""Labels of decades that an axis has room for."""
 
 _PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
 
@@ -18,7 +28,7 @@ def logarithmic(title: str | None, values: Iterable[float], unit: str = "") -> d
     """An axis for ``values``, all above 0, labelled with decimal prefixes and ``unit``."""
     known = list(values)
     low, high = log10(min(known)), log10(max(known))
-    axis = theme.axis(title) | {"type": "log"}
+    axis = theme.axis(title, type="log")
     if high - low >= FEW_DECADES:
         step = max(1, floor((high - low) / 6))
         return axis | {"dtick": step, "tickformat": "~s", "ticksuffix": unit}
@@ -27,24 +37,28 @@ def logarithmic(title: str | None, values: Iterable[float], unit: str = "") -> d
     return axis | {"tickvals": ticks, "ticktext": [prefixed(tick, unit) for tick in ticks]}
 
 
-def labelled(low: float, high: float) -> dict[str, Any]:
+def labelled(
+    low: float,
+    high: float,
+    text: Callable[[float], str] = "{:,.12g}".format,
+    few: float = MANY_DECADES,
+) -> dict[str, Any]:
     """What a logarithmic axis from ``low`` to ``high``, both above 0, adds to a linear one: its
-    range and plain labels at 1, 2 and 5 of each decade, or at 1 where there are many.
+    range, and labels at 1, 2 and 5 of each decade or, from ``few`` decades on, at 1 of as many as
+    it has room for.
 
     >>> labelled(8.0, 120.0)["ticktext"], labelled(0.5, 2e4)["ticktext"]
     (['10', '20', '50', '100'], ['1', '10', '100', '1,000', '10,000'])
     """
     ends = log10(low), log10(max(high, 1.01 * low))
-    steps = (1, 2, 5) if ends[1] - ends[0] < MANY_DECADES else (1,)
-    decades = range(floor(ends[0]), ceil(ends[1]) + 1)
+    span = ends[1] - ends[0]
+    steps: tuple[float, ...] = (1, 2, 5) if span < few else (1,)
+    steps = (1, 1.5, 2, 3, 5, 7) if span < ONE_STEP else steps
+    decades = range(floor(ends[0]), ceil(ends[1]) + 1, max(1, ceil(span / MOST_DECADES)))
     ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
     shown = [tick for tick in ticks if ends[0] <= log10(tick) <= ends[1]]
-    texts = [f"{tick:,.12g}" for tick in shown]
-    return {"type": "log", "range": list(ends), "tickvals": shown, "ticktext": texts}
-
-
-MANY_DECADES = 2.5
-"""From so many decades on only each of them has a label."""
+    labels = {"tickvals": shown, "ticktext": [text(tick) for tick in shown]}
+    return {"type": "log", "range": list(ends), **labels}
 
 
 def prefixed(value: float, unit: str) -> str:
@@ -57,26 +71,11 @@ def prefixed(value: float, unit: str) -> str:
     return f"{value / 1000.0**power:.4g}{_PREFIXES[power]}{unit}"
 
 
-def legend() -> dict[str, Any]:
-    """A legend above the figure; a new dict each time."""
-    return {
-        "orientation": "h",
-        "x": 0,
-        "y": 1.0,
-        "yanchor": "bottom",
-        "bgcolor": "rgba(0, 0, 0, 0)",
-        "font": {"size": 12, "color": theme.PAGE["ink"].light},
-    }
-
-
-def reference_line(x: list[float], y: list[float], dash: str) -> dict[str, Any]:
-    """A thin grey line to compare points with, without a name of its own."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": {"color": theme.PAGE["muted"].light, "width": 1, "dash": dash},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+def equality(ends: Sequence[float], away: float) -> list[dict[str, Any]]:
+    """Thin grey lines where both axes are equal, and ``away`` times that on both sides."""
+    ratios = (("solid", 1.0), ("dot", away), ("dot", 1 / away))
+    muted = theme.PAGE["muted"].light
+    return [
+        line(ends, [end * ratio for end in ends], muted, width=1, dash=dash, showlegend=False)
+        for dash, ratio in ratios
+    ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from reports.figures.naming import plain
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.planning.answers.drawings import CostAttained
 from sim.units import PER_OUTPUT_TOKENS
 
@@ -26,31 +26,24 @@ def figure(found: CostAttained) -> go.Figure:
     names = [plain(point.label) for point in found.points]
     points = [(point.x, point.y) for point in found.points]
     lowest = min(share for _, share in points)
-    trace = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [x for x, _ in points],
-        "y": [y for _, y in points],
-        "text": _texts(points, [name.split(" ")[0] if "#" in name else name for name in names]),
-        "textposition": [
-            "top left" if x > TO_THE_LEFT * max(x for x, _ in points) else "top center"
-            for x, _ in points
-        ],
-        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
-        "customdata": names,
-        "marker": {"size": 9, "opacity": 0.7, "color": theme.BLUE.light},
-        "cliponaxis": False,
-        "hovertemplate": "%{customdata}<br>$%{x:,.4~g}, %{y:.2%}<extra></extra>",
-    }
+    right = TO_THE_LEFT * max(x for x, _ in points)
+    trace = draw.points(
+        [x for x, _ in points],
+        [y for _, y in points],
+        {"size": 9, "opacity": 0.7, "color": theme.BLUE.light},
+        hover="%{customdata}<br>$%{x:,.4~g}, %{y:.2%}<extra></extra>",
+        text=_texts(points, [plain(point.short) for point in found.points]),
+        textposition=["top left" if x > right else "top center" for x, _ in points],
+        customdata=names,
+        cliponaxis=False,
+    )
     pad = max(0.02, 0.1 * (1 - lowest))
-    lowest = max(0.0, lowest - pad)
-    layout = theme.layout() | {
-        "xaxis": theme.axis(PER_OUTPUT_TOKENS) | {"rangemode": "tozero"},
-        "yaxis": theme.axis("requests within the SLO")
-        | {"tickformat": ".0%", "range": [lowest, 1 + pad]},
-        "hovermode": "closest",
-    }
-    return go.Figure(data=[trace], layout=layout)
+    share = {"tickformat": ".0%", "range": [max(0.0, lowest - pad), 1 + pad]}
+    return draw.assemble(
+        [trace],
+        theme.axis(PER_OUTPUT_TOKENS, rangemode="tozero"),
+        theme.axis("requests within the SLO", **share),
+    )
 
 
 def _texts(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[str]:

@@ -7,14 +7,14 @@ multiples on a logarithmic axis. The best variant is on top.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, log10
 from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.layout import ROW_HEIGHT, height, times, zero
+from reports.figures.axes import labelled
+from reports.figures.layout import MANY, ROW_HEIGHT, height, times
 from reports.figures.naming import label
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import Differences, Means, VariantName
 from sim.units import time_scale
@@ -51,11 +51,11 @@ def means(found: Means) -> go.Figure:
         "line": {"color": edges, "width": 1.5},
     }
     labels = [label(bar.variant.name) for bar in bars]
-    shape: dict[str, Any] = {
+    shape: draw.Trace = {
         "y": labels,
         "x": [factor * value for value in values],
         "text": [f" {bar.text}" for bar in bars],
-        "textfont": {"color": theme.PAGE["ink"].light, "size": 11},
+        "textfont": {"size": 11},
         "cliponaxis": False,
         "customdata": [[_hover(bar.variant), bar.text] for bar in bars],
         "hovertemplate": "%{customdata[1]}<br>%{customdata[0]}<extra></extra>",
@@ -70,7 +70,7 @@ def means(found: Means) -> go.Figure:
     beyond = 1 + (ROOM - 1) * max(1.0, longest / LETTERS)
     room = {"range": [0, beyond * factor * max(values, default=1.0)]}
     axis = times(found.title, [*values, beyond**2 * max(values)]) if wide else linear | room
-    return go.Figure(data=[shape], layout=_layout(labels) | {"xaxis": axis})
+    return draw.assemble([shape], axis, **_rows(labels))
 
 
 def _linear(found: Means, values: Sequence[float]) -> tuple[dict[str, Any], float]:
@@ -91,30 +91,24 @@ def figure(found: Differences) -> go.Figure:
     far = min(ratios, default=0.0) > 0 and max(*ratios, 1 / min(ratios)) >= FAR
     halves = [bar.half for bar in bars]
     labels = [label(bar.variant.name) for bar in bars]
-    errors = {"type": "data", "color": theme.GREY.light, "thickness": 1.5, "width": 4}
     if far:
         lows = [min(half, 0.999 * ratio) for half, ratio in zip(halves, ratios, strict=True)]
-        errors |= {"symmetric": False, "array": halves, "arrayminus": lows}
     else:
-        errors |= {"array": [100 * half for half in halves]}
+        lows = halves = [100 * half for half in halves]
     tones = {True: theme.GREEN, False: theme.VERMILLION, None: theme.GREY}
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": ratios if far else [100 * bar.value for bar in bars],
-        "y": labels,
-        "marker": {"size": 9, "color": [tones[bar.better].light for bar in bars]},
-        "error_x": errors,
-        "customdata": [[_hover(bar.variant), bar.text] for bar in bars],
-        "hovertemplate": "%{customdata[1]} against the base<br>%{customdata[0]}<extra></extra>",
-    }
+    trace = draw.points(
+        ratios if far else [100 * bar.value for bar in bars],
+        labels,
+        {"size": 9, "color": [tones[bar.better].light for bar in bars]},
+        hover="%{customdata[1]} against the base<br>%{customdata[0]}<extra></extra>",
+        error_x=draw.spread(lows, halves, theme.GREY.light, width=4),
+        customdata=[[_hover(bar.variant), bar.text] for bar in bars],
+    )
     if far:
         axis = _multiples(f"{found.title}, times that of the base", ratios)
-        lines = [zero() | {"x0": 1, "x1": 1}]
     else:
-        axis, lines = theme.axis(f"{found.title}, difference (%)"), [zero()]
-    layout = _layout(labels) | {"xaxis": axis, "shapes": lines}
-    return go.Figure(data=[trace], layout=layout)
+        axis = theme.axis(f"{found.title}, difference (%)")
+    return draw.assemble([trace], axis, shapes=[draw.upright(int(far))], **_rows(labels))
 
 
 def _tone(variant: VariantName) -> theme.Tone:
@@ -132,27 +126,17 @@ def _multiples(title: str, ratios: Sequence[float]) -> dict[str, Any]:
     >>> _multiples("Goodput", [0.5, 9.9])["ticktext"]
     ['0.5x', '1x', '2x', '5x', '10x']
     """
-    low, high = log10(min(1.0, *ratios) / 1.333), log10(max(1.0, *ratios) * 1.333)
-    steps = (1, 2, 5) if high - low < 2 else (1,)
-    ticks = [step * 10.0**n for n in range(floor(low), ceil(high) + 1) for step in steps]
-    shown = [tick for tick in ticks if low <= log10(tick) <= high]
-    return theme.axis(title) | {
-        "type": "log",
-        "range": [low, high],
-        "tickvals": shown,
-        "ticktext": [f"{tick:,.10g}x" for tick in shown],
-    }
+    low, high = min(1.0, *ratios) / 1.333, max(1.0, *ratios) * 1.333
+    return theme.axis(title) | labelled(low, high, "{:,.10g}x".format, MANY)
 
 
-def _layout(labels: Sequence[str]) -> dict[str, Any]:
+def _rows(labels: Sequence[str]) -> dict[str, Any]:
+    """The axis of the variants, the first one on top, and the height that it needs."""
     rows = max(len(labels), 1)
     lines = max((each.count("<br>") + 1 for each in labels), default=1)
-    upwards = {"type": "category", "range": [rows - 0.4, -0.6]}  # the first one on top
     # ticks are at names: at positions, Plotly would take 1 for the variant that is called "1"
-    return theme.layout() | {
+    ticks = {"tickmode": "array", "tickvals": list(labels), "ticktext": list(labels)}
+    return {
+        "y": theme.axis(None, type="category", range=[rows - 0.4, -0.6], **ticks),
         "height": height(len(labels), ROW_HEIGHT + LINE_HEIGHT * (lines - 1)),
-        "yaxis": theme.axis(None)
-        | upwards
-        | {"tickmode": "array", "tickvals": list(labels), "ticktext": list(labels)},
-        "hovermode": "closest",
     }

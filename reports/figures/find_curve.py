@@ -10,9 +10,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.layout import times
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import LoadCurve
 from sim.units import milliseconds, show_load, time_scale
@@ -32,23 +31,26 @@ def figure(curve: LoadCurve) -> go.Figure:
     """The region within the SLO is shaded, the scenario's own load and the knee are marked."""
     limit, points = curve.limit, curve.points
     axis, ends, factor = _axis(curve.title, [point.latency for point in points] or [1.0], limit)
-    layout = theme.layout() | {
-        "xaxis": theme.axis(f"load ({curve.unit})") | {"range": [0, 1.04 * curve.right]},
-        "yaxis": axis,
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-    }
-    traces: list[dict[str, Any]] = []
+    traces = []
     if limit is not None:
         traces.append(_region(curve.highest, factor * limit, ends[0]))
-    traces.append(_line(curve, factor))
+    traces.append(
+        draw.line(
+            [point.load for point in points],
+            [factor * point.latency for point in points],
+            theme.METRICS[curve.metric].light,
+            showlegend=False,
+        )
+    )
     traces += [_points(curve, factor, look) for look in OUTCOMES]
-    if curve.own is not None:
-        traces.append(_mark(curve.own, ends, "own load", "dot"))
-    if curve.knee is not None:
-        traces.append(_mark(curve.knee, ends, "knee", "dash"))
-    return go.Figure(data=traces, layout=layout)
+    muted = theme.PAGE["muted"].light
+    traces += [
+        draw.line([load] * 2, ends, muted, f"{name} {show_load(load, 3)}", width=1.5, dash=dash)
+        for load, name, dash in ((curve.own, "own load", "dot"), (curve.knee, "knee", "dash"))
+        if load is not None
+    ]
+    across = theme.axis(f"load ({curve.unit})", range=[0, 1.04 * curve.right])
+    return draw.assemble(traces, across, axis, showlegend=True)
 
 
 def _axis(
@@ -64,59 +66,26 @@ def _axis(
     shown = time_scale(max(drawn) / 1e3)
     factor = shown.factor / 1e3
     top = 1.08 * factor * max(drawn)
-    return time_axis(title, shown) | {"range": [0, top]}, (0.0, top), factor
+    return time_axis(title, shown, range=[0, top]), (0.0, top), factor
 
 
 def _region(right: float, limit: float, bottom: float) -> dict[str, Any]:
     """Up to the highest load that holds and up to the limit."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "within the SLO",
-        "x": [0, 0, right, right],
-        "y": [bottom, limit, limit, bottom],
-        "fill": "toself",
-        "fillcolor": theme.faint(theme.GREEN).light,
-        "line": {"color": theme.GREEN.light, "width": 1},
-        "hoverinfo": "skip",
-    }
+    x, y = [0, 0, right, right], [bottom, limit, limit, bottom]
+    green = theme.faint(theme.GREEN).light
+    fill = {"fill": "toself", "fillcolor": green}
+    return draw.line(x, y, theme.GREEN.light, "within the SLO", width=1, **fill)
 
 
-def _line(curve: LoadCurve, factor: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [point.load for point in curve.points],
-        "y": [factor * point.latency for point in curve.points],
-        "line": {"color": theme.METRICS[curve.metric].light, "width": 2},
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
-
-
-def _points(curve: LoadCurve, factor: float, look: tuple[str, str, str]) -> dict[str, Any]:
+def _points(curve: LoadCurve, factor: float, look: tuple[str, str, str]) -> draw.Trace:
     outcome, color, symbol = look
     mine = [point for point in curve.points if point.outcome == outcome]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": outcome,
-        "x": [point.load for point in mine],
-        "y": [factor * point.latency for point in mine],
-        "customdata": [milliseconds(point.latency) for point in mine],
-        "text": [point.text for point in mine],
-        "marker": {"size": 9, "symbol": symbol, "color": theme.PAGE[color].light},
-        "hovertemplate": "%{x:.4~g}: %{customdata}, %{text}<extra></extra>",
-    }
-
-
-def _mark(load: float, ends: tuple[float, float], name: str, dash: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{name} {show_load(load, 3)}",
-        "x": [load, load],
-        "y": list(ends),
-        "line": {"color": theme.PAGE["muted"].light, "width": 1.5, "dash": dash},
-        "hoverinfo": "skip",
-    }
+    return draw.points(
+        [point.load for point in mine],
+        [factor * point.latency for point in mine],
+        {"size": 9, "symbol": symbol, "color": theme.PAGE[color].light},
+        outcome,
+        "%{x:.4~g}: %{customdata}, %{text}<extra></extra>",
+        customdata=[milliseconds(point.latency) for point in mine],
+        text=[point.text for point in mine],
+    )

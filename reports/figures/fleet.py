@@ -13,8 +13,8 @@ import plotly.graph_objects as go
 
 from reports.figures.naming import plain
 from reports.figures.series import Style, styles
-from reports.figures.timeline import Panel, Trace, stacked
-from reports.frame import theme
+from reports.figures.timeline import Panel, stacked
+from reports.frame import draw, theme
 
 PANELS = {
     "held": "replicas held",
@@ -46,14 +46,8 @@ def figure(course: Mapping[str, Any]) -> go.Figure:
     return stacked(panels, float(edges[-1]))
 
 
-def _line(edges: Sequence[float], values: Sequence[float], name: str, look: Style) -> Trace:
+def _line(edges: Sequence[float], values: Sequence[float], name: str, look: Style) -> draw.Trace:
     """One value for each stretch; the last is repeated to close the last step."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plain(name),
-        "x": np.array(edges, np.float32),
-        "y": np.array([*values, *values[-1:]], np.float32),
-        "line": {"shape": "hv", "color": look.color, "dash": look.dash, "width": 1.5},
-        "hovertemplate": "%{y:,.3~g}",
-    }
+    steps = {"shape": "hv", "dash": look.dash, "width": 1.5}
+    x, y = np.array(edges, np.float32), np.array([*values, *values[-1:]], np.float32)
+    return draw.line(x, y, look.color, plain(name), "%{y:,.3~g}", **steps)

@@ -7,12 +7,11 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures.memory_parts import TITLES, Memory
-from reports.frame import theme
+from reports.frame import draw, theme
 
 GIB = 2.0**30
 ROW, FRAME = 26, 62
@@ -40,54 +39,34 @@ def figure(found: Memory) -> go.Figure:
     for name in NAMES:
         rows.append((name, at, found.parts[name] / GIB))
         at += found.parts[name] / GIB
-    layout = theme.layout() | {
-        "height": FRAME + ROW * len(rows),
-        "hovermode": "closest",
-        "xaxis": theme.axis("memory of one GPU (GiB)")
-        | {"range": [0, max(end, at)], "fixedrange": True},
-        "yaxis": theme.axis(None)
-        | {
-            "range": [len(rows) - 0.5, -0.5],
-            "tickvals": list(range(len(rows))),
-            "ticktext": [f"{NAMES[name]} " for name, _, _ in rows],
-            "tickfont": {"color": theme.PAGE["ink"].light, "size": 11},
-            "showgrid": False,
-            "fixedrange": True,
-        },
-    }
-    layout["annotations"] = [
-        _label(row, start, amount, max(end, at)) for row, (_, start, amount) in enumerate(rows)
+    whole = max(end, at)
+    traces = [
+        draw.bars(
+            [amount],
+            [row],
+            theme.MEMORY[name].light,
+            f"{TITLES[name]}: {amount:,.4g} GiB, %{{customdata:.1%}} of the memory<extra></extra>",
+            name=NAMES[name],
+            base=[start],
+            width=0.72,
+            customdata=[found.parts[name] / found.total],
+        )
+        for row, (name, start, amount) in enumerate(rows)
     ]
-    traces = [_part(row, *part, found) for row, part in enumerate(rows)]
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        theme.axis("memory of one GPU (GiB)", range=[0, whole], fixedrange=True),
+        draw.rows([NAMES[name] for name, _, _ in rows], 11),
+        height=FRAME + ROW * len(rows),
+        annotations=[
+            _label(row, start, amount, whole) for row, (_, start, amount) in enumerate(rows)
+        ],
+    )
 
 
-def _part(row: int, name: str, start: float, amount: float, found: Memory) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": NAMES[name],
-        "x": [amount],
-        "base": [start],
-        "y": [row],
-        "width": 0.72,
-        "customdata": [found.parts[name] / found.total],
-        "marker": {"color": theme.MEMORY[name].light},
-        "hovertemplate": (
-            f"{TITLES[name]}: {amount:,.4g} GiB, %{{customdata:.1%}} of the memory<extra></extra>"
-        ),
-    }
-
-
-def _label(row: int, start: float, amount: float, end: float) -> dict[str, Any]:
+def _label(row: int, start: float, amount: float, end: float) -> draw.Trace:
     """The number, on the side of its bar that has room."""
     before = start + amount > LATE * end
-    return {
-        "x": start if before else start + amount,
-        "y": row,
-        "text": f" {amount:,.3g} GiB ",
-        "showarrow": False,
-        "xanchor": "right" if before else "left",
-        "yanchor": "middle",
-        "font": {"color": theme.PAGE["ink"].light, "size": 11},
-    }
+    place = {"xanchor": "right" if before else "left", "yanchor": "middle"}
+    at = start if before else start + amount
+    return draw.note(f" {amount:,.3g} GiB ", at, row, "ink", 11, **place)

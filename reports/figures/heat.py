@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.naming import plain
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.planning.answers.drawings import Grid
 
 MOST_TEXTS = 12
@@ -30,8 +30,8 @@ def figure(grid: Grid) -> go.Figure:
         "customdata": grid.values,
         "text": [[_short(value, count) for value in row] for row in grid.values],
         "texttemplate": "%{text}" if count <= MOST_TEXTS else None,
-        "textfont": {"color": theme.PAGE["ink"].light},
         "colorscale": [[0, theme.PAGE["neutral-soft"].light], [1, theme.PAGE["bar"].light]],
+        "textfont": theme.text("ink", 12),
         "showscale": False,
         "xgap": 2,
         "ygap": 2,
@@ -39,12 +39,12 @@ def figure(grid: Grid) -> go.Figure:
         "hovertemplate": f"%{{x}}, %{{y}}: %{{customdata:,.4~g}}, {grid.title}<extra></extra>",
     }
     kind = {"type": "category", "showgrid": False}
-    layout = theme.layout() | {
-        "xaxis": theme.axis(plain(grid.across)) | kind,
-        "yaxis": theme.axis(plain(grid.up)) | kind,
-        "shapes": _border(grid.met),
-    }
-    return go.Figure(data=[trace], layout=layout)
+    return draw.assemble(
+        [trace],
+        theme.axis(plain(grid.across), **kind),
+        theme.axis(plain(grid.up), **kind),
+        shapes=_border(grid.met),
+    )
 
 
 def _border(met: Sequence[Sequence[bool]]) -> list[dict[str, Any]]:

@@ -6,13 +6,13 @@ Values are counted into bins here, so that a page is as small for a million requ
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
 from reports.figures.axes import logarithmic
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.decimate import Floats
 
 BINS = 48
@@ -56,7 +56,7 @@ def figure(values: Floats, *, title: str, metric: str, whole: bool = False) -> g
     Of nothing it is empty and says so.
     """
     if not len(values):
-        return _empty(title)
+        return draw.nothing("No request arrived", x=theme.axis(title, showticklabels=False))
     edges, counts, is_log = binned(values, whole=whole)
     ends = [f"{_shown(a)} to {_shown(b)}" for a, b in _ends(edges, whole)]
     axis = theme.axis(title)
@@ -66,26 +66,19 @@ def figure(values: Floats, *, title: str, metric: str, whole: bool = False) -> g
             "range": np.log10(ends_of_axis).tolist(),
             "tickformat": ",~g",
         }
-    layout = theme.layout() | {
-        "bargap": 0,
-        "hovermode": "closest",
-        "xaxis": axis,
-        "yaxis": theme.axis("requests") | {"rangemode": "tozero", "fixedrange": True},
-    }
-    trace: dict[str, Any] = {
+    surface = {"color": theme.PAGE["surface"].light, "width": 0.5}
+    trace: draw.Trace = {
         "type": "bar",
         "x": edges[:-1],
         "offset": 0,
         "y": counts,
         "width": np.diff(edges),
         "customdata": ends,
-        "marker": {
-            "color": theme.METRICS[metric].light,
-            "line": {"color": theme.PAGE["surface"].light, "width": 0.5},
-        },
+        "marker": {"color": theme.METRICS[metric].light, "line": surface},
         "hovertemplate": "%{customdata}: %{y:,d}<extra></extra>",
     }
-    return go.Figure(data=[trace], layout=layout)
+    upwards = theme.axis("requests", rangemode="tozero", fixedrange=True)
+    return draw.assemble([trace], axis, upwards, bargap=0)
 
 
 def _ends(edges: Floats, whole: bool) -> list[tuple[float, float]]:
@@ -96,14 +89,3 @@ def _ends(edges: Floats, whole: bool) -> list[tuple[float, float]]:
 
 def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def _empty(title: str) -> go.Figure:
-    note = {"text": "No request arrived", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    note |= {"showarrow": False, "font": {"color": theme.PAGE["muted"].light}}
-    layout = theme.layout() | {
-        "annotations": [note],
-        "xaxis": theme.axis(title) | {"showticklabels": False},
-        "yaxis": {"visible": False},
-    }
-    return go.Figure(layout=layout)

@@ -7,9 +7,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend, logarithmic
+from reports.figures.axes import logarithmic
 from reports.figures.kernel_names import AXES
-from reports.frame import theme
+from reports.frame import draw, theme
 
 SEPARATOR = ", "
 
@@ -29,39 +29,25 @@ def figure(curves: Sequence[Mapping[str, Any]]) -> go.Figure:
     common = shared(curves).split(SEPARATOR)
     for curve, tone in zip(curves, theme.SERIES, strict=False):
         own = [part for part in curve["label"].split(SEPARATOR) if part not in common]
-        traces.append(_line(curve, SEPARATOR.join(own) or NOTHING, tone))
+        name, hover = (
+            SEPARATOR.join(own) or NOTHING,
+            "%{x:,.0f}: %{y:.3~s}s predicted<extra></extra>",
+        )
+        traces.append(draw.line(curve["at"], curve["seconds"], tone.light, name, hover))
         if curve["measured"]:
             traces.append(_points(curve, tone))
     seconds = [second for curve in curves for second in curve["seconds"]]
-    layout = theme.layout() | {
-        "xaxis": logarithmic(AXES[curves[0]["variable"]], curves[0]["at"]),
-        "yaxis": logarithmic(None, seconds, "s"),
-        "hovermode": "closest",
-        "showlegend": len(curves) > 1,
-        "legend": legend(),
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        logarithmic(AXES[curves[0]["variable"]], curves[0]["at"]),
+        logarithmic(None, seconds, "s"),
+        showlegend=len(curves) > 1,
+    )
 
 
-def _line(curve: Mapping[str, Any], name: str, tone: theme.Tone) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": curve["at"],
-        "y": curve["seconds"],
-        "line": {"color": tone.light, "width": 2},
-        "hovertemplate": "%{x:,.0f}: %{y:.3~s}s predicted<extra></extra>",
-    }
-
-
-def _points(curve: Mapping[str, Any], tone: theme.Tone) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": curve["measured_at"],
-        "y": curve["measured"],
-        "showlegend": False,
-        "marker": {"size": 7, "color": tone.light, "symbol": "circle-open", "line": {"width": 1.5}},
-        "hovertemplate": "%{x:,.0f}: %{y:.3~s}s measured<extra></extra>",
-    }
+def _points(curve: Mapping[str, Any], tone: theme.Tone) -> draw.Trace:
+    marker = {"size": 7, "color": tone.light, "symbol": "circle-open", "line": {"width": 1.5}}
+    hover = "%{x:,.0f}: %{y:.3~s}s measured<extra></extra>"
+    return draw.points(
+        curve["measured_at"], curve["measured"], marker, hover=hover, showlegend=False
+    )

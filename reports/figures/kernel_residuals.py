@@ -8,9 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.kernel_names import Own
-from reports.frame import theme
+from reports.frame import draw, theme
 
 TICKS = {
     1.3: (0.8, 0.9, 1.0, 1.1, 1.25),
@@ -38,19 +37,24 @@ def figure(own: Own, regimes: Sequence[str]) -> go.Figure:
         largest = max([largest, *ratios, *(1 / ratio for ratio in ratios)])
         traces.append(_boxes(columns, ratios, precision))
     ticks = next(each for bound, each in TICKS.items() if largest <= bound)
-    layout = theme.layout() | {
-        "xaxis": theme.axis("predicted / measured")
-        | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-        | {"range": [-log10(largest) - MARGIN, log10(largest) + MARGIN]},
-        "yaxis": theme.axis(None)
-        | {"categoryorder": "array", "categoryarray": list(reversed(regimes)), "showgrid": False},
-        "boxmode": "group",
-        "hovermode": "closest",
-        "showlegend": len(own.precisions) > 1,
-        "legend": legend() | {"traceorder": "reversed"},
-        "shapes": [_equality()],
-    }
-    return go.Figure(data=traces, layout=layout)
+    reach = log10(largest) + MARGIN
+    return draw.assemble(
+        traces,
+        theme.axis(
+            "predicted / measured",
+            type="log",
+            tickvals=ticks,
+            ticktext=[f"{tick:g}" for tick in ticks],
+            range=[-reach, reach],
+        ),
+        theme.axis(
+            None, categoryorder="array", categoryarray=list(reversed(regimes)), showgrid=False
+        ),
+        boxmode="group",
+        showlegend=len(own.precisions) > 1,
+        legend={"traceorder": "reversed"},
+        shapes=[draw.upright(1, "muted", 1, layer="below")],
+    )
 
 
 def _boxes(columns: dict[str, list[Any]], ratios: list[float], precision: str) -> dict[str, Any]:
@@ -71,9 +75,3 @@ def _boxes(columns: dict[str, list[Any]], ratios: list[float], precision: str) -
         "hoveron": "points",
         "hovertemplate": "%{customdata}<br>%{x:.2f}",
     }
-
-
-def _equality() -> dict[str, Any]:
-    line = {"color": theme.PAGE["muted"].light, "width": 1}
-    upright = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": 1, "x1": 1}
-    return upright | {"line": line, "layer": "below"}

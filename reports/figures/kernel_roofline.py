@@ -12,9 +12,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend, logarithmic
+from reports.figures.axes import logarithmic
 from reports.figures.kernel_names import Own, title
-from reports.frame import theme
+from reports.frame import draw, theme
 
 MARGIN = 1.6
 
@@ -63,14 +63,12 @@ def traffic(
 
 
 def _figure(traces: list[dict[str, Any]], x: str, unit: str) -> go.Figure:
-    layout = theme.layout() | {
-        "xaxis": logarithmic(x, [value for trace in traces for value in trace["x"]]),
-        "yaxis": logarithmic(None, [value for trace in traces for value in trace["y"]], unit),
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        logarithmic(x, [value for trace in traces for value in trace["x"]]),
+        logarithmic(None, [value for trace in traces for value in trace["y"]], unit),
+        showlegend=True,
+    )
 
 
 def _points(operator: str, columns: Mapping[str, list[Any]], of: str) -> dict[str, Any]:
@@ -81,31 +79,28 @@ def _points(operator: str, columns: Mapping[str, list[Any]], of: str) -> dict[st
         for precision, shape in zip(columns["precision"], columns["shape"], strict=True)
     ]
     unit = "FLOP/s" if of == "flop" else "B/s"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": title(operator),
-        "x": _across(columns, of),
-        "y": rates,
-        "customdata": labels,
-        "marker": {"size": 6, "opacity": 0.7, "color": theme.operator(operator).light},
-        "hovertemplate": f"%{{customdata}}<br>%{{y:.3~s}}{unit}",
-    }
+    return draw.points(
+        _across(columns, of),
+        rates,
+        {"size": 6, "opacity": 0.7, "color": theme.operator(operator).light},
+        title(operator),
+        f"%{{customdata}}<br>%{{y:.3~s}}{unit}",
+        customdata=labels,
+    )
 
 
 def _curve(curve: Mapping[str, Any], of: str) -> dict[str, Any]:
     rates = [amount / time for amount, time in zip(curve[of], curve["seconds"], strict=True)]
     precision, operator = curve["precision"], curve["operator"]
     unit = "FLOP/s" if of == "flop" else "B/s"
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": title(operator),
-        "x": _across(curve, of),
-        "y": rates,
-        "line": {"width": 1.5, "color": theme.operator(operator).light},
-        "hovertemplate": f"{precision}, {curve['label']}<br>%{{y:.3~s}}{unit}",
-    }
+    return draw.line(
+        _across(curve, of),
+        rates,
+        theme.operator(operator).light,
+        title(operator),
+        f"{precision}, {curve['label']}<br>%{{y:.3~s}}{unit}",
+        width=1.5,
+    )
 
 
 def _across(columns: Mapping[str, list[Any]], of: str) -> list[float]:
@@ -144,16 +139,11 @@ def _roof(x: list[float], y: list[float], name: str, dash: str) -> dict[str, Any
     """A ceiling of the device is dashed and has its name at the right end."""
     ceiling = dash == "dash"
     tone = theme.PAGE["muted"] if ceiling else theme.PAGE["ink"]
-    return {
-        "type": "scatter",
-        "mode": "lines+text" if ceiling else "lines",
-        "text": [*[""] * (len(x) - 1), name] if ceiling else None,
+    named = {
+        "mode": "lines+text",
+        "text": [*[""] * (len(x) - 1), name],
         "textposition": "top left",
         "textfont": {"size": 11, "color": tone.light},
-        "name": name,
-        "x": x,
-        "y": y,
-        "showlegend": False,
-        "line": {"color": tone.light, "width": 1.2, "dash": dash},
-        "hovertemplate": f"{name}: %{{y:.3~s}}",
     }
+    look = {"width": 1.2, "dash": dash, "showlegend": False, **(named if ceiling else {})}
+    return draw.line(x, y, tone.light, name, f"{name}: %{{y:.3~s}}", **look)

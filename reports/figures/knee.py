@@ -10,11 +10,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
-from reports.figures.layout import limit_line, times, within
+from reports.figures.layout import times, within
 from reports.figures.naming import plain
 from reports.figures.series import Style, styles
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.metrics.states import SloState
 from sim.planning.answers.drawings import LatencyLine, LatencyLines, LatencyPoint
 
@@ -26,34 +25,28 @@ def figure(knee: LatencyLines) -> go.Figure:
     drawn = [point.latency for line in knee.lines for point in line.points]
     axis = times(knee.title, [*drawn, *knee.limits])
     limits = [limit / 1e3 for limit in knee.limits]
-    shapes = [limit_line(limit) for limit in limits]
-    layout = theme.layout() | {
-        "xaxis": theme.axis(knee.load) | {"rangemode": "tozero"},
-        "yaxis": axis,
-        "hovermode": "closest",
-        "showlegend": len(traces) > 1,
-        "legend": legend(),
-        "shapes": within(limits[0], 10 ** axis["range"][0]) if len(limits) == 1 else shapes,
-    }
-    return go.Figure(data=traces, layout=layout)
+    shapes = (
+        within(limits[0], 10 ** axis["range"][0])
+        if len(limits) == 1
+        else [draw.across(limit, dash="dash") for limit in limits]
+    )
+    load = theme.axis(knee.load, rangemode="tozero")
+    return draw.assemble(traces, load, axis, showlegend=len(traces) > 1, shapes=shapes)
 
 
 def _trace(line: LatencyLine, look: Style) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": plain(line.label),
-        "x": [point.load for point in line.points],
-        "y": [point.latency / 1e3 for point in line.points],
-        "customdata": [point.text for point in line.points],
-        "line": {"color": look.color, "width": 2, "dash": look.dash},
-        "marker": {
-            "size": 7,
-            "color": look.color,
-            "symbol": [_symbol(point) for point in line.points],
-        },
-        "hovertemplate": "%{x:.4~g}: %{y:.4~s}s, %{customdata}",
-    }
+    symbols = [_symbol(point) for point in line.points]
+    return draw.line(
+        [point.load for point in line.points],
+        [point.latency / 1e3 for point in line.points],
+        look.color,
+        plain(line.label),
+        "%{x:.4~g}: %{y:.4~s}s, %{customdata}",
+        dash=look.dash,
+        mode="lines+markers",
+        customdata=[point.text for point in line.points],
+        marker={"size": 7, "color": look.color, "symbol": symbols},
+    )
 
 
 def _symbol(point: LatencyPoint) -> str:

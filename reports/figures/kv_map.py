@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.steps import CACHED, Steps, fleet_steps
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.decimate import Floats
 from reports.frame.scale import run_axis, run_scale
 
@@ -82,17 +81,18 @@ def figure(
                 trace["name"] = BY_ONE
     shown = run_scale(float(steps.time[-1]) if steps.time.size else 0.0)
     traces = [trace | {"x": np.asarray(trace["x"]) * shown.factor} for trace in traces]
-    layout = theme.layout() | {
-        "hovermode": "x unified",
-        "showlegend": True,
-        "legend": legend() | {"traceorder": "normal"},
-        "xaxis": run_axis(shown) | {"showgrid": False},
-        "yaxis": theme.axis("share of the KV cache")
-        | {"range": [0, 1], "tickformat": ".0%", "fixedrange": True},
-    }
+    across = run_axis(shown) | {"showgrid": False}
     if steps.time.size:
-        layout["xaxis"]["range"] = [0, float(steps.time[-1]) * shown.factor]
-    return go.Figure(data=traces, layout=layout)
+        across["range"] = [0, float(steps.time[-1]) * shown.factor]
+    share = {"range": [0, 1], "tickformat": ".0%", "fixedrange": True}
+    return draw.assemble(
+        traces,
+        across,
+        theme.axis("share of the KV cache", **share),
+        hovermode="x unified",
+        showlegend=True,
+        legend={"traceorder": "normal"},
+    )
 
 
 def _columns(time: Floats, found: dict[str, Floats], capacity: float) -> list[dict[str, Any]]:
@@ -122,15 +122,15 @@ def means(time: Floats, values: Floats, edges: Floats) -> Floats:
 
 def _area(name: str, time: Floats, tokens: Floats, capacity: float) -> dict[str, Any]:
     tone = theme.MEMORY.get(name, theme.PAGE["neutral"])
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": PARTS.get(name, MOST),
-        "x": time.astype(np.float32),
-        "y": (tokens / capacity).astype(np.float32),
-        "customdata": np.rint(np.nan_to_num(tokens)).astype(np.int64),
-        "stackgroup": "cache",
-        "line": {"shape": "hv", "color": tone.light, "width": 0},
-        "fillcolor": tone.light,
-        "hovertemplate": "%{y:.1%} (%{customdata:,d} tokens)",
-    }
+    return draw.line(
+        time.astype(np.float32),
+        (tokens / capacity).astype(np.float32),
+        tone.light,
+        PARTS.get(name, MOST),
+        "%{y:.1%} (%{customdata:,d} tokens)",
+        width=0,
+        shape="hv",
+        customdata=np.rint(np.nan_to_num(tokens)).astype(np.int64),
+        stackgroup="cache",
+        fillcolor=tone.light,
+    )

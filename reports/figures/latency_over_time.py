@@ -7,15 +7,14 @@ is broken. Seconds.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.latency_cdf import TITLES, Floats
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import run_axis, run_scale, time_axis
 from sim.units import show_time, time_scale
 
@@ -72,48 +71,25 @@ def figure(
     arrived = run_scale(float(found.at[-1]))
     at = found.at * arrived.factor
     tone = theme.METRICS[metric]
-    layout = theme.layout() | {
-        "showlegend": True,
-        "legend": legend(),
-        "hovermode": "x unified",
-        "xaxis": run_axis(arrived, "arrival"),
-        "yaxis": time_axis(TITLES[metric], shown) | {"rangemode": "tozero"},
-    }
-    traces = [
-        _line(f"p{percentile:.6g}", at, found.high * shown.factor, tone, shown.unit, 1.8),
-        _line("p50", at, found.median * shown.factor, tone, shown.unit, 1.8) | {"opacity": 0.45},
-    ]
-    drawn = go.Figure(data=traces, layout=layout)
+    shapes = []
     if limit_s is not None:
-        ink = theme.PAGE["ink"].light
-        drawn.add_hline(
-            y=limit_s * shown.factor,
-            line={"color": ink, "width": 1, "dash": "dash"},
-            annotation={
-                "text": f"limit {show_time(limit_s)}",
-                "font": {"size": 11, "color": ink},
-            },
-            annotation_position=f"top {_freer_side(found.high, limit_s)}",
-        )
-    return drawn
+        name, at_limit = f"limit {show_time(limit_s)}", limit_s * shown.factor
+        shapes.append(draw.across(at_limit, width=1, dash="dash", name=name, showlegend=True))
+    traces = [
+        _line(f"p{percentile:.6g}", at, found.high * shown.factor, tone, shown.unit),
+        _line("p50", at, found.median * shown.factor, tone, shown.unit) | {"opacity": 0.45},
+    ]
+    return draw.assemble(
+        traces,
+        run_axis(arrived, "arrival"),
+        time_axis(TITLES[metric], shown, rangemode="tozero"),
+        hovermode="x unified",
+        showlegend=True,
+        shapes=shapes,
+    )
 
 
-def _freer_side(high: Floats, limit_s: float) -> str:
-    """The side on which the line is further from the limit, so that its label is not struck."""
-    edge = max(1, len(high) // 5)
-    left, right = (np.nanmin(np.abs(part - limit_s)) for part in (high[:edge], high[-edge:]))
-    return "left" if left >= right else "right"
-
-
-def _line(
-    name: str, x: Floats, y: Floats, tone: theme.Tone, unit: str, width: float
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x.round(3).tolist(),
-        "y": [None if np.isnan(value) else value for value in y.round(3).tolist()],
-        "line": {"color": tone.light, "width": width},
-        "hovertemplate": f"%{{y:,.4g}} {unit}",
-    }
+def _line(name: str, x: Floats, y: Floats, tone: theme.Tone, unit: str) -> draw.Trace:
+    values = [None if np.isnan(value) else value for value in y.round(3).tolist()]
+    hover = f"%{{y:,.4g}} {unit}"
+    return draw.line(x.round(3).tolist(), values, tone.light, name, hover, width=1.8)

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.latency_bands import TITLES, Bands, Floats, Of
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.units import Scale, time_scale
 
@@ -20,36 +20,38 @@ NAMES = {"ttft": "TTFT", "e2el": "E2EL"}
 def figure(found: Bands | None, of: Of) -> go.Figure:
     """The parts of ``of`` band by band, from fast to slow; of none, empty and says so."""
     if found is None:
-        return _empty()
+        return draw.nothing("The parts of latencies were not recorded")
     longest = float(found.whole.max())
     shown = time_scale(longest)
     traces = [_bars(name, found, shown) for name in found.parts if (found.parts[name] > 0).any()]
     top = _top(found.whole, len(traces)) * shown.factor
-    layout = theme.layout() | {
-        "barmode": "stack",
-        "bargap": 0.25,
-        "showlegend": True,
-        "legend": _legend(),
-        "hovermode": "closest",
-        "xaxis": theme.axis(f"percentiles of {NAMES[of]}, fast to slow")
-        | {"type": "category", "showgrid": False, "fixedrange": True},
-        "yaxis": time_axis(f"mean {NAMES[of]}", shown) | {"range": [0, top], "fixedrange": True},
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        theme.axis(
+            f"percentiles of {NAMES[of]}, fast to slow",
+            type="category",
+            showgrid=False,
+            fixedrange=True,
+        ),
+        time_axis(f"mean {NAMES[of]}", shown, range=[0, top], fixedrange=True),
+        barmode="stack",
+        bargap=0.25,
+        showlegend=True,
+        legend=LEGEND,
+    )
 
+
+LEGEND = {
+    **{"orientation": "v", "x": 0.01, "y": 1.0, "xanchor": "left", "yanchor": "top"},
+    **{"traceorder": "reversed", "font": {"size": 11}},
+}
+"""The parts as they lie on each other, over the lowest bars: latencies grow to the right."""
 
 LINE, PLOT = 19, 235
 """Height (px) of a line of the legend, and of the plot that it stands in."""
 
 UNDER = 4
 """Bars, from the left, that end below the legend."""
-
-
-def _legend() -> dict[str, Any]:
-    """The parts as they lie on each other, over the lowest bars: latencies grow to the right."""
-    place = {"x": 0.01, "y": 1.0, "xanchor": "left", "yanchor": "top"}
-    font = {"size": 11, "color": theme.PAGE["ink"].light}
-    return {**place, "traceorder": "reversed", "bgcolor": "rgba(0, 0, 0, 0)", "font": font}
 
 
 def _top(whole: Floats, names: int) -> float:
@@ -80,12 +82,3 @@ def _bars(name: str, found: Bands, shown: Scale) -> dict[str, Any]:
             "%{customdata[1]:,d} requests, %{customdata[0]}<extra></extra>"
         ),
     }
-
-
-def _empty() -> go.Figure:
-    note: dict[str, Any] = {"text": "The parts of latencies were not recorded"}
-    note |= {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
-    note |= {"font": {"color": theme.PAGE["muted"].light}}
-    hidden = {"visible": False}
-    layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
-    return go.Figure(layout=layout)

@@ -7,22 +7,18 @@ read ``10 ms``, ``1 s``, ``100 s``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, inf, log10
+from math import inf
 from typing import Any
 
+from reports.figures.axes import labelled
 from reports.frame import theme
+from reports.frame.draw import across, wash
 
 ROW_HEIGHT, FRAME_HEIGHT = 26, 84
 """Pixels of a row of bars, and of what is around all of them."""
 
-FEW_DECADES = 2.0
-"""A range of fewer decades has ticks between them."""
-
-ONE_STEP = 0.7
-"""A range of fewer decades has more of them: it may hold but one of 1, 2, 5."""
-
-MOST_DECADES = 8
-"""Labels of decades that an axis has room for."""
+MANY = 2.0
+"""Decades from which on only each of them has a label."""
 
 
 def known(value: float | None) -> bool:
@@ -39,12 +35,6 @@ def height(rows: int, each: int = ROW_HEIGHT) -> int:
     return FRAME_HEIGHT + each * max(rows, 2)
 
 
-def zero() -> dict[str, Any]:
-    """The upright line at 0: what everything is compared with."""
-    ink = {"color": theme.PAGE["ink"].light, "width": 1.5}
-    return {"type": "line", "yref": "paper", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "line": ink}
-
-
 def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
     """A logarithmic axis of seconds around these times above 0; from 10 ms to 100 s without any.
 
@@ -52,18 +42,7 @@ def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
     [-1.82, 0.6]
     """
     seconds = [value / 1e3 for value in milliseconds if known(value)] or [0.01, 100.0]
-    low, high = log10(min(seconds) / 1.333), log10(max(seconds) * 1.333)
-    steps: tuple[float, ...] = (1, 2, 5) if high - low < FEW_DECADES else (1,)
-    steps = (1, 1.5, 2, 3, 5, 7) if high - low < ONE_STEP else steps
-    decades = range(floor(low), ceil(high) + 1, max(1, ceil((high - low) / MOST_DECADES)))
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    shown = [tick for tick in ticks if low <= log10(tick) <= high]
-    return theme.axis(title) | {
-        "type": "log",
-        "range": [low, high],
-        "tickvals": shown,
-        "ticktext": [_told(tick) for tick in shown],
-    }
+    return theme.axis(title) | labelled(min(seconds) / 1.333, max(seconds) * 1.333, _told, MANY)
 
 
 def _told(seconds: float) -> str:
@@ -73,14 +52,5 @@ def _told(seconds: float) -> str:
 
 def within(limit_s: float, bottom_s: float) -> list[dict[str, Any]]:
     """The region up to a limit, shaded, and the limit itself; from ``bottom_s`` on."""
-    across = {"xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
-    green = theme.faint(theme.GREEN).light
-    region = {"type": "rect", "y0": bottom_s, "y1": limit_s, "fillcolor": green}
-    return [{**across, **region, "line": {"width": 0}}, limit_line(limit_s)]
-
-
-def limit_line(limit_s: float) -> dict[str, Any]:
-    """A dashed line across the figure."""
-    ink = {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"}
-    ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": limit_s, "y1": limit_s}
-    return {"type": "line", **ends, "line": ink}
+    region = wash(theme.faint(theme.GREEN).light, xref="paper", x0=0, x1=1, y0=bottom_s, y1=limit_s)
+    return [region, across(limit_s, dash="dash")]

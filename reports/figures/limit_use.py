@@ -7,11 +7,11 @@ latencies far beyond their limit are cut, and say by how many times they are bey
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.formats import NARROW_SPACE
 from sim.units import TWICE, number
 
@@ -34,44 +34,32 @@ class LimitUse(NamedTuple):
 
 def figure(limits: Sequence[LimitUse]) -> go.Figure:
     """The limits below each other, in the order given."""
-    ink = theme.PAGE["ink"].light
     right = LONGEST if any(limit.share > 1 for limit in limits) else 1.08
-    layout = theme.layout() | {
-        "height": FRAME + ROW * len(limits),
-        "hovermode": "closest",
-        "bargap": 0.35,
-        "xaxis": theme.axis("share of the limit") | {"range": [0, right], "tickformat": ".0%"},
-        "yaxis": theme.axis(None)
-        | {
-            "autorange": "reversed",
-            "tickfont": {"color": ink, "size": 12},
-            "showgrid": False,
-            "fixedrange": True,
-        },
-    }
-    layout["margin"] = layout["margin"] | {"t": 20}
-    layout["shapes"] = [
-        {
-            "type": "line",
-            **{"x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper"},
-            "line": {"color": ink, "width": 1.5, "dash": "dash"},
-        }
-    ]
-    layout["annotations"] = [_note(1, 1, "limit", {"yref": "paper", "yanchor": "bottom"})]
-    layout["annotations"] += [
-        _note(min(limit.share, LONGEST), limit.title, _told(limit), _side(limit, right))
-        for limit in limits
-    ]
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [min(limit.share, LONGEST) for limit in limits],
-        "y": [limit.title for limit in limits],
-        "marker": {"color": [theme.PAGE[limit.tone].light for limit in limits]},
-        "customdata": [_told(limit) for limit in limits],
-        "hovertemplate": "%{y}%{customdata}<extra></extra>",
-    }
-    return go.Figure(data=[bars], layout=layout)
+    told = [_told(limit) for limit in limits]
+    bars = draw.bars(
+        [min(limit.share, LONGEST) for limit in limits],
+        [limit.title for limit in limits],
+        [theme.PAGE[limit.tone].light for limit in limits],
+        "%{y}%{customdata}<extra></extra>",
+        customdata=told,
+        text=[f" {text} " for text in told],
+        textposition=["outside" if limit.share < right / 2 else "inside" for limit in limits],
+        insidetextanchor="end",
+        constraintext="none",
+        textangle=0,
+        outsidetextfont={"color": theme.PAGE["muted"].light},
+        insidetextfont={"color": theme.PAGE["surface"].light},
+    )
+    return draw.assemble(
+        [bars],
+        theme.axis("share of the limit", range=[0, right], tickformat=".0%"),
+        draw.names(tickfont=theme.text("ink", 12), showgrid=False, fixedrange=True),
+        height=FRAME + ROW * len(limits),
+        bargap=0.35,
+        margin={"t": 20},
+        shapes=[draw.upright(1, dash="dash")],
+        annotations=[draw.note("limit", 1, 1, yref="paper", yanchor="bottom")],
+    )
 
 
 def _told(limit: LimitUse) -> str:
@@ -81,17 +69,3 @@ def _told(limit: LimitUse) -> str:
         else f"{100 * limit.share:.0f}{NARROW_SPACE}%"
     )
     return f"{limit.text}: {times}"
-
-
-def _side(limit: LimitUse, right: float) -> dict[str, Any]:
-    """Behind the bar, or inside its end: where there is more room on an axis that ends at
-    ``right``."""
-    if limit.share < right / 2:
-        return {"xanchor": "left", "xshift": 6}
-    white = {"color": theme.PAGE["surface"].light, "size": 12}
-    return {"xanchor": "right", "xshift": -6, "font": white}
-
-
-def _note(x: float, y: float | str, text: str, look: dict[str, Any]) -> dict[str, Any]:
-    font = {"color": theme.PAGE["muted"].light, "size": 12}
-    return {"x": x, "y": y, "text": text, "showarrow": False, "font": font, **look}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import BARS, PARTS, MeanParts
 from sim.units import milliseconds, time_scale
@@ -20,23 +19,21 @@ def figure(found: MeanParts) -> go.Figure:
         values = [parts.get(part, 0.0) for parts in found.bars.values()]
         if any(values):
             traces.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": title,
-                    "y": [BARS[name] for name in found.bars],
-                    "x": [value * shown.factor / 1e3 for value in values],
-                    "customdata": [milliseconds(value) for value in values],
-                    "marker": {"color": theme.LATENCY_PARTS[part].light},
-                    "hovertemplate": f"{title}: %{{customdata}}<extra></extra>",
-                }
+                draw.bars(
+                    [value * shown.factor / 1e3 for value in values],
+                    [BARS[name] for name in found.bars],
+                    theme.LATENCY_PARTS[part].light,
+                    f"{title}: %{{customdata}}<extra></extra>",
+                    name=title,
+                    customdata=[milliseconds(value) for value in values],
+                )
             )
-    layout = theme.layout() | {
-        "xaxis": time_axis(f"{found.latency.upper()}, mean", shown),
-        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
-        "barmode": "stack",
-        "height": 270,
-        "showlegend": True,
-        "legend": legend() | {"traceorder": "normal"},
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        time_axis(f"{found.latency.upper()}, mean", shown),
+        draw.names(),
+        barmode="stack",
+        height=270,
+        showlegend=True,
+        legend={"traceorder": "normal"},
+    )

@@ -7,8 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend, logarithmic, reference_line
-from reports.frame import theme
+from reports.figures.axes import equality, logarithmic
+from reports.frame import draw, theme
 
 MOST_POINTS = 1500
 """So many iterations of a regime are drawn; of more, evenly spaced ones."""
@@ -28,22 +28,17 @@ def against(series: Columns) -> go.Figure:
         for value in pair
     ]
     ends = [min(known) / 1.2, max(known) * 1.2]
-    traces = [
-        reference_line(ends, [end * ratio for end in ends], "solid" if ratio == 1 else "dot")
-        for ratio in (1.0, AWAY, 1 / AWAY)
-    ]
+    traces = equality(ends, AWAY)
     traces += [
         _points(name, tone, own["observed"], own["predicted"], _HOVER)
         for name, tone, own in by_regime(series)
     ]
-    layout = theme.layout() | {
-        "xaxis": logarithmic("observed", known, "s"),
-        "yaxis": logarithmic("predicted", known, "s"),
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        logarithmic("observed", known, "s"),
+        logarithmic("predicted", known, "s"),
+        showlegend=True,
+    )
 
 
 def over_time(series: Columns) -> go.Figure:
@@ -52,15 +47,13 @@ def over_time(series: Columns) -> go.Figure:
     for name, tone, own in by_regime(series):
         ratios = [p / o for p, o in zip(own["predicted"], own["observed"], strict=True)]
         traces.append(_points(name, tone, own["start"], ratios, _RATIO_HOVER))
-    layout = theme.layout() | {
-        "xaxis": theme.axis("time since the start") | {"ticksuffix": " s", "rangemode": "tozero"},
-        "yaxis": theme.axis("predicted / observed") | {"type": "log", "nticks": 8},
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-        "shapes": [_equality()],
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        theme.axis("time since the start", ticksuffix=" s", rangemode="tozero"),
+        theme.axis("predicted / observed", type="log", nticks=8),
+        showlegend=True,
+        shapes=[draw.across(1, "muted", 1, layer="below")],
+    )
 
 
 def by_regime(series: Columns) -> list[tuple[str, theme.Tone, dict[str, list[Any]]]]:
@@ -87,18 +80,5 @@ _RATIO_HOVER = "at %{x:,.4~g} s: %{y:.2f}"
 def _points(
     name: str, tone: theme.Tone, x: Sequence[float], y: Sequence[float], hover: str
 ) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "marker": {"size": 5, "opacity": 0.6, "color": tone.light},
-        "hovertemplate": hover,
-    }
-
-
-def _equality() -> dict[str, Any]:
-    line = {"color": theme.PAGE["muted"].light, "width": 1}
-    level = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
-    return level | {"line": line, "layer": "below"}
+    marker = {"size": 5, "opacity": 0.6, "color": tone.light}
+    return draw.points(list(x), list(y), marker, name, hover)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from reports.figures.axes import labelled, legend
+from reports.figures.axes import labelled
 from reports.figures.latency_cdf import POINTS
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.decimate import ranks
 from reports.frame.scale import time_axis
 from sim.units import Scale, time_scale
@@ -50,18 +50,15 @@ def figure(title: str, observed: LatencySample, predicted: LatencySample) -> go.
     wide = any(longest > WIDE * sample.median() > 0 for sample in known.values())
     above = [float(each) for s in known.values() for each in s.values[s.values > 0][:1]]
     log = labelled(min(above, default=1.0) * shown.factor, (longest or 1.0) * 1.15 * shown.factor)
-    layout = theme.layout() | {
-        "meta": {"log": log},
-        "xaxis": time_axis(title, shown)
-        | (log if wide else {"range": [0, longest * shown.factor * 1.05 or 1]}),
-        "yaxis": theme.axis("share")
-        | {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-    }
-    traces = [_curve(name, sample, shown) for name, sample in known.items()]
-    return go.Figure(data=traces, layout=layout)
+    ends = {"range": [0, longest * shown.factor * 1.05 or 1]}
+    shares = {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True}
+    return draw.assemble(
+        [_curve(name, sample, shown) for name, sample in known.items()],
+        time_axis(title, shown) | (log if wide else ends),
+        theme.axis("share", **shares),
+        meta={"log": log},
+        showlegend=True,
+    )
 
 
 def _curve(name: str, sample: LatencySample, shown: Scale) -> dict[str, Any]:
@@ -69,12 +66,11 @@ def _curve(name: str, sample: LatencySample, shown: Scale) -> dict[str, Any]:
     shares = np.cumsum(sample.weights) / sample.weights.sum()
     x = np.concatenate([sample.values[:1], sample.values[drawn]]) * shown.factor
     y = np.concatenate([[0.0], shares[drawn]])
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x.astype(np.float32),
-        "y": y.astype(np.float32),
-        "line": {"shape": "hv", **theme.side(name)},
-        "hovertemplate": f"%{{y:.1%}} take at most %{{x:,.4~g}} {shown.unit}",
-    }
+    return draw.line(
+        x.astype(np.float32),
+        y.astype(np.float32),
+        name=name,
+        hover=f"%{{y:.1%}} take at most %{{x:,.4~g}} {shown.unit}",
+        shape="hv",
+        **theme.side(name),
+    )

@@ -8,8 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.metrics.terms.definitions import bound_name
 
 ROW, FRAME = 26, 96
@@ -32,27 +31,22 @@ def figure(shares: Mapping[str, float], operators: Mapping[str, Mapping[str, flo
     bounds = [
         bound for bound in (*theme.BOUNDS, NOT_APART) if any(bound in s for s in split.values())
     ]
-    layout = theme.layout() | {
-        "barmode": "stack",
-        "bargap": 0.3,
-        "height": FRAME + ROW * len(names),
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend() | {"traceorder": "normal"},
-        "xaxis": theme.axis("share of the busy time")
-        | {"tickformat": ".0%", "rangemode": "tozero", "fixedrange": True},
-        "yaxis": theme.axis(None)
-        | {
-            "range": [-0.5, max(1, len(names)) - 0.5],
-            "tickvals": list(range(len(names))),
-            "ticktext": [f"{escape(name)} " for name in names],
-            "showgrid": False,
-            "fixedrange": True,
-        },
-    }
-    layout["margin"] = layout["margin"] | {"t": 34}
-    traces = [_bars(bound, names, split) for bound in bounds]
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        [_bars(bound, names, split) for bound in bounds],
+        theme.axis("share of the busy time", tickformat=".0%", rangemode="tozero", fixedrange=True),
+        draw.rows(
+            [escape(name) for name in names],
+            11,
+            range=[-0.5, max(1, len(names)) - 0.5],
+            tickfont=theme.text("muted", 11),
+        ),
+        barmode="stack",
+        bargap=0.3,
+        height=FRAME + ROW * len(names),
+        margin={"t": 34},
+        showlegend=True,
+        legend={"traceorder": "normal"},
+    )
 
 
 def _split(
@@ -71,15 +65,11 @@ def _split(
 def _bars(bound: str, names: list[str], split: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     tone = theme.BOUNDS.get(bound, theme.GREY)
     rows = [number for number, name in enumerate(names) if bound in split[name]]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": bound_name(bound),
-        "x": [split[names[row]][bound] for row in rows],
-        "y": rows,
-        "marker": {
-            "color": tone.light,
-            "line": {"color": theme.PAGE["surface"].light, "width": 0.5},
-        },
-        "hovertemplate": f"{bound_name(bound)}: %{{x:.2%}} of the busy time<extra></extra>",
-    }
+    return draw.bars(
+        [split[names[row]][bound] for row in rows],
+        rows,
+        tone.light,
+        f"{bound_name(bound)}: %{{x:.2%}} of the busy time<extra></extra>",
+        name=bound_name(bound),
+        marker={"line": {"color": theme.PAGE["surface"].light, "width": 0.5}},
+    )

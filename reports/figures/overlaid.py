@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.latency_cdf import TITLES, sample
 from reports.figures.layout import times
 from reports.figures.naming import plain
 from reports.figures.series import Style
 from reports.figures.steps import fleet_steps
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.decimate import ranks
 from reports.frame.scale import run_axis, run_scale
 from sim.results.trail_files import Trail
@@ -53,16 +52,18 @@ def held(variants: Sequence[DrawnVariant]) -> go.Figure | None:
             edges = [float(edge) for edge in each.fleet["edges"]]
             values = np.sum([pool["held"] for pool in each.fleet["pools"]], axis=0).tolist()
         changes |= len(set(values)) > 1
-        hover = f"{plain(each.label)}: %{{y:,.3~g}} replicas at {_at(shown)}"
-        traces.append(_line(each) | {"x": _in(shown, edges), "y": [*values, values[-1]]})
-        traces[-1]["hovertemplate"] = hover
+        hover = f"%{{y:,.3~g}} replicas at {_at(shown)}"
+        traces.append(_line(each, _in(shown, edges), [*values, values[-1]], hover))
     if not changes:
         return None
-    layout = _layout() | {
-        "xaxis": run_axis(shown) | {"range": [0, end * shown.factor]},
-        "yaxis": theme.axis("replicas held") | {"rangemode": "tozero"},
-    }
-    return go.Figure(data=traces, layout=layout)
+    return _over_time(traces, shown, end, theme.axis("replicas held", rangemode="tozero"))
+
+
+def _over_time(
+    traces: Sequence[draw.Trace], shown: Scale, end: float, axis: Mapping[str, Any]
+) -> go.Figure:
+    until = run_axis(shown) | {"range": [0, end * shown.factor]}
+    return draw.assemble(traces, until, axis, showlegend=True)
 
 
 def distributions(
@@ -78,25 +79,17 @@ def distributions(
     traces = []
     for each, values in samples:
         drawn = ranks(values.size, POINTS)
-        hover = f"{plain(each.label)}: %{{y:.1%}} within %{{x:.3~s}}s<extra></extra>"
-        traces.append(
-            _line(each)
-            | {
-                "x": values[drawn].tolist(),
-                "y": ((drawn + 1) / values.size).tolist(),
-                "hovertemplate": hover,
-            }
-        )
+        x, y = values[drawn].tolist(), ((drawn + 1) / values.size).tolist()
+        traces.append(_line(each, x, y, "%{y:.1%} within %{x:.3~s}s<extra></extra>"))
     ends = [1e3 * float(value) for _, values in samples for value in (values[0], values[-1])]
     ends += [] if limit_s is None else [1e3 * limit_s]
-    rule = {"color": theme.PAGE["muted"].light, "width": 1, "dash": "dash"}
-    limit = {"type": "line", "x0": limit_s, "x1": limit_s, "yref": "paper", "y0": 0, "y1": 1}
-    layout = _layout() | {
-        "xaxis": times(TITLES[metric], ends),
-        "yaxis": theme.axis("share of requests") | {"range": [0, 1.02], "tickformat": ".0%"},
-        "shapes": [] if limit_s is None else [limit | {"line": rule}],
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        times(TITLES[metric], ends),
+        theme.axis("share of requests", range=[0, 1.02], tickformat=".0%"),
+        shapes=[] if limit_s is None else [draw.upright(limit_s, "muted", 1, "dash")],
+        showlegend=True,
+    )
 
 
 def levels(variants: Sequence[DrawnVariant], name: str) -> go.Figure | None:
@@ -110,22 +103,13 @@ def levels(variants: Sequence[DrawnVariant], name: str) -> go.Figure | None:
             continue
         at = np.linspace(0.0, _end(each), POINTS)
         place = np.maximum(np.searchsorted(found.time, at, side="right") - 1, 0)
-        hover = f"{plain(each.label)}: %{{y:,}} {name} at {_at(shown)}"
-        traces.append(
-            _line(each)
-            | {
-                "x": _in(shown, at.tolist()),
-                "y": found.levels[name][place].tolist(),
-                "hovertemplate": hover,
-            }
-        )
+        hover = f"%{{y:,}} {name} at {_at(shown)}"
+        y = found.levels[name][place].tolist()
+        traces.append(_line(each, _in(shown, at.tolist()), y, hover))
     if not traces:
         return None
-    layout = _layout() | {
-        "xaxis": run_axis(shown) | {"range": [0, end * shown.factor]},
-        "yaxis": theme.axis(f"requests {name}") | {"rangemode": "tozero", "tickformat": ",d"},
-    }
-    return go.Figure(data=traces, layout=layout)
+    axis = theme.axis(f"requests {name}", rangemode="tozero", tickformat=",d")
+    return _over_time(traces, shown, end, axis)
 
 
 def _in(shown: Scale, seconds: Sequence[float]) -> list[float]:
@@ -141,10 +125,7 @@ def _end(each: DrawnVariant) -> float:
     return float(each.timeseries["end_s"].max()) if len(each.timeseries) else 0.0
 
 
-def _line(each: DrawnVariant) -> dict[str, Any]:
-    line = {"color": each.style.color, "dash": each.style.dash, "width": 2, "shape": "hv"}
-    return {"type": "scatter", "mode": "lines", "name": plain(each.label), "line": line}
-
-
-def _layout() -> dict[str, Any]:
-    return theme.layout() | {"hovermode": "closest", "showlegend": True, "legend": legend()}
+def _line(each: DrawnVariant, x: Sequence[float], y: Sequence[float], hover: str) -> draw.Trace:
+    name, style = plain(each.label), each.style
+    look = {"dash": style.dash, "shape": "hv"}
+    return draw.line(x, y, style.color, name, f"{name}: {hover}", **look)

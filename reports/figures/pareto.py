@@ -7,16 +7,14 @@ percentile of the SLO; less of both is better.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
 from reports.figures.layout import times
 from reports.figures.naming import plain
 from reports.figures.series import Style, styles
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.planning.answers.drawings import Trade, TradeGroup
 from sim.units import PER_TOKENS
 
@@ -34,15 +32,13 @@ def figure(trade: Trade) -> go.Figure:
     traces = [_front(trade)] if len(points) > 1 else []
     pairs = zip(trade.groups, looks, strict=True)
     traces += [_trace(group, look, trade.kind) for group, look in pairs]
-    axis = theme.axis("output tokens/s of a GPU") | {"rangemode": "tozero"}
-    layout = theme.layout() | {
-        "xaxis": theme.axis(X[trade.kind]) | {"rangemode": "tozero"},
-        "yaxis": times(trade.title, [at.y for at in points]) if trade.kind == "cost" else axis,
-        "hovermode": "closest",
-        "showlegend": len(traces) > 1,
-        "legend": legend(),
-    }
-    return go.Figure(data=traces, layout=layout)
+    axis = theme.axis("output tokens/s of a GPU", rangemode="tozero")
+    return draw.assemble(
+        traces,
+        theme.axis(X[trade.kind], rangemode="tozero"),
+        times(trade.title, [at.y for at in points]) if trade.kind == "cost" else axis,
+        showlegend=len(traces) > 1,
+    )
 
 
 def _factor(kind: str) -> float:
@@ -50,32 +46,24 @@ def _factor(kind: str) -> float:
     return 1e-3 if kind == "cost" else 1.0
 
 
-def _front(trade: Trade) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "Pareto front",
-        "x": [at.x for at in trade.front],
-        "y": [_factor(trade.kind) * at.y for at in trade.front],
-        "line": {
-            "shape": "hv" if trade.kind == "cost" else "vh",
-            "color": theme.PAGE["ink"].light,
-            "width": 1.5,
-            "dash": "dot",
-        },
-        "hoverinfo": "skip",
-    }
+def _front(trade: Trade) -> draw.Trace:
+    x, y = [at.x for at in trade.front], [_factor(trade.kind) * at.y for at in trade.front]
+    return front(x, y, "hv" if trade.kind == "cost" else "vh")
 
 
-def _trace(group: TradeGroup, look: Style, kind: str) -> dict[str, Any]:
-    hollow = look.dash != "solid"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(group.label),
-        "x": [at.x for at in group.points],
-        "y": [_factor(kind) * at.y for at in group.points],
-        "customdata": [plain(at.label) for at in group.points],
-        "marker": {"size": 9, "color": look.color, "symbol": "circle-open" if hollow else "circle"},
-        "hovertemplate": f"%{{customdata}}<br>{HOVER[kind]}<extra></extra>",
-    }
+def front(x: Sequence[float], y: Sequence[float], shape: str) -> draw.Trace:
+    """The line that joins the points that none beats."""
+    ink = theme.PAGE["ink"].light
+    return draw.line(x, y, ink, "Pareto front", shape=shape, width=1.5, dash="dot")
+
+
+def _trace(group: TradeGroup, look: Style, kind: str) -> draw.Trace:
+    symbol = "circle" if look.dash == "solid" else "circle-open"
+    return draw.points(
+        [at.x for at in group.points],
+        [_factor(kind) * at.y for at in group.points],
+        {"size": 9, "color": look.color, "symbol": symbol},
+        plain(group.label),
+        f"%{{customdata}}<br>{HOVER[kind]}<extra></extra>",
+        customdata=[plain(at.label) for at in group.points],
+    )

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from reports.figures.layout import height
 from reports.figures.naming import label
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.planning.answers.drawings import FleetCosts
 
 
@@ -22,32 +22,21 @@ def figure(costs: FleetCosts) -> go.Figure:
     lows = [min(each.usd, each.usd if each.fewest is None else each.fewest) for each in fleets]
     highs = [max(each.usd, each.usd if each.most is None else each.most) for each in fleets]
     first, rest = theme.RAMP[2].light, theme.PHASES["queue"].light  # whiskers stand out from both
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [label(fleet.name) for fleet in fleets],
-        "x": [fleet.usd for fleet in fleets],
-        "marker": {"color": [first if place == 0 else rest for place in range(len(fleets))]},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [high - fleet.usd for high, fleet in zip(highs, fleets, strict=True)],
-            "arrayminus": [fleet.usd - low for low, fleet in zip(lows, fleets, strict=True)],
-            "color": theme.PAGE["ink"].light,
-            "thickness": 1.5,
-        },
-        "text": [f"${fleet.usd:,.2f}" for fleet in fleets],
-        "textposition": "inside",
-        "insidetextanchor": "start",
-        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
-        "customdata": list(zip(lows, highs, strict=True)),
-        "hovertemplate": "%{y}: $%{x:,.2f}/h ($%{customdata[0]:,.2f} to $%{customdata[1]:,.2f})"
-        "<extra></extra>",
-    }
-    layout = theme.layout() | {
-        "height": height(len(fleets), 30),
-        "xaxis": theme.axis("cost (USD per hour)") | {"rangemode": "tozero"},
-        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
-        "hovermode": "closest",
-    }
-    return go.Figure(data=[trace], layout=layout)
+    trace = draw.bars(
+        [fleet.usd for fleet in fleets],
+        [label(fleet.name) for fleet in fleets],
+        [first if place == 0 else rest for place in range(len(fleets))],
+        "%{y}: $%{x:,.2f}/h ($%{customdata[0]:,.2f} to $%{customdata[1]:,.2f})<extra></extra>",
+        error_x=draw.spread(
+            [fleet.usd - low for low, fleet in zip(lows, fleets, strict=True)],
+            [high - fleet.usd for high, fleet in zip(highs, fleets, strict=True)],
+            theme.PAGE["ink"].light,
+        ),
+        text=[f"${fleet.usd:,.2f}" for fleet in fleets],
+        textposition="inside",
+        insidetextanchor="start",
+        textfont=theme.text("ink", 12),
+        customdata=list(zip(lows, highs, strict=True)),
+    )
+    cost = theme.axis("cost (USD per hour)", rangemode="tozero")
+    return draw.assemble([trace], cost, draw.names(), height=height(len(fleets), 30))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
-from reports.frame import theme
+from reports.figures.pareto import front
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import CostAndLatency, FleetPoint
 from sim.units import milliseconds, time_scale
@@ -24,60 +23,35 @@ def figure(drawn: CostAndLatency) -> go.Figure:
     highest = max([*(point.latency for point in points), limit or 0.0])
     shown = time_scale(highest / 1e3)
     factor = shown.factor / 1e3
-    layout = theme.layout() | {
-        "xaxis": theme.axis("cost (USD per hour)") | {"rangemode": "tozero"},
-        "yaxis": time_axis(drawn.title, shown) | {"rangemode": "tozero"},
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-    }
-    front = sorted((point for point in points if point.front), key=lambda point: point.usd)
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "Pareto front",
-            "x": [point.usd for point in front],
-            "y": [factor * point.latency for point in front],
-            "line": {"shape": "hv", "color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dot"},
-            "hoverinfo": "skip",
-        }
-    ]
+    best = sorted((point for point in points if point.front), key=lambda point: point.usd)
+    traces = [front([p.usd for p in best], [factor * p.latency for p in best], "hv")]
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point in points)):
         mine = [point for point in points if point.gpu == gpu]
         traces.append(_points(mine, factor, gpu, TONES[min(index, len(TONES) - 1)]))
     if limit is not None and points:
-        traces.append(_limit(limit, factor, max(point.usd for point in points)))
-    return go.Figure(data=traces, layout=layout)
+        right = 1.04 * max(point.usd for point in points)
+        name, muted = f"limit {milliseconds(limit)}", theme.PAGE["muted"].light
+        ends = [0, right], [factor * limit] * 2
+        traces.append(draw.line(*ends, muted, name, width=1.5, dash="dash"))
+    return draw.assemble(
+        traces,
+        theme.axis("cost (USD per hour)", rangemode="tozero"),
+        time_axis(drawn.title, shown, rangemode="tozero"),
+        showlegend=True,
+    )
 
 
-def _points(
-    points: Sequence[FleetPoint], factor: float, gpu: str, tone: theme.Tone
-) -> dict[str, Any]:
+def _points(points: Sequence[FleetPoint], factor: float, gpu: str, tone: theme.Tone) -> draw.Trace:
     """The fleets of one GPU; milliseconds are multiplied with ``factor``."""
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "name": gpu,
-        "x": [point.usd for point in points],
-        "y": [factor * point.latency for point in points],
-        "text": [str(point.replicas) for point in points],
-        "textposition": "bottom center",
-        "textfont": {"color": theme.PAGE["muted"].light, "size": 11},
-        "hovertext": [point.name for point in points],
-        "customdata": [milliseconds(point.latency) for point in points],
-        "marker": {"size": 11, "color": tone.light},
-        "hovertemplate": "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
-    }
-
-
-def _limit(limit: float, factor: float, right: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"limit {milliseconds(limit)}",
-        "x": [0, 1.04 * right],
-        "y": [factor * limit] * 2,
-        "line": {"color": theme.PAGE["muted"].light, "width": 1.5, "dash": "dash"},
-        "hoverinfo": "skip",
-    }
+    return draw.points(
+        [point.usd for point in points],
+        [factor * point.latency for point in points],
+        {"size": 11, "color": tone.light},
+        gpu,
+        "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
+        text=[str(point.replicas) for point in points],
+        textposition="bottom center",
+        textfont=theme.text("muted", 11),
+        hovertext=[point.name for point in points],
+        customdata=[milliseconds(point.latency) for point in points],
+    )

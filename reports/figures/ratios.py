@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.frame import theme
+from reports.frame import draw, theme
 
 FARTHEST = 16.0
 """Ratios beyond it are drawn at the edge; the pointer shows what they are."""
@@ -27,17 +27,8 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> go.Figure:
         low, high = (_drawn(_ratio(row, end)) for end in row["band90"])
         xs += [place, place, None]
         ys += [low, high, None]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "90 % band",
-            "x": xs,
-            "y": ys,
-            "line": {"color": theme.PAGE["grid"].light, "width": 2},
-            "hoverinfo": "skip",
-        }
-    ]
+    grid = theme.PAGE["grid"].light
+    traces = [draw.line(xs, ys, grid, "90 % band")]
     for name, inside, tone in (("in the band", True, theme.BLUE),
                                ("outside", False, theme.VERMILLION)):  # fmt: skip
         mine = [
@@ -48,17 +39,12 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> go.Figure:
         traces.append(_dots(name, mine, tone))
     ends = [y for y in ys if y is not None]
     ticks = NEAR if ends and min(ends) > 1 / 3 and max(ends) < 3 else FAR
-    layout = theme.layout() | {
-        "xaxis": theme.axis("measurements, sorted (%)") | {"range": [0, 100]},
-        "yaxis": theme.axis("measured over predicted")
-        | {
-            "type": "log",
-            "tickvals": list(ticks.values()),
-            "ticktext": list(ticks),
-        },
-        "hovermode": "closest",
-    }
-    return go.Figure(data=traces, layout=layout)
+    labels = {"tickvals": list(ticks.values()), "ticktext": list(ticks)}
+    return draw.assemble(
+        traces,
+        theme.axis("measurements, sorted (%)", range=[0, 100]),
+        theme.axis("measured over predicted", type="log", **labels),
+    )
 
 
 def is_inside(row: Mapping[str, Any]) -> bool:
@@ -78,17 +64,15 @@ def _drawn(ratio: float) -> float:
 def _dots(
     name: str, placed: Sequence[tuple[float, Mapping[str, Any]]], tone: theme.Tone
 ) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [place for place, _ in placed],
-        "y": [_drawn(_ratio(row, row["measured"])) for _, row in placed],
-        "marker": {"size": 4, "color": tone.light},
-        "customdata": [
+    return draw.points(
+        [place for place, _ in placed],
+        [_drawn(_ratio(row, row["measured"])) for _, row in placed],
+        {"size": 4, "color": tone.light},
+        name,
+        "%{customdata}<extra></extra>",
+        customdata=[
             f"{row['source']}:{row['line']}, {row['engine']}, {row['gpu']}, {row['model']}: "
             f"{_ratio(row, row['measured']):.2g}"
             for _, row in placed
         ],
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
+    )

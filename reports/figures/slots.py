@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.figures.slot_view import BatchSpan, QueueView, SlotView, slot_view
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.formats import NARROW_SPACE
 from sim.results.trail_files import Trail
 from sim.trails.slots import Phase, SlotPart
@@ -79,10 +79,10 @@ def figure(
     """The slot chart of a run; without a request that ran it is empty and says so. Charts to be
     compared have the same ``window`` (s)."""
     view = slot_view(requests, timeseries, batching, trail, window)
-    return _empty() if view is None else draw(view)
+    return draw.nothing("No request was served") if view is None else chart(view)
 
 
-def draw(view: SlotView) -> go.Figure:
+def chart(view: SlotView) -> go.Figure:
     """The slot chart of what ``slot_view`` chose."""
     bars = [
         SlotBar(part, stay.in_slot, stay.lane, number)
@@ -104,18 +104,18 @@ def draw(view: SlotView) -> go.Figure:
 
 def _queue(queue: QueueView, shown: Scale) -> dict[str, Any]:
     """How many wait, as an area."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": LABELS["queue"],
-        "x": (queue.times * shown.factor).tolist(),
-        "y": queue.number.tolist(),
-        "yaxis": "y2",
-        "line": {"shape": "hv", "width": 1, "color": theme.PAGE["neutral"].light},
-        "fill": "tozeroy",
-        "fillcolor": theme.PHASES["queue"].light,
-        "hovertemplate": f"%{{y:,}} wait at %{{x:,.4~g}} {shown.unit}<extra></extra>",
-    }
+    return draw.line(
+        (queue.times * shown.factor).tolist(),
+        queue.number.tolist(),
+        theme.PAGE["neutral"].light,
+        LABELS["queue"],
+        f"%{{y:,}} wait at %{{x:,.4~g}} {shown.unit}<extra></extra>",
+        width=1,
+        shape="hv",
+        yaxis="y2",
+        fill="tozeroy",
+        fillcolor=theme.PHASES["queue"].light,
+    )
 
 
 SHORT = 1.0
@@ -148,38 +148,32 @@ def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> di
         else ""
         for bar, start, end in zip(bars, starts, ends, strict=True)
     ]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": LABELS[phase],
-        "x": [factor * (end - start) for start, end in zip(starts, ends, strict=True)],
-        "base": [factor * start for start in starts],
-        "y": [bar.lane + 1 for bar in bars],
-        "yaxis": "y" if in_slot else "y2",
-        "width": 0.82,
-        "text": texts,
-        "textposition": "inside",
-        "insidetextanchor": "start",
-        "constraintext": "none",
-        "textangle": 0,
-        "textfont": {"size": 10, "color": _text(phase)},
-        "marker": {
-            "color": _colours(phase, bars),
-            **(HATCH if phase == "padding" else {}),
-            "line": {"color": theme.PAGE["surface"].light, "width": _border(phase, bars, span)},
-        },
-        "customdata": [
+    surface = {"color": theme.PAGE["surface"].light, "width": _border(phase, bars, span)}
+    return draw.bars(
+        [factor * (end - start) for start, end in zip(starts, ends, strict=True)],
+        [bar.lane + 1 for bar in bars],
+        _colours(phase, bars),
+        f"request %{{customdata[0]}}: {LABELS[phase]}<br>%{{customdata[1]:.4f}} to "
+        "%{customdata[2]:.4f} s (%{customdata[3]})<br>%{customdata[4]}<extra></extra>",
+        marker={**(HATCH if phase == "padding" else {}), "line": surface},
+        name=LABELS[phase],
+        base=[factor * start for start in starts],
+        yaxis="y" if in_slot else "y2",
+        width=0.82,
+        text=texts,
+        textposition="inside",
+        insidetextanchor="start",
+        constraintext="none",
+        textangle=0,
+        textfont=theme.text("ink" if phase == "queue" else "surface", 10),
+        customdata=[
             [
                 *(bar.request, bar.part.start, bar.part.end),
                 *(show_time(bar.part.end - bar.part.start), view.about.get(bar.request, "")),
             ]
             for bar in bars
         ],
-        "hovertemplate": (
-            f"request %{{customdata[0]}}: {LABELS[phase]}<br>%{{customdata[1]:.4f}} to "
-            "%{customdata[2]:.4f} s (%{customdata[3]})<br>%{customdata[4]}<extra></extra>"
-        ),
-    }
+    )
 
 
 def _colours(phase: Phase, bars: list[SlotBar]) -> str | list[str]:
@@ -196,10 +190,6 @@ def _colours(phase: Phase, bars: list[SlotBar]) -> str | list[str]:
     return [theme.DECODE_NEXT.light if place[bar.lane, bar.request] % 2 else tone for bar in bars]
 
 
-def _text(phase: Phase) -> str:
-    return theme.PAGE["ink" if phase == "queue" else "surface"].light
-
-
 def _border(phase: Phase, bars: list[SlotBar], span: float) -> float:
     """A border sets neighbours apart, but would hide bars that are as thin as itself."""
     widths = sorted(bar.part.end - bar.part.start for bar in bars)
@@ -213,29 +203,23 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     between = BETWEEN if below else 0
     plot = pitch * slots + below + between
     raised = SHARES if view.batches else 0
+    shown = _unit(view)
     layout = theme.layout() | {
         "barmode": "overlay",
         "bargap": 0,
-        "hovermode": "closest",
         "height": HEAD + raised + plot + FOOT,
         "showlegend": True,
-    }
-    layout["margin"] = layout["margin"] | {"t": HEAD + raised, "b": FOOT}
-    layout["legend"] = {
-        "orientation": "h",
-        "x": 0,
-        "xanchor": "left",
-        "y": 1 + (LEGEND + raised) / plot,
-        "yanchor": "bottom",
-        "font": {"size": 12, "color": theme.PAGE["ink"].light},
-        "bgcolor": "rgba(0, 0, 0, 0)",
-        "itemsizing": "constant",
-        "traceorder": "normal",
-    }
-    shown = _unit(view)
-    layout["xaxis"] = theme.axis(f"time since the start ({shown.unit})") | {
-        "range": [view.start * shown.factor, view.end * shown.factor],
-        "anchor": "y2" if below else "y",
+        "margin": {"t": HEAD + raised, "b": FOOT},
+        "legend": {
+            "y": 1 + (LEGEND + raised) / plot,
+            "itemsizing": "constant",
+            "traceorder": "normal",
+        },
+        "xaxis": theme.axis(
+            f"time since the start ({shown.unit})",
+            range=[view.start * shown.factor, view.end * shown.factor],
+            anchor="y2" if below else "y",
+        ),
     }
     cut = below / plot
     layout["yaxis"] = _rows(slots) | {"domain": [cut + between / plot, 1] if below else [0, 1]}
@@ -246,14 +230,15 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     layout["shapes"] = [_beginning(batch, shown) for batch in view.batches]
     if view.queue is not None:
         most = max(1, int(view.queue.number.max()))
-        layout["yaxis2"] = theme.axis(None) | {
-            "domain": [0, cut],
-            "anchor": "x",
-            "range": [0, 1.1 * most],
-            "fixedrange": True,
-            "tickformat": ",d",
-            "nticks": 4,
-        }
+        layout["yaxis2"] = theme.axis(
+            None,
+            domain=[0, cut],
+            anchor="x",
+            range=[0, 1.1 * most],
+            fixedrange=True,
+            tickformat=",d",
+            nticks=4,
+        )
         layout["annotations"] += [_heading(f"requests that wait (up to {most:,})", cut)]
     elif lanes:
         layout["yaxis2"] = _rows(lanes) | {"domain": [0, cut], "anchor": "x"}
@@ -263,10 +248,8 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
 
 def _beginning(batch: BatchSpan, shown: Scale) -> dict[str, Any]:
     """A line through the slots where a batch begins."""
-    line = {"color": theme.PAGE["ink"].light, "width": 1, "dash": "dot"}
-    place = {"xref": "x", "yref": "y domain", "y0": 0, "y1": 1}
     at = batch.start * shown.factor
-    return {"type": "line", **place, "x0": at, "x1": at, "line": line, "layer": "above"}
+    return draw.upright(at, "ink", 1, "dot", xref="x", yref="y domain", layer="above")
 
 
 def _shares(view: SlotView) -> list[dict[str, Any]]:
@@ -280,34 +263,20 @@ def _shares(view: SlotView) -> list[dict[str, Any]]:
         if width < LEGIBLE:
             continue
         text = f"{batch.decoding:.0%}".replace("%", f"{NARROW_SPACE}%")
-        place = {"xref": "x", "yref": "paper", "x": end * shown.factor, "y": 1, "showarrow": False}
-        place |= {"xanchor": "right", "yanchor": "bottom", "borderpad": 1}
-        found.append(place | {"text": text, "font": {"color": theme.PAGE["ink"].light, "size": 11}})
+        place = {"xref": "x", "yref": "paper", "xanchor": "right", "yanchor": "bottom"}
+        found.append(draw.note(text, end * shown.factor, 1, "ink", 11, borderpad=1, **place))
     return found
 
 
 def _heading(text: str, top: float) -> dict[str, Any]:
     """The name of a panel, on its upper left corner."""
-    place = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "showarrow": False}
-    place |= {"xanchor": "left", "yanchor": "bottom", "borderpad": 2}
-    return place | {"text": text, "font": {"color": theme.PAGE["muted"].light, "size": 12}}
+    place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    return draw.note(text, 0, top) | {"borderpad": 2, **place}
 
 
 def _rows(count: int) -> dict[str, Any]:
     """An axis of ``count`` rows, the first on top."""
     step = next(step for step in (1, 5, 10, 20) if count / step <= FEW_ROWS)
     ticks = [*([1] if step > 1 else []), *range(step, count + 1, step)]
-    return theme.axis(None) | {
-        "range": [count + 0.5, 0.5],
-        "fixedrange": True,
-        "showgrid": False,
-        "tickvals": ticks,
-    }
-
-
-def _empty() -> go.Figure:
-    note = {"text": "No request was served", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    note |= {"showarrow": False, "font": {"color": theme.PAGE["muted"].light}}
-    hidden = {"visible": False}
-    layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
-    return go.Figure(layout=layout)
+    ends = [count + 0.5, 0.5]
+    return theme.axis(None, range=ends, fixedrange=True, showgrid=False, tickvals=ticks)

@@ -7,8 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import legend
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.planning.answers.drawings import SplitRatios
 from sim.planning.points.wording import LoadOutcome, share
 
@@ -28,35 +27,28 @@ def figure(ratios: SplitRatios) -> go.Figure:
         if not mine:
             continue
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers+text",
-                "name": outcome,
-                "x": [one.prefill for one in mine],
-                "y": [one.decode for one in mine],
-                "text": ["" if one.share is None else share(one.share) for one in mine],
-                "textposition": "top center",
-                "marker": {"size": 13, "symbol": symbol, "color": theme.PAGE[tone].light},
-                "customdata": [one.usd for one in mine],
-                "cliponaxis": False,
-                "hovertemplate": "%{x} prefill, %{y} decode: $%{customdata:,.2f}/h, %{text} within "
-                f"the SLO<extra>{outcome}</extra>",
-            }
+            draw.points(
+                [one.prefill for one in mine],
+                [one.decode for one in mine],
+                {"size": 13, "symbol": symbol, "color": theme.PAGE[tone].light},
+                outcome,
+                "%{x} prefill, %{y} decode: $%{customdata:,.2f}/h, %{text} within the SLO"
+                f"<extra>{outcome}</extra>",
+                text=["" if one.share is None else share(one.share) for one in mine],
+                textposition="top center",
+                customdata=[one.usd for one in mine],
+                cliponaxis=False,
+            )
         )
-    layout = theme.layout() | {
-        "xaxis": _axis("replicas that prefill", [one.prefill for one in tried]),
-        "yaxis": _axis("replicas that decode", [one.decode for one in tried]),
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": legend(),
-    }
-    return go.Figure(data=traces, layout=layout)
+    return draw.assemble(
+        traces,
+        _axis("replicas that prefill", [one.prefill for one in tried]),
+        _axis("replicas that decode", [one.decode for one in tried]),
+        showlegend=True,
+    )
 
 
 def _axis(title: str, counts: Sequence[int]) -> dict[str, Any]:
     """Whole numbers, with room for labels."""
     low, high = min(counts), max(counts)
-    return theme.axis(title) | {
-        "dtick": max(1, (high - low) // 8),
-        "range": [low - 0.6, high + 0.7],
-    }
+    return theme.axis(title, dtick=max(1, (high - low) // 8), range=[low - 0.6, high + 0.7])

@@ -20,7 +20,7 @@ from reports.figures.bins import PerIteration, per_iteration, preempted, rate
 from reports.figures.kv_map import means
 from reports.figures.series import MOST_LINES, styles
 from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.decimate import Floats, extremes
 from reports.frame.scale import run_axis, run_scale
 
@@ -33,7 +33,11 @@ BINS = 240
 PANEL, HEAD, FOOT = 104, 34, 52
 """Height (px) of a panel, of the legend above it, and of the time axis."""
 
-Trace = dict[str, Any]
+STEPS = {"shape": "hv", "width": 1.5}
+"""How a line is drawn."""
+
+MOST = "most"
+"""The ``meta`` of lines of the most behind a mean."""
 
 
 class Panel(NamedTuple):
@@ -42,7 +46,7 @@ class Panel(NamedTuple):
 
     title: str
     axis: dict[str, Any]
-    traces: Sequence[Trace]
+    traces: list[draw.Trace]
 
 
 def figure(
@@ -59,7 +63,7 @@ def figure(
     when unknown (the panel is then in tokens). Without any plan the figure is empty and says so.
     """
     if not len(timeseries):
-        return _empty()
+        return draw.nothing("No iteration was run")
     capacity = kv_tokens * replicas if kv_tokens else None
     duration = float(timeseries["end_s"].max())
     rates = token_rates(timeseries, requests, nice_width(duration, BINS))
@@ -165,10 +169,7 @@ def _by_replica(timeseries: pd.DataFrame, requests: pd.DataFrame, edges: Floats)
     else:
         traces = [
             _bins(edges, values, f"replica {replica}", "running", told)
-            | {
-                "fill": "none",
-                "line": {"shape": "hv", "color": look.color, "dash": look.dash, "width": 1.5},
-            }
+            | {"fill": "none", "line": {**STEPS, "color": look.color, "dash": look.dash}}
             for (replica, values), look in zip(
                 running.items(), styles([{} for _ in running]), strict=True
             )
@@ -183,7 +184,7 @@ MANY = 4 * BUCKETS
 panel."""
 
 
-def _level(time: Floats, level: Floats, name: str) -> list[Trace]:
+def _level(time: Floats, level: Floats, name: str) -> list[draw.Trace]:
     """Each change of a level, or of a long run the mean and the most of equal stretches."""
     if time.size <= MANY:
         return [_steps(time, level, name, name, "%{y:,.0f}")]
@@ -240,13 +241,12 @@ def _drafts(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
     return [Panel("drafts", {}, [drawn])]
 
 
-def _mean_and_most(found: PerIteration, edges: Floats, name: str, metric: str) -> list[Trace]:
+def _mean_and_most(found: PerIteration, edges: Floats, name: str, metric: str) -> list[draw.Trace]:
     tone = theme.METRICS[metric]
     most = _bins(edges, found.most, f"{name}, most", metric, "%{y:,.0f}")
     mean = _bins(edges, found.mean, f"{name}, mean", metric, "%{y:,.4~g}")
     most |= {"line": {"shape": "hv", "color": theme.faint(tone).light, "width": 1}}
-    most["showlegend"] = False
-    return [most, mean | {"fill": "none"}]
+    return [most | {"showlegend": False, "meta": MOST}, mean | {"fill": "none"}]
 
 
 PER_ITERATION = {
@@ -278,29 +278,21 @@ def _width(edges: Floats) -> str:
 # -- traces ----------------------------------------------------------------------------------------
 
 
-def _steps(time: Floats, level: Floats, name: str, metric: str, told: str) -> Trace:
+def _steps(time: Floats, level: Floats, name: str, metric: str, told: str) -> draw.Trace:
     drawn = extremes(time, level, BUCKETS)
     return _line(time[drawn], level[drawn], name, metric, told)
 
 
-def _bins(edges: Floats, values: Floats, name: str, metric: str, told: str) -> Trace:
+def _bins(edges: Floats, values: Floats, name: str, metric: str, told: str) -> draw.Trace:
     """One value per bin, drawn as steps; the last is repeated to close the last step."""
     return _line(edges, np.append(values, values[-1:]), name, metric, told)
 
 
-def _line(x: Floats, y: Floats, name: str, metric: str, told: str) -> Trace:
+def _line(x: Floats, y: Floats, name: str, metric: str, told: str) -> draw.Trace:
     tone = theme.METRICS[metric]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x.astype(np.float32),
-        "y": y.astype(np.float32),
-        "line": {"shape": "hv", "color": tone.light, "width": 1.5},
-        "fill": "tozeroy",
-        "fillcolor": theme.faint(tone).light,
-        "hovertemplate": told,
-    }
+    fill = {"fill": "tozeroy", "fillcolor": theme.faint(tone).light}
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    return draw.line(x, y, tone.light, name, told, **STEPS, **fill)
 
 
 # -- layout ----------------------------------------------------------------------------------------
@@ -309,8 +301,7 @@ def _line(x: Floats, y: Floats, name: str, metric: str, told: str) -> Trace:
 def _layout(panels: Sequence[Panel], duration: float) -> dict[str, Any]:
     plot = (PANEL + HEAD) * len(panels)
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
-    layout |= {"showlegend": True, "height": plot + FOOT}
-    layout["margin"] = layout["margin"] | {"t": 0, "b": FOOT}
+    layout |= {"showlegend": True, "height": plot + FOOT, "margin": {"t": 0, "b": FOOT}}
     shown = run_scale(duration)
     layout["xaxis"] = run_axis(shown) | {
         "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
@@ -320,22 +311,14 @@ def _layout(panels: Sequence[Panel], duration: float) -> dict[str, Any]:
         suffix = str(number) if number > 1 else ""
         bottom = 1 - number * (PANEL + HEAD) / plot
         top = bottom + PANEL / plot
-        layout[f"yaxis{suffix}"] = theme.axis(panel.title) | {
-            "domain": [max(0.0, bottom), top],
-            "rangemode": "tozero",
-            "fixedrange": True,
-            "nticks": 4,
-            **panel.axis,
-        }
-        layout[f"legend{suffix}"] = {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": top,
-            "yanchor": "bottom",
-            "font": {"size": 12, "color": theme.PAGE["ink"].light},
-            "bgcolor": "rgba(0, 0, 0, 0)",
-        }
+        layout[f"yaxis{suffix}"] = theme.axis(
+            panel.title,
+            domain=[max(0.0, bottom), top],
+            fixedrange=True,
+            nticks=4,
+            **{"rangemode": "tozero", **panel.axis},
+        )
+        layout[f"legend{suffix}"] = {**theme.LEGEND, "y": top}
     return layout
 
 
@@ -346,15 +329,7 @@ def _warmup(requests: pd.DataFrame, duration: float, panels: int) -> list[dict[s
     until = min(float(arrivals.max()), duration) if arrivals.size else 0.0
     if until <= 0:
         return []
-    band = {"type": "rect", "x0": 0, "x1": until, "y0": 0, "y1": 1, "layer": "below"}
-    band |= {"line": {"width": 0}, "fillcolor": theme.PAGE["neutral-soft"].light}
+    ends = {"x0": 0, "x1": until, "y0": 0, "y1": 1, "xref": "x"}
     axes = ["y", *(f"y{number}" for number in range(2, panels + 1))]
-    return [band | {"xref": "x", "yref": f"{axis} domain"} for axis in axes]
-
-
-def _empty() -> go.Figure:
-    note = {"text": "No iteration was run", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    note |= {"showarrow": False, "font": {"color": theme.PAGE["muted"].light}}
-    hidden = {"visible": False}
-    layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
-    return go.Figure(layout=layout)
+    soft = theme.PAGE["neutral-soft"].light
+    return [draw.wash(soft, yref=f"{axis} domain", **ends) for axis in axes]

@@ -5,14 +5,14 @@ The widest is on top.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.layout import height, zero
+from reports.figures.layout import height
 from reports.figures.naming import label, plain
-from reports.frame import theme
+from reports.frame import draw, theme
 from sim.planning.answers.cells import MOST_ROWS, NOTHING
 from sim.planning.answers.drawings import ChangeBar, Changes
 
@@ -30,36 +30,39 @@ LEAST_ROOM, MOST_ROOM = 0.12, 0.35
 """Shares of a figure's width that are left on either side of the bars."""
 
 
+BESIDE: Mapping[str, Any] = {
+    "textposition": "outside",
+    "constraintext": "none",
+    "textfont": theme.text("muted", 10),
+    "cliponaxis": False,
+}
+"""How words next to bars are drawn."""
+
+
 def figure(changes: Changes) -> go.Figure:
     """Green is better, red is worse, grey is neither."""
     title, more, bars = changes
     drawn = [bar for own in rows(bars)[:MOST_ROWS] for bar in own]
     shape = [side for own in rows(bars)[:MOST_ROWS] for side in _sides(own)]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [label(bar.row) for bar in drawn],
-        "x": [100 * bar.change for bar in drawn],
-        "offset": [offset for offset, _ in shape],
-        "width": [width for _, width in shape],
-        "marker": {"color": [_colour(bar, more) for bar in drawn]},
-        "text": [plain(bar.end) if abs(bar.change) >= NOTHING else "" for bar in drawn],
-        "textposition": "outside",
-        "constraintext": "none",
-        "textfont": {"color": theme.PAGE["muted"].light, "size": 10},
-        "cliponaxis": False,
-        "customdata": [plain(bar.text) for bar in drawn],
-        "hovertemplate": "%{customdata}: %{x:+.3~g} %<extra></extra>",
-    }
-    layout = theme.layout() | {
-        "height": height(len({bar.row for bar in drawn}), _row(drawn, shape)),
-        "xaxis": theme.axis(f"{title}, change (%)") | _span(drawn),
-        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "shapes": [zero()],
-    }
-    return go.Figure(data=[trace], layout=layout)
+    trace = draw.bars(
+        [100 * bar.change for bar in drawn],
+        [label(bar.row) for bar in drawn],
+        [_colour(bar, more) for bar in drawn],
+        "%{customdata}: %{x:+.3~g} %<extra></extra>",
+        offset=[offset for offset, _ in shape],
+        width=[width for _, width in shape],
+        text=[plain(bar.end) if abs(bar.change) >= NOTHING else "" for bar in drawn],
+        customdata=[plain(bar.text) for bar in drawn],
+        **BESIDE,
+    )
+    return draw.assemble(
+        [trace],
+        theme.axis(f"{title}, change (%)", **_span(drawn)),
+        draw.names(),
+        height=height(len({bar.row for bar in drawn}), _row(drawn, shape)),
+        barmode="overlay",
+        shapes=[draw.upright(0)],
+    )
 
 
 def rows(bars: Sequence[ChangeBar]) -> list[list[ChangeBar]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.units import time_scale
 
@@ -50,30 +48,21 @@ def figure(requests: pd.DataFrame, *, limit_s: float | None = None) -> go.Figure
     """A point for each request of ``drawn``, at least one; its parts are under the pointer."""
     points = drawn(requests)
     shown = time_scale(float(points["ttft_s"].max()))
-    layout = theme.layout() | {
-        "hovermode": "closest",
-        "xaxis": theme.axis("prompt (tokens)") | {"rangemode": "tozero", "tickformat": ",d"},
-        "yaxis": time_axis("TTFT", shown) | {"rangemode": "tozero"},
-    }
-    if limit_s is not None:
-        line = {"color": theme.PAGE["ink"].light, "width": 1, "dash": "dash"}
-        at = limit_s * shown.factor
-        layout["shapes"] = [
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
-        ]
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": points["prompt_tokens"].tolist(),
-        "y": (points["ttft_s"] * shown.factor).round(3).tolist(),
-        "customdata": list(zip(points["request_id"].tolist(), _queue_ms(points), strict=True)),
-        "marker": {"size": 4, "opacity": 0.6, "color": theme.METRICS["ttft"].light},
-        "hovertemplate": (
-            f"request %{{customdata[0]:,d}}: %{{x:,d}} tokens, %{{y:,.4g}} {shown.unit}, of which "
-            "%{customdata[1]:,.4g} ms in the queue<extra></extra>"
-        ),
-    }
-    return go.Figure(data=[trace], layout=layout)
+    trace = draw.points(
+        points["prompt_tokens"].tolist(),
+        (points["ttft_s"] * shown.factor).round(3).tolist(),
+        {"size": 4, "opacity": 0.6, "color": theme.METRICS["ttft"].light},
+        hover=f"request %{{customdata[0]:,d}}: %{{x:,d}} tokens, %{{y:,.4g}} {shown.unit}, "
+        "of which %{customdata[1]:,.4g} ms in the queue<extra></extra>",
+        customdata=list(zip(points["request_id"].tolist(), _queue_ms(points), strict=True)),
+    )
+    at = [] if limit_s is None else [limit_s * shown.factor]
+    return draw.assemble(
+        [trace],
+        theme.axis("prompt (tokens)", rangemode="tozero", tickformat=",d"),
+        time_axis("TTFT", shown, rangemode="tozero"),
+        shapes=[draw.across(limit, width=1, dash="dash") for limit in at],
+    )
 
 
 def _queue_ms(points: pd.DataFrame) -> list[float]:

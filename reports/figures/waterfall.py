@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from reports.figures.layout import height
 from reports.figures.naming import TITLES, label
-from reports.frame import theme
+from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import Waterfall
 from sim.planning.causes.ablate_words import SAME, value_text
@@ -52,34 +52,26 @@ def figure(found: Waterfall) -> go.Figure:
     key, drawn = found.key, bars(found)
     highest = max([bar.end for bar in drawn], default=1.0) or 1.0
     axis, factor = _axis(key, found.unit, highest)
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [label(bar.name) for bar in drawn],
-        "x": [factor * (bar.end - bar.start) for bar in drawn],
-        "base": [factor * bar.start for bar in drawn],
-        "marker": {"color": [bar.tone.light for bar in drawn]},
-        "customdata": [value_text(key, bar.end) for bar in drawn],
-        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
-    }
-    words = {
-        "type": "scatter",
-        "mode": "text",
-        "y": [label(bar.name) for bar in drawn],
-        "x": [factor * max(bar.start, bar.end) for bar in drawn],
-        "text": [f" {_told(key, bar)}" for bar in drawn],
-        "textposition": "middle right",
-        "cliponaxis": False,
-        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
-        "hoverinfo": "skip",
-    }
-    layout = theme.layout() | {
-        "height": height(len(drawn)),
-        "xaxis": axis | {"range": [0, 1.25 * factor * highest]},
-        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
-        "bargap": 0.3,
-    }
-    return go.Figure(data=[trace, words], layout=layout)
+    labels = [label(bar.name) for bar in drawn]
+    trace = draw.bars(
+        [factor * (bar.end - bar.start) for bar in drawn],
+        labels,
+        [bar.tone.light for bar in drawn],
+        "%{y}: %{customdata}<extra></extra>",
+        base=[factor * bar.start for bar in drawn],
+        customdata=[value_text(key, bar.end) for bar in drawn],
+    )
+    words = draw.points(
+        [factor * max(bar.start, bar.end) for bar in drawn],
+        labels,
+        {},
+        mode="text",
+        text=[f" {_told(key, bar)}" for bar in drawn],
+        textposition="middle right",
+        cliponaxis=False,
+    )
+    room = axis | {"range": [0, 1.25 * factor * highest]}
+    return draw.assemble([trace, words], room, draw.names(), height=height(len(drawn)), bargap=0.3)
 
 
 def _axis(key: str, unit: str, highest: float) -> tuple[dict[str, Any], float]:

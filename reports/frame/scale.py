@@ -23,9 +23,9 @@ def run_scale(duration_s: float) -> Scale:
     return MINUTES if duration_s < RUN_IN_HOURS else HOURS
 
 
-def time_axis(title: str, shown: Scale) -> dict[str, Any]:
+def time_axis(title: str, shown: Scale, **more: Any) -> dict[str, Any]:
     """An axis of latencies with the unit in its title."""
-    return theme.axis(f"{title} ({shown.unit})")
+    return theme.axis(f"{title} ({shown.unit})", **more)
 
 
 def run_axis(shown: Scale, title: str = "time since the start") -> dict[str, Any]:

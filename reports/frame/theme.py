@@ -246,43 +246,64 @@ def css_variables(side: str) -> str:
 
 def layout() -> dict[str, Any]:
     """The part of a Plotly layout that all figures share; a new dict each time."""
-    return {
-        "template": "none",
-        "paper_bgcolor": "rgba(0, 0, 0, 0)",
-        "plot_bgcolor": "rgba(0, 0, 0, 0)",
-        "font": {"family": FONT_STACK, "size": 12, "color": PAGE["ink"].light},
-        "margin": {"l": 8, "r": 16, "t": 16, "b": 8, "pad": 0},
-        "showlegend": False,
-        "uirevision": "keep",
-        "hoverlabel": {
-            "bgcolor": PAGE["panel"].light,
-            "bordercolor": PAGE["rule"].light,
-            "font": {"family": FONT_STACK, "size": 12, "color": PAGE["ink"].light},
-        },
-    }
+    return {"template": {"layout": _TEMPLATE}}
 
 
-def axis(title: str | None) -> dict[str, Any]:
-    """A quiet axis: light grid, no frame, its title with the unit, labels like 15,000 rather than
-    15k; a new dict each time."""
-    shared: dict[str, Any] = {
-        "automargin": True,
-        "showgrid": True,
-        "gridcolor": PAGE["grid"].light,
-        "gridwidth": 1,
-        "zeroline": False,
-        "showline": True,
-        "linecolor": PAGE["rule"].light,
-        "ticks": "",
-        "ticklabelstandoff": 4,
-        "tickfont": {"color": PAGE["muted"].light, "size": 11},
-        "exponentformat": "none",
-        "separatethousands": True,
-    }
-    if title is not None:
-        font = {"color": PAGE["muted"].light, "size": 12}
-        shared["title"] = {"text": title, "font": font, "standoff": 8}
-    return shared
+def axis(title: str | None, **more: Any) -> dict[str, Any]:
+    """A quiet axis, its title with the unit, with ``more`` of its own; a new dict each time."""
+    return more if title is None else {"title": {"text": title}, **more}
+
+
+def text(tone: str, size: int) -> dict[str, Any]:
+    """A typeface in a colour of the page."""
+    return {"color": PAGE[tone].light, "size": size}
+
+
+AXIS: Mapping[str, Any] = {
+    "automargin": True,
+    "showgrid": True,
+    "gridcolor": PAGE["grid"].light,
+    "gridwidth": 1,
+    "zeroline": False,
+    "showline": True,
+    "linecolor": PAGE["rule"].light,
+    "ticks": "",
+    "ticklabelstandoff": 4,
+    "tickfont": text("muted", 11),
+    "exponentformat": "none",
+    "separatethousands": True,
+    "title": {"font": text("muted", 12), "standoff": 8},
+}
+"""A light grid, no frame, labels like 15,000 rather than 15k."""
+
+LEGEND: Mapping[str, Any] = {
+    "orientation": "h",
+    "x": 0,
+    "xanchor": "left",
+    "y": 1.0,
+    "yanchor": "bottom",
+    "bgcolor": "rgba(0, 0, 0, 0)",
+    "font": text("ink", 12),
+}
+"""A legend above the figure."""
+
+_TEMPLATE: Mapping[str, Any] = {
+    "paper_bgcolor": "rgba(0, 0, 0, 0)",
+    "plot_bgcolor": "rgba(0, 0, 0, 0)",
+    "font": {"family": FONT_STACK, **text("ink", 12)},
+    "margin": {"l": 8, "r": 16, "t": 16, "b": 8, "pad": 0},
+    "showlegend": False,
+    "legend": LEGEND,
+    "uirevision": "keep",
+    "hovermode": "closest",
+    "hoverlabel": {
+        "bgcolor": PAGE["panel"].light,
+        "bordercolor": PAGE["rule"].light,
+        "font": {"family": FONT_STACK, **text("ink", 12)},
+    },
+    "xaxis": AXIS,
+    "yaxis": AXIS,
+}
 
 
 def _rgba(colour: str, alpha: float) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 import reports.figures
 from reports.figures.histogram import binned
+from reports.frame import theme
 from tests.figures import DRAWINGS, OF_RESULTS, OF_RUNS, main
 from tests.places import ROOT
 from tests.report_fixtures import make_run, save
@@ -42,6 +43,16 @@ def test_a_figure_of_made_up_data(
     assert main([name, "-o", str(target)]) == 0
     assert capsys.readouterr().out.strip() == str(target)
     assert target.stat().st_size > 600_000  # plotly.js is inside
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_what_all_figures_share_is_in_their_template_alone(name: str) -> None:
+    drawing = DRAWINGS[name]
+    layout = json.loads(drawing.build(drawing.made_up()).to_json())["layout"]
+    assert layout.pop("template")["layout"]["xaxis"]["gridcolor"] == theme.PAGE["grid"].light
+    assert not {"font", "hoverlabel", "paper_bgcolor"} & set(layout)
+    for key in layout:
+        assert "gridcolor" not in (layout[key] if "axis" in key else {})
 
 
 @pytest.mark.parametrize("name", [*OF_RUNS, *OF_RESULTS])

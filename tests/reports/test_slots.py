@@ -111,7 +111,7 @@ def test_each_whole_batch_is_marked_where_it_begins_with_the_share_that_decodes(
         assert view is not None
         spans = result.requests.groupby("scheduled_s")["finish_s"].max()
         assert [(each.start, each.end) for each in view.batches] == list(spans.items())
-        figure = slots.draw(view)
+        figure = slots.chart(view)
         drawn = bars(figure)
         decodes = drawn[drawn["phase"] == slots.LABELS["decode"]]
         for batch in view.batches:
@@ -127,7 +127,7 @@ def test_each_whole_batch_is_marked_where_it_begins_with_the_share_that_decodes(
     result = simulated("continuous", requests=8)
     view = slot_view(result.requests, result.timeseries, "continuous")
     assert view is not None
-    assert (view.batches, slots.draw(view).layout.shapes) == ((), ())
+    assert (view.batches, slots.chart(view).layout.shapes) == ((), ())
 
 
 def test_a_batch_that_began_before_the_stretch_keeps_its_slots() -> None:
@@ -190,7 +190,7 @@ def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     assert f"Around the middle of the run: {show_time(view.start)} to" in told
     if view.slots.all > views.SLOTS + views.SPARE:
         assert f"The lowest {views.SLOTS} of {view.slots.all:,} slots." in told
-    drawn = bars(slots.draw(view))
+    drawn = bars(slots.chart(view))
     assert drawn["start"].min() >= view.start
     assert drawn["end"].max() <= view.end + 1e-9
     assert drawn.loc[drawn["panel"] == "y", "row"].max() <= views.SLOTS + views.SPARE

@@ -252,11 +252,11 @@ def test_words_next_to_bars_have_room() -> None:
     assert left >= tornado.LETTER * len("x 0.933")
 
 
-@pytest.mark.parametrize(("share", "anchor"), [(0.3, "left"), (0.78, "right")])
-def test_a_limit_says_its_use_where_there_is_more_room(share: float, anchor: str) -> None:
+@pytest.mark.parametrize(("share", "place"), [(0.3, "outside"), (0.78, "inside")])
+def test_a_limit_says_its_use_where_there_is_more_room(share: float, place: str) -> None:
     use = limit_use.LimitUse("TTFT p99", "782 ms of 1 s", share, "good")
-    _, told = limit_use.figure([use]).layout.annotations
-    assert told.xanchor == anchor
+    (bars,) = limit_use.figure([use]).data
+    assert bars.textposition == (place,)
 
 
 def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:

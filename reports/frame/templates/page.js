@@ -79,7 +79,6 @@
     if (!more.length) return;
     data.push(...more);
     layout.showlegend = true;
-    layout.legend ??= { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
     data.forEach((trace) => (trace.showlegend = Boolean(trace.name) && trace.mode === "lines"));
     if (layout.xaxis.type !== "log") Object.assign(layout.xaxis, { autorange: true });
   }

@@ -95,7 +95,7 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Drawing]:
         if view.replicas.all > 1:
             note += f" One of {view.replicas.all:,} replicas."
         name = f"slots-{index + 1}"
-        figure = slots.draw(view)
+        figure = slots.chart(view)
         plots.append(Drawing(name, each.label, None, note, figure, wide=True, kind="slots"))
     return plots
 

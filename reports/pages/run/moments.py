@@ -42,7 +42,7 @@ def whole_run(
         f"Rates are averages over {width:g} s. Long series are thinned for the screen; lowest and "
         "highest values stay."
     ]
-    if any(str(trace.name).endswith(", most") for trace in drawn.data):
+    if any(trace.meta == timeline.MOST for trace in drawn.data):
         told.append("Pale behind a mean: the most of each stretch.")
     if replicas > 1:
         told.insert(0, f"Sum over {replicas} replicas; KV cache: their mean.")
@@ -93,4 +93,4 @@ def batch_slots(
     told = slot_caption(view)
     if known(summary, "infersim.failures") is not None:
         told += " Attempts that came to nothing are not drawn."
-    return Plot("slots", title, "slot", told, to_json(slots.draw(view)), kind="slots")
+    return Plot("slots", title, "slot", told, to_json(slots.chart(view)), kind="slots")

@@ -231,11 +231,12 @@ class Grid(NamedTuple):
 
 
 class TradePoint(NamedTuple):
-    """A point of a sweep, or a variant, by two of its metrics."""
+    """A point of a sweep, or a variant, by two of its metrics; ``short`` stands next to it."""
 
     x: float
     y: float
     label: str
+    short: str = ""
 
 
 class TradeGroup(NamedTuple):

@@ -50,18 +50,18 @@ def numbered(document: Document) -> bool:
     return len(document["variants"]) > FEW
 
 
-def names(document: Document) -> list[str]:
+def names(document: Document, *, short: bool = False) -> list[str]:
     """The name of each variant: what distinguishes it from the others, or its number where that
-    takes several lines."""
-    made = []
+    takes several lines; ``short``, the number alone where they have one."""
+    many, texts = numbered(document), []
     for index in range(len(document["variants"])):
-        text = shorten(spoken(" ".join(" · ".join(values_of(document, index)).split())))
-        if numbered(document):
-            text = f"#{index + 1} {text}" if len(text) + 5 <= LONGEST else f"#{index + 1}"
-        made.append(text)
-    if len(set(made)) < len(made):  # shortened to the same
-        return [f"#{index + 1} {text}" for index, text in enumerate(made)]
-    return made
+        texts.append(shorten(spoken(" ".join(" · ".join(values_of(document, index)).split()))))
+    if not many and len(set(texts)) == len(texts):  # others are shortened to the same
+        return texts
+    return [
+        f"#{place}" if short or (many and len(text) + 5 > LONGEST) else f"#{place} {text}"
+        for place, text in enumerate(texts, 1)
+    ]
 
 
 def best_first(entry: Entry, values: Sequence[float | None]) -> list[int]:
@@ -160,6 +160,7 @@ def cost_attained(document: Document) -> CostAttained | None:
     entries = entries_of(document)
     if COST not in entries or ATTAINED not in entries:
         return None
-    rows = zip(entries[COST]["means"], entries[ATTAINED]["means"], names(document), strict=True)
+    means = entries[COST]["means"], entries[ATTAINED]["means"]
+    rows = zip(*means, names(document), names(document, short=True), strict=True)
     points = tuple(TradePoint(*row) for row in rows if None not in row)
     return CostAttained(points) if 2 <= len(points) <= MOST_ROWS else None
