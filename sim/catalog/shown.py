@@ -14,6 +14,7 @@ from sim import catalog
 from sim.catalog.entries import Kind, names, shipped
 from sim.catalog.gpu_file import DEFAULTS
 from sim.catalog.lookup import find
+from sim.catalog.releases import spelled
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
 
@@ -21,7 +22,7 @@ from sim.specs.model import ModelSpec
 def shown(kind: Kind, name: str) -> dict[str, object]:
     """The entry or the file ``name`` with what is taken where it is silent; UsageError as for a
     run."""
-    path = find(kind, name, None)
+    path = find(kind, spelled(name).name if kind == "engines" else name, None)
     if kind == "models":
         if name in names(kind):
             return catalog.written(kind, name)

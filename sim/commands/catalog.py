@@ -59,6 +59,7 @@ def show(
 
     from calibrate.inspection.find import profile_details
     from sim import catalog
+    from sim.catalog.releases import spelled
     from sim.catalog.shown import shown
     from sim.terminal.console import WIDTH
 
@@ -67,7 +68,8 @@ def show(
             text = yaml.safe_dump(
                 shown(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
             )
-            place = f"{kind}/{name}" if name in catalog.names(kind) else f"{kind}: {name}"
+            listed = spelled(name).name in catalog.names(kind)
+            place = f"{kind}/{name}" if listed else f"{kind}: {name}"
             typer.echo(f"# {place}\n{text}", nl=False)
             details = profile_details(name) if kind == "gpus" else []
             if details:
@@ -88,11 +90,14 @@ def _kinds(name: str) -> list[Kind]:
 
     from sim import catalog
     from sim.catalog.ids import named
+    from sim.catalog.releases import spelled
     from sim.catalog.shown import kind_of_file
     from sim.errors import did_you_mean
 
     kinds: tuple[Kind, ...] = ("gpus", "models", "engines")
     found = [kind for kind in kinds if name in catalog.names(kind)]
+    if not found and spelled(name).name in catalog.names("engines"):
+        return ["engines"]
     if not found and Path(name).exists():
         return [kind_of_file(Path(name))]
     if not found and named(name):
