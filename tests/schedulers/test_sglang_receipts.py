@@ -49,3 +49,15 @@ def test_an_engine_at_rest_receives_at_once(ahead: bool) -> None:
 def test_it_is_a_key_of_sglang_alone() -> None:
     with pytest.raises(ScenarioError, match="scheduler_recv_interval is a key of `policy: sgl"):
         served(10, engine="vllm")
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("arrivals", ["closed", "poisson"])
+def test_leaps_are_the_iterations_one_by_one(ahead: bool, arrivals: str) -> None:
+    laws = {"closed": {"concurrency": 4}, "poisson": {"rate": 30}}
+    workload = {**ASKED["workload"], "arrivals": {"kind": arrivals, **laws[arrivals]}}
+    knobs = {"scheduler_recv_interval": 7, "async_scheduling": ahead}
+    scenario = sim.load_scenario({**ASKED, "workload": workload, "scheduler": knobs})
+    leaps, steps = (sim.simulate(scenario, leap=each).record for each in (True, False))
+    assert leaps.requests.tobytes() == steps.requests.tobytes()
+    assert leaps.end == steps.end
