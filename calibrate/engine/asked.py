@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.errors import UsageError
+from sim.scenario import Scenario
 from sim.setup import Setup
 
 Refusal = tuple[bool, str]
@@ -32,6 +33,17 @@ def single(setup: Setup, what: str) -> list[Refusal]:
             "run.repetitions: the engine runs once; repeat the command with other seeds",
         ),
     ]
+
+
+def as_driven(scenario: Scenario) -> Scenario:
+    """``scenario`` with what all engines here do where it leaves that to its engine: they keep no
+    prefixes, and plan no iteration ahead."""
+    chosen = {
+        "kv_cache.enable_prefix_caching": scenario.kv_cache.enable_prefix_caching,
+        "scheduler.async_scheduling": scenario.scheduler.async_scheduling,
+    }
+    changes = {key: False for key, on in chosen.items() if on and not scenario.states(key)}
+    return scenario.override(changes) if changes else scenario
 
 
 def no_prefixes(setup: Setup) -> Refusal:

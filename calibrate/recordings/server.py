@@ -2,7 +2,7 @@
 
 A benchmark's client is not the server: what it measured may be any engine's. A record that does not
 name the engine is taken for vLLM's, and says so; an engine without a preset has vLLM's in its
-place. Settings that neither the record nor the user states are the scenario's defaults, and are
+place. Settings that neither the record nor the user states are what the engine chooses, and are
 listed as assumed.
 """
 
@@ -60,14 +60,15 @@ def server_of(stated: Stated, given: str | None) -> RecordedServer:
     if stated.engine is None:
         assert found is not None
         title = catalog.engine(found.preset).title
-        note = f"The record does not name the engine: it is taken for {title}; {ANOTHER}."
+        note = f"The record does not name the engine: vLLM is assumed ({title}); {ANOTHER}."
         return RecordedServer(ASSUMED, stated.version, found.preset, True, note)
     if found is None:
         note = (
             f"The record names {stated.engine}, of which there is no preset: that of vLLM stands "
             f"in for it, and how far its predictions are off is not known; {ANOTHER}."
         )
-        return RecordedServer(stated.engine, stated.version, ASSUMED, False, note)
+        standing_in = catalog.engine(ASSUMED).label
+        return RecordedServer(stated.engine, stated.version, standing_in, False, note)
     return RecordedServer(stated.engine, stated.version, found.preset, False, found.note)
 
 

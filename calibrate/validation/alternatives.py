@@ -1,10 +1,9 @@
 """Tries what the notes of a prediction leave open, before any kernel is blamed.
 
 A note may carry settings that would say what it leaves open (``sim.metrics.texts``):
-whether cards reach each other over PCIe, limits that the engine chooses by itself. Two more come
-from the record: whether its prefix cache was on, where the traffic has prefixes, and the lengths of
-requests of which only the mean is known. Each is simulated; the one that brings the metrics into
-their bands is the first thing to change.
+whether cards reach each other over PCIe. Two more come from the record: whether its prefix cache
+was on, where the traffic has prefixes, and the lengths of requests of which only the mean is known.
+Each is simulated; the one that brings the metrics into their bands is the first thing to change.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def _prefix_cache(asked: ValidationQuestion) -> Iterator[OpenNote]:
     if workload.shared_prefix is None and workload.sessions is None:
         return
     key = "enable_prefix_caching"
-    if key in cache.model_fields_set:
+    if asked.scenario.states(f"kv_cache.{key}"):
         return
     on = cache.enable_prefix_caching
     yield OpenNote(

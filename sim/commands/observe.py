@@ -166,6 +166,7 @@ def _serve(path: Path, options: ObserveOptions) -> int | None:
         "--num-gpu-blocks": options.blocks,
     }
     device = _device(options.device, foreign)
+    from calibrate.engine.asked import as_driven
     from sim.loop.clock import Stop
     from sim.results.run_directory import new_run_directory
     from sim.scenario import load_scenario
@@ -176,6 +177,7 @@ def _serve(path: Path, options: ObserveOptions) -> int | None:
     if precision is not None and precision != PROOFS:
         parts = ("weights", "activations", "kv_cache")
         loaded = loaded.override({f"precision.{part}": precision for part in parts})
+    loaded = as_driven(loaded)
     directory = options.output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
     with Stop(signal.SIGINT, signal.SIGTERM) as stop:
         asked = {

@@ -7,7 +7,7 @@ everything and report every problem at the place where it was written. All numbe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,14 @@ class Scenario(Contract):
         """
         data = self.resolved() if self._document is None else self._document.data
         return absolute_paths(data, self.base.absolute(), self.folders)
+
+    def states(self, key: str) -> bool:
+        """Whether the scenario itself, not a pool of it, was written with a value at a dotted
+        ``key``, rather than left to its engine or to a default."""
+        found: Any = self.resolved() if self._document is None else self._document.data
+        for step in key.split("."):
+            found = found.get(step) if isinstance(found, Mapping) else None
+        return found is not None
 
     def to_yaml(self) -> str:
         """``resolved()`` as YAML text."""

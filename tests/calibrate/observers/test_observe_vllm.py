@@ -36,7 +36,7 @@ from sim.setup import prepare
 from sim.simulation import play, simulate
 from sim.workload import build
 from tests.engine_fixtures import Ticks, batches, llama, write_tiny
-from tests.places import ROOT
+from tests.places import ROOT, VLLM
 from tests.vllm_fake import FakeEngine
 
 HAVE_VLLM = importlib.util.find_spec("vllm") is not None
@@ -48,7 +48,7 @@ def path(tmp_path):
     """Blocks of 32 tokens, as vLLM wants them on a CPU, and heads of a size that it knows."""
     return write_tiny(
         tmp_path,
-        "vllm",
+        VLLM,
         model=llama(num_attention_heads=2, num_key_value_heads=1, head_dim=32),
         max_model_len=224,
         block_size=32,

@@ -27,7 +27,7 @@ from sim.cli import app
 from sim.commands.observe import observe
 from sim.commands.observe_records import bring_in
 from sim.errors import InfersimError, UsageError
-from sim.schedulers import ChunkedPrefill
+from sim.schedulers.ahead import AsyncChunkedPrefill
 from tests.places import ROOT
 
 MEASURED = ROOT.parent / "shared/data/measured/vllm_rtx4090_llama-3.1-8b"
@@ -187,7 +187,8 @@ def test_what_a_benchmark_does_not_tell_is_null(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_nowhere_a_key_less(tmp_path: Path) -> None:
     result, made = bring_in("log", log(tmp_path), tmp_path / "run")
-    simulated = sim.simulate(sim.load_scenario(made / "scenario.yaml"))
+    off = ["kv_cache.enable_prefix_caching=false"]  # of which a record says nothing
+    simulated = sim.simulate(sim.load_scenario(made / "scenario.yaml", off))
     inner = ("time_by_operator", "operators", "bound_by", "memory", "energy", "error_band")
     ignored = tuple(f"infersim.{name}." for name in inner)
     theirs = {key for key in keys(simulated.summary) if not key.startswith(ignored)}
@@ -362,9 +363,9 @@ def test_a_log_states_its_conditions(tmp_path: Path) -> None:
     manifest = json.loads((made / "manifest.json").read_text())
     assert (manifest["kind"], manifest["status"]) == ("observed", "complete")
     assert manifest["front_end"] == "none"  # its times begin at the engine's queue
-    named = {"name": "vllm", "version": "0.19.0", "preset": "vllm@0.18", "assumed": False}
+    named = {"name": "vllm", "version": "0.19.0", "preset": "vllm@0.19.0", "assumed": False}
     assert manifest["engine"] == named
-    assert scenario.engine == "vllm@0.18"
+    assert scenario.engine == "vllm@0.19.0"
     assert manifest["hardware"]["device_count"] == 2
     digest = sha256((place / "requests.jsonl").read_bytes()).hexdigest()
     assert manifest["source"]["sha256"] == digest
@@ -745,4 +746,4 @@ def test_whole_prompts_of_v1_are_logged_as_the_rule_of_v1(tmp_path: Path) -> Non
     _, made = bring_in("log", place, tmp_path / "run", gpu="h100-sxm")
     scheduler = sim.load_scenario(made / "scenario.yaml").scheduler
     assert not scheduler.chunked_prefill
-    assert scheduler.policy_class() is ChunkedPrefill
+    assert scheduler.policy_class() is AsyncChunkedPrefill

@@ -58,16 +58,22 @@ def notes_of(result: Any) -> str:
 @pytest.mark.parametrize(
     ("backend", "others", "name", "preset", "assumed"),
     [
-        ("vllm", {}, "vllm", "vllm", True),  # the client's own default
-        ("openai-chat", {}, "vllm", "vllm", True),
-        (None, {}, "vllm", "vllm", True),
-        ("sglang", {}, "sglang", "sglang", False),
-        ("sglang-oai", {}, "sglang", "sglang", False),
-        ("vllm", {"total_output_tokens_retokenized": 9}, "vllm", "vllm", False),
-        ("tensorrt-llm", {}, "tensorrt-llm", "tensorrt-llm", False),
-        ("lmdeploy", {}, "lmdeploy", "vllm", False),
-        ("openai", {"engine": "SGLang", "engine_version": "0.4.1"}, "sglang", "sglang", False),
-        ("openai", {"engine": "vllm", "vllm_version": "0.10.2"}, "vllm", "vllm@0.13", False),
+        ("vllm", {}, "vllm", "vllm@0.33", True),  # the client's own default
+        ("openai-chat", {}, "vllm", "vllm@0.33", True),
+        (None, {}, "vllm", "vllm@0.33", True),
+        ("sglang", {}, "sglang", "sglang@0.5.23", False),
+        ("sglang-oai", {}, "sglang", "sglang@0.5.23", False),
+        ("vllm", {"total_output_tokens_retokenized": 9}, "vllm", "vllm@0.33", False),
+        ("tensorrt-llm", {}, "tensorrt-llm", "tensorrt-llm@1.4", False),
+        ("lmdeploy", {}, "lmdeploy", "vllm@0.33", False),
+        (
+            "openai",
+            {"engine": "SGLang", "engine_version": "0.4.1"},
+            "sglang",
+            "sglang@0.5.6",
+            False,
+        ),
+        ("openai", {"engine": "vllm", "vllm_version": "0.10.2"}, "vllm", "vllm@0.10.2", False),
     ],
 )
 def test_the_engine_is_the_one_that_a_record_names(
@@ -94,7 +100,7 @@ def test_a_given_engine_is_said_everywhere(tmp_path: Path, key: str) -> None:
     result, scenario, text, manifest = read(
         "vllm-bench", path, tmp_path, f"{key}=sglang", gpu="h100-sxm"
     )
-    assert scenario.only_pool.engine == "sglang"
+    assert scenario.only_pool.engine == "sglang@0.5.23"
     assert "vllm" not in text
     assert "that sglang served" in scenario.description
     assert manifest["engine"]["name"] == "sglang"
@@ -104,7 +110,7 @@ def test_a_given_engine_is_said_everywhere(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "preset", "known"),
-    [("0.6.3", "vllm@0.13", False), ("0.11.0", "vllm@0.13", True), ("0.16.0", "vllm", True)],
+    [("0.6.3", "vllm@0.8", False), ("0.11.0", "vllm@0.11.0", True), ("0.99", "vllm@0.33", False)],
 )
 def test_a_log_is_simulated_by_the_preset_of_its_release(
     tmp_path: Path, version: str, preset: str, known: bool
@@ -114,7 +120,7 @@ def test_a_log_is_simulated_by_the_preset_of_its_release(
     assert scenario.engine == preset
     assert f"vllm {version}" in text.splitlines()[0]
     assert ("is not known" in text.splitlines()[1]) == (not known)
-    assert preset in notes_of(result)
+    assert preset.replace("vllm@", "vLLM ") in notes_of(result)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +150,10 @@ def test_what_is_not_in_a_record_is_said_to_be_assumed(tmp_path: Path) -> None:
     assumed = manifest["assumed"]
     assert assumed["fleet.0.replicas"] == 1
     assert assumed["precision.weights"] == "bf16"
-    assert assumed["scheduler.max_num_seqs"] == 256
+    assert assumed["scheduler.max_num_seqs"] == 1024
     assert "fleet.0.tensor_parallel" not in assumed  # given
     for told in (text, notes_of(result)):
-        assert "scheduler.max_num_seqs=256" in told
+        assert "scheduler.max_num_seqs=1024" in told
 
 
 def test_what_a_log_states_is_not_assumed(tmp_path: Path) -> None:
@@ -173,7 +179,7 @@ def test_metadata_is_used_or_named(tmp_path: Path) -> None:
 def test_a_result_of_sglang_has_its_own_names(tmp_path: Path) -> None:
     result, scenario, _, _ = read("vllm-bench", line(tmp_path), tmp_path, gpu="h100-sxm",
                                   model="llama-3.1-8b")  # fmt: skip
-    assert scenario.engine == "sglang"
+    assert scenario.engine == "sglang@0.5.23"
     summary = result.summary
     assert [summary[f"{rank}_e2el_ms"] for rank in ("mean", "median", "p99")] == [1900, 1500, 6000]
     assert summary["output_throughput"] == 600
