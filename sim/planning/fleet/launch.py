@@ -119,7 +119,7 @@ def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
         words += ["--prefill-schedule-interval", limits.prefill_schedule_interval]
     words += ["--gpu-memory-utilization", settings.kv_cache.gpu_memory_utilization]
     words += ["--block-size", settings.kv_cache.block_size]
-    words += _vllm_blocks(pool)
+    words += _vllm_own(pool)
     order = ORDERS.find(settings.scheduler.order, pool.folders).vllm
     if order not in ("", FirstCome.vllm):
         words += ["--scheduling-policy", order]
@@ -196,9 +196,17 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
     return words
 
 
-def _vllm_blocks(pool: PreparedPool) -> list[object]:
-    """The memory of the KV cache where it is no share."""
-    words: list[object] = []
+def _vllm_own(pool: PreparedPool) -> list[object]:
+    """Keys of vLLM that are seldom set: graphs, chunks of prompts, the KV cache where it is no
+    share."""
+    knobs = pool.settings.scheduler
+    words: list[object] = ["--enforce-eager"] if knobs.enforce_eager else []
+    if knobs.prompt_graphs is False and not knobs.enforce_eager:
+        words += ["--compilation-config", '{"cudagraph_mode": "FULL_DECODE_ONLY"}']
+    if pool.limits.long_prefill_token_threshold:
+        words += ["--long-prefill-token-threshold", pool.limits.long_prefill_token_threshold]
+    if not knobs.scheduler_reserve_full_isl:
+        words.append("--no-scheduler-reserve-full-isl")
     if (memory := pool.settings.kv_cache.memory) is not None:
         words += ["--kv-cache-memory-bytes", round(memory)]
     if pool.capacity.given:
@@ -219,6 +227,8 @@ def _sglang_rule(pool: PreparedPool) -> list[object]:
         words.append("--enable-mixed-chunk")
     if knobs.schedule_conservativeness != 1.0:
         words += ["--schedule-conservativeness", knobs.schedule_conservativeness]
+    if knobs.enforce_eager:
+        words.append("--disable-cuda-graph")
     if knobs.scheduler_recv_interval != 1:
         words += ["--scheduler-recv-interval", knobs.scheduler_recv_interval]
     if not knobs.plans_ahead:

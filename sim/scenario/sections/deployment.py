@@ -185,8 +185,8 @@ class SchedulerSettings(LimitedSection):
     prompt_graphs: Switch | None = Field(
         default=None,
         description="Iterations with prompts replay CUDA graphs, too; else the host launches their "
-        "kernels one by one (vLLM's cudagraph_mode FULL_DECODE_ONLY, SGLang's "
-        "--disable-piecewise-cuda-graph). null: as the engine's release does.",
+        "kernels one by one (vLLM's cudagraph_mode FULL_DECODE_ONLY). null: as the engine's "
+        "release does.",
     )
     max_tokens: Count | None = Field(
         default=None,
