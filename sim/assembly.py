@@ -250,7 +250,7 @@ def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> 
 
 
 def costs_of(pool: PreparedPool, transfer: Transfer) -> HandoverCosts:
-    """The costs to hand a request over to a replica of ``pool``. Of a token's KV every byte is
+    """The costs of handing a request over to a replica of ``pool``. Of a token's KV every byte is
     counted once, however many GPUs keep a copy."""
     deployment = pool.deployment
     token = deployment.model.kv_bytes_per_token(deployment.kv_cache)

@@ -293,7 +293,7 @@ def _day(date: object) -> str | None:
 
 
 def _simulated(found: Mapping[str, object]) -> Mapping[str, str] | None:
-    """The maker of a result that no engine produced; None for a measured one."""
+    """The tool behind a result that no engine produced; None for a measured one."""
     maker = found.get(SIMULATED_BY)
     if not isinstance(maker, Mapping) and found.get("backend") != SIMULATED:
         return None

@@ -199,7 +199,7 @@ RANDOM_TOKENS = (
     "prompts are random tokens, which choose experts as unevenly as was measured of such: Gini "
     "indices of 0.29 to 0.38 (arXiv 2605.20982)"
 )
-"""The statement where that is so; of real texts the same source has 0.10 to 0.25."""
+"""The note where that is so; of real texts the same source has 0.10 to 0.25."""
 
 RANDOM_SKEW = 0.01
 """Of experts that random tokens choose: hardly more than 0, with which the popularity of experts is
@@ -404,7 +404,7 @@ ROUNDS = 10
 """Requests per client where a closed loop does not say how many it had: the usual protocol."""
 
 ROUNDS_ASSUMED = f"{ROUNDS} requests per client"
-"""The statement where a client's protocol is not published."""
+"""The note where a client's protocol is not published."""
 
 OFFLINE_REQUESTS = 3000
 """Requests of an offline run that does not say how many it had: what the same publications state

@@ -243,7 +243,7 @@ def _quantity(setting: str) -> str:
 
 
 def _of_quantities(sizes: Floats, counts: Floats, rows: Sample) -> dict[str, float]:
-    """The bound of nine tenths of the ``sizes`` of each quantity, of those with enough sources."""
+    """The 90 % quantile of the ``sizes`` of each quantity, of those with enough sources."""
     quantities = np.array([_quantity(str(name)) for name in rows.setting])
     found = {}
     for quantity in np.unique(quantities[rows.setting != ""]):

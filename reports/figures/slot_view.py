@@ -70,7 +70,7 @@ class BatchSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """The drawn part: ``stays`` that touch ``start..end`` on ``replica``.
+    """The view drawn: ``stays`` that touch ``start..end`` on ``replica``.
 
     ``duration`` is when the run ended, ``requests`` counts those in it; ``vague`` those of the
     stretch of which it is not known when they were preempted.
@@ -166,7 +166,7 @@ class _Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class _Placing:
-    """The means to place the requests of a ``replica`` in slots and lanes; ``slots`` is the most
+    """The state for placing the requests of a ``replica`` in slots and lanes; ``slots`` is the most
     that is drawn."""
 
     rows: dict[str, NDArray[Any]]

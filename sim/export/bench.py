@@ -128,7 +128,7 @@ def document(
 
 
 def simulated_by(source: ExportSource) -> dict[str, str] | None:
-    """The maker of a simulated run; None for one that a real engine served.
+    """The tool that made a simulated run; None for one that a real engine served.
 
     An imported prediction stays one, whatever the directory it is in is called.
     """

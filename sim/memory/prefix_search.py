@@ -47,7 +47,7 @@ class FoundBlocks(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The part in one kind of group: that many first ``blocks``, and pieces for each group."""
+    """A kind of group's cached part: that many first ``blocks``, and pieces for each group."""
 
     blocks: int
     pieces: list[list[Piece]]

@@ -43,10 +43,9 @@ class SloState(Word):
 
 
 class DoubtKind(Word):
-    """The kinds of doubt whether an SLO is met: more arrives than full batches serve; a run too
-    short to tell whether it does; the interval of the share; the error band of the predicted times;
-    requests that were not finished when the run ended; next to the band, the interval at an end of
-    it."""
+    """Reasons to doubt that an SLO is met: more arrives than full batches serve; a run too short to
+    tell whether it does; the interval of the share; the error band of the predicted times; requests
+    that were not finished when the run ended; next to the band, the interval at an end of it."""
 
     LOAD = "load"
     LENGTH = "length"

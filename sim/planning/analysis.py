@@ -168,9 +168,9 @@ def _pass(phase: str, batch: int, tokens: int, cost: CostModel, of: Batch) -> di
 
 
 def _bound(o: Operator, d: Deployment) -> str:
-    """The main cost of a pass's time; ``TILES`` where that is the arithmetic of a product although
-    less was asked for than the memory could feed. Attention rereads what it has read: its bytes do
-    not say that."""
+    """The resource that takes most of a pass's time; ``TILES`` where that is the arithmetic of a
+    product although less was asked for than the memory could feed. Attention rereads what it has
+    read: its bytes do not say that."""
     if o.bound != "compute" or "attention" in o.name:
         return o.bound
     ridge = d.gpu.flops(d.arithmetic) / d.gpu.bandwidth

@@ -175,7 +175,7 @@ class RunResult:
         return result_html(self.shown)
 
     def page_contents(self) -> dict[str, Any]:
-        """The sources of the page, by the parameters of ``reports.render``."""
+        """The contents of the page, by the parameters of ``reports.render``."""
         self.add_changes()
         chunks, absences = self.chunks, self.absences
         return {

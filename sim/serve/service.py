@@ -37,7 +37,7 @@ MOST_ANSWERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class AnswerTerms:
-    """The wishes of a client: ``choices`` answers to each prompt, and how long they may be."""
+    """A client's terms: ``choices`` answers to each prompt, and how long they may be."""
 
     choices: int = 1
     max_tokens: int | None = None

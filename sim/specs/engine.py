@@ -68,7 +68,7 @@ class ExpertInputs(NamedTuple):
 
 
 class EngineWish(NamedTuple):
-    """A scenario's wishes of an engine: experts by ``marlin``, attention by ``triton``, planning
+    """A scenario's choices for an engine: experts by ``marlin``, attention by ``triton``, planning
     ``ahead``, no graphs at all (``eager``), graphs of prompts; None leaves it to the engine."""
 
     marlin: bool = False

@@ -113,7 +113,7 @@ def cache_over_time(
 
 
 def _sharing(summary: Mapping[str, Any]) -> str:
-    """The effect of prefixes, where they are cached."""
+    """The gain from prefixes, where they are cached."""
     cache, tier = (known(summary, f"infersim.{name}") for name in ("prefix_cache", "host_tier"))
     rate = None if cache is None else cache["hit_rate"]
     if cache is None or rate is None:

@@ -41,9 +41,9 @@ YOUNG = "sessions are still young"
 
 
 class Doubt(NamedTuple):
-    """A doubt whether an SLO that a run's requests met would be met by later ones: its ``kind``,
-    what it is ``about``, and how many requests a run ``needs`` to settle it, None where more of the
-    same kind are not to be had."""
+    """A doubt that an SLO that a run's requests met would be met by later ones: its ``kind``, what
+    it is ``about``, and how many requests a run ``needs`` to settle it, None where more of the same
+    kind are not to be had."""
 
     kind: DoubtKind
     about: str

@@ -124,7 +124,7 @@ def load(run: RunRecord) -> Load:
 
 
 def _share_of_mean(costs: Floats, mine: NDArray[np.bool_], shares: Floats | None) -> float:
-    """The addition of ``mine`` to the mean of all ``costs``."""
+    """The share of ``mine`` in the mean of all ``costs``."""
     if shares is None:
         return float(costs[mine].sum()) / len(costs)
     return float((costs * shares)[mine].sum())

@@ -144,7 +144,7 @@ def _reading(
     times: Floats,
     middle: Operator,
 ) -> _Even:
-    """The cost beyond its time of decode attention, ``middle`` in mid-plan."""
+    """The cost of decode attention, ``middle`` in mid-plan, beyond its time."""
     some = batches.sequences > 0
     found = power.reading(middle.flops, middle.bytes)
     found = np.broadcast_to(np.asarray(found), times.shape) * some

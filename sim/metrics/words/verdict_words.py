@@ -53,7 +53,7 @@ UNSERVED: Mapping[str, str] = {
     Unserved.LOST: "requests that were lost with a replica or found none",
     Unserved.TIMED_OUT: "requests whose clients did not wait any longer",
 }
-"""The requests that miss an SLO where a fleet has capacity left."""
+"""The requests by which an SLO is missed where a fleet has capacity left."""
 
 
 def verdict_text(

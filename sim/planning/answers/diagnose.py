@@ -129,7 +129,7 @@ def mean_parts(document: Document, name: str) -> MeanParts:
 
 
 def limiting(document: Document) -> Table | None:
-    """The limit of each figure, and the effect of doubling it; None where there is none."""
+    """Table of each figure's limit, and the gain from doubling it; None if there is none."""
     trials = {trial["title"]: trial for trial in document["trials"]}
     rows = []
     for figure in document["figures"]:

@@ -89,7 +89,7 @@ def _accepted(found: Diagnosis) -> str:
 
 
 def _saving(found: Diagnosis) -> str:
-    """The SLO's fate with a smaller fleet, where there is one."""
+    """The SLO's result with a smaller fleet, where there is one."""
     if not found.savings:
         return ""
     trial = found.savings[0]

@@ -117,7 +117,7 @@ _WORDS = {
 
 
 def _instead(key: str) -> str:
-    """The advice against a question that is not the one that was begun."""
+    """The remedy for a question that is not the one that was begun."""
     if key in ("scenario", "axes"):
         return "leave out the scenario and --sweep to continue the sweep in the directory, or "
     return ""
