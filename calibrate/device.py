@@ -25,7 +25,7 @@ FALLBACK_CACHE = 32 * 2**20
 """Last-level cache assumed where the system does not report it."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""What glibc calls its limits, in ``malloc.h``."""
+"""The names of glibc's limits, in ``malloc.h``."""
 
 LARGE, KEPT = 256 * 2**20, 2**30
 """Bytes of one tensor from which on it comes from the system and goes back to it, and of freed
@@ -59,7 +59,7 @@ class DeviceFacts:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DeviceFacts:
-        """What ``document`` wrote; ValueError if something is missing."""
+        """The facts from ``document``; ValueError if something is missing."""
         try:
             return cls(**{name: document[name] for name in cls.__slots__})
         except (KeyError, TypeError) as error:
@@ -224,7 +224,7 @@ def _machine() -> dict[str, str]:
 
 
 def _nvidia_smi(index: int, fields: list[str]) -> dict[str, str]:
-    """What nvidia-smi says of a device, empty where there is none or it does not answer."""
+    """The answer of nvidia-smi on a device, empty where there is none or it does not answer."""
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     which = f"GPU-{uuid}" if uuid else str(index)
     command = ["nvidia-smi", "-i", which, f"--query-gpu={','.join(fields)}"]

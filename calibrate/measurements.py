@@ -73,7 +73,7 @@ META: Mapping[str, Shape] = {
     "kernels": TEXT,
     "started": TEXT,
 }
-"""What of a meta file is read back."""
+"""The parts of a meta file that are read back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Measurement:
 
     @property
     def variant(self) -> str:
-        """What tells it apart from others of the same operator."""
+        """The mark that tells it apart from others of the same operator."""
         return self.kernel.split(SEPARATOR, 1)[0] if SEPARATOR in self.kernel else ""
 
     @property
@@ -112,7 +112,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementTable:
-    """What a file holds; ``notes`` say what of it could not be read."""
+    """The content of a file; ``notes`` say what of it could not be read."""
 
     rows: tuple[Measurement, ...]
     notes: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ def meta_path(path: Path) -> Path:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """What the meta file of the table at ``path`` says; UsageError if it is not there or broken."""
+    """The meta file of the table at ``path``; UsageError if it is missing or broken."""
     meta = meta_path(path)
     document = read_object(meta)
     if not isinstance(document.get("device"), dict):

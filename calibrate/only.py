@@ -39,7 +39,7 @@ def chosen(names: Sequence[str], shares: Mapping[str, float]) -> frozenset[str]:
 
 
 def budget(whole: float, operators: frozenset[str], shares: Mapping[str, float]) -> float:
-    """What these operators have of the ``whole`` time, and no less than ``LEAST``."""
+    """The share of the ``whole`` time for these operators, and no less than ``LEAST``."""
     part = sum(shares[name] for name in operators) / sum(shares.values())
     return min(whole, max(LEAST, whole * part))
 

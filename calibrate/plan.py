@@ -75,7 +75,7 @@ class DeviceRates:
 
 
 def crude_rates(kind: str, units: int, cache: float = 0.0) -> DeviceRates:
-    """What to expect of a device of which nothing is known: an old core or an old GPU.
+    """The expected rates of an unknown device: an old core or an old GPU.
 
     ``units`` and ``cache`` as in the device's facts.
     """

@@ -96,7 +96,7 @@ class UnsteadyError(InfersimError):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRequest:
-    """What was asked for; None and empty stand for the device's defaults. Seconds."""
+    """The request of a calibration; None and empty stand for the device's defaults. Seconds."""
 
     device: str
     measurements: Path

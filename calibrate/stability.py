@@ -58,7 +58,7 @@ class Sum:
 
     @property
     def excess(self) -> float:
-        """What lies between the parts, as a share of their sum."""
+        """The gap between the parts, as a share of their sum."""
         return self.measured / self.summed - 1
 
 

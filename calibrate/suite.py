@@ -41,7 +41,7 @@ class DeviceLostError(InfersimError):
 
 
 class Machine(Protocol):
-    """What the suite needs of a device in addition to the timer."""
+    """The suite's needs of a device in addition to the timer."""
 
     def room(self) -> float:
         """Bytes that a point could have."""
@@ -71,7 +71,7 @@ class Bench:
         self._device, self._arena = device, arena
 
     def room(self) -> float:
-        """What is free, or in the pools and could be; some is left to libraries."""
+        """The memory that is free, or in the pools and could be; some is left to libraries."""
         return MEMORY_SHARE * (self._device.free_memory() + self._arena.held)
 
     def clock_mhz(self) -> float | None:
@@ -254,7 +254,7 @@ class Suite:
 
 
 def kind_of(error: Exception) -> Status:
-    """What an error at a point means.
+    """The meaning of an error at a point.
 
     PyTorch reports memory and missing kernels as RuntimeErrors of its own kinds or by their words.
 

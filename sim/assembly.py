@@ -60,7 +60,7 @@ from sim.workload import AnyTraffic, OpenTraffic
 
 
 class ReplicaKinds(NamedTuple):
-    """What replicas are made of."""
+    """The parts that make a replica."""
 
     replica: type[Replica]
     rank: type[Rank]
@@ -85,7 +85,7 @@ def make_threads(setup: Setup) -> Threads | None:
 
 
 def make_recorder(setup: Setup) -> Recorder:
-    """What records a run on the pools of ``setup``."""
+    """The recorder of a run on the pools of ``setup``."""
     deployments = [pool.deployment for pool in setup.pools]
     windows = max(len(d.model.windows) for d in deployments)
     ranks = any(d.layout.data > 1 for d in deployments)
@@ -102,7 +102,7 @@ def make_recorder(setup: Setup) -> Recorder:
 
 
 def make_admission(env: simpy.Environment, setup: Setup) -> DeadlineAdmission | None:
-    """What refuses requests that would be late; None where none are."""
+    """The admission that refuses requests that would be late; None where none are refused."""
     asked = setup.scenario.admission
     if asked is None:
         return None
@@ -170,7 +170,7 @@ def make_clients(
 
 
 def make_steerer(env: simpy.Environment, setup: Setup, fleet: Fleet, clients: Clients) -> Steerer:
-    """What steers the replicas of ``fleet`` as the scenario says, and as operators do meanwhile."""
+    """The steerer of the replicas of ``fleet``, for the scenario's steps and those of operators."""
     steering, autoscaling = setup.scenario.steering, setup.scenario.autoscaling or Autoscaling()
     replicas: list[SteeredReplica] = []
     first: dict[str | None, int] = {None: 0}  # the only pool need not be named
@@ -234,7 +234,7 @@ def make_endpoints(setup: Setup, fleet: Fleet) -> dict[int, Endpoint]:
 
 
 def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:
-    """What hands requests over between the pools of ``setup``; None where each serves all of a
+    """Hand-overs of requests between the pools of ``setup``; None where each serves all of a
     request."""
     scenario = setup.scenario
     costs = {
@@ -250,7 +250,7 @@ def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> 
 
 
 def costs_of(pool: PreparedPool, transfer: Transfer) -> HandoverCosts:
-    """What it takes to hand a request over to a replica of ``pool``. Of a token's KV every byte is
+    """The costs of handing a request over to a replica of ``pool``. Of a token's KV every byte is
     counted once, however many GPUs keep a copy."""
     deployment = pool.deployment
     token = deployment.model.kv_bytes_per_token(deployment.kv_cache)

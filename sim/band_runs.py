@@ -32,8 +32,8 @@ END_KEYS = (
 
 
 def end_factors(error: float, slower: float | None = None) -> tuple[float, float]:
-    """What times are multiplied by at the faster and at the slower end of a band of ``error``,
-    which reaches to ``slower`` on the side of longer times where that is given.
+    """Factors of times at the faster and at the slower end of a band of ``error``, which reaches to
+    ``slower`` on the side of longer times where that is given.
 
     >>> end_factors(0.25), end_factors(0.25, 0.5)
     ((0.8, 1.25), (0.8, 1.5))
@@ -123,7 +123,7 @@ def _metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str:
-    """What the ends of the band come to, in a sentence; latencies at the percentile ``rank``.
+    """The results at the ends of the band, in a sentence; latencies at the percentile ``rank``.
 
     ``summary`` is that of the run as predicted.
     """
@@ -165,7 +165,7 @@ def _percent(share: float) -> str:
 
 
 def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
-    """What an SLO that is met at both ends so far comes to there."""
+    """The long-run result of an SLO that is met at both ends so far."""
     missed, open_ = "a longer run would miss it", "too short a run to tell"
     if DoubtKind.LOAD in fast["slo_doubts"]:
         return f"{missed} at both ends"
@@ -175,7 +175,7 @@ def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
 
 
 def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any], *, met: bool) -> str:
-    """What the ends say of the SLO, which is ``met`` or not as predicted."""
+    """The SLO at the ends, where it is ``met`` or not as predicted."""
     if fast["slo_met"] and slow["slo_met"] and _short(slow):
         return f"met so far; {_in_the_long_run(fast, slow)}"
     if DoubtKind.UNFINISHED in fast["slo_doubts"]:

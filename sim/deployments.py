@@ -25,7 +25,7 @@ from sim.specs.speculation import Speculation
 
 
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
-    """What each replica of a pool is; UsageError where its GPUs cannot share the model."""
+    """The deployment of a pool's replicas; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
     model, knobs, layout = pool.model.spec(base), pool.scheduler, pool.layout
     wish = EngineWish(

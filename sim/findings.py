@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What to read, what to sort by (None comes last), the width of a bar, 0..1, if any, what is
+    """A cell: its text, its sort key (None comes last), the width of a bar, 0..1, if any, what is
     shown under the pointer, and the colour of an effect (good or bad) with its strength, 0..1."""
 
     text: str

@@ -106,8 +106,8 @@ def break_even(cost: CostModel, memory: Capacity, budget: int, longest: int) -> 
 def host_tier(
     pool: PoolSettings, memory: Capacity, cost: CostModel, budget: int
 ) -> HostTier | None:
-    """What ``kv_cache.host_memory`` gives a replica whose iterations take ``budget`` tokens; None
-    where that is null. UsageError where it holds no block."""
+    """The host tier that ``kv_cache.host_memory`` gives a replica whose iterations take ``budget``
+    tokens; None where that is null. UsageError where it holds no block."""
     kv, deployment = pool.kv_cache, cost.deployment
     if kv.host_memory is None:
         return None

@@ -34,7 +34,7 @@ class Part:
 
 
 class Batch(NamedTuple):
-    """What one iteration computes.
+    """The computation of one iteration.
 
     ``sequences`` are those that the decode kernels run over, ``context`` the KV tokens that they
     hold in sum before the iteration, ``parts`` the prompts or parts of prompts to prefill,
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
 
 
 class PassConditions(NamedTuple):
-    """What an iteration depends on besides its batch; the defaults are what is usual.
+    """The conditions of an iteration besides its batch; the defaults are usual.
 
     The other data ranks have ``others`` tokens in the pass (None: each as many as this one), and a
     drafter goes over ``others_requests`` of theirs. ``drafts`` of each decoding sequence are

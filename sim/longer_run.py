@@ -81,7 +81,7 @@ def _p99_ms(run: RunRecord, metric: str, late: Any) -> float | None:
 
 
 def _text(found: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """What became of the later requests, next to what this run shows."""
+    """The fate of the later requests, next to the results of this run."""
     verdict, share = summary["infersim"]["verdict"], found["attainment"]
     parts = []
     if share is not None:

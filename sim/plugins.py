@@ -29,7 +29,7 @@ from sim.errors import TRACEBACK, InfersimError, UsageError, did_you_mean
 
 _NAME = r"[^\W\d]\w*"
 PATTERN = rf"({_NAME}(\.{_NAME})*|.*[^/]\.py):{_NAME}"
-"""What names a part of one's own: ``package.module:Name``, or the path of a file and a name."""
+"""The name of a part of one's own: ``package.module:Name``, or the path of a file and a name."""
 
 WRITTEN = "package.module:Name or file.py:Name"
 
@@ -84,7 +84,7 @@ def load_class(text: str, base: type, noun: str, folders: Sequence[Path] = ()) -
 
 
 def load_function(text: str, noun: str, folders: Sequence[Path] = ()) -> Callable[..., Any]:
-    """What can be called at ``text``; UsageError as for ``load_class``."""
+    """The callable at ``text``; UsageError as for ``load_class``."""
     found = _load(text, noun, folders)
     if not callable(found):
         raise UsageError(f"{noun} {text!r} is no function, but {type(found).__name__}")

@@ -65,7 +65,7 @@ class PreparedPool:
 
     @property
     def deployment(self) -> Deployment:
-        """What one replica is, as its cost model times it."""
+        """The deployment of one replica, as its cost model times it."""
         return self.cost.deployment
 
     @property

@@ -29,7 +29,7 @@ Prices = Mapping[str, float | str] | Path | str | None
 
 
 class Answer:
-    """What a question was answered with: a mapping, as a command's ``result.json``.
+    """The answer to a question: a mapping, as a command's ``result.json``.
 
     Printed, and shown in a notebook, it is the table that the command prints.
     """

@@ -22,10 +22,10 @@ class RegisteredPart(Protocol):
     """A class that can be chosen by name."""
 
     name: ClassVar[str]
-    """What scenarios call it; not asked of a user's own class."""
+    """Its name in scenarios; not asked of a user's own class."""
 
     about: ClassVar[str]
-    """What it does, in a few words."""
+    """Its behaviour in a few words."""
 
 
 T = TypeVar("T", bound=RegisteredPart)

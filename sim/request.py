@@ -22,9 +22,9 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """What the requests of one class share. ``index`` is its place among the classes of the run;
-    a lower ``priority`` goes first, as in vLLM; ``deadline`` (s after arrival; inf: none) is when
-    the first token is due; ``weight`` is its share where classes are served fairly."""
+    """The common traits of one class of requests. ``index`` is its place among the classes of the
+    run; a lower ``priority`` goes first, as in vLLM; ``deadline`` (s after arrival; inf: none) is
+    when the first token is due; ``weight`` is its share where classes are served fairly."""
 
     index: int
     name: str

@@ -85,7 +85,7 @@ class Result(RunResult):
         return other.summary
 
     def __str__(self) -> str:
-        """What ``infersim run`` prints of it."""
+        """The text that ``infersim run`` prints of it."""
         from sim.terminal.console import as_text  # noqa: PLC0415 - rich is slow to import
         from sim.terminal.run import run_view  # noqa: PLC0415
 

@@ -43,7 +43,7 @@ model), and for several GPUs whether they reach each other (vLLM issue 19824).""
 
 
 class Reading(NamedTuple):
-    """What one replica does: requests that wait, requests in the batch, share of KV taken."""
+    """The state of one replica: requests that wait, requests in the batch, share of KV taken."""
 
     queue: float
     running: float

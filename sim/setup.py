@@ -25,7 +25,7 @@ from sim.schedulers.orders import make_order
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a scenario comes to before any request arrives."""
+    """A scenario prepared for simulation, before any request arrives."""
 
     scenario: Scenario
     pools: tuple[PreparedPool, ...]

@@ -233,8 +233,8 @@ def recorded(
     sessions: SessionRows | None = None,
     attempts: AttemptRows | None = None,
 ) -> RunRecord:
-    """What ``recorder`` has of ``traffic``, simulated or ``observed``, until it ``ended``: as the
-    metrics want it, the rest as ``RunRecord`` has it."""
+    """The record by ``recorder`` of ``traffic``, simulated or ``observed``, until it ``ended``: in
+    the form for metrics, the rest as in ``RunRecord``."""
     from sim.metrics.record.run_record import RunRecord  # noqa: PLC0415 - as above
 
     plans, trail = recorder.plan_rows(), recorder.trail_rows()

@@ -40,7 +40,7 @@ MOST_DECIMALS = 9
 
 PER_OUTPUT_TOKENS = "USD per 1M output tokens"
 PER_TOKENS = "USD per 1M tokens (prompt + output)"
-"""What the two costs of a token are called, in every table and on every page."""
+"""The name of both costs of a token, in every table and on every page."""
 
 _LONGEST = 100  # characters; the pattern would take long to refuse many more
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*?)?\s*")

@@ -163,9 +163,9 @@ def additive_mask(
     window: Window | None = None,
     first: int = 0,
 ) -> Tensor:
-    """What to add to the scores of the tokens at places ``start`` to ``stop``, query x key, in the
-    type of ``like``: nothing for what came before a token and for itself, minus infinity for the
-    rest. The first ``padding`` places hold nothing and see themselves alone, so that what they
+    """The mask to add to the scores of the tokens at places ``start`` to ``stop``, query x key, in
+    the type of ``like``: nothing for what came before a token and for itself, minus infinity for
+    the rest. The first ``padding`` places hold nothing and see themselves alone, so that what they
     leave in the cache is a number. Keys begin at place ``first``; a ``window`` hides more of them,
     counted without the padding.
 

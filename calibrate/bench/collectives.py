@@ -123,7 +123,7 @@ def _free_port() -> int:
 
 
 def _work(pipe: Connection, rank: int, count: int, backend: str, port: int) -> None:
-    """What each process does: join the group, then all-reduce tensors of the sizes it is sent."""
+    """A process's work: it joins the group, then all-reduces tensors of the sizes it is sent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     where = "cpu" if backend == "gloo" else f"cuda:{rank}"
     if backend == "nccl":

@@ -21,7 +21,7 @@ SIZES = tuple(2**exponent for exponent in range(12, 31))
 PASSES = {"memory": 2, "memory_read": 1}
 
 READ_AS = "fp32"
-"""What reads are counted in: comparing 16-bit numbers takes a CPU longer than to read them."""
+"""The type that reads are counted in: comparing 16-bit numbers takes a CPU longer than reading."""
 
 
 def memory_point(operator: str, precision: str, size: int) -> BenchPoint:

@@ -161,6 +161,6 @@ def quickest_right(
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line short enough for a table."""
+    """The message of an error, in a line short enough for a table."""
     lines = str(error).strip().splitlines()
     return lines[0][:160] if lines else ""

@@ -25,7 +25,7 @@ def _library() -> Any:
 
 
 def grouped(attend: Callable[..., Any]) -> dict[str, bool]:
-    """What lets query heads share KV heads: PyTorch 2.11 does it unasked and has no word for it."""
+    """Lets query heads share KV heads: PyTorch 2.11 does it unasked and has no word for it."""
     return {"enable_gqa": True} if "enable_gqa" in signature(attend).parameters else {}
 
 

@@ -22,7 +22,7 @@ from sim.rng import stream
 from sim.specs.popularity import chances
 
 COUNTS = ("rows", "touched", "single", *TILES)
-"""What falls to the experts in a draw; a measurement does not name it."""
+"""The experts' shares in a draw; a measurement does not name them."""
 
 Law = Literal["balanced", "even", "skewed"]
 LAWS: tuple[Law, ...] = get_args(Law)
@@ -84,7 +84,7 @@ def rows_by_expert(draw: ExpertDraw) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def counts(draw: ExpertDraw) -> dict[str, float]:
-    """What the forms of experts ask for: rows in all, experts touched, those with a single row, and
+    """Variables of the forms of experts: rows in all, experts touched, those with a single row, and
     tiles of each height.
 
     >>> found = counts(ExpertDraw(40, 4, 2, "balanced"))

@@ -49,7 +49,7 @@ class TinyLayer(NamedTuple):
 
 
 class TinySetting:
-    """What the layers of one point have in common: inputs, positions, the queries' buffer."""
+    """The common state of the layers of one point: inputs, positions, the queries' buffer."""
 
     def __init__(self, arena: Arena, model: ModelSpec, point: BenchPoint) -> None:
         self._arena, self._model = arena, model

@@ -32,7 +32,7 @@ class EngineAttention(Protocol):
     replayable: bool
 
     def of(self, step: EngineStep) -> Attend:
-        """What to call for each layer of ``step``."""
+        """The call for each layer of ``step``."""
 
 
 class BySequence:

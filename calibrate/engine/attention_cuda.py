@@ -69,7 +69,7 @@ class Batched:
 
 
 class _AtOnce(NamedTuple):
-    """What ``Batched`` calls for each layer of ``step``."""
+    """The call of ``Batched`` for each layer of ``step``."""
 
     step: EngineStep
     decode: Decode

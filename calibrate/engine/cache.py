@@ -133,8 +133,8 @@ class BlockTables:
 
 
 class Cache:
-    """What the layers keep: for each layer of a group, block x slot x head x size of keys and of
-    values, or of latent vectors alone.
+    """The memory of the layers: for each layer of a group, block x slot x head x size of keys and
+    of values, or of latent vectors alone.
 
     Behind the ``num_blocks`` there is one more block, ``nowhere``: tokens that must be written
     somewhere and are never read go there.
@@ -154,7 +154,7 @@ class Cache:
         )
 
     def layer(self, number: int) -> tuple[Tensor, ...]:
-        """What layer ``number`` keeps: block x slot x head x size of each part."""
+        """The cache of layer ``number``: block x slot x head x size of each part."""
         at = self.places.layers[number].at
         return tuple(part[at] for part in self._parts)
 

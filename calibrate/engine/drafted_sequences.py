@@ -56,8 +56,8 @@ class DraftedSequences(OnDemand):
         return Span(request.id, tokens, stored, 0, True, False, wanted)
 
     def deliver(self, spans: Iterable[Span], sampled: Iterable[int]) -> tuple[int, ...]:
-        """What is right of each of ``spans``, for each of whose wanted tokens one was sampled;
-        returns which requests got any."""
+        """Delivers the right part of each of ``spans``, for each of whose wanted tokens one was
+        sampled; returns the requests that got any."""
         choices = iter(sampled)
         self.accepted, self.gained = {}, {}
         served = []

@@ -23,8 +23,8 @@ SHORTEST, LONGEST = 2, 5
 
 
 class Computed(NamedTuple):
-    """What the target computed of a request: places ``start`` to ``stop`` of its cache. ``tokens``
-    are all that are known now; ``goes_on`` says whether it decodes next."""
+    """The target's computed part of a request: places ``start`` to ``stop`` of its cache.
+    ``tokens`` are all that are known now; ``goes_on`` says whether it decodes next."""
 
     request: int
     tokens: Sequence[int]
@@ -54,7 +54,7 @@ class SearchedText:
         self._drafts, self._shortest, self._longest = drafts, shortest, longest
 
     def draft(self, computed: Sequence[Computed]) -> Mapping[int, list[int]]:
-        """What is found; nothing for a text that does not repeat."""
+        """The drafts found; none for a text that does not repeat."""
         return {each.request: self.find(each.tokens) for each in computed if each.goes_on}
 
     def find(self, tokens: Sequence[int]) -> list[int]:

@@ -19,7 +19,7 @@ from sim.specs.model import ModelSpec
 from sim.specs.stages import kinds_of_layers
 
 METHODS = ("ngram", "draft_model")
-"""What the engine drafts with."""
+"""The engine's methods of drafting."""
 
 
 def undraftable(setup: Setup, sampling: str) -> list[Refusal]:
@@ -49,7 +49,7 @@ def undraftable(setup: Setup, sampling: str) -> list[Refusal]:
 def drafting_of(
     deployment: Deployment, scheduler: Scheduler, target: Transformer, seed: int
 ) -> Drafting | None:
-    """What drafts for ``target`` as ``deployment`` says; None where nothing is drafted.
+    """The drafting for ``target`` by ``deployment``; None where nothing is drafted.
 
     A draft model of the target's own sizes and kinds of layers consists of the target's first
     layers, so that it is right more often than chance; any other one has random weights.

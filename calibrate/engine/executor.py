@@ -30,10 +30,10 @@ Drafting = Callable[[BlockTables], TokenDrafter]
 
 
 class Pass(NamedTuple):
-    """What one iteration computed, which requests got a token, and its times: ``prepare`` until its
-    tensors were on their way, ``forward`` from there to the tokens in the host's memory, and to the
-    drafts of the next iteration. ``accepted`` and ``gained`` are the drafts found right and the
-    tokens that they brought, by request; None where nothing is drafted."""
+    """The computation of one iteration, the requests that got a token, and its times: ``prepare``
+    until its tensors were on their way, ``forward`` from there to the tokens in the host's memory,
+    and to the drafts of the next iteration. ``accepted`` and ``gained`` are the drafts found right
+    and the tokens that they brought, by request; None where nothing is drafted."""
 
     spans: tuple[Span, ...]
     served: tuple[int, ...]

@@ -48,7 +48,7 @@ MAIN = (
     "cat",
     "silu",
 )
-"""What a part is about, if it calls several operators."""
+"""The main operator of a part that calls several."""
 
 Shape = tuple[int, ...]
 Call = tuple[Shape, ...]
@@ -79,7 +79,7 @@ class ExplainedPart:
 
 @dataclass(frozen=True, slots=True)
 class EngineTrace:
-    """What was traced, and its parts in the order of the pass."""
+    """The trace, with its parts in the order of the pass."""
 
     model: ModelSpec
     precision: str
@@ -209,7 +209,7 @@ def _tensors(args: Sequence[Any]) -> list[Tensor]:
 
 
 def _shape(operator: str, call: Call, heads: int) -> str:
-    """What one call worked on, as people write it; ``heads`` are query heads."""
+    """The shape of one call, as people write it; ``heads`` are query heads."""
     if operator == "linear":
         return f"{call[0][0]} rows x {call[0][1]:,} -> {call[1][0]:,}"
     if operator == "scaled_dot_product_attention":

@@ -31,7 +31,7 @@ class HeadsBlock:
         """Size and base of the positions that queries and keys are turned by."""
 
     def forward(self, seen: Tensor, run: LayerPass, place: LayerPlace) -> Tensor:
-        """What attention adds to the hidden state, from the normed one."""
+        """The term that attention adds to the hidden state, from the normed one."""
         spec = self.spec
         run.part("query, key, value")
         heads, value = self._project(seen)

@@ -32,7 +32,7 @@ class LatentBlock:
         """Size and base of the positions that parts of queries and keys are turned by."""
 
     def forward(self, seen: Tensor, run: LayerPass, place: LayerPlace) -> Tensor:
-        """What attention adds to the hidden state, from the normed one."""
+        """The term that attention adds to the hidden state, from the normed one."""
         spec, linear = self.spec, torch.nn.functional.linear
         run.part("latent vectors")
         down = linear(seen, self.down, self.down_bias)

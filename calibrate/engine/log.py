@@ -190,7 +190,7 @@ class Log:
         self.recorder.row(row, further)
 
     def iteration(self, done: Pass, row: _Row, phases: Phases, preempted: tuple[int, ...]) -> None:
-        """What the engine did from the start to the end of ``row``."""
+        """Records the engine's work from the start to the end of ``row``."""
         served = set(done.served)
         decoded = [span.request for span in done.spans if not span.prompt]
         decodes = tuple(request for request in decoded if request in served)

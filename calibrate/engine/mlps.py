@@ -23,7 +23,7 @@ class DenseBlock:
         self.down_bias = draw.out_bias(draw.hidden) if biased else None
 
     def forward(self, seen: Tensor, part: PassPart) -> Tensor:
-        """What the MLP adds to the hidden state, from the normed one."""
+        """The term that the MLP adds to the hidden state, from the normed one."""
         linear = torch.nn.functional.linear
         part("gate and up")
         wide = linear(seen, self.gate_up, self.gate_up_bias)
@@ -54,7 +54,7 @@ class ExpertsBlock:
         self.shared_gate = draw.small(1, hidden) if spec.shared_gate else None
 
     def forward(self, seen: Tensor, part: PassPart) -> Tensor:
-        """What the experts add to the hidden state, from the normed one."""
+        """The term that the experts add to the hidden state, from the normed one."""
         linear = torch.nn.functional.linear
         part("router")
         routes = linear(seen, self.router)

@@ -167,7 +167,7 @@ def _check(spec: ModelSpec) -> None:
 
 
 def _odd(group: LayerGroup) -> list[str]:
-    """What the engine does not run of such layers."""
+    """The features of such layers that the engine does not run."""
     attention, mlp = group.attention, group.mlp
     odd = {"parallel attention and MLP": group.parallel_mlp}
     if isinstance(attention, GroupedQuery):

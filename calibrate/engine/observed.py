@@ -28,7 +28,7 @@ def reference_engine() -> EngineFacts:
 
 @dataclass(frozen=True)
 class Observed:
-    """What a run of an engine left behind: the simulator's record, filled with real times; its
+    """The outcome of a run of an engine: the simulator's record, filled with real times; its
     iterations; and the tokens of each finished request, by its id.
 
     ``attention`` says in words which kernels ran, ``sampling`` how the next token was chosen.

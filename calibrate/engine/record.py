@@ -94,7 +94,7 @@ class ObservedResult(RunResult):
 
 
 def manifest(observed: Observed) -> dict[str, Any]:
-    """What the manifest of an observed run says in addition to that of a simulated one."""
+    """The additions to the manifest for an observed run, over that of a simulated one."""
     return {
         "kind": "observed",
         FRONT_END: "none",  # whichever engine it was, it was driven in this process

@@ -41,7 +41,7 @@ from sim.units import show_bytes
 from sim.workload import build
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-"""What the engine computes in, and PyTorch's name for it; fp64 is for comparing arithmetic."""
+"""The engine's number formats, and PyTorch's names for them; fp64 is for comparing arithmetic."""
 
 ENGINE = "reference"
 """The catalogue's name of this engine, whatever engine the scenario names: it has no front end,

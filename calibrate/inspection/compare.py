@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 
 class ProfileComparison(NamedTuple):
-    """What two profiles have in common, and what only one of them has."""
+    """The common points of two profiles, and those of only one of them."""
 
     first: FoundProfile
     second: FoundProfile

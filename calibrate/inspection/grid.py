@@ -62,7 +62,7 @@ CONSTANT: Mapping[str, Mapping[str, float]] = {
 its experts on a node of eight GPUs."""
 
 FIXED = {"context": (0.0, 0.0), "skew": (1.0, 1.0)}
-"""What a variable was where the ranges do not name it: it was not varied then."""
+"""The value of a variable that the ranges do not name: it was not varied then."""
 
 CACHE = 4e10
 """Bytes of a layer's KV cache, at 16 bits, beyond what a GPU holds."""

@@ -33,7 +33,7 @@ WARM = "warm_cache"
 
 ABSENT_CELLS = dict.fromkeys(VARIABLES, "")
 ABSENT = {"skew": 1.0, "context": 0.0}
-"""What a variable means where a measurement does not name it."""
+"""The value of a variable that a measurement does not name."""
 
 MOST_ROWS = 200_000
 """A table is cut there: a page of more could not be opened."""
@@ -177,7 +177,7 @@ def _points(rows: Sequence[Mapping[str, str]]) -> Points:
 
 
 def _drawn(shape: Mapping[str, Floats], kernels: Sequence[str]) -> dict[str, Floats]:
-    """What fell to the experts at each point, which its law says."""
+    """The experts' shares at each point, from its law."""
     found = []
     for at, kernel in enumerate(kernels):
         law = kernel.partition(SEPARATOR)[0]
@@ -188,7 +188,7 @@ def _drawn(shape: Mapping[str, Floats], kernels: Sequence[str]) -> dict[str, Flo
 
 
 def _meta(path: Path) -> Mapping[str, object]:
-    """What the file next to the table says; nothing if none can be read."""
+    """The content of the file next to the table; empty if none can be read."""
     try:
         document = json.loads(path.with_name(path.name + ".meta.json").read_text("utf-8"))
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ MOST_EMPTY_STEPS = 1000
 
 
 class ObservedStep(NamedTuple):
-    """What the engine did in one step, and when it had decided on it, laid out its tensors, and had
+    """The engine's work in one step, and when it had decided on it, laid out its tensors, and had
     the tokens in the host's memory."""
 
     ran: LedgerRow

@@ -16,7 +16,7 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TRANSFORMERS_VERBOSITY": "error",
 }
-"""What transformers reads when it is imported; what is set already stays."""
+"""Variables that transformers reads on import; those that are set stay."""
 
 
 def module(name: str) -> Any:

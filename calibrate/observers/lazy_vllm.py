@@ -21,7 +21,7 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as PyTorch was set to, on any core
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the number of blocks is given anyway
 }
-"""What vLLM reads when it is imported or an engine is made; what is set already stays."""
+"""Variables that vLLM reads on import or for an engine; those that are set stay."""
 
 
 def module(name: str) -> Any:

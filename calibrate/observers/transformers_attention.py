@@ -27,7 +27,7 @@ NAMES = {
     "repeated for each query head",
     BY_REQUEST: f"{BY_REQUEST}: PyTorch's attention for each request over its own keys and values",
 }
-"""What records call them."""
+"""Their names in records."""
 
 FLASH_HEADS = 256
 """The largest head that the variable-length kernel takes."""

@@ -47,8 +47,8 @@ def make_model(spec: ModelSpec, precision: str, device: str, seed: int, attentio
 
 @dataclass(slots=True)
 class _Decision:
-    """What the scheduler has chosen: for each request its state, the tokens to compute and those
-    before; which requests lost their memory; when it was decided."""
+    """The scheduler's choice: for each request its state, the tokens to compute and those before;
+    which requests lost their memory; when it was decided."""
 
     chosen: list[tuple[Any, int, int, bool]] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)

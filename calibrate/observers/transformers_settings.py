@@ -20,7 +20,7 @@ from sim.setup import Setup
 from sim.units import show_bytes
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-"""What is computed in, and PyTorch's name for it; fp64 is for comparing arithmetic."""
+"""The formats of arithmetic, and PyTorch's names for them; fp64 is for comparing arithmetic."""
 
 WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 """Bytes of a number."""

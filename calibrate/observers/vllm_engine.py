@@ -158,7 +158,7 @@ class WholeEngine(Driver):
 
 
 def _layer(spec: ModelSpec, settings: VllmSettings, window: int | None, chunked: bool) -> Any:
-    """What vLLM knows of a layer that sees everything, or through a window."""
+    """vLLM's view of a layer that sees everything, or through a window."""
     kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
     heads = dense_layer(spec).attention
     named: dict[str, Any] = {

@@ -19,7 +19,7 @@ from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
 from sim.setup import Setup
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-"""What vLLM computes in here, and its name for it."""
+"""The formats of vLLM's arithmetic here, and its names for them."""
 
 DRIVEN = "vLLM runs"
 """The beginning of a sentence about what it cannot do."""

@@ -46,7 +46,7 @@ def chosen(
 
 
 def note(taken: RecordingEntry, what: str) -> list[str]:
-    """What to say where one of several was taken."""
+    """The note where one of several was taken."""
     if taken.total == 1:
         return []
     return [

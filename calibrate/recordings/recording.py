@@ -53,8 +53,8 @@ class Recording:
 
 
 class RecordingChoice(NamedTuple):
-    """What a user may choose about a file: which of several results it holds (from 1; None: the
-    last), and the seed for what has to be drawn."""
+    """A user's choices for a file: which of several results it holds (from 1; None: the last), and
+    the seed for what has to be drawn."""
 
     entry: int | None = None
     seed: int = 0

@@ -110,8 +110,7 @@ class RecordedResult(RunResult):
 
 
 def manifest(recording: Recording, name: str) -> dict[str, Any]:
-    """What the manifest says in addition to that of a simulated run; ``name`` is that of the
-    format."""
+    """The additions to the manifest of a simulated run; ``name`` is that of the format."""
     file, *others = recording.files
     stated = recording.stated
     described = {

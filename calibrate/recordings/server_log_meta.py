@@ -44,7 +44,7 @@ PARALLEL = {
 
 
 def read(path: Path) -> Stated:
-    """What ``path`` states; TraceError for a part of it that is no mapping, or a wrong value."""
+    """Statements of ``path``; TraceError for a part that is no mapping, or a wrong value."""
     meta = ServerMeta(path)
     precisions, unclear = _precisions(meta)
     settings = {

@@ -27,7 +27,7 @@ PER_SECOND = (
 )
 RATES = (DURATION, *PER_SECOND)
 METRICS = (*RATES, *(f"{rank}_{name}_ms" for name in LATENCIES for rank in RANKS))
-"""What a summary may state."""
+"""The metrics that a summary may state."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ def arrivals(rate: object, burstiness: object, concurrency: object) -> dict[str,
 
 
 ALSO = {f"{rank}_e2el_ms": f"{rank}_e2e_latency_ms" for rank in RANKS}
-"""What SGLang's ``bench_serving`` calls metrics otherwise than vLLM."""
+"""Names of metrics in SGLang's ``bench_serving`` that differ from vLLM's."""
 
 SUMS = {
     "request_throughput": ("completed",),
     "output_throughput": ("total_output_tokens",),
     "total_token_throughput": ("total_input_tokens", "total_output_tokens"),
 }
-"""What is divided by the duration where a rate is not stated."""
+"""The totals divided by the duration where a rate is not stated."""
 
 
 def metrics(found: Mapping[str, object]) -> dict[str, float]:

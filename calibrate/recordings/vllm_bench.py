@@ -57,7 +57,7 @@ CONDITIONS = (
     *("date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts"),
     *("request_rate", "burstiness", "max_concurrency", "duration"),
 )
-"""What is copied into the manifest, where the document has it."""
+"""The entries copied into the manifest, where the document has them."""
 
 TOLERANCE = 0.01
 """How far, relatively, the mean of ``ttfts`` may be from the ``mean_ttft_ms`` of the same file:
@@ -97,7 +97,7 @@ METADATA = {
 OF_GPU = ("gpu", "gpu_name", "gpu_type", "gpu_model", "accelerator", "hardware")
 OF_ENGINE = ("engine", "server", "framework", "inference_engine")
 OF_VERSION = ("engine_version", "server_version", "vllm_version", "sglang_version")
-"""What users call the GPU, the engine and its release there, the first that is stated."""
+"""Users' names for the GPU, the engine and its release there; the first stated counts."""
 
 OTHERS = re.compile(
     r"(^|_)(gpus?|nodes?|tp|pp|dp|ep|replicas?|parallel|precision|quanti[sz]ation|dtype|engine|"
@@ -162,7 +162,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
 def _stated(
     path: Path, found: Mapping[str, object], unclear: Mapping[str, str]
 ) -> tuple[Stated, list[str]]:
-    """What the document states of the server, and a note on what sounds like it and is not used."""
+    """The document's facts on the server, and a note on what sounds like one and is not used."""
     texts = [_first(found, names) for names in (OF_GPU, OF_ENGINE, OF_VERSION)]
     gpu, engine, version = texts
     settings, used = dict[str, Any](), {*OF_GPU, *OF_ENGINE, *OF_VERSION}
@@ -293,7 +293,7 @@ def _day(date: object) -> str | None:
 
 
 def _simulated(found: Mapping[str, object]) -> Mapping[str, str] | None:
-    """What made a result that no engine produced; None for a measured one."""
+    """The tool behind a result that no engine produced; None for a measured one."""
     maker = found.get(SIMULATED_BY)
     if not isinstance(maker, Mapping) and found.get("backend") != SIMULATED:
         return None
@@ -350,7 +350,7 @@ def _failures(block: Block, failed: list[bool]) -> tuple[str | None, ...]:
 
 
 def _last_line(error: object) -> str:
-    """What an error comes to: the last line of a traceback, or its only one."""
+    """The gist of an error: the last line of a traceback, or its only one."""
     lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
     return shown(lines[-1])[1:-1] if lines else ""
 

@@ -107,7 +107,7 @@ class Compared(NamedTuple):
 
 
 class LeftOpen(NamedTuple):
-    """What is left open by that many rows: the errors under each way, and for how many of them, in
+    """The uncertainty over that many rows: the errors under each way, and for how many of them, in
     %, the measurement is between the least and the largest prediction."""
 
     rows: int
@@ -120,7 +120,7 @@ Outcome = tuple[float, Mapping[str, float]]
 
 
 def compared(outcomes: Sequence[Outcome]) -> LeftOpen:
-    """What is left open by rows, at least one, whose predictions have the same names."""
+    """The uncertainty over rows, at least one, whose predictions have the same names."""
     names = list(outcomes[0][1])
     measured = np.array([value for value, _ in outcomes])
     found = np.array([[ways[name] for name in names] for _, ways in outcomes])

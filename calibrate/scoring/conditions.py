@@ -47,8 +47,8 @@ for their answers; at a rate; as a log has them."""
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is needed to repeat a measurement in the simulator: the ``scenario`` (JSON), and what
-    its figures mean.
+    """The conditions to repeat a measurement in the simulator: the ``scenario`` (JSON), and the
+    meaning of its figures.
 
     ``version`` is the engine's, as published. ``size`` is the batch, or the clients. ``steady``:
     figures are of the time in which all of ``size`` run. ``described``: the way requests were sent
@@ -199,7 +199,7 @@ RANDOM_TOKENS = (
     "prompts are random tokens, which choose experts as unevenly as was measured of such: Gini "
     "indices of 0.29 to 0.38 (arXiv 2605.20982)"
 )
-"""What is stated where that is so; of real texts the same source has 0.10 to 0.25."""
+"""The note where that is so; of real texts the same source has 0.10 to 0.25."""
 
 RANDOM_SKEW = 0.01
 """Of experts that random tokens choose: hardly more than 0, with which the popularity of experts is
@@ -404,7 +404,7 @@ ROUNDS = 10
 """Requests per client where a closed loop does not say how many it had: the usual protocol."""
 
 ROUNDS_ASSUMED = f"{ROUNDS} requests per client"
-"""What is stated where a client's protocol is not published."""
+"""The note where a client's protocol is not published."""
 
 OFFLINE_REQUESTS = 3000
 """Requests of an offline run that does not say how many it had: what the same publications state

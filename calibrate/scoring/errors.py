@@ -190,7 +190,7 @@ def source(row: Scored) -> tuple[str, ...]:
 
 
 def client(row: Scored) -> tuple[str, ...]:
-    """What is published of the clients: how requests were sent moves the time to first token more
+    """The published facts of the clients: how requests were sent moves the time to first token more
     than any kernel."""
     known = row.known
     if known is None or known.driver != "closed":
@@ -199,7 +199,7 @@ def client(row: Scored) -> tuple[str, ...]:
 
 
 def kind(row: Scored) -> tuple[str, ...]:
-    """What a user would call the measurement, such as ``static batch, grouped queries``."""
+    """The usual name of the measurement, such as ``static batch, grouped queries``."""
     known = row.known
     if known is None:
         return ("not represented",)

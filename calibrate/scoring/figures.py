@@ -84,7 +84,7 @@ def _known_ones(metric: str) -> str:
 
 
 RANKS = ("mean", "median", "p50", "p90", "p95", "p99")
-"""What is commonly published of a latency."""
+"""The statistics commonly published of a latency."""
 
 
 def _single(metric: str, known: Conditions) -> ScoredFigure | None:

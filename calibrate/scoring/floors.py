@@ -66,7 +66,7 @@ class EveryGroup(NamedTuple):
 
 
 def every_group(rows: Sequence[Scored]) -> EveryGroup | None:
-    """What it would take; None without a large group."""
+    """The factor that every large group needs; None without one."""
     known = [row for row in rows if row.bands is not None]
     groups = grouped(known, lambda row: (*source(row), str(row.quantity)))
     needed = [

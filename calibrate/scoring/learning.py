@@ -136,7 +136,7 @@ def teaching(rows: Sequence[Scored]) -> list[Scored]:
 
 
 def sample(rows: Sequence[Scored]) -> Sample:
-    """What can be learnt from of ``rows``."""
+    """The part of ``rows`` that can be learnt from."""
     known = teaching(rows)
     numbers: dict[object, int] = {}
     return Sample(
@@ -243,8 +243,7 @@ def _quantity(setting: str) -> str:
 
 
 def _of_quantities(sizes: Floats, counts: Floats, rows: Sample) -> dict[str, float]:
-    """What nine tenths of the ``sizes`` of each quantity do not exceed, of those with enough
-    sources."""
+    """The 90 % quantile of the ``sizes`` of each quantity, of those with enough sources."""
     quantities = np.array([_quantity(str(name)) for name in rows.setting])
     found = {}
     for quantity in np.unique(quantities[rows.setting != ""]):
@@ -298,8 +297,8 @@ def sources_of_causes(rows: Sample) -> dict[str, int]:
 
 
 def _counts(rows: Sample, power: float = ROWS_COUNT) -> Floats:
-    """What each row counts: together those of a group less than they are, their number to the
-    ``power``."""
+    """The weight of each row: all of a group together weigh their number to the ``power``, less
+    than one each."""
     _, place, size = np.unique(rows.group, return_inverse=True, return_counts=True)
     found: Floats = size.astype(np.float64) ** (power - 1)
     return found[place]

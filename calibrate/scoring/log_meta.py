@@ -24,7 +24,7 @@ FORMATS = {theirs: ours for theirs, ours in DTYPES.items() if ours != "fp32"}
 
 
 class Given(NamedTuple):
-    """What is given by hand; it goes before what a log states. ``model`` and ``gpu`` are names of
+    """The values given by hand; they go before those of a log. ``model`` and ``gpu`` are names of
     the catalogue, or paths of files."""
 
     model: str | None = None
@@ -34,7 +34,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class LogMeta:
-    """What a log states, by the names of its fields; None for what is not stated."""
+    """The statements of a log, by the names of its fields; None for those it lacks."""
 
     path: Path
     published_model: str | None
@@ -76,7 +76,7 @@ class LogMeta:
 
 
 def read_meta(path: Path, given: Given) -> LogMeta:
-    """What ``path`` states, which may be missing; TraceError, with the field, for a damaged one."""
+    """Statements of ``path``, which may be missing; TraceError with the field for a damaged one."""
     meta = ServerMeta(path)
     assumed: list[str] = []
 

@@ -65,7 +65,7 @@ Band = tuple[float, float]
 
 
 class Predicted(NamedTuple):
-    """What a run predicts: its figures by key of the summary, what may put each off, and the
+    """The prediction of a run: its figures by key of the summary, and the causes of error and the
     setting of each."""
 
     figures: Mapping[str, float | None]
@@ -161,7 +161,7 @@ def case(row: Row, *, outcomes: bool = False) -> Case:
 
 
 def run(known: Conditions) -> Predicted | str:
-    """What the run that repeats ``known`` predicts, or why there is none."""
+    """The prediction of the run that repeats ``known``, or why there is none."""
     return outcome(lambda: simulate(load_scenario(known.document)), known)
 
 
@@ -228,8 +228,8 @@ def _steady_draw(result: RunResult) -> tuple[float, float | None]:
 def _causes(
     result: RunResult, known: Conditions
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """What may put each figure off, what a publisher leaves open of clients and lengths too; and
-    its setting."""
+    """The causes of error of each figure, those that a publisher leaves open of clients and lengths
+    too; and its setting."""
     at = situation(
         result.record,
         client=known.driver == "closed" and not known.described,
@@ -271,7 +271,7 @@ def score(rows: Iterable[Row], *, jobs: int, progress: Progress | None = None) -
 
 
 class InferredFrom(NamedTuple):
-    """What a row is predicted from by all facts, those read off measured results too."""
+    """The basis of a row's prediction by all facts, those read off measured results too."""
 
     known: Conditions
     figure: ScoredFigure
@@ -283,8 +283,8 @@ class InferredFrom(NamedTuple):
 
 
 def _inferred_from(row: Row, usual: Case) -> InferredFrom | None:
-    """What ``row`` is predicted from by all facts, where that is another run or figure than by
-    those that are published."""
+    """The basis of the prediction of ``row`` by all facts, where that is another run or figure than
+    by the published ones."""
     known, found = (with_all := case(row, outcomes=True)).known, with_all.figure
     if known is None or found is None or usual.known is None:
         return None

@@ -27,7 +27,7 @@ IN_SAMPLE = (
     "The log of `replay, vllm` is in sample as a whole: the efficiencies of `rtx-4090` were "
     "adjusted to it, so that its errors say nothing of other runs."
 )
-"""What was fitted to all rows of a kind, so that none is left to judge it on."""
+"""The values fitted to all rows of a kind, so that none is left to judge it on."""
 
 HELD = ("covered50", "covered90", "half_width90")
 

@@ -61,7 +61,7 @@ UNITS = {
     "w": 1.0,
     "j": 1.0,
 }
-"""What a value is multiplied with, by its unit in small letters: seconds, or per second."""
+"""The factor of a value, by its unit in small letters: seconds, or per second."""
 
 FILLED = ("engine", "gpu", "model", "metric", "isl", "osl")
 """Columns without which a row says nothing."""

@@ -161,7 +161,7 @@ def _sentences(trust: Part) -> str:
 
 
 def _sentence(of: Part) -> str:
-    """What to do with the predictions of one quantity."""
+    """Advice on the predictions of one quantity."""
     width = f"± {of['half_width90']:.0f} %" if of["half_width90"] < 1000 else "no usable band"
     held = f"{width}, {of['covered90']:.0f} % of {of['rows']:,} held{_lean(of['above'])}"
     return f"{TITLES[of['quantity']]} {of['use']} ({held})"

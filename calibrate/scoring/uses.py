@@ -19,8 +19,8 @@ LOW = 80.0
 
 
 class Use(NamedTuple):
-    """What to do with one quantity of an ``engine`` on a ``gpu``: the share of its ``rows`` in the
-    90 % band (%), half of the median band's width (% of the prediction), and by how much the median
+    """Advice on one quantity of an ``engine`` on a ``gpu``: the share of its ``rows`` in the 90 %
+    band (%), half of the median band's width (% of the prediction), and by how much the median
     measurement lies above its prediction (%)."""
 
     engine: str
@@ -34,7 +34,7 @@ class Use(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the predictions are good for."""
+        """The use of the predictions."""
         if self.covered90 < LOW:
             return "measure before you rely on it"
         if self.half_width90 <= NARROW:

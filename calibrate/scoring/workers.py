@@ -41,7 +41,7 @@ class WorkerSplit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the split is called."""
+        """The name of the split."""
         drafted = f", {self.drafts} tokens drafted" if self.drafts else ""
         return f"{self.prefill}P{self.decode}D{drafted}"
 
@@ -60,7 +60,7 @@ class WorkerSplit(NamedTuple):
 
 
 PHASES = ("prefill", "decode")
-"""What the workers of either kind do."""
+"""The tasks of the workers of either kind."""
 
 OVER = 2
 """Clients above one for each worker, in configurations with a batch of one."""
@@ -96,7 +96,7 @@ class Disaggregated:
 
     @property
     def remarks(self) -> list[str]:
-        """What is taken from the configurations of its source, and what is assumed of links."""
+        """The values taken from the configurations of its source, and those assumed of links."""
         found = []
         if any(self.split.data):
             who = (each for each, data in zip(PHASES, self.split.data, strict=True) if data)
@@ -137,7 +137,7 @@ FILE = Path(__file__).with_name("splits.yaml")
 
 @cache
 def published() -> tuple[Published, ...]:
-    """What sources publish (``splits.yaml``)."""
+    """The publications of the sources (``splits.yaml``)."""
     servers: Any = read_yaml(FILE)["servers"]
     return tuple(
         Published(
@@ -181,7 +181,7 @@ _LAYOUT = re.compile(r"P(\d+)x\((?P<p>[^)]*)\)\s*D(\d+)x\((?P<d>[^)]*)\)", re.I)
 def workers(
     cell: str, gpus: int | None, size: int | None, source: tuple[str, str, int | None]
 ) -> Disaggregated | None:
-    """What ``cell`` states of workers; None if it states none.
+    """The workers that ``cell`` states; None if it states none.
 
     ``gpus`` are those of the whole system, ``size`` the concurrency, None where they are not
     stated; ``source`` the engine, the GPU and the nominal tokens of a prompt. Raises
@@ -248,7 +248,7 @@ def _of_source(
 
 
 def _published(source: tuple[str, str, int | None]) -> Published | None:
-    """What its own publisher has of such a ``source``."""
+    """The publication of such a ``source``."""
     engine, gpu, prompt = source
     for each in published():
         if re.search(each.engine, engine, re.I) and each.gpu in gpu and each.prompt == prompt:

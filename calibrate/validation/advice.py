@@ -83,8 +83,8 @@ def advise(
     rows: Sequence[ValidatedFigure],
     terms: Sequence[Term],
 ) -> Advice:
-    """What to change about ``baseline``, whose error table is ``rows``; ``terms`` are what the
-    residuals of the iterations ask for."""
+    """The advice on ``baseline``, whose error table is ``rows``; the residuals of the iterations
+    ask for ``terms``."""
     before = left = mean_error(rows)
     if within_noise(rows):
         return Advice(_harmless(run, asked, []), True, before, left)
@@ -152,7 +152,7 @@ def _causes(
     terms: Sequence[Term],
     made: set[str],
 ) -> list[Cause]:
-    """Whatever may be wrong with ``current``, except what has been changed already."""
+    """The possible faults of ``current``, except those changed already."""
     found = [proposals.blocks(run, asked), *map(proposals.of_term, terms)]
     if run.iterations is None and not made & proposals.BY_REQUESTS:
         found += proposals.of_requests(run, current)

@@ -16,7 +16,7 @@ from calibrate.validation.iterations import Ints, ObservedIterations
 from calibrate.validation.observed import ObservedRun
 
 COLUMNS = ("decode", "padded", "context", "prompts", "prompt tokens")
-"""What two iterations have in common if they are the same."""
+"""The quantities that agree in two iterations if they are the same."""
 
 
 class Parting(NamedTuple):

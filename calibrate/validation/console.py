@@ -97,7 +97,7 @@ def signed(error: float) -> str:
 
 
 def _legend(document: Mapping[str, Any]) -> str:
-    """What the last columns of the table of metrics mean."""
+    """The meaning of the last columns of the table of metrics."""
     band = document["band"]["throughput"]
     told = "The prediction has no error band."
     if band is not None:

@@ -29,12 +29,12 @@ from sim.results.run_result import REQUESTS
 from sim.specs.engine import EngineSpec, FittedTo
 
 TIMES = (*HOST, FRONT_END)
-"""What the advice changes about the host, by the keys of an engine file."""
+"""The host's times that the advice changes, by the keys of an engine file."""
 
 
 class Correction(NamedTuple):
-    """What to change: ``engine`` as a mapping for YAML, None if it stays; ``settings`` of the
-    scenario as ``key=value``."""
+    """The changes: ``engine`` as a mapping for YAML, None if it stays; ``settings`` of the scenario
+    as ``key=value``."""
 
     engine: Mapping[str, object] | None
     settings: tuple[str, ...]
@@ -43,7 +43,7 @@ class Correction(NamedTuple):
 def correction(
     run: ObservedRun, asked: ValidationQuestion, advice: Advice, today: date
 ) -> Correction | None:
-    """What corrects the prediction ``asked`` of ``run``; None where nothing is to be changed."""
+    """The correction of the prediction ``asked`` of ``run``; None if nothing is to change."""
     changes = [change for change in advice.changes if change.share > 0]
     blocks = [int(change.cause.value) for change in changes if change.cause.name == BLOCKS]
     opened = () if advice.setting is None else advice.setting.options

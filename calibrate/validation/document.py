@@ -56,7 +56,7 @@ class Validation:
 
     @cached_property
     def terms(self) -> list[Term]:
-        """What the residuals of the iterations ask for."""
+        """Terms that the residuals of the iterations ask for."""
         if self.run.iterations is None or self.expected is None:
             return []
         engine = self.asked.setup.only.deployment.engine
@@ -72,7 +72,7 @@ class Validation:
 
     @cached_property
     def advice(self) -> Advice:
-        """What should be changed."""
+        """The changes advised."""
         return advise(self.run, self.asked, self.predicted, self.rows, self.terms)
 
     @cached_property

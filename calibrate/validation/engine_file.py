@@ -32,10 +32,10 @@ from sim.units import show_time
 _FITTED = ", fitted to observed runs"
 
 NO_ITERATIONS = "none"
-"""What stands for the hash of iterations that a run has not recorded."""
+"""The stand-in for the hash of iterations that a run has not recorded."""
 
 OF_RELEASES = ("releases", "release", "per_iteration_ahead")
-"""What a fitted engine has not: it is of one release, and of one way to plan iterations."""
+"""The keys that a fitted engine lacks: it is of one release, and of one way to plan iterations."""
 
 Sampled = Literal["in sample", "held out"]
 

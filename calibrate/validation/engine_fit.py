@@ -158,7 +158,7 @@ def _sample(run: ObservedRun, asked: ValidationQuestion) -> EngineSample:
 
 
 class _Design(NamedTuple):
-    """What the kernels left over, and what may explain it: seconds of the host, and changes of
+    """The residual of the kernels, and its possible causes: seconds of the host, and changes of
     kernels relative to their predicted time, of at least ``low``. ``fixed`` terms keep their value.
     """
 

@@ -63,7 +63,7 @@ def expect(iterations: ObservedIterations, deployment: Deployment) -> Expected:
 
 
 def _batches(iterations: ObservedIterations, windows: int) -> list[Batch]:
-    """What is seen through that many ``windows`` is as it was observed, if it is known."""
+    """Batches of the iterations; reads through that many ``windows`` are as observed, if known."""
     columns = (iterations.sequences, iterations.context, iterations.admitted)
     sequences, context, admitted = (column.tolist() for column in columns)
     prompts = [[part[1:] for part in parts] for parts in iterations.prefills]

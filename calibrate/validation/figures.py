@@ -25,7 +25,7 @@ RANKS = ("mean", "p50", "p90", "p99")
 TOTALS = ("request_throughput", "output_throughput", "total_token_throughput", "duration")
 BANDS = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2el": "tpot"}
 HEADLINES = ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput", "duration")
-"""What a prediction is judged by at a glance."""
+"""The metrics by which a prediction is judged at a glance."""
 
 
 class ValidatedFigure(NamedTuple):
@@ -60,7 +60,7 @@ class ValidatedFigure(NamedTuple):
 
     @property
     def expected_noise(self) -> float:
-        """What two runs of the engine differ by: as measured, else as is usual."""
+        """The difference between two runs of the engine: as measured, else as usual."""
         usual = TYPICAL_TAIL_NOISE if self.key.startswith("p99") else TYPICAL_NOISE
         return usual if self.noise is None else max(self.noise, LEAST_NOISE)
 

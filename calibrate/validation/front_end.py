@@ -24,7 +24,7 @@ FRONT_END = "front_end"
 
 
 def front_end_of(manifest: Mapping[str, Any]) -> FrontEnd | None:
-    """What a manifest says; None where it says nothing that is known."""
+    """The front end of a manifest; None where it states none that is known."""
     found = manifest.get(FRONT_END)
     return next((kind for kind in get_args(FrontEnd) if kind == found), None)
 
@@ -45,8 +45,8 @@ def without_front_end(setup: Setup) -> tuple[Setup, str]:
 
 
 def scenario_note(scenario: Path, setup: Setup) -> str | None:
-    """What to say before the scenario of an observed run is simulated as it stands: that the
-    engine has a front end which that run had not. None for any other scenario."""
+    """The note before the scenario of an observed run is simulated as it stands: that the engine
+    has a front end, which that run lacked. None for any other scenario."""
     try:
         manifest = json.loads(scenario.with_name(MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -27,7 +27,7 @@ NEEDED = ("request_id", "arrival_s", "prompt_tokens", "output_tokens", "status")
 """Columns of requests without which they cannot be sent again."""
 
 SETTINGS = ("model", "precision", "scheduler", "kv_cache", "max_model_len")
-"""What two runs have in common if one repeats the other."""
+"""The settings that two runs share if one repeats the other."""
 
 SLACK = 0.02
 """Share of a run by which half of its requests may come earlier or later when it is repeated."""
@@ -82,7 +82,7 @@ class ObservedRun:
 
     @property
     def engine(self) -> str:
-        """What served the requests."""
+        """The engine that served the requests."""
         return str(self._entry("engine", "name") or "an engine that is not named")
 
     @property
@@ -98,7 +98,7 @@ class ObservedRun:
 
     @property
     def front_end(self) -> FrontEnd | None:
-        """What stood in front of the engine; None where the manifest does not say."""
+        """The front end of the engine; None where the manifest does not say."""
         return front_end_of(self.manifest)
 
     @property

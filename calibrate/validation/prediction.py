@@ -188,7 +188,7 @@ def predict(
 
 
 _PRIORITY = re.compile(r"priority (\d+)")
-"""What a class is called that only the column of a trace has made."""
+"""The name of a class that only the column of a trace has made."""
 
 
 def observed_traffic(run: ObservedRun, scenario: Scenario) -> OpenTraffic | ClosedTraffic:

@@ -186,7 +186,7 @@ def _fit(problem: _Problem, names: Sequence[str], rows: NDArray[np.bool_] | None
 
 
 def _loss(problem: _Problem, names: Sequence[str], changes: Floats) -> float:
-    """What is left over, as the fit weighs it."""
+    """The remaining residual, as the fit weighs it."""
     errors = problem.target - (_matrix(problem, names) @ changes if len(names) else 0.0)
     return left_over(errors, problem.weights)
 

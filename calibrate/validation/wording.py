@@ -17,7 +17,7 @@ from sim.units import show_time
 
 
 class Words(NamedTuple):
-    """What to set, in a line, and why."""
+    """The setting to change, in a line, and why."""
 
     title: str
     text: str
@@ -83,7 +83,7 @@ def setting_words(each: TriedSetting) -> Words:
 
 
 def tried_text(each: TriedSetting) -> str:
-    """What came of a setting that does not explain the metrics."""
+    """The outcome of a setting that does not explain the metrics."""
     return (
         f"Left open and tried: with {', '.join(each.options)} metrics are off by a factor of "
         f"{exp(each.left):.2f} in the mean."
@@ -218,12 +218,12 @@ def metric_name(key: str) -> str:
 
 
 def share_text(share: float) -> str:
-    """What a change does to the error."""
+    """The effect of a change on the error."""
     return f"{share:.0%} of the error" if share else "no effect on this traffic"
 
 
 def advice_summary(before: float, left: float) -> str:
-    """What all changes together do; both are logarithms of a ratio.
+    """The effect of all changes together; both arguments are logarithms of a ratio.
 
     >>> advice_summary(0.693147, 0.01)
     'On average a metric is off by a factor of 2.00 as predicted, of 1.01 with all of this.'

@@ -43,9 +43,9 @@ def labelled(
     text: Callable[[float], str] = "{:,.12g}".format,
     few: float = MANY_DECADES,
 ) -> dict[str, Any]:
-    """What a logarithmic axis from ``low`` to ``high``, both above 0, adds to a linear one: its
-    range, and labels at 1, 2 and 5 of each decade or, from ``few`` decades on, at 1 of as many as
-    it has room for.
+    """The additions of a logarithmic axis from ``low`` to ``high``, both above 0, to a linear one:
+    its range, and labels at 1, 2 and 5 of each decade or, from ``few`` decades on, at 1 of as many
+    as it has room for.
 
     >>> labelled(8.0, 120.0)["ticktext"], labelled(0.5, 2e4)["ticktext"]
     (['10', '20', '50', '100'], ['1', '10', '100', '1,000', '10,000'])

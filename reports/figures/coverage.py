@@ -12,7 +12,7 @@ from reports.figures.layout import height
 from reports.frame import draw, theme
 
 NOMINAL = {"50 %": 0.5, "90 %": 0.9}
-"""What bands are meant to hold."""
+"""The intended coverage of bands."""
 
 
 class Held(NamedTuple):

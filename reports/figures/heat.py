@@ -61,7 +61,7 @@ def _border(met: Sequence[Sequence[bool]]) -> list[dict[str, Any]]:
 
 
 def _shade(value: float | None, logarithmic: bool) -> float | None:
-    """What the colour goes by."""
+    """The value behind the colour."""
     if value is None or (logarithmic and value <= 0):
         return None
     return log10(value) if logarithmic else value

@@ -82,7 +82,7 @@ def figure(values: Floats, *, title: str, metric: str, whole: bool = False) -> g
 
 
 def _ends(edges: Floats, whole: bool) -> list[tuple[float, float]]:
-    """What the hover calls the ends of each bin."""
+    """The ends of each bin in the hover."""
     shift = 0.5 if whole else 0.0
     return [(float(a) + shift, float(b) - shift) for a, b in pairwise(edges)]
 

@@ -18,7 +18,7 @@ NOTHING = "nothing cached before"
 
 
 def shared(curves: Sequence[Mapping[str, Any]]) -> str:
-    """What the labels of all lines have in common, for the caption."""
+    """The common part of the labels of all lines, for the caption."""
     parts = [curve["label"].split(SEPARATOR) for curve in curves]
     return SEPARATOR.join(part for part in parts[0] if all(part in other for other in parts))
 

@@ -25,7 +25,7 @@ FEW = 4 * BUCKETS
 """Moments that are all drawn."""
 
 MOST = "most reserved"
-"""What the legend calls the line of the highest reservation in each column."""
+"""The legend for the line of the highest reservation in each column."""
 
 PARTS = {
     "kv_shared": "shared by several requests",
@@ -37,7 +37,7 @@ PARTS = {
 """Part of the cache -> what the legend calls it, from below."""
 
 BY_ONE = "used by one request"
-"""What the legend calls the used part where another one is shared."""
+"""The legend for the used part where another one is shared."""
 
 
 def parts(steps: Steps, capacity: float) -> dict[str, Floats]:

@@ -37,7 +37,7 @@ class DrawnVariant(NamedTuple):
     timeseries: pd.DataFrame
     trail: Trail | None
     fleet: Mapping[str, Any] | None = None
-    """What its pools had over time, where they are several or scaled (``charts.json``)."""
+    """Its pools over time, where they are several or scaled (``charts.json``)."""
     replicas: float = 0.0
     """Of a fleet without that."""
 

@@ -42,7 +42,7 @@ def figure(trade: Trade) -> go.Figure:
 
 
 def _factor(kind: str) -> float:
-    """What values are multiplied with: latencies are drawn in seconds."""
+    """The factor of values: latencies are drawn in seconds."""
     return 1e-3 if kind == "cost" else 1.0
 
 

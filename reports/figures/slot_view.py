@@ -70,7 +70,7 @@ class BatchSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """What is drawn: ``stays`` that touch ``start..end`` on ``replica``.
+    """The view drawn: ``stays`` that touch ``start..end`` on ``replica``.
 
     ``duration`` is when the run ended, ``requests`` counts those in it; ``vague`` those of the
     stretch of which it is not known when they were preempted.
@@ -154,7 +154,7 @@ def slot_view(
 
 
 class _Stretch(NamedTuple):
-    """What is drawn from ``start`` to ``end`` (s)."""
+    """The part drawn from ``start`` to ``end`` (s)."""
 
     start: float
     end: float
@@ -166,7 +166,7 @@ class _Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class _Placing:
-    """What placing the requests of a ``replica`` in slots and lanes needs; ``slots`` is the most
+    """The state for placing the requests of a ``replica`` in slots and lanes; ``slots`` is the most
     that is drawn."""
 
     rows: dict[str, NDArray[Any]]
@@ -178,7 +178,7 @@ class _Placing:
     slots: int
 
     def stretch(self, start: float, end: float, *, last: bool) -> _Stretch | None:
-        """What is drawn from ``start`` to ``end``; None if it is too much, unless this is the
+        """The part drawn from ``start`` to ``end``; None if it is too much, unless this is the
         ``last`` try."""
         rows, after = self.rows, self.after
         touching = _touching(rows, self.replica, after, start, end)
@@ -251,7 +251,7 @@ def _courses(trail: Trail, plans: dict[str, NDArray[Any]]) -> Courses:
 def _after(
     rows: dict[str, NDArray[Any]], replica: int, batching: str
 ) -> dict[int, tuple[Phase, float]]:
-    """What happens to the slots of requests that are done before their batch; row -> until when."""
+    """The phases of slots of requests that are done before their batch; row -> phase and end."""
     if batching not in AFTER:
         return {}
     return {row: (AFTER[batching], end) for row, end in batch_ends(rows, replica).items()}
@@ -308,7 +308,7 @@ def _batches(
 
 
 def caption(view: SlotView) -> str:
-    """What is shown, and what is left out."""
+    """The text on what is shown, and on what is left out."""
     told = []
     if view.requests.drawn < view.requests.all:
         told.append(f"{view.requests.drawn:,} of {view.requests.all:,} requests.")

@@ -253,7 +253,7 @@ def _beginning(batch: BatchSpan, shown: Scale) -> dict[str, Any]:
 
 
 def _shares(view: SlotView) -> list[dict[str, Any]]:
-    """What share of each batch decodes, above its right end; nothing above one that is too
+    """The decoding share of each batch, above its right end; nothing above one that is too
     narrow."""
     span, shown = view.end - view.start, _unit(view)
     found = []

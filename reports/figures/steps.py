@@ -24,7 +24,7 @@ CACHED = ("kv_shared_tokens", "kv_idle_tokens")
 hold, and that are cached but held by no request."""
 
 RESERVED_END = "kv_reserved_end_tokens"
-"""What is reserved in the last iteration of a plan; ``kv_reserved_tokens`` is of the first."""
+"""The reservation in the last iteration of a plan; ``kv_reserved_tokens`` is of the first."""
 
 
 @dataclass(frozen=True, slots=True)

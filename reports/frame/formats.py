@@ -12,7 +12,7 @@ Kind = Literal["count", "number", "share", "usd", "ms", "s"]
 the unit that suits them (``28.8 min``); the others in the unit they have."""
 
 MISSING = "–"
-"""What stands for a number that does not exist."""
+"""The stand-in for a number that does not exist."""
 
 LEAST = 0.01
 """Percent below which a page says no more than that it is less, or more than the rest of 100."""

@@ -72,7 +72,7 @@ def fill(
 
 @cache
 def _environment() -> Environment:
-    """What compiles the templates, each once in a process."""
+    """The environment that compiles the templates, each once in a process."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -106,7 +106,7 @@ def typeset(value: object) -> object:
 
 
 NOTHING = "-"
-"""What terminals write for a number that does not exist."""
+"""The stand-in of terminals for a number that does not exist."""
 
 STAR = re.compile(r"(?<!\S)\*(?!\S)")
 """How terminals mark the best of a column."""
@@ -134,7 +134,7 @@ def coded(text: object) -> Markup:
 
 
 def _frame() -> dict[str, Any]:
-    """What every page has, whatever it reports: scripts, styles, colours."""
+    """The common parts of every page, whatever it reports: scripts, styles, colours."""
     scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in SCRIPTS}
     library = plotly_js()
     digests = [*map(script_digest, scripts.values()), library.digest]

@@ -96,7 +96,7 @@ def made(directory: Path) -> dict[str, str]:
 
 
 def status(directory: Path) -> str:
-    """What the manifest says of the run: complete, interrupted (partial results) or incomplete.
+    """The run's status in its manifest: complete, interrupted (partial results) or incomplete.
 
     ``unknown`` where there is no manifest, or one that says nothing of it.
     """

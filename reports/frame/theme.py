@@ -72,7 +72,7 @@ BOUNDS: Mapping[str, Tone] = {
     "communication": PLUM,
     "host": GREY,
 }
-"""What an iteration waits for -> its colour."""
+"""Waits of an iteration -> colour."""
 
 PHASES: Mapping[str, Tone] = {
     "queue": Tone("#c9d0d8", "#4b5560"),
@@ -84,7 +84,7 @@ PHASES: Mapping[str, Tone] = {
     "padding": Tone("#8db9da", "#7aa3c4"),
     "held": Tone("#e9ebee", "#2e343b"),
 }
-"""What a request does at some time -> its colour."""
+"""Phases of a request -> colour."""
 
 DECODE_NEXT = Tone("#2a8ac4", "#83c7f3")
 """Every second request that decodes in a slot."""
@@ -113,7 +113,7 @@ MEMORY: Mapping[str, Tone] = {
     "kv_free": Tone("#cdeadf", "#1d4437"),
     "outside": PHASES["queue"],
 }
-"""What the memory of a GPU holds -> its colour."""
+"""Contents of a GPU's memory -> colour."""
 
 ITERATIONS: Mapping[str, Tone] = {"decode": BLUE, "mixed": PURPLE, "prefill": ORANGE}
 """Kind of iteration -> its colour."""
@@ -141,7 +141,7 @@ PRECISIONS: Mapping[str, Tone] = {
 """Precision -> its colour; ``precision`` covers the others."""
 
 SIDES: Mapping[str, Tone] = {"observed": BLUE, "predicted": VERMILLION}
-"""What was observed and what was predicted -> its colour; ``side`` is the whole line."""
+"""Observed and predicted -> colour; ``side`` is the whole line."""
 
 SERIES = (BLUE, VERMILLION, GREEN, PLUM)
 """Colours of lines that have no colour of their own."""

@@ -59,7 +59,7 @@ QUANTITIES: Mapping[str, str] = {
     "running": "Running requests",
     "bandwidth": "Bandwidth of the weights",
 }
-"""What was measured -> how the page calls it."""
+"""Measured quantity -> its name on the page."""
 
 MAIN = ("throughput", "tpot", "ttft")
 """Quantities that most readers look for."""

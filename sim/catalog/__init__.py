@@ -81,7 +81,7 @@ def raw(kind: Kind, name: str) -> dict[str, object]:
 
 
 def written(kind: Kind, name_or_path: str | Path, base: Path | None = None) -> dict[str, object]:
-    """What the entry or the file says, with what it takes over, as a file that says all of it.
+    """The content of the entry or the file, with what it takes over, as one complete file.
 
     A GPU file that takes kernels over from the catalogue still extends the part that has them.
     Raises UsageError as ``gpu`` does.

@@ -114,7 +114,7 @@ def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:
 
 
 def _defaults(values: Fields) -> tuple[EngineDefaults, ...]:
-    """What an engine chooses where a scenario says nothing, by GPU."""
+    """An engine's defaults where a scenario says nothing, by GPU."""
     found = []
     for each in values.mappings(_DEFAULTS):
         each.only(("memory", "other_than", "set"))

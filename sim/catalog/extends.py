@@ -98,7 +98,7 @@ def read_entry(
 
 
 def kind_of(path: Path) -> Kind:
-    """What the file describes: as what it extends, else by the keys that only that kind has."""
+    """The file's kind: that of its parent, else by the keys that only that kind has."""
     document = read_yaml(path)
     name = document.get("extends")
     for _ in range(LONGEST_CHAIN):

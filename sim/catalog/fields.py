@@ -72,7 +72,7 @@ class Fields:
         return key in self._values
 
     def value(self, key: str) -> object:
-        """Whatever ``key`` holds; it must be there."""
+        """The value of ``key``; it must be there."""
         if key not in self._values:
             raise self.error(key, "is missing")
         return self._values[key]

@@ -60,7 +60,7 @@ def _document(path: Path, text: str) -> object:
 
 
 def read_json(path: Path) -> object:
-    """What one JSON file holds; UsageError if it is no JSON."""
+    """The content of one JSON file; UsageError if it is no JSON."""
     text = _text(path, MAX_JSON)
     try:
         return json.loads(text)
@@ -98,7 +98,7 @@ def _unreadable(path: Path, error: ValueError) -> UsageError:
 
 
 class _Scalars(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
-    """What a plain scalar means: null, a flag, a number, a date or a text, as in YAML 1.1."""
+    """The meaning of a plain scalar: null, a flag, a number, a date or a text, as in YAML 1.1."""
 
     def __init__(self) -> None:
         yaml.constructor.SafeConstructor.__init__(self)

@@ -57,9 +57,9 @@ timings."""
 
 _REQUIRED = ("memory", "bandwidth", "peak_flops")
 LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
-"""What no GPU is below: a smaller number was meant in another unit."""
+"""Lower limits of every GPU: a smaller number was meant in another unit."""
 _MOST = {"bytes": 1e15, "bytes per second": 1e18, "FLOP/s": 1e21}
-"""What no GPU is above, by far."""
+"""Generous upper limits of every GPU."""
 _LEAST_SHARE = 1e-3
 _EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFLOP/s"}
 

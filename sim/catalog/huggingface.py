@@ -32,7 +32,7 @@ from sim.specs.published import PublishedFormat
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What one configuration class assumes, and what its layers are made of.
+    """The assumptions of one configuration class, and the make-up of its layers.
 
     ``kv_heads`` None means as many as attention heads; ``head_dim`` None means hidden size over
     heads. ``bias`` is where attention has biases: "never", "qkv" (always, on those three) or "key"
@@ -172,8 +172,8 @@ PICTURES = "ForConditionalGeneration"
 model of its own."""
 
 MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-"""What configurations call the number of their layers for multi-token prediction: DeepSeek's and
-GLM's, Qwen 3.5's, MiniMax's."""
+"""Configuration keys for the number of layers for multi-token prediction: DeepSeek's and GLM's,
+Qwen 3.5's, MiniMax's."""
 
 
 def read_config(path: Path) -> ModelSpec:
@@ -210,7 +210,7 @@ def read_config(path: Path) -> ModelSpec:
 
 
 def _document(path: Path) -> object:
-    """What the file holds; UsageError that names it for what it is, if it is another file."""
+    """The file's content; UsageError that names its kind if it is another file."""
     try:
         document = read_json(path)
     except UsageError:

@@ -28,7 +28,7 @@ from sim.specs.sparse import SparseLatent
 from sim.specs.stages import kinds_of_layers
 
 ROOTS = ("model", "model.language_model", "language_model.model", "backbone", "language_model")
-"""What stands before ``layers`` in the names of modules, by family."""
+"""The prefixes of ``layers`` in the names of modules, by family."""
 
 _ROOT = re.compile(rf"^(?:{'|'.join(map(re.escape, sorted(ROOTS, key=len, reverse=True)))})\.")
 _LAYER = re.compile(r"layers\.(\d+)\.")

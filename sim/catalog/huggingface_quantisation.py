@@ -44,7 +44,7 @@ class Scheme(NamedTuple):
 
 
 class Quantisation(NamedTuple):
-    """What a checkpoint states: the scheme of the modules of each kind of name (None: of all but
+    """A checkpoint's statements: the scheme of the modules of each kind of name (None: of all but
     the LM head), which modules are left out, and the format of its KV cache, if it states one."""
 
     schemes: tuple[tuple[Patterns | None, Scheme], ...]
@@ -63,7 +63,7 @@ class Quantisation(NamedTuple):
 
 
 def quantisation(config: Fields, path: Path) -> Quantisation | None:
-    """What is stated of the checkpoint of the config.json at ``path``; None where nothing is.
+    """The stated quantisation of the config.json at ``path``; None if there is none.
 
     Raises UsageError, naming file, key and value, for what is not modelled.
     """

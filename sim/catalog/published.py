@@ -149,7 +149,7 @@ INSTEAD = (
     "give precision.weights (and precision.experts; `--set precision.weights=...`) to count it in "
     "another format"
 )
-"""What helps where a checkpoint's own formats cannot be represented."""
+"""Advice where a checkpoint's own formats cannot be represented."""
 
 
 def published_note(d: Deployment) -> str | None:

@@ -14,7 +14,7 @@ from sim.specs.gpu import GpuSpec
 from sim.specs.profile import COLLECTIVES, KernelFit, Profile, without_variant
 
 SPEED = ("bandwidth", "peak_flops", "sms")
-"""What the fitted forms take from a GPU."""
+"""The properties of a GPU that the fitted forms read."""
 
 _NOWHERE = (math.inf, -math.inf)
 

@@ -106,7 +106,7 @@ def as_of(
 
 
 def _changes(entry: Fields) -> Iterator[tuple[str, dict[str, object]]]:
-    """What changed, by the release since which it has."""
+    """The changes, by the release since which it has them."""
     last: Number = ()
     for each in entry.mappings(CHANGES) if entry.has(CHANGES) else ():
         since = _release(each, "since")

@@ -43,7 +43,7 @@ def shown(kind: Kind, name: str) -> dict[str, object]:
 
 
 def _model(model: ModelSpec) -> dict[str, object]:
-    """What was read of a model that has no entry of its own."""
+    """The facts read of a model that has no entry of its own."""
     context: object = model.max_position_embeddings
     if model.assumed_context:
         context = {"value": context, "source": "default of transformers for the class; not stated"}
@@ -89,7 +89,7 @@ def _format(model: ModelSpec) -> object:
 
 
 def kind_of_file(path: Path) -> Kind:
-    """What a file or folder describes: a folder and JSON a model, as on Hugging Face."""
+    """The kind of a file or folder: a folder and JSON describe a model, as on Hugging Face."""
     if path.is_dir() or path.suffix == ".json":
         return "models"
     return catalog.kind_of(path)

@@ -37,16 +37,16 @@ class Spreads(NamedTuple):
     scales: Mapping[str, float] = MappingProxyType({})
 
     def scale(self, setting: str) -> float:
-        """What the spread of a figure in a ``setting`` is multiplied by; that of a wider setting,
-        the first words of its name, where nothing was learnt of it alone."""
+        """The factor of a figure's spread in a ``setting``; that of a wider setting, the first
+        words of its name, where nothing was learnt of it alone."""
         while setting not in self.scales and ", " in setting:
             setting = setting.rpartition(", ")[0]
         return self.scales.get(setting, 1.0)
 
 
 class Learnt(NamedTuple):
-    """What ``spreads.yaml`` holds: its ``origin``, of how many ``sources`` each cause was learnt,
-    and the spreads, of all sources and ``without`` each."""
+    """The content of ``spreads.yaml``: its ``origin``, of how many ``sources`` each cause was
+    learnt, and the spreads, of all sources and ``without`` each."""
 
     origin: str
     sources: Mapping[str, int]
@@ -125,8 +125,7 @@ def related(engine: str) -> str:
 
 
 def source_name(engine: str, gpu: str, model: str) -> str:
-    """What a source is called: all releases of TensorRT-LLM are one, and presets that are
-    ``related``.
+    """The name of a source: all releases of TensorRT-LLM are one, and presets that are ``related``.
 
     >>> source_name("tensorrt-llm-0.14", "h100-sxm", "llama-3.1-70b")
     'tensorrt-llm, h100-sxm, llama-3.1-70b'

@@ -67,7 +67,7 @@ def whole_run_errors(engine: str, *, experts: bool = False) -> tuple[WholeRunErr
 
 
 def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: bool = False) -> str:
-    """What is known of whole runs of this engine preset on ``gpus``, of dense models or of those
+    """The evidence from whole runs of this engine preset on ``gpus``, of dense models or of those
     with ``experts``, in a sentence or two. ``driven`` (a key of ``DRIVEN``) says how requests come
     in the run that it is about.
 

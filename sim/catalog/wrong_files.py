@@ -56,13 +56,13 @@ _KINDS: tuple[tuple[Callable[[Mapping[str, object]], bool], str], ...] = (
         "the configuration of how tokens are chosen (generation_config.json)",
     ),
 )
-"""What JSON files of a checkpoint are, by their keys."""
+"""Kinds of a checkpoint's JSON files, by their keys."""
 
 _READ = 64
 
 
 def of_content(path: Path) -> str | None:
-    """What a file is that is no JSON, by how it begins; None for none of these."""
+    """The kind of a file that is no JSON, by how it begins; None for any other."""
     try:
         with path.open("rb") as file:
             begins = file.read(_READ)
@@ -79,7 +79,7 @@ def of_content(path: Path) -> str | None:
 
 
 def of_keys(document: object) -> str | None:
-    """What a JSON file is that belongs to a checkpoint and describes no model; else None."""
+    """The kind of a checkpoint's JSON file that describes no model; else None."""
     if not isinstance(document, Mapping) or "architectures" in document:
         return None
     if isinstance(error := document.get("error"), str):
@@ -90,7 +90,7 @@ def of_keys(document: object) -> str | None:
 
 
 def without_config(folder: Path) -> str:
-    """What a folder without a config.json is."""
+    """The description of a folder without a config.json."""
     if (folder / "adapter_config.json").exists():
         return f"is the folder of an adapter, which is served on top of a model; {INSTEAD}"
     if any(folder.glob("*.gguf")):

@@ -46,7 +46,7 @@ EXAMPLES = {
     "trace sample": "azure_conv.csv part.csv --requests 1000",
     "trace scale": "azure_conv.csv triple.csv --overlay 3",
 }
-"""What follows the name of each command."""
+"""Arguments that follow the name of each command."""
 
 
 GROUPS = {

@@ -25,7 +25,7 @@ DEFAULTS: dict[Format, str] = {
     "csv": "csv",
     "png": "png",
 }
-"""What is written by default: into the run's directory, a sweep into the working directory."""
+"""The default files: in the run's directory, a sweep's in the working directory."""
 
 FOLDERS = ("vllm-sweep", "csv", "png")
 """Formats of several files."""

@@ -202,7 +202,7 @@ explain = typer.Typer(
 
 @explain.callback()
 def _explain() -> None:
-    """What the keys of a scenario mean, what does not go together, what a forward pass does."""
+    """Explain the keys of a scenario, what does not go together, and what a forward pass does."""
 
 
 @explain.command()

@@ -74,8 +74,8 @@ def bring_in(
 def _setup(
     recording: Recording, model: str | None, gpu: str | None, overrides: Sequence[str]
 ) -> tuple[Setup, Recording]:
-    """What the scenario of the recording comes to, and the recording with what was assumed for it;
-    the scenario needs its trace to be checked."""
+    """The setup of the recording's scenario, and the recording with the assumptions for it; the
+    scenario needs its trace to be checked."""
     with TemporaryDirectory() as folder:
         if recording.summary is None:
             write_trace(trace_of(recording.requests), Path(folder, TRACE))

@@ -149,7 +149,7 @@ def trace_scale(
 
 
 def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> dict[str, Any]:
-    """What ``read_trace`` is asked for; UsageError for what is none, contradicts, or is missing."""
+    """Arguments of ``read_trace``; UsageError for an invalid, contradictory or missing one."""
     from pydantic import TypeAdapter, ValidationError
 
     from sim.scenario.values.fields import Rate, Ratio

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from calibrate.validation.prediction import ValidationQuestion
 
 CHECKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
-"""What ``--check`` is about."""
+"""Metrics that ``--check`` compares."""
 
 Paths = Annotated[
     list[Path],

@@ -30,8 +30,8 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.signedinteger[Any]]
 
 By = Literal["tokens", "outputs", "decodes", "prompts"]
-"""What the work of an operator depends on: the tokens in the pass, the positions that sample a
-token, the decoding sequences and their context, or the parts of prompts."""
+"""The measure of an operator's work: the tokens in the pass, the positions that sample a token, the
+decoding sequences and their context, or the parts of prompts."""
 
 
 class Sizes(NamedTuple):
@@ -150,7 +150,7 @@ class Batches:
 
 
 def _seen(plans: NDArray[np.void], leaps: Leaps) -> tuple[Floats, ...]:
-    """What decoding sequences see through each window in the middle of the plans, if recorded."""
+    """The context that decoding sequences see through each window in mid-plan, if recorded."""
     if SEEN not in (plans.dtype.names or ()):
         return ()
     middle = plans[SEEN] + leaps.seen(plans[SEEN_GROWING].T).T / 2

@@ -32,8 +32,8 @@ def all_reduce_time(size: Amount, gpus: int, link: Link) -> Amount:
 
 
 def all_reduce_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount:
-    """What an all-reduce of ``size`` bytes over ``nodes`` of ``gpus`` each takes beyond one on each
-    node: every GPU reduces its share over the network ``link``, back and forth."""
+    """The extra time of an all-reduce of ``size`` bytes over ``nodes`` of ``gpus`` each beyond one
+    on each node: every GPU reduces its share over the network ``link``, back and forth."""
     if nodes == 1:
         return 0.0
     steps = 2 * math.ceil(math.log2(nodes))

@@ -23,7 +23,7 @@ from sim.iteration import Part
 from sim.specs.deployment import Drafter
 
 DRAFTING = "drafting"
-"""What the operators of a drafter are called, all of them."""
+"""The name that all operators of a drafter share."""
 
 SEARCH_SEQUENCE, SEARCH_TOKEN = 2e-6, 5e-9
 """Seconds of a search: for each sequence, and for each token of its context (vLLM 0.32's compiled
@@ -54,7 +54,7 @@ class Drafting:
         self._prepared = own.engine.per_drafting_pass
 
     def launches(self, drafts: int) -> float:
-        """What the host takes to launch the passes for that many ``drafts`` of each sequence."""
+        """Host time to launch the passes for that many ``drafts`` of each sequence."""
         return self._launches * max(1, drafts)
 
     def seconds(
@@ -116,7 +116,7 @@ class Drafting:
         return self._attention.prefill_seconds(parts, sequences)[0]
 
     def _per_token(self, m: Amount) -> list[Operator]:
-        """What depends on the tokens of a pass, with what joins the target's states to them."""
+        """Operators of a pass's tokens, and of joining the target's states to them."""
         joined = (
             self._kernels.unquantised("join", 1, m, wide, out).slowed(self._slower)
             for wide, out in self._joins
@@ -128,9 +128,9 @@ class Drafting:
     def operators(
         self, batches: Batches, prefills: Prefills, checked: Counts, drafts: Counts
     ) -> list[tuple[By, Operator]]:
-        """What follows a pass of each of ``batches``, of which that many drafts were ``checked`` of
-        each sequence, by what it depends on; ``prefills`` are the target's, by whose arithmetic
-        those of the drafter are judged."""
+        """Drafter operators after a pass of each of ``batches``, in which that many drafts of each
+        sequence were ``checked``, by what they depend on; ``prefills`` are the target's, by whose
+        arithmetic those of the drafter are judged."""
         if self._attention is None:
             return []
         tokens = (batches.tokens + batches.sequences * checked).astype(np.float64)

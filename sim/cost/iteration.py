@@ -237,8 +237,8 @@ class IterationTimes(Timer):
         return min(seconds, max(self._prompt_launches, self._late * seconds))
 
     def _launching(self, parts: Sequence[Part]) -> float:
-        """What the host takes to launch a pass with ``parts`` of prompts. The last token of a
-        prompt whose KV is there already is computed as decodes are."""
+        """Host time to launch a pass with ``parts`` of prompts. The last token of a prompt whose KV
+        is there already is computed as decodes are."""
         prompts = any(part.tokens > 1 for part in parts)
         return self._prompt_launches if prompts else self._launches
 
@@ -332,7 +332,7 @@ class IterationTimes(Timer):
         return self._token_seconds[tokens] + self._output_seconds[outputs]
 
     def _decode_floor(self, sequences: int) -> tuple[float, float]:
-        """What the kernels of a decode-only iteration take at least, and what the host adds."""
+        """The least kernel time of a decode-only iteration, and the host's addition."""
         host, launches = self._engine.host_time(sequences, 0), self._launches
         checked, drafted = self._drafts_of(sequences)
         captured = self._engine.graph_sizes

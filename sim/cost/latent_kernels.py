@@ -74,7 +74,7 @@ EIGHT_BITS: dict[str, dict[str, float]] = {
     "dsa_decode": {"floor": 1e-4, "compute": 0.27, "split": 0.53, "flat": 0.94},
     "dsa_prefill": {"few": 0.4, "few_flat": 1.0},
 }
-"""What differs for a cache of 8 bits, which other kernels read."""
+"""Differences for an 8-bit cache, which other kernels read."""
 
 NOWHERE = (float("inf"), float("-inf"))
 

@@ -44,7 +44,7 @@ class CostModel(PipelinedTimes):
         return operators
 
     def _sized_once(self, tokens: int, outputs: int) -> list[Operator]:
-        """What depends on the tokens in a pass, and on the positions that sample one."""
+        """Operators that scale with the tokens in a pass and with the positions that sample one."""
         return [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
 
     def operators(self, batches: Batches, *, each: bool = False) -> list[TimedPasses]:
@@ -102,8 +102,8 @@ class CostModel(PipelinedTimes):
     def _sized(
         self, by: By, batches: Batches, checked: Counts, of: Callable[[Amount], list[Operator]]
     ) -> list[TimedPasses]:
-        """What depends on the tokens in a pass, or on the positions that sample one, with drafts in
-        both; where not every sequence has any, the mean of passes with one more and one less."""
+        """Passes timed by the tokens in them, or by the positions that sample one, drafts included;
+        where not every sequence has any, the mean of passes with one more and one less."""
         count = batches.tokens if by == "tokens" else batches.outputs
         if self._match == 1.0:
             sizes = batches.sizes(count + batches.sequences * checked)

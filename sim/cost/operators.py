@@ -66,7 +66,7 @@ class Operator(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """What a single pass spends most of its time on."""
+        """The resource that takes most of a single pass's time."""
         parts = {
             "compute": self.compute,
             "memory": self.memory,

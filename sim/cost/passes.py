@@ -25,7 +25,7 @@ from sim.specs.window import Window
 
 
 class TimedGroup(NamedTuple):
-    """What predicts a group of that many ``layers``."""
+    """The predictor of a group of that many ``layers``."""
 
     layers: int
     attention: AttentionPart
@@ -60,18 +60,18 @@ class Operators:
         )
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """What depends on the number of tokens in the pass and on nothing else, if all data ranks
-        have as many."""
+        """Operators that depend only on the number of tokens in the pass, if all data ranks have as
+        many."""
         if self._ranks == 1:
             return self._grown(self._predicted_in_all, m) + merged(self.sent(m))
         return self.of_one_rank(m) + self.of_all_ranks(m * self._ranks)
 
     def of_one_rank(self, m: Amount) -> list[Operator]:
-        """What depends on the number of tokens that one data rank has in the pass."""
+        """Operators that depend on the number of tokens of one data rank in the pass."""
         return self._grown(self._predicted, m)
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
-        """What depends on the number that all of them have."""
+        """Operators that depend on the number of tokens of all data ranks."""
         return self._grown(self._predicted_of_all, m)
 
     def _grown(self, predicted: Callable[[Amount], list[Operator]], m: Amount) -> list[Operator]:
@@ -85,12 +85,12 @@ class Operators:
         return [o.slowed(factor) for o, factor in zip(operators, factors, strict=True)]
 
     def sent(self, m: Amount) -> list[Operator]:
-        """What each stage of a pipeline sends to the next, one of each border."""
+        """Transfers from each pipeline stage to the next, one for each border."""
         factor = self._slower * self._factors.kernels
         return [operator.slowed(factor) for operator in self._shared.sent(m)]
 
     def per_output(self, rows: Amount) -> list[Operator]:
-        """What depends on the number of positions that sample a token."""
+        """Operators that depend on the number of positions that sample a token."""
         operators = self._shared.per_output(rows)
         return [o.slowed(self._slower).slowed(self._factors.kernels) for o in operators]
 
@@ -251,13 +251,13 @@ class GroupAttention:
     def _seen_by(
         self, sequences: Amount, context: Amount, seen: Sequence[Amount]
     ) -> dict[Window | None, Amount]:
-        """What is seen of ``context`` through each window, and without one."""
+        """Tokens of ``context`` seen through each window, and without one."""
         if not seen:
             seen = [window.seen_by_equals(sequences, context) for window in self.windows]
         return {None: context, **dict(zip(self.windows, seen, strict=True))}
 
     def updates(self, sequences: Amount) -> list[Operator]:
-        """What decoding ``sequences`` takes in recurrent layers; nothing in models without."""
+        """Updates of recurrent layers for decoding ``sequences``; empty in models without."""
         operators = merged(each.decode(sequences, 0.0) for each in self._recurrent)
         return [operator.slowed(self._decode) for operator in operators]
 

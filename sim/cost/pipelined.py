@@ -57,8 +57,8 @@ class PipelinedTimes(IterationTimes):
 
     @property
     def stages(self) -> Sequence[tuple[Self, tuple[int, ...]]]:
-        """What times each stage of the pipeline, without the host, and which windows of the model
-        its layers have."""
+        """Timers of the pipeline's stages, without the host, and the model's windows in their
+        layers."""
         if not self._stages:
             d = self.deployment
             engine = self._engine.without_host()

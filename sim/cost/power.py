@@ -43,5 +43,5 @@ class PowerModel:
         return np.minimum(drawn, self.limit * operator.seconds)
 
     def reading(self, flops: Amount, traffic: Amount) -> Amount:
-        """What the FLOP and bytes of decode attention cost beyond the time that it takes."""
+        """The cost of decode attention's FLOP and bytes beyond the time that it takes."""
         return self.draw.kv_byte * traffic + self.flop * flops

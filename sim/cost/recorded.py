@@ -62,14 +62,14 @@ def seconds_of(
     prompts: Sequence[Prompts] | None = None,
     admitted: Sequence[int] | None = None,
 ) -> list[float]:
-    """What ``timer`` predicts for the same batches."""
+    """Times that ``timer`` predicts for the same batches (s)."""
     timers = _timers_of(timer, plans, rows)
     batches = batches_of(plans, rows, prompts, admitted)
     return [own.seconds(batch) for own, batch in zip(timers, batches, strict=True)]
 
 
 def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]:
-    """What times each of the ``rows``, with the drafts that it checked and made."""
+    """The timer of each of the ``rows``, with the drafts that it checked and made."""
     names = plans.dtype.names or ()
     if CHECKED not in names:
         return [timer] * len(rows)

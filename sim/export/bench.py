@@ -29,7 +29,7 @@ from sim.version import version
 Floats = NDArray[np.float64]
 
 METRICS = ("ttft", "tpot", "itl")
-"""What is summed up unless ``--percentile-metrics`` says otherwise."""
+"""Metrics summarised unless ``--percentile-metrics`` says otherwise."""
 
 PERCENTILES = (99,)
 """The percentiles that are printed unless ``--metric-percentiles`` says otherwise."""
@@ -53,7 +53,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """What a client saw, an entry per request. ``gaps`` are those between its tokens; a request
+    """The client's view, an entry per request. ``gaps`` are those between its tokens; a request
     that failed has 0 tokens and a reason. ``how`` counts how surely token times are known."""
 
     start: Floats
@@ -128,7 +128,7 @@ def document(
 
 
 def simulated_by(source: ExportSource) -> dict[str, str] | None:
-    """What made a simulated run; None for one that a real engine served.
+    """The tool that made a simulated run; None for one that a real engine served.
 
     An imported prediction stays one, whatever the directory it is in is called.
     """

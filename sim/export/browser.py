@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 from sim.errors import InfersimError
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-"""What a Chromium is called on the PATH, in the order in which they are tried."""
+"""Names of a Chromium on the PATH, in the order in which they are tried."""
 
 PLACES = ("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",)
 """Where one is that is not on the PATH."""
@@ -125,7 +125,7 @@ class Browser:
             self.events.append(self._next(deadline))
 
     def _next(self, deadline: float) -> Mapping[str, Any]:
-        """What the browser says next."""
+        """The browser's next message."""
         while b"\0" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._read], [], [], left)[0]:
@@ -199,7 +199,7 @@ class Tab:
 
 
 def _complaint(event: Mapping[str, Any]) -> str:
-    """What an event complains of; empty if it does not."""
+    """The complaint of an event; empty if there is none."""
     kind, told = event.get("method"), event.get("params", {})
     if kind == "Runtime.exceptionThrown":
         details = told["exceptionDetails"]

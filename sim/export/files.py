@@ -150,7 +150,7 @@ def _compact(value: Any) -> str:
 
 SWEPT_METRICS = ("ttft", "tpot", "itl", "e2el")
 DETAILS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "generated_texts", "errors")
-"""What vLLM leaves out of a result that is not detailed; the other lists it keeps."""
+"""Lists that vLLM leaves out of a result that is not detailed; the other lists it keeps."""
 
 NOT_IN_A_ROW = (*DETAILS, SIMULATED_BY)
 """A mapping has no place in a table; ``backend`` and ``label`` say what made a row."""

@@ -39,8 +39,8 @@ ENGINE, SLOT, LANE = 1, 2, 1_000_000
 
 
 class ShownTrack(NamedTuple):
-    """What a trace holds: ``window`` of a run that lasts until ``end``, ``requests`` and ``plans``
-    that touch it, and of how many requests it is not known when they were preempted."""
+    """The content of a trace: ``window`` of a run that lasts until ``end``, ``requests`` and
+    ``plans`` that touch it, and of how many requests it is not known when they were preempted."""
 
     window: ExportWindow
     end: float

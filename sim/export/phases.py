@@ -19,7 +19,7 @@ from sim.results.stored import read_table
 from sim.results.trail_files import HANDOVERS, Trail
 
 COLUMNS = ("request_id", "prefill_replica", "replica", "prefilled_s", "sent_s", "arrived_s")
-"""What is read of the hand-overs."""
+"""Columns read of the hand-overs."""
 
 PREFILLS = ", prefill"
 """How the name of a pool ends that prefills."""

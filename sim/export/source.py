@@ -33,7 +33,7 @@ SETTINGS = {
     },
     "fleet": [{"tensor_parallel": NUMBER, "pipeline_parallel": NUMBER}],
 }
-"""What exports read of a resolved scenario."""
+"""Settings that exports read of a resolved scenario."""
 
 
 class ExportWindow(NamedTuple):
@@ -58,7 +58,7 @@ class ExportSource:
 
     @property
     def courses(self) -> Courses | None:
-        """What each request went through, where the run saved it."""
+        """The course of each request, where the run saved it."""
         if "handover" in self.summary.get("infersim", {}):
             raise UsageError(
                 f"{self.path}: what each slot did is not exported yet of pools that prefill and "

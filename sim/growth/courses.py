@@ -25,7 +25,7 @@ FIRST = 1024
 
 
 class DraftCourse:
-    """What a request gains while it stays in a batch: ``gained[i]`` tokens after ``since`` + i
+    """A request's gain while it stays in a batch: ``gained[i]`` tokens after ``since`` + i
     iterations, up to all ``lacks`` that it lacked; ``before`` are those of one iteration less. Of
     its ``last`` iteration ``cut`` accepted drafts are too many. ``right`` is how many drafts in a
     row are right in each iteration, of the most that are ever made, and ``drafts`` how many are

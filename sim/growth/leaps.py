@@ -41,7 +41,7 @@ DECODED, TAKEN, PER_SEQUENCE = "decode_tokens", "accepted_tokens", "drafts_per_s
 """Tokens delivered, drafts accepted and drafts checked of each sequence, in a saved timeseries."""
 
 COLUMNS = ("start_s", "end_s", "iterations", "decode_seqs")
-"""What ``Leaps.saved`` needs of a timeseries."""
+"""Timeseries columns that ``Leaps.saved`` reads."""
 
 GROWTH = "iteration_growth_s"
 """By how much each iteration of a plan is longer than the one before; observed runs may lack it."""
@@ -57,8 +57,8 @@ a saved timeseries of such models; of others by one for each sequence."""
 
 
 def seen_before(plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[tuple[int, ...]]:
-    """What decoding sequences see through each window before the first iteration of some ``rows``
-    of ``plans``."""
+    """Tokens that decoding sequences see through each window before the first iteration of some
+    ``rows`` of ``plans``."""
     if SEEN not in (plans.dtype.names or ()):
         return [()] * len(rows)
     return [tuple(row) for row in plans[SEEN][rows].tolist()]
@@ -149,8 +149,8 @@ class Leaps:
         return found
 
     def seen(self, growing: Numbers) -> Numbers:
-        """What sequences see in the last iteration of each plan more than in the first, if that
-        many of them see each token more that they get."""
+        """Tokens that sequences see in each plan's last iteration beyond its first, if that many of
+        them see each token more that they get."""
         each = growing
         if self.delivered is not None:
             each = growing * (self.delivered / (np.maximum(self.sequences, 1) * self.times))
@@ -158,8 +158,8 @@ class Leaps:
         return found
 
     def integral(self, growth: Floats) -> Floats:
-        """What a quantity has gained since the start of each plan, times how long it had it, when
-        it gains ``growth`` with each iteration. Exact: a sum of powers."""
+        """The time integral of a quantity's gain since the start of each plan, when it gains
+        ``growth`` with each iteration. Exact: a sum of powers."""
         n = self.times.astype(np.float64)
         evenly = self.first * n * (n - 1) / 2
         lengthening = self.step * (n - 1) * n * (2 * n - 1) / 6

@@ -88,7 +88,7 @@ class Sampled(Steady):
         return 1 + self.courses.drafts
 
     def asked(self, members: int) -> int:
-        """What that many members take together."""
+        """Tokens of an iteration's budget that this many members take together."""
         return self.courses.speculation.asked(members, self.courses.drafts)
 
     def redraft(self, drafts: int) -> None:

@@ -141,12 +141,12 @@ class Steady:
         return ()
 
     def seen(self, sequences: int, context: int) -> WindowReads:
-        """What ``sequences`` that hold ``context`` see through the windows before the next
+        """Reads of ``sequences`` that hold ``context`` through the windows before the next
         iteration."""
         return ALL
 
     def asked(self, members: int) -> int:
-        """What that many members take together."""
+        """Tokens of an iteration's budget that this many members take together."""
         return members * self.asks
 
     def join(self, request: Request, now: float) -> None:

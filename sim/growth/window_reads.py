@@ -9,7 +9,7 @@ from sim.specs.window import NEVER, Window
 
 
 class WindowReads(NamedTuple):
-    """What sequences see of the tokens they hold: a number for each window of a model.
+    """The tokens that sequences see of those they hold: a number for each window of a model.
 
     ``tokens`` they see in sum before an iteration, ``growing`` of them see one more with each
     iteration, for ``left`` iterations.
@@ -21,7 +21,7 @@ class WindowReads(NamedTuple):
 
 
 def seen_by_equals(windows: Sequence[Window], sequences: int, context: int) -> WindowReads:
-    """What ``sequences`` see that hold ``context`` tokens in sum, equally many each."""
+    """Reads of ``sequences`` that hold ``context`` tokens in sum, equally many each."""
     held, rest = divmod(context, max(sequences, 1))
     turns = [window.turns(held) for window in windows]
     rises = [turn < NEVER for turn in turns]

@@ -69,7 +69,7 @@ class Windowed(Steady):
         return self._windows
 
     def seen(self, sequences: int, context: int) -> WindowReads:
-        """What the members see before the next iteration.
+        """Reads of the members before the next iteration.
 
         ``sequences`` that hold ``context`` but are not the members are padded: all hold equally
         much.

@@ -53,7 +53,7 @@ class WindowedSampled(Sampled):
         return self._windows
 
     def seen(self, sequences: int, context: int) -> WindowReads:
-        """What the members see before the next iteration; ``sequences`` that hold ``context`` but
+        """Reads of the members before the next iteration; ``sequences`` that hold ``context`` but
         are not the members hold equally much."""
         if sequences != self.size or context != self.context:
             return seen_by_equals(self._windows, sequences, context)
@@ -101,7 +101,7 @@ class WindowedSampled(Sampled):
             self._add(request)
 
     def _add(self, request: Request) -> None:
-        """What ``request`` sees on the course that is laid for it from now on."""
+        """Adds what ``request`` sees on the course laid for it from now on."""
         for sums, levels in self._levels(request.computed + self.courses[request].gained):
             sums.add(self.iteration, levels)
 
@@ -111,7 +111,7 @@ class WindowedSampled(Sampled):
             sums.take_off(self.iteration, levels)
 
     def _levels(self, held: Counts) -> Iterator[tuple[Upcoming, Counts]]:
-        """What a sequence of this length adds to each sum."""
+        """The share of a sequence of this length in each sum."""
         for window, seen, growing in zip(self._windows, self._seen, self._growing, strict=True):
             if window.chunked:
                 yield seen, held % window.size

@@ -31,7 +31,7 @@ class BatchTimer(Timer):
         return self._timer.graph(sequences)
 
     def _now(self) -> Timer:
-        """What times the next iteration."""
+        """The timer of the next iteration."""
         batch = self._drafts
         if batch is None:
             return self._timer

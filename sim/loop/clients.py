@@ -41,7 +41,7 @@ from sim.schedulers.roles import HandedOver
 
 
 class Gateway(Protocol):
-    """What clients send their requests to: the fleet and its router (``sim.loop.fleet.Fleet``)."""
+    """The receiver of clients' requests: the fleet and its router (``sim.loop.fleet.Fleet``)."""
 
     replicas: list[Engine]
     handovers: HandOvers | None
@@ -74,7 +74,7 @@ class Gateway(Protocol):
 
 
 class Scaler(Protocol):
-    """What says which replicas of a pool that is scaled serve (``sim.loop.autoscaler``)."""
+    """Decides which replicas of a scaled pool serve (``sim.loop.autoscaler``)."""
 
     def scales(self, place: int) -> bool:
         """Whether the replica is one of a pool that is scaled."""
@@ -99,7 +99,7 @@ class _Attempt:
 
 
 class _Left(NamedTuple):
-    """What becomes of an attempt that its engine has still to drop."""
+    """The fate of an attempt that its engine has still to drop."""
 
     attempt: _Attempt
     outcome: int

@@ -29,7 +29,7 @@ STARTING = -1  # processes begin before anything else happens
 INFINITY = math.inf
 
 Process = Generator[simpy.Event, None, None]
-"""What runs in the loop: a generator that waits for its ``Alarm`` alone."""
+"""A process in the loop: a generator that waits for its ``Alarm`` alone."""
 
 
 class _Ring(simpy.Event):

@@ -9,8 +9,8 @@ from sim.schedulers import Scheduler
 
 
 def drafted(flight: InFlight, scheduler: Scheduler) -> tuple[int, int, int, int]:
-    """What decoding sequences got from the plan that is done: tokens, accepted drafts, and the
-    drafts of each sequence that were checked and made."""
+    """The gain of decoding sequences from a finished plan: tokens, accepted drafts, and the drafts
+    of each sequence that were checked and made."""
     batch = scheduler.decoding
     if not isinstance(batch, Sampled):
         return 0, 0, 0, 0

@@ -46,7 +46,7 @@ class Engine(ABC):
     """Its scheduler; one of several, which have the same limits."""
 
     ranks: Sequence[SingleEngine]
-    """What has a scheduler and a KV cache of its own: data ranks, or the engine itself."""
+    """Engines with a scheduler and a KV cache of their own: data ranks, or the engine itself."""
 
     def __init__(self, env: simpy.Environment, index: int) -> None:
         self.index = index

@@ -33,10 +33,10 @@ from sim.schedulers.roles import DecodeRole, HandedOver, PrefillRole, Prompt
 
 
 class HandoverCosts(NamedTuple):
-    """What a hand-over takes of a link: ``token`` seconds for each token, ``block`` for each block
-    of ``block_size``, ``latency`` until what came can be used. ``exposed`` is the share of the
-    link's time that follows the prefill where layers are pushed as they are computed; None where
-    the decode side reads everything afterwards. Prompts below ``shortest`` stay where they decode.
+    """Costs of a hand-over on a link: ``token`` seconds for each token, ``block`` for each block of
+    ``block_size``, ``latency`` until what came can be used. ``exposed`` is the share of the link's
+    time that follows the prefill where layers are pushed as they are computed; None where the
+    decode side reads everything afterwards. Prompts below ``shortest`` stay where they decode.
     """
 
     token: float

@@ -275,7 +275,7 @@ class LiveFleet(Fleet):
         return arrival
 
     def begin(self) -> None:
-        """What is due at 0 happens, before the first request."""
+        """Begins the run: all that is due at 0, before the first request."""
         run(self.env, 0.0, self._stop)
 
     def possible(self, now: float) -> float:

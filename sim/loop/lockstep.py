@@ -113,7 +113,7 @@ class Rank(Replica):
         return intercept + slope * plan.context
 
     def _among(self, others: Others) -> Timer:
-        """What times its iterations while the other ranks have so much to do."""
+        """The timer of its iterations while the other ranks have so much to do."""
         self.flight.others, self.flight.others_requests = tokens, requests = others
         drafts = isinstance(self.scheduler.decoding, Sampled)
         return self._timer.under(PassConditions(tokens, requests if drafts else 0))

@@ -18,7 +18,7 @@ from sim.schedulers import Chunk, Plan, Scheduler
 from sim.schedulers.roles import HandedOver
 
 COMPLETED, REJECTED, UNFINISHED, GAVE_UP = range(4)
-"""What became of a request; of the last, its client waits no longer (``sim.loop.clients``)."""
+"""Outcomes of a request; after the last, its client waits no longer (``sim.loop.clients``)."""
 
 Real = Annotated[float, "f8"]
 Long = Annotated[int, "i8"]
@@ -369,7 +369,7 @@ class Recorder:
         self._moves += _pack_move(kind, replica, move.request, move.start, move.end, move.blocks)
 
     def looked_up(self, request: Request, left: int, new: int) -> None:
-        """What ``request`` missed in a prefix cache when it was first admitted, in tokens."""
+        """Records the tokens of ``request`` that a prefix cache lacked at its first admission."""
         self._lookups += _pack_lookup(request.id, left, new)
 
     def handed_over(self, request: HandedOver) -> None:

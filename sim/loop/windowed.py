@@ -12,8 +12,8 @@ from sim.schedulers import Plan
 
 
 def windowed_columns(windows: int) -> Columns:
-    """What decoding sequences see through each of so many windows, how many of them see one more
-    token with each iteration, and by how many tokens the filled memory grows."""
+    """Columns for that many windows: the tokens that decoding sequences see through each, how many
+    of them see one more with each iteration, and the growth of filled memory in tokens."""
     several = (windows,)
     fields: list[Field] = [(SEEN, "i8", several), (SEEN_GROWING, "i8", several), (FILLING, "i8")]
     return Columns(fields, lambda flight, _: flight.seen)

@@ -22,7 +22,7 @@ class Allocator(ABC):
     """Accounts for the KV cache of one replica."""
 
     name: ClassVar[str] = ""
-    """What ``kv_cache.allocator`` calls it."""
+    """The value of ``kv_cache.allocator`` that selects it."""
 
     about: ClassVar[str] = ""
     """How it hands out memory, in a few words."""

@@ -31,8 +31,9 @@ from sim.request import Request
 
 
 class FoundRuns:
-    """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
-    all, of which no request holds ``idle``, and ``left`` more that it found and does not use."""
+    """A request's cached blocks: for each of ``runs``, those from ``low`` up to ``high``;
+    ``blocks`` in all, ``idle`` ones held by no request, and ``left`` more that it found and does
+    not use."""
 
     __slots__ = ("blocks", "idle", "left", "runs")
 

@@ -136,7 +136,7 @@ def _with_states(d: Deployment, block_size: int) -> KvGroups:
 
 
 def _kept(d: Deployment) -> list[tuple[int, Kept]]:
-    """What layers keep, those of a drafter too, and how many of them do."""
+    """The memory kept by layers, a drafter's too, with the number of layers."""
     own = [(g.count, g.attention.kept(d.kv_cache, d.layout)) for g in d.model.layers]
     return own if d.drafter is None else own + _kept(d.drafter.deployment)
 

@@ -8,7 +8,7 @@ from sim.memory.run_pool import Run, RunPool
 
 
 class HeldBlocks:
-    """What a request holds of one group of layers: blocks ``first`` to ``length`` (exclusive).
+    """A request's blocks in one group of layers: ``first`` to ``length`` (exclusive).
 
     Those of ``runs``, each with its first block that is held, have known content, the others not.
     All before block ``entered`` are in the cache, or were.
@@ -68,7 +68,7 @@ class HeldBlocks:
 
 
 class Holding:
-    """What a request holds: ``tokens`` (of a decoding one less all growth), and its share of each
+    """A request's memory: ``tokens`` (of a decoding one less all growth), and its share of each
     group. All before token ``entered`` have been entered in the cache."""
 
     __slots__ = ("entered", "number", "shares", "tokens", "turn")

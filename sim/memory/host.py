@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["store", "load", "swap_out", "swap_in"]
 KINDS: tuple[Kind, ...] = ("store", "load", "swap_out", "swap_in")
-"""What moves: blocks of prompts to the host and back, blocks of preempted requests likewise."""
+"""Transfers: blocks of prompts to the host and back, blocks of preempted requests likewise."""
 
 OUTWARD: frozenset[Kind] = frozenset({"store", "swap_out"})
 """The kinds that go to the host."""

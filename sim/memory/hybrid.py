@@ -108,7 +108,7 @@ class HybridCachingAllocator(WindowedAllocator):
         return True
 
     def _enter(self, request: Request, held: Holding, tokens: int) -> None:
-        """What ``request`` has up to ``tokens`` is in the cache from now on."""
+        """Makes ``request`` findable in the cache up to ``tokens`` from now on."""
         align = self._search.align
         tokens = tokens // align * align
         if tokens <= held.entered:

@@ -26,8 +26,8 @@ def behind(group: KvGroup, computed: int) -> int:
 
 
 class FoundBlocks(NamedTuple):
-    """What a request finds: its first ``tokens``, and of each group how many blocks these are and
-    the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks."""
+    """The cached part of a request: its first ``tokens``, and of each group the number of blocks
+    and the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks."""
 
     tokens: int
     lengths: list[int]
@@ -47,7 +47,7 @@ class FoundBlocks(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What one kind of group has: that many first ``blocks``, and pieces for each group of it."""
+    """A kind of group's cached part: that many first ``blocks``, and pieces for each group."""
 
     blocks: int
     pieces: list[list[Piece]]
@@ -103,7 +103,7 @@ class PrefixSearch:
         return text * len(self._members) + member
 
     def findable(self, group: KvGroup, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """What is kept of blocks ``low`` to ``high`` (exclusive) of a text: all, but of a window
+        """Ranges kept of blocks ``low`` to ``high`` (exclusive) of a text: all, but of a window
         only what can be found where blocks of all groups end."""
         per = need = self.align // group.block
         if group.window is not None and not group.window.chunked:

@@ -69,7 +69,7 @@ class RadixAllocator(PagedAllocator):
         return self.tree.find(self.spans(request, tokens))
 
     def touch(self, request: Request) -> int:
-        """What is cached of ``request``, which waits, has been used now; how many tokens."""
+        """Marks cached tokens of ``request``, which waits, as used now; returns their number."""
         node = self.tree.find(self.spans(request, request.prompt_tokens + request.generated))
         return node.high * self.block_size
 

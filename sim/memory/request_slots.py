@@ -48,7 +48,7 @@ class Lanes:
         self.at = lane
 
     def value(self, lane: int, name: str) -> Any:
-        """What the allocator's ``name``, one of ``growing``, is in that lane."""
+        """The value in that lane of ``name``, one of the allocator's ``growing``."""
         if lane == self.at:
             return getattr(self._kv, name)
         return self._parked[lane][self._names.index(name)]

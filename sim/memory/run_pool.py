@@ -49,7 +49,7 @@ class Run:
         self.after.before = self.before
 
     def down_to(self, low: int) -> Iterator[Run]:
-        """What someone holds who holds this run and all that was split off it from ``low`` on: the
+        """The runs of a holder of this run and of all that was split off it from ``low`` on: the
         last blocks first."""
         run: Run | None = self
         while run is not None:

@@ -73,11 +73,11 @@ class TieredAllocator(CachingAllocator):
         return self._fed(iterations, max(0, self.free_blocks - self._runs.idle))
 
     def await_load(self, request: Request) -> None:
-        """What ``request`` is given next arrives later, and no request finds it until then."""
+        """Makes the next blocks of ``request`` arrive later; no request finds them until then."""
         self._arriving.add(request)
 
     def loaded(self, request: Request) -> None:
-        """What ``request`` waited for has arrived."""
+        """Marks the blocks that ``request`` waited for as arrived."""
         self._arriving.discard(request)
         self._found = None
         self._register(request, self._held[request] // self.block_size)

@@ -83,7 +83,7 @@ CELLS = 1 + round(STEPS * math.log2(LARGEST / SMALLEST))
 """Points of one kind that there may be."""
 
 SUMS = ("iterations", "seconds", "flops", "bytes")
-"""What is summed up over the iterations of a point."""
+"""The quantities summed over the iterations of a point."""
 
 
 def roofline(run: RunRecord) -> dict[str, Any] | None:
@@ -125,7 +125,7 @@ def _cells(plans: NDArray[np.void], flops: Floats, traffic: Floats) -> NDArray[n
 
 
 def _roof(d: Deployment) -> dict[str, Any]:
-    """What one GPU could do."""
+    """The roofline of one GPU."""
     return {
         "precision": d.arithmetic,
         "peak_flops": d.gpu.flops(d.arithmetic),

@@ -19,7 +19,7 @@ from sim.errors import UsageError, shorten
 from sim.plugins import load_function
 
 PREFIX = "metrics."
-"""What the name of such a metric has before it where headline metrics are listed."""
+"""The prefix of such a metric's name where headline metrics are listed."""
 
 FAILED = "The metric "
 """How the note on a metric without a value begins."""
@@ -88,7 +88,7 @@ def headline_metrics(own: Mapping[str, Any]) -> Values:
 
 
 def _read(name: str, found: object) -> Values:
-    """What a function returned, as plain numbers by name; TypeError for anything else."""
+    """A function's result as plain numbers by name; TypeError for anything else."""
     if not isinstance(found, Mapping):
         return {name: _number(found)}
     values = {}

@@ -17,7 +17,7 @@ class Word(StrEnum):
 
 
 class State(Word):
-    """What a fleet does with its traffic; of the states that are judged the worst first."""
+    """The state of a fleet under its traffic; of the states that are judged the worst first."""
 
     NOTHING_SERVED = "no traffic served"
     OVERLOADED = "overloaded"
@@ -43,10 +43,9 @@ class SloState(Word):
 
 
 class DoubtKind(Word):
-    """What leaves open whether an SLO is met: more arrives than full batches serve; a run too short
-    to tell whether it does; the interval of the share; the error band of the predicted times;
-    requests that were not finished when the run ended; next to the band, the interval at an end of
-    it."""
+    """Reasons to doubt that an SLO is met: more arrives than full batches serve; a run too short to
+    tell whether it does; the interval of the share; the error band of the predicted times; requests
+    that were not finished when the run ended; next to the band, the interval at an end of it."""
 
     LOAD = "load"
     LENGTH = "length"
@@ -63,7 +62,7 @@ def too_short_for(doubts: Iterable[str]) -> bool:
 
 
 class Unserved(Word):
-    """What became of requests that break an SLO before any limit does; a ``first_limit``."""
+    """The fates of requests that break an SLO before any limit does; a ``first_limit``."""
 
     REJECTED = "rejected"
     LOST = "lost"

@@ -69,7 +69,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 
 
 def of_a_probe(run: RunRecord) -> dict[str, Any]:
-    """What a search for a load asks of a run, under the keys of ``summarise``: rates and latencies,
+    """The metrics of a run for a load search, under the keys of ``summarise``: rates and latencies,
     and by ``infersim`` the ``verdict`` on the capacity, ``cost``, ``energy`` and ``error_band``."""
     rates = _rates(run)
     outputs, tokens = rates["total_output_tokens"], _tokens(rates)
@@ -375,7 +375,7 @@ def _utilisation(run: RunRecord) -> dict[str, float]:
 
 
 def _pipeline(run: RunRecord) -> dict[str, Any]:
-    """What the stages did, where there are any."""
+    """The activity of the stages, where there are any."""
     found = [each for each in map(pipeline, run.parts) if each is not None]
     return {"pipeline": combined(found)} if found else {}
 
@@ -387,8 +387,8 @@ def _shares(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _cost(run: RunRecord, outputs: int, tokens: int, arriving: float) -> dict[str, Any] | None:
-    """What the GPUs cost, and a token while requests come (``arriving``: the share of the run in
-    which they do); None where the price of some is not known or not wanted."""
+    """The cost of the GPUs, and of a token while requests come (``arriving``: the share of the run
+    in which they do); None where the price of some is not known or not wanted."""
     found = [price_of(pool.settings, pool.deployment.gpu) for pool in run.pools]
     prices = [price for price in found if price is not None]
     if len(prices) < len(found):

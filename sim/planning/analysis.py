@@ -127,7 +127,7 @@ def _either_way(d: Deployment, passes: Sequence[Batch]) -> str | None:
 
 
 def _subject(d: Deployment) -> dict[str, Any]:
-    """What an answer describes: model, GPUs, engine and precision."""
+    """The subject of an answer: model, GPUs, engine and precision."""
     return {
         "model": d.model.name,
         "gpu": d.gpu.name,
@@ -168,9 +168,9 @@ def _pass(phase: str, batch: int, tokens: int, cost: CostModel, of: Batch) -> di
 
 
 def _bound(o: Operator, d: Deployment) -> str:
-    """What a pass spends most of its time on; ``TILES`` where that is the arithmetic of a product
-    although less was asked for than the memory could feed. Attention rereads what it has read: its
-    bytes do not say that."""
+    """The resource that takes most of a pass's time; ``TILES`` where that is the arithmetic of a
+    product although less was asked for than the memory could feed. Attention rereads what it has
+    read: its bytes do not say that."""
     if o.bound != "compute" or "attention" in o.name:
         return o.bound
     ridge = d.gpu.flops(d.arithmetic) / d.gpu.bandwidth
@@ -279,8 +279,8 @@ def _swapping(d: Deployment, memory: Capacity, context: int) -> dict[str, int | 
 
 
 def stage_rows(d: Deployment, memory: Capacity) -> list[dict[str, Any]]:
-    """What one GPU of each stage of a pipeline has in memory; the stage that ``decides`` has the
-    fewest blocks."""
+    """The memory of one GPU in each stage of a pipeline; the stage that ``decides`` has the fewest
+    blocks."""
     decides = memory.decides
     return [
         {
@@ -298,7 +298,7 @@ def stage_rows(d: Deployment, memory: Capacity) -> list[dict[str, Any]]:
 
 
 def _weights(d: Deployment) -> list[dict[str, Any]]:
-    """What one GPU holds of the model, part by part, in the order of the model."""
+    """The model's weights on one GPU, part by part, in the order of the model."""
     formats = d.formats
     found: dict[tuple[str, Role], float] = {}
     for each in d.model.weights(d.layout):
@@ -322,7 +322,7 @@ def _weights(d: Deployment) -> list[dict[str, Any]]:
 
 
 def _states(d: Deployment, memory: Capacity) -> dict[str, Any]:
-    """What a request keeps however long it is; nothing for models without recurrent layers."""
+    """The memory that a request keeps at any length; empty for models without recurrent layers."""
     if not d.state_bytes():
         return {}
     return {
@@ -333,8 +333,8 @@ def _states(d: Deployment, memory: Capacity) -> dict[str, Any]:
 
 
 def _drafter(d: Deployment) -> dict[str, Any]:
-    """What drafts, and the share of one GPU's weights and of a token's KV that is its own; nothing
-    where nothing drafts."""
+    """The drafter, and its share of one GPU's weights and of a token's KV; nothing where nothing
+    drafts."""
     if d.speculation is None or d.drafter is None:
         return {}
     return {

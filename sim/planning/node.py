@@ -54,7 +54,7 @@ def most_of(gpu: GpuSpec) -> int:
 
 
 def layout_rows(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
-    """What each layout of ``d`` on a node has in memory for requests of ``context`` tokens.
+    """The memory of each layout of ``d`` on a node for requests of ``context`` tokens.
 
     Bytes and blocks are of one GPU, ``kv_cache_tokens`` and ``max_concurrency`` of the replica.
     ``reason`` says why one does not fit or cannot be; amounts are None where it cannot be.

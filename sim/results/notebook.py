@@ -31,7 +31,7 @@ def result_html(summary: Mapping[str, Any]) -> str:
 
 
 def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """What is stated next to the latencies, by its label."""
+    """The facts next to the latencies, by label."""
     own = summary["infersim"]
     attainment, met = own["verdict"]["attainment"], own["verdict"]["slo_met"]
     facts = {

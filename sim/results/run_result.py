@@ -124,7 +124,7 @@ class RunResult:
 
     @cached_property
     def charts(self) -> dict[str, Any]:
-        """What charts need in addition to the metrics and the tables, as in ``charts.json``."""
+        """Data for charts beyond the metrics and the tables, as in ``charts.json``."""
         return charts(self.record)
 
     @cached_property
@@ -175,7 +175,7 @@ class RunResult:
         return result_html(self.shown)
 
     def page_contents(self) -> dict[str, Any]:
-        """What the page is drawn from, by the parameters of ``reports.render``."""
+        """The contents of the page, by the parameters of ``reports.render``."""
         self.add_changes()
         chunks, absences = self.chunks, self.absences
         return {

@@ -127,7 +127,7 @@ SUMMARY: Mapping[str, Shape] = {
         },
     },
 }
-"""What a summary holds."""
+"""The shape of a summary."""
 
 TOP = (
     *(name for name, shape in SUMMARY.items() if shape == NUMBER and "*" not in name),
@@ -155,11 +155,11 @@ CHARTS: Mapping[str, Shape] = {
         "handed": [NUMBER],
     },
 }
-"""What ``charts.json`` holds."""
+"""The shape of ``charts.json``."""
 
 
 class StoredColumn(NamedTuple):
-    """What a column of a table holds: numbers from ``least`` on, ``whole`` ones or any; ``known``
+    """The content of a table's column: numbers from ``least`` on, ``whole`` ones or any; ``known``
     where none may be missing. Without a ``least`` it is no column of numbers but of ``kind``."""
 
     kind: str
@@ -355,7 +355,7 @@ def _wrong_numbers(values: np.ndarray[Any, np.dtype[np.float64]], known: StoredC
 
 
 def _told(value: object) -> str:
-    """What was found, in a few words."""
+    """The value found, in a few words."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):

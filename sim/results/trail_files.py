@@ -90,8 +90,8 @@ def write_attempts(directory: Path, rows: AttemptRows) -> None:
 
 
 def read_trail(directory: Path, requests: pd.DataFrame, timeseries: pd.DataFrame) -> Trail | None:
-    """What both files in ``directory`` hold, None where one of them is not there; UsageError where
-    they are damaged, or do not belong to the tables of the run."""
+    """The trail in the two files of ``directory``, None where one of them is not there; UsageError
+    where they are damaged, or do not belong to the tables of the run."""
     chunks, absences = directory / CHUNKS, directory / ABSENCES
     if not (chunks.is_file() and absences.is_file()):
         return None

@@ -38,7 +38,7 @@ class Router(ABC):
     """Chooses a replica for each request as it arrives."""
 
     name: ClassVar[str] = ""
-    """What ``router`` calls it."""
+    """The value of ``router`` that selects it."""
 
     about: ClassVar[str] = ""
     """Which replica it takes, in a few words."""

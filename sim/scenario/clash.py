@@ -85,7 +85,7 @@ class Clash(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ClashFound:
-    """What is wrong, and the paths of the keys to blame; ``key`` names the likeliest in words."""
+    """A clash, and the paths of the keys to blame; ``key`` names the likeliest in words."""
 
     message: str
     places: tuple[KeyPath, ...]
@@ -112,7 +112,7 @@ class Chapter(Generic[Whole, S]):
         self.about, self.each, self.rows = about, each, rows
 
     def refusal(self, whole: Whole) -> ClashFound | None:
-        """What the first row that holds says; None where everything goes together."""
+        """The refusal by the first row that holds; None where everything goes together."""
         for subject in self.each(whole):
             row = next((row for row in self.rows if row.when(subject)), None)
             if row is not None:

@@ -129,7 +129,7 @@ class Scenario(Contract):
         return absolute_paths(data, self.base, self.folders)
 
     def written(self) -> dict[str, Any]:
-        """What was written, with what it extends and with overrides, but without defaults.
+        """The scenario as written, with its parents and with overrides, but without defaults.
 
         Loading it anywhere on this machine gives an equal scenario, to which overrides do the
         same as to this one: paths become absolute.

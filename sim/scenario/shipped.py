@@ -19,7 +19,7 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """What they are called, sorted."""
+    """The sorted names of shipped scenarios."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 

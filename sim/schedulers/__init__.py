@@ -76,12 +76,12 @@ ROLES: Mapping[str, type[ChunkedPrefill]] = {
     PrefillRole.role: PrefillRole,
     DecodeRole.role: DecodeRole,
 }
-"""What serves in a pool of only one phase."""
+"""The policies for a pool of only one phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTraits:
-    """What else a replica is that decides the class of its scheduler.
+    """Further traits of a replica that decide the class of its scheduler.
 
     ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
     flight at once: a ``PipelinedPrefill`` where those are more than one. With a ``host``, vLLM's

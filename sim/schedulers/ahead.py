@@ -22,8 +22,7 @@ from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
 
 
 class Ahead(IterationLevel):
-    """What a policy of iterations becomes by planning one ahead: written before it among the base
-    classes."""
+    """Makes a policy of iterations plan one ahead: written before it among the base classes."""
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -61,7 +60,7 @@ class Ahead(IterationLevel):
 
     @abstractmethod
     def _next(self, now: float) -> Plan | None:
-        """What the policy plans with what it knows."""
+        """The policy's next plan, from what it knows."""
 
     def members(self) -> list[Request]:
         """Unfinished requests in the batch."""

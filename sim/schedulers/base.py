@@ -88,10 +88,10 @@ class Scheduler(ABC):
     """
 
     name: ClassVar[str] = ""
-    """What ``scheduler.batching`` calls it."""
+    """The value of ``scheduler.batching`` that selects it."""
 
     about: ClassVar[str] = ""
-    """What it does, in a few words."""
+    """Its behaviour in a few words."""
 
     knobs: ClassVar[frozenset[str]] = frozenset()
     """The keys of ``scheduler`` that it reads, in addition to ``max_num_seqs``."""
@@ -101,7 +101,7 @@ class Scheduler(ABC):
     known."""
 
     abilities: ClassVar[frozenset[str]] = frozenset()
-    """What it can do beyond serving its requests to their end, by the names of ``abilities``."""
+    """Abilities beyond serving requests to their end, by the names of ``abilities``."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         """A policy of the user's own does not inherit its shape."""

@@ -31,7 +31,7 @@ NOT_BY_RANK = frozenset({CADENCE})
 
 
 class IterationLevel(Scheduler):
-    """What both rules share: the running requests by admission, and preemption by recomputation."""
+    """Base of both rules: the running requests by admission, and preemption by recomputation."""
 
     name = "continuous"
     about = "the batch is made anew at each iteration, as every current engine does"
@@ -345,7 +345,7 @@ class ChunkedPrefill(InOrder):
         return False
 
     def _cut(self, need: int, budget: int, *, alone: bool) -> int:
-        """What is left of the iteration, and no more than the cap; a prompt that is not cut and
+        """The tokens left of the iteration, and no more than the cap; a prompt that is not cut and
         outgrew the budget runs alone."""
         cap = self._cap
         tokens = cap if 0 < cap < need else need

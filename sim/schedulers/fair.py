@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Reversible
 from sim.request import Request, TrafficClass
 
 PROMPT_TOKEN, OUTPUT_TOKEN = 1.0, 2.0
-"""What a token counts, as in the paper."""
+"""The weights of a token, as in the paper."""
 
 
 class FairQueue:

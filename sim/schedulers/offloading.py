@@ -35,7 +35,7 @@ Recompute = Callable[[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Offloading:
-    """What a replica has in its host: the ``memory``, the ``link``, whether loads ``overlap`` with
+    """A replica's means in its host: the ``memory``, the ``link``, whether loads ``overlap`` with
     iterations, and whether a preempted request is swapped: always, never, or (``None``) if that is
     faster than to ``recompute`` it."""
 
@@ -91,8 +91,8 @@ class AfterLoads:
 
 
 class ParkedRequest(NamedTuple):
-    """What the host has of a request beyond what the GPU has: that many ``tokens`` in ``blocks``,
-    which can be read from ``ready`` on (s)."""
+    """The host's part of a request beyond the GPU's: that many ``tokens`` in ``blocks``, which can
+    be read from ``ready`` on (s)."""
 
     tokens: int
     blocks: int
@@ -159,8 +159,8 @@ class OffloadedPrefill(ChunkedPrefill):
     # -- admission ---------------------------------------------------------------------------
 
     def _found(self, request: Request, now: float) -> int | None:
-        """What it has loaded, or what is cached; None where it waits for blocks in the host, or
-        those do not fit."""
+        """The tokens loaded, or those cached; None where it waits for blocks in the host, or those
+        do not fit."""
         if request.computed:
             return request.computed
         cached = self.kv.cached(request)
@@ -187,8 +187,7 @@ class OffloadedPrefill(ChunkedPrefill):
         self.coming.append(request)
 
     def _elsewhere(self, request: Request, cached: int) -> ParkedRequest | None:
-        """What the host has of ``request`` that is not among the ``cached`` tokens; None if there
-        is nothing."""
+        """The host's part of ``request`` beyond the ``cached`` tokens; None if there is none."""
         size = self.kv.block_size
         if (swapped := self._swapped.get(request)) is not None:
             if swapped.tokens > cached:
@@ -250,7 +249,7 @@ class OffloadedPrefill(ChunkedPrefill):
     # -- what goes to the host ---------------------------------------------------------------
 
     def withdraw(self, request: Request) -> bool:
-        """What is on its way to the host and back is not called off."""
+        """Withdraws a request; transfers to the host and back are not called off."""
         return False
 
     def _preempt(self, request: Request) -> None:

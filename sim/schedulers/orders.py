@@ -30,14 +30,14 @@ class Order(ABC):
     """Ranks requests by a key that stays the same for as long as a request lives."""
 
     name: ClassVar[str] = ""
-    """What ``scheduler.order`` calls it."""
+    """The value of ``scheduler.order`` that selects it."""
 
     about: ClassVar[str] = ""
     """Which request it lets go first, in a few words."""
 
     ranks_by: ClassVar[str] = ""
-    """What of classes of traffic it goes by: ``priority``, ``deadline``, the ``class`` itself or
-    nothing. Where all requests have the same one, it is first come, first served."""
+    """The trait of traffic classes that it goes by: ``priority``, ``deadline``, the ``class``
+    itself or nothing. Where all requests have the same one, it is first come, first served."""
 
     vllm: ClassVar[str] = ""
     """The ``--scheduling-policy`` with which vLLM serves in this order; empty if it has none."""

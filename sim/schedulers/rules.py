@@ -49,10 +49,10 @@ class EngineRule(ABC):
     """How an engine batches continuously."""
 
     name: ClassVar[str] = ""
-    """What ``scheduler.policy`` calls it."""
+    """The value of ``scheduler.policy`` that selects it."""
 
     about: ClassVar[str] = ""
-    """What it does, in a few words."""
+    """Its behaviour in a few words."""
 
     plans_ahead: ClassVar[bool] = False
     """Whether an iteration is planned while another runs, unless the scenario says."""
@@ -68,7 +68,7 @@ class EngineRule(ABC):
     """The keys of ``scheduler`` that its schedulers read and not every rule does."""
 
     abilities: ClassVar[frozenset[Ability]] = frozenset({WITHDRAWS})
-    """What of those that not every rule has is modelled of it."""
+    """The optional abilities that are modelled of it."""
 
     cuts_prompts: ClassVar[bool] = True
     """Whether it can cut prompts into chunks (``chunked_prefill``)."""

@@ -69,7 +69,7 @@ class NewTokenRatio:
 
 
 class Budget:
-    """What an iteration of prompts may still take: SGLang's ``PrefillAdder`` and ``PrefillBudget``.
+    """Budget left in an iteration of prompts: SGLang's ``PrefillAdder`` and ``PrefillBudget``.
 
     ``total`` is the memory left once all answers are as long as expected, ``current`` the memory
     left now, ``prompt`` and ``chunk`` tokens of the iteration; ``chunk`` is None where prompts are

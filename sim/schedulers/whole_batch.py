@@ -23,7 +23,7 @@ from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
 
 class WholeBatch(Scheduler):
-    """What both disciplines share: the slots of the batch in flight and their reserved memory."""
+    """The base of both disciplines: the slots of the batch in flight and their reserved memory."""
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -152,8 +152,8 @@ class Static(WholeBatch):
 
 
 class RequestLevel(WholeBatch):
-    """What waits once the last batch is over, when it is ``max_num_seqs`` or the oldest has waited
-    ``batch_timeout``; finished sequences cost no compute.
+    """Batches all that waits once the last batch is over, when it is ``max_num_seqs`` or the oldest
+    has waited ``batch_timeout``; finished sequences cost no compute.
 
     A server cannot know that no more requests will come, so the last batch waits as long as any
     other.

@@ -60,8 +60,8 @@ class LineTimer(Timer):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a run left behind: its rows, as ``sim.loop.recorder`` has them, and ``in_system``, the
-    time integral of the number of requests that the replica said were outstanding."""
+    """The record of a run: its rows, as ``sim.loop.recorder`` has them, and ``in_system``, the time
+    integral of the number of requests that the replica said were outstanding."""
 
     requests: NDArray[np.void]
     plans: NDArray[np.void]

@@ -251,8 +251,8 @@ def processor_sharing(
 
 
 def identities(name: str, played: Played, token: float | None) -> list[Check]:
-    """What holds for every run; ``token`` is the work of one token (s), None if there is no such
-    thing."""
+    """Checks that hold for every run; ``token`` is the work of one token (s), None if there is no
+    such thing."""
     found = [littles_law(name, played), idle_only_when_empty(name, played)]
     return found if token is None else [*found, conservation(name, played, token)]
 

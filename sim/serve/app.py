@@ -207,7 +207,7 @@ class Server:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def _steering(self, http: web.Request) -> Control:
-        """What steers the fleet; ApiError for a request that a page in a browser may have sent.
+        """The control of the fleet; ApiError for a request that a page in a browser may have sent.
 
         A browser adds ``Origin`` to what a page posts. A page whose own name was made to lead here
         (DNS rebinding) calls the server by that name, which is neither an address nor ours.

@@ -84,7 +84,7 @@ class Histogram:
 
 
 class EngineMeters:
-    """What one engine has done so far."""
+    """The meters of one engine so far."""
 
     HISTOGRAMS = (
         ("time_to_first_token_seconds", "Time to first token, s.", FIRST_TOKEN),
@@ -210,7 +210,7 @@ class Meters(Collector):
         yield by_place
 
     def _now(self) -> Iterator[Metric]:
-        """What is so at this moment."""
+        """The metrics of this moment."""
         fleet = self._fleet
         engines = fleet.parts or fleet.replicas
         for name, meaning, values in (

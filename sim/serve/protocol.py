@@ -25,7 +25,7 @@ Stops = Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Fi
 
 
 class ApiError(Exception):
-    """What a client gets instead of an answer: an HTTP status, a message and its parts."""
+    """A refusal in place of an answer: an HTTP status, a message and its parts."""
 
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None
@@ -57,7 +57,7 @@ class StreamOptions(BaseModel):
 
 
 class _Request(BaseModel):
-    """What completions and chat completions have in common."""
+    """The common fields of completions and chat completions."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -123,7 +123,7 @@ class Message(BaseModel):
     tool_calls: list[dict[str, Any]] | None = None
 
     def text(self) -> str:
-        """What it says; ApiError for a part that is no text."""
+        """The message's text; ApiError for a part that is no text."""
         said = self.content or ""
         if not isinstance(said, str):
             for part in said:
@@ -174,7 +174,7 @@ class TokenizeRequest(BaseModel):
         return self
 
     def text(self) -> str:
-        """What is to be counted."""
+        """The text to be counted."""
         if self.messages is None:
             return self.prompt or ""
         return ChatRequest(messages=self.messages).text()

@@ -99,7 +99,7 @@ async def listening(
 
 
 WRONG = (HttpProcessingError, ClientPayloadError, web.RequestPayloadError, ConnectionError)
-"""What clients get wrong: a request that is no HTTP, a body that is not what its head says, a
+"""Mistakes of clients: a request that is no HTTP, a body that is not what its head says, a
 connection that ends. They have their answer; the log is for faults of the server."""
 
 
@@ -146,7 +146,7 @@ def _open_many() -> None:
 
 
 class _Stopping:
-    """What ends the server: a signal, a second one, or an error in the simulation."""
+    """The cause that ends the server: a signal, a second one, or an error in the simulation."""
 
     def __init__(self) -> None:
         self.first, self._second = asyncio.Event(), asyncio.Event()

@@ -37,7 +37,7 @@ MOST_ANSWERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class AnswerTerms:
-    """What a client wants: ``choices`` answers to each prompt, and how long they may be."""
+    """A client's terms: ``choices`` answers to each prompt, and how long they may be."""
 
     choices: int = 1
     max_tokens: int | None = None
@@ -281,7 +281,7 @@ class Service:
         return self._found
 
     def document(self) -> dict[str, Any]:
-        """What the summary of the run says of how it was served."""
+        """The summary's part on how the run was served."""
         return {
             "speed": self.pace.speed,
             "lateness": self.lateness.document(),

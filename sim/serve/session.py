@@ -54,7 +54,7 @@ from sim.simulation import Ended, end_run, play, recorded
 from sim.workload import build
 
 CLIENT_KEYS = ("client_timeout", "on_timeout")
-"""What a scenario says of the patience of clients."""
+"""Scenario keys for the patience of clients."""
 
 LIVE_KINDS = ReplicaKinds(LiveReplica, LiveRank, LivePrefill, LivePrefillRank, LivePipeline)
 
@@ -130,7 +130,7 @@ class LiveSession:
         self.scaler = make_autoscaler(fleet.env, setup, fleet, self.recorder, inf)
         self.steerer = make_steerer(fleet.env, setup, fleet, self.clients)
         self.commands: list[Command] = []
-        """What was done to replicas, in addition to what the scenario says."""
+        """Actions on replicas, in addition to those of the scenario."""
         fleet.start()
 
     def _make(self, place: int) -> Engine:

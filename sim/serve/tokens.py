@@ -36,7 +36,7 @@ WORDS = (
     "be", "until", "light", "broke", "upon", "roof", "again", "so", "all", "was", "still", "then",
     "rain",
 )  # fmt: skip
-"""What answers consist of: each is a token, also with a space before it."""
+"""The words of answers: each is a token, also with a space before it."""
 
 SPACED = tuple(f" {word}" for word in WORDS)
 """The words of answers with a space before each."""
@@ -137,7 +137,7 @@ class Filler:
         return words[(self._start + index) % len(WORDS)]
 
     def piece(self, index: int) -> str:
-        """What token ``index`` adds to the text."""
+        """The text that token ``index`` adds."""
         if index < self._whole:  # ``word``, without a call: this is done for every token
             return (SPACED if index else WORDS)[(self._start + index) % len(WORDS)]
         if index > self._whole or self._text < 0:

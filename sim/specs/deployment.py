@@ -230,8 +230,8 @@ class Deployment:
 
     @property
     def borders(self) -> tuple[Link, ...]:
-        """What joins each stage of its pipeline to the next: the link within a node, which has as
-        many stages as it has room for, or the network between nodes."""
+        """The link from each stage of its pipeline to the next: the link within a node, which has
+        as many stages as it has room for, or the network between nodes."""
         node, stages = self.gpu.node, self.layout.pipeline
         together = stages if node.gpus is None else max(1, node.gpus // self.layout.ranks)
         return tuple(
@@ -268,8 +268,8 @@ class Deployment:
         return missing_format(self.gpu, self.formats["experts"], self.activations)
 
     def stages(self) -> tuple[Deployment, ...]:
-        """What each stage of its pipeline is, as a deployment of a part of the model; the whole
-        one where there is a single stage."""
+        """The stages of its pipeline, each a deployment of a part of the model; the whole one where
+        there is a single stage."""
         count = self.layout.pipeline
         if count == 1:
             return (self,)

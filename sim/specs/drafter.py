@@ -25,7 +25,7 @@ BORROWED = {"draft_model": (), "eagle": ("embedding",), "mtp": ("embedding", "LM
 
 
 def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Drafter | None:
-    """What drafts by ``method`` for the target ``d``: ``model`` where it is one of its own; else a
+    """The drafter by ``method`` for the target ``d``: ``model`` where it is one of its own; else a
     layer like the target's last, which ``eagle`` has dense, as wide as what one token goes through,
     and with a head of its own. ValueError if the GPUs cannot share it."""
     if method == "ngram":

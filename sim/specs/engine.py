@@ -41,7 +41,7 @@ CHOICES = (
 
 
 class EngineDefaults(NamedTuple):
-    """What an engine chooses where nothing is said, by the dotted keys of a scenario, on GPUs of
+    """An engine's choices where nothing is said, by the dotted keys of a scenario, on GPUs of
     ``memory`` bytes and more whose title has none of the words ``other_than``."""
 
     memory: float
@@ -50,7 +50,7 @@ class EngineDefaults(NamedTuple):
 
 
 class Mxfp4Padding(NamedTuple):
-    """What an engine pads experts in mxfp4 to multiples of in memory, on ``gpus`` (words of their
+    """Multiples to which an engine pads experts in mxfp4 in memory, on ``gpus`` (words of their
     titles): the hidden size, and the width of an expert on one GPU."""
 
     gpus: tuple[str, ...]
@@ -68,7 +68,7 @@ class ExpertInputs(NamedTuple):
 
 
 class EngineWish(NamedTuple):
-    """What a scenario asks of an engine: experts by ``marlin``, attention by ``triton``, planning
+    """A scenario's choices for an engine: experts by ``marlin``, attention by ``triton``, planning
     ``ahead``, no graphs at all (``eager``), graphs of prompts; None leaves it to the engine."""
 
     marlin: bool = False
@@ -97,7 +97,7 @@ class FusedSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What the times of kernels are multiplied by.
+    """Factors on the times of kernels.
 
     ``tokens`` is about what projections and everything else that grows with the tokens in a pass
     take beyond a pass of one token; ``kernels`` about all kernels, on top of the others.
@@ -247,7 +247,7 @@ class EngineSpec:
         return f"{self.name}@{self.release}" if self.release else self.name
 
     def defaults_on(self, title: str, memory: float) -> dict[str, object]:
-        """What it chooses on a GPU of that title and ``memory``, by dotted keys."""
+        """The choices on a GPU of that title and ``memory``, by dotted keys."""
         found: dict[str, object] = {}
         for each in self.defaults:
             if memory >= each.memory and not any(word in title for word in each.other_than):

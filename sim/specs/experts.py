@@ -20,7 +20,7 @@ MARLIN = ("mxfp4", "int4", "int4-group", "int4-group64", "int4-group32")
 """Formats of stored experts that the library Marlin multiplies with 16-bit inputs."""
 
 PADDED = (256, 128)
-"""What hidden sizes, and widths of an expert on a GPU, are padded to multiples of where Marlin
+"""Multiples to which hidden sizes, and widths of an expert on a GPU, are padded where Marlin
 multiplies mxfp4 (vLLM, model_executor/layers/quantization/mxfp4.py)."""
 
 
@@ -120,7 +120,7 @@ class MixtureOfExperts:
         return popularity.touched(found, tokens)
 
     def busiest(self, tokens: Any, layout: Layout) -> Busiest:
-        """What ``tokens`` of all data ranks together bring to the GPU with most to do."""
+        """The load of the busiest GPU from ``tokens`` of all data ranks together."""
         experts, chosen = self.num_experts, self.experts_per_token
         if not self.skew:
             return routing.busiest(experts, chosen, layout.expert, self.held(layout), tokens)

@@ -129,7 +129,7 @@ class AttentionEfficiency:
 
 @dataclass(frozen=True, slots=True)
 class ListPrice:
-    """What one GPU costs per hour in US dollars, and whose offer that is.
+    """The price of one GPU in US dollars per hour, and whose offer that is.
 
     ``provider`` and ``date`` (``2025``, ``2026-11`` or ``2026-11-15``) are those of the offer, None
     where nothing is said; ``low`` and ``high`` are the least and the greatest price of the part
@@ -244,7 +244,7 @@ class GpuSpec:
 
     @property
     def power_draw(self) -> PowerDraw:
-        """What it draws: as measured, or by the shares of another part."""
+        """The power draw: as measured, or by the shares of another part."""
         if self.draw is not None:
             return self.draw
         return draw_by_shares(self.power, self.bandwidth, self.flops("bf16"))

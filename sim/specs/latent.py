@@ -94,7 +94,7 @@ class Latent:
         return self.latent_size * precision_bytes(precision)
 
     def kept(self, precision: str, layout: Layout = ONE_GPU) -> Kept:
-        """What a token keeps, of all of them."""
+        """Bytes kept of every token."""
         return Kept(self.kv_bytes_per_token(precision, layout))
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:

@@ -25,13 +25,13 @@ class Read(NamedTuple):
 
 
 Role = Literal["projections", "experts", "vocabulary", "kept"]
-"""What weights are for, which decides the format they are stored in: the projections of attention
-and of MLPs that every token goes through, the experts that a router chooses from, embedding and LM
-head, and what stays at 16 bits or more (norms, biases, routers)."""
+"""The purpose of weights, which decides their stored format: the projections of attention and of
+MLPs that every token goes through, the experts that a router chooses from, embedding and LM head,
+and what stays at 16 bits or more (norms, biases, routers)."""
 
 
 class Kept(NamedTuple):
-    """What one layer keeps of a sequence on one GPU: bytes for each ``token`` that its ``window``
+    """A layer's memory for a sequence on one GPU: bytes for each ``token`` that its ``window``
     shows (None: for all), and bytes of ``state`` that stay the same however long it is."""
 
     token: float
@@ -48,23 +48,23 @@ class Weights(NamedTuple):
 
 
 class Attention(Protocol):
-    """What every kind of attention says about one layer of it."""
+    """The properties of one layer of every kind of attention."""
 
     @property
     def window(self) -> Window | None:
         """How far back it looks; None for all of the context."""
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """What one GPU holds of it, copies included."""
+        """The weights of it on one GPU, copies included."""
 
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
         """Bytes of KV cache that one token of context takes on one GPU."""
 
     def kept(self, precision: str, layout: Layout = ONE_GPU) -> Kept:
-        """What one GPU keeps of a sequence."""
+        """The memory that one GPU keeps for a sequence."""
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
-        """What one GPU reads of a decoding sequence's context: the sum of these."""
+        """Reads by one GPU of a decoding sequence's context: the sum of these."""
 
     def flops_per_pair(self) -> float:
         """FLOP of scores and weighted values for one query token and one token that it sees, on
@@ -92,7 +92,7 @@ class Attention(Protocol):
 
     @property
     def operators(self) -> tuple[str, str]:
-        """What a profile calls its decoding and its prompts."""
+        """The profile names of its decoding and its prompts."""
 
     @property
     def left_out(self) -> str | None:
@@ -100,10 +100,10 @@ class Attention(Protocol):
 
 
 class Mlp(Protocol):
-    """What every kind of MLP says about one layer of it."""
+    """The properties of one layer of every kind of MLP."""
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """What one GPU holds of it, copies included; of experts, the GPU that holds most."""
+        """The weights of it on one GPU, copies included; of experts, the GPU that holds most."""
 
     def flops_per_token(self, hidden_size: int) -> float:
         """FLOP of its projections for one token, on all GPUs together."""
@@ -152,7 +152,7 @@ class LayerGroup:
         return (1 if self.parallel_mlp else 2) + (2 if self.post_norms else 0)
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """What one GPU holds of one layer, without the norms of the hidden state."""
+        """The weights of one layer on one GPU, without the norms of the hidden state."""
         attention = self.attention.weights(hidden_size, layout)
         return attention + self.mlp.weights(hidden_size, layout)
 

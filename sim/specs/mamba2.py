@@ -90,9 +90,9 @@ class Mamba2(Recurrent):
         return grouped + 2.0 * self.chunk * self.mamba_head_dim + 2 * 2.0 * self.head_state
 
     def chunk_moved(self) -> float:
-        """What its five kernels read and write: inputs twice, B and C twice, results once, C by B
-        in 32 bits written and read, and the states of each chunk, in 32 bits, four times (written
-        by the first kernel, read and written as they are passed on, read by the last)."""
+        """Traffic of its five kernels: inputs twice, B and C twice, results once, C by B in 32 bits
+        written and read, and the states of each chunk, in 32 bits, four times (written by the first
+        kernel, read and written as they are passed on, read by the last)."""
         groups = self.mamba_groups
         states = 4 * 2 * self.mamba_heads * self.head_state / self.chunk
         inside = 2 * 2 * groups * self.chunk

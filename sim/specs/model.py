@@ -101,7 +101,7 @@ class ModelSpec:
         return self.part[0] == self.part[1] - 1
 
     def weights(self, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """What one GPU holds, of all layers and around them.
+        """The weights on one GPU, of all layers and around them.
 
         The norms of the hidden state are shared out though every GPU has them whole: they are few.
         The last part of a model whose LM head is the embedding has a copy of it.
@@ -141,7 +141,7 @@ class ModelSpec:
         return self.vocab_size * self.hidden_size
 
     def head_parameters(self) -> int:
-        """What the LM head holds of its own: nothing when it is tied to the embedding."""
+        """The LM head's own parameters: none when it is tied to the embedding."""
         if self.tie_word_embeddings:
             return 0
         return self.embedding_parameters() + (self.vocab_size if self.head_bias else 0)

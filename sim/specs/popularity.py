@@ -99,8 +99,8 @@ def touched(found: Chances, tokens: Any) -> Any:
 
 
 def busiest(experts: int, chosen: int, skew: float, groups: int, tokens: Any) -> Busiest:
-    """What ``tokens`` bring to the busiest of the ``groups``, as ``sim.specs.routing`` has it for
-    experts that are chosen equally often."""
+    """The load of the busiest of the ``groups`` from ``tokens``, as ``sim.specs.routing`` has it
+    for experts that are chosen equally often."""
     if groups == 1:
         return Busiest(tokens * float(chosen), touched(chances(experts, chosen, skew), tokens))
     knots, rows, different = _drawn(experts, chosen, skew, groups)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class PowerDraw:
-    """What one GPU draws, in watts: ``idle`` with a model loaded and nothing to do; ``waiting``
+    """The power of one GPU, in watts: ``idle`` with a model loaded and nothing to do; ``waiting``
     while a kernel starts or waits for the links, ``working`` while one computes or reads.
 
     On top of that, in joules: ``byte`` for each byte read or written, ``kv_byte`` for each byte of
@@ -59,8 +59,8 @@ UNMEASURED_ERROR = 0.30
 
 
 def draw_by_shares(power: float, bandwidth: float, peak: float) -> PowerDraw:
-    """What a GPU draws of which only its power limit (W), memory bandwidth (bytes/s) and 16-bit
-    peak (FLOP/s) are known.
+    """The power of a GPU known only by its power limit (W), memory bandwidth (bytes/s) and 16-bit
+    peak (FLOP/s).
 
     >>> a100 = draw_by_shares(400, 2e12, 312e12)
     >>> round(a100.working), round(a100.byte * 1e12)

@@ -80,8 +80,7 @@ PLAIN = ("bf16", "fp16", "fp32")
 
 
 def narrow_formats(given: Mapping[str, str | None]) -> str:
-    """What is stored or computed in fewer than 16 bits, by the keys of ``STORED``; empty where
-    nothing is.
+    """The formats of fewer than 16 bits, by the keys of ``STORED``; empty if there are none.
 
     >>> narrow_formats({"weights": "bf16", "experts": "mxfp4", "kv_cache": "fp8"})
     'mxfp4 experts, fp8 KV cache'

@@ -22,7 +22,7 @@ TRITON = "_triton"
 
 GATHERS = ("all_gather", "reduce_scatter")
 COLLECTIVES = ("all_reduce", *GATHERS)
-"""What profiles call the collectives, which hold for the link that they were timed on alone."""
+"""Profile names of the collectives, which hold only for the link that they were timed on."""
 
 
 def without_variant(operator: str) -> str:
@@ -40,7 +40,7 @@ OF_FEW_MODELS = (
     *("decode_attention" + TRITON, "prefill_attention" + TRITON),
     *("ll_dispatch", "ll_combine", "ht_dispatch", "ht_combine"),
 )
-"""What profiles call the operators of latent and sparse attention, of experts and the exchange of
+"""Profile names of the operators of latent and sparse attention, of experts and the exchange of
 their tokens, of windows, and of attention by Triton."""
 
 
@@ -60,7 +60,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """What a form leaves over, as a table: logarithms of measured over predicted on a grid.
+    """The residual of a form, as a table: logarithms of measured over predicted on a grid.
 
     ``axes`` names the form's coordinates with their ascending knots, ``values`` has the grid in
     row-major order. Between knots it is multilinear; outside it keeps the value at the edge.
@@ -72,7 +72,7 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class KnownShapes:
-    """What a form leaves over at shapes that were measured, a small table for each.
+    """The residual of a form at measured shapes, a small table for each.
 
     ``names`` are the variables that tell shapes apart, ``axes`` those of every table. ``values``
     has a table for each shape, as in ``Residual``; ``holdout`` is the error of predictions at these

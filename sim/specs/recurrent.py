@@ -23,7 +23,7 @@ STATES = ("fp32", "bf16")
 
 
 class Recurrent:
-    """What these kinds have in common; sizes of one layer.
+    """The common part of these kinds; sizes of one layer.
 
     They have the fields ``conv_kernel`` (tokens that the convolution sees, the last one
     included; 1 for no convolution) and ``state_precision``, and say how wide they are.
@@ -143,7 +143,7 @@ class Recurrent:
         return 2.0 * hidden_size * (self.into(ONE_GPU) + self.inner_size + self.gates)
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
-        """What goes into and comes out of the convolution, gates and results."""
+        """The input and output of the convolution, gates and results."""
         return 2 * self.channels_of(layout.tensor) + 2 * self.inner_size / layout.tensor
 
     def copies(self, layout: Layout) -> float:

@@ -29,7 +29,7 @@ def touched(experts: int, chosen: int, tokens: Any) -> Any:
 
 
 def busiest(experts: int, chosen: int, groups: int, held: int, tokens: Any) -> Busiest:
-    """What ``tokens`` bring to the busiest of the ``groups``.
+    """The load of the busiest of the ``groups`` from ``tokens``.
 
     The number of a token's choices in a group is hypergeometric. That an expert is touched, and
     that two are, have the chances ``1 - a`` and ``1 - 2 a + b``, where ``a`` and ``b`` are those

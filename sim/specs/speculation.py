@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 METHODS = ("draft_model", "eagle", "mtp", "ngram")
-"""What may draft, by vLLM's names."""
+"""The draft methods, by vLLM's names."""
 
 FEW_STEPS = 8
 """After that many iterations of the most tokens the renewal theorem holds to a thousandth."""
@@ -63,7 +63,7 @@ class Speculation:
         return by_batch[min(max(requests, 1), len(by_batch)) - 1]
 
     def at(self, requests: int) -> Speculation:
-        """What is drafted for a batch that stays at that many ``requests``."""
+        """The drafting for a batch that stays at that many ``requests``."""
         drafts = self.drafts(requests)
         return replace(self, num_tokens=drafts, rates=self.rates[:drafts], by_batch=())
 
@@ -104,8 +104,8 @@ class Speculation:
         return 1 + drafts + (self.method == "draft_model")
 
     def asked(self, sequences: int, drafts: int) -> int:
-        """What that many ``sequences`` take together: of a text that is searched, those whose text
-        has a match take the drafts, as many as there are on average.
+        """Tokens that this many ``sequences`` take together: of a text that is searched, those
+        whose text has a match take the drafts, as many as there are on average.
 
         >>> Speculation("ngram", 4, (0.2,) * 4, match=0.25).asked(8, 4)
         16

@@ -37,7 +37,7 @@ class Window(NamedTuple):
         return rest if rest > 0 else NEVER
 
     def seen_by_equals(self, sequences: Any, context: Any) -> Any:
-        """What ``sequences`` see that hold ``context`` in sum, equally much each: numbers or
+        """Tokens seen by ``sequences`` that hold ``context`` in sum, equally much each: numbers or
         arrays."""
         import numpy as np  # noqa: PLC0415 - not needed to read the catalogue
 

@@ -135,7 +135,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
 def _fit_rows(
     d: Deployment, memory: Capacity, context: int, document: Mapping[str, Any], count: int
 ) -> list[tuple[str, str, str]]:
-    """What, how it is computed, and how much; ``count`` GPUs share the weights."""
+    """Rows of a quantity, its computation and its size; ``count`` GPUs share the weights."""
     weights: Sequence[Mapping[str, Any]] = document["weights"]
     shared = f" / {count}" if count > 1 and not d.model.has_experts else ""
     copied = ""

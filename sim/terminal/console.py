@@ -44,7 +44,7 @@ def stderr() -> Console:
 
 
 def as_text(shown: RenderableType) -> str:
-    """What a console would print, without colours and blanks at the ends of lines."""
+    """The output of a console, without colours and blanks at the ends of lines."""
     console = Console(
         file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
     )

@@ -20,8 +20,8 @@ STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
 """Tone -> style."""
 
 FOLDS = (("", 2), ("heads", 2), ("heads", 1), ("words", 1))
-"""What takes several lines where a table is too wide: nothing, headings, words of cells too; and
-how many blanks are behind a column."""
+"""Parts that take several lines where a table is too wide: nothing, headings, words of cells too;
+and how many blanks are behind a column."""
 
 MOST_LINES = 60
 """Lines of one kind that a terminal is shown."""

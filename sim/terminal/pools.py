@@ -13,8 +13,8 @@ from sim.units import number, show_share, show_time, show_utilisation
 
 
 def pool_lines(own: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """What the pools of a run did, of its ``infersim`` part: nothing of a single one of a fixed
-    number of replicas."""
+    """Lines on the pools of a run, from its ``infersim`` part: none for a single one of fixed
+    size."""
     if "pools" in own:
         yield pools_table(own["pools"])
     for scaled in own.get("scaling", ()):
@@ -26,7 +26,7 @@ def pool_lines(own: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def handover_line(found: Mapping[str, Any]) -> str:
-    """What a hand-over took, in a sentence."""
+    """The cost of a hand-over, in a sentence."""
     parts = {"memory": "admission", "link": "the link", "transfer": "the transfer"}
     parts["first_token"] = "the first token"
     spent = [

@@ -295,8 +295,8 @@ def _own_table(metrics: dict[str, float | None], spread: Spread) -> Table:
 
 
 def _cost_lines(summary: dict[str, Any], spread: Spread) -> Iterator[Text]:
-    """What tokens cost, and whose price that is, after what a request within an SLO costs that is
-    missed; nothing where no price or no token is known."""
+    """The cost of tokens, and whose price that is, after the cost of a request within an SLO that
+    is missed; nothing where no price or no token is known."""
     cost = summary["infersim"]["cost"]
     if cost is None or cost["usd_per_million_tokens"] is None:
         return
@@ -314,7 +314,7 @@ def _cost_lines(summary: dict[str, Any], spread: Spread) -> Iterator[Text]:
 
 
 def _energy_lines(energy: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
-    """What the GPUs draw; nothing where that is not known, as in runs of before."""
+    """The power of the GPUs; nothing where it is not known, as in older runs."""
     if energy is None or "mean_watts_per_gpu" not in energy:
         return
     per_token = number(energy["joules_per_output_token"])

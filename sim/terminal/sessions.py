@@ -33,7 +33,7 @@ def sessions_table(sessions: Mapping[str, Any]) -> Table:
 
 
 def sessions_text(sessions: Mapping[str, Any]) -> str:
-    """What became of the sessions of a run, and how long they last, in sentences.
+    """The fate of a run's sessions, and how long they last, in sentences.
 
     >>> sessions_text({"started": 1200, "finished": 900, "outgrown": 3, "refused": 0,
     ...     "duration_s": {"mean": 40.0, "p90": 95.0}, "expected_duration_s": 62.0,

@@ -182,7 +182,7 @@ def _placed(stays: list[Stay]) -> tuple[list[Stay], int]:
 def _parts(
     requests: Columns, iterations: Iterations, row: int, until: float, courses: Courses | None
 ) -> tuple[list[SlotPart], bool]:
-    """What one request did, in order of time; and whether some of it is not known."""
+    """The parts of one request, in order of time; and whether some of it is not known."""
     arrival, scheduled = float(requests["arrival_s"][row]), float(requests["scheduled_s"][row])
     first, finish = float(requests["first_token_s"][row]), float(requests["finish_s"][row])
     end = until if math.isnan(finish) else finish
@@ -244,8 +244,8 @@ def _after_preemptions(
 def _noted(
     course: Course, iterations: Iterations, span: tuple[float, float], received: int
 ) -> list[SlotPart] | None:
-    """What a request did from its scheduling to its end (``span``) by its recorded course, with the
-    tokens it ``received`` in all; None if that is not recorded, or contradicts the iterations."""
+    """A request's parts from its scheduling to its end (``span``) by its recorded course, with the
+    tokens it ``received`` in all; None if it is not recorded or contradicts the iterations."""
     events: list[tuple[float, CourseChunk | None]] = [(out, None) for out in course.outs]
     events += [(chunk.start, chunk) for chunk in course.chunks]
     events.sort(key=lambda event: (event[0], event[1] is not None))

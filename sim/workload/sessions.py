@@ -124,7 +124,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class SessionLaw:
-    """What sessions are made of.
+    """The make-up of sessions.
 
     ``think`` and ``tool`` are the delays of turns that follow a person or a tool, ``tool_share``
     the share of the latter. ``longest`` are the tokens that a prompt and its answer may have

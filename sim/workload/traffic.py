@@ -85,7 +85,7 @@ class OpenTraffic:
         self.patience = patience or {}
         """Seconds after which clients went away, by the place of their request, from 0."""
         self.notes = tuple(notes)
-        """What a reader of the results should know of these requests, in whole sentences."""
+        """Notes on these requests for a reader of the results, in whole sentences."""
         self.classes = tuple(classes)
         """The classes that the chunks name, each at the place of its index."""
         self._chunks: Iterator[TrafficChunk] | None = chunks

@@ -42,7 +42,7 @@ PRECISIONS = {
     "int8_wo": "int8-weights",
     "int4_wo": "int4-weights",
 }
-"""What the simulator calls the tables' ``gemm_dtype``; ``sq`` is SmoothQuant, whose inputs come in
+"""The simulator's names for the tables' ``gemm_dtype``; ``sq`` is SmoothQuant, whose inputs come in
 8 bits already."""
 
 ARITHMETIC = {"int8-weights": "bf16", "int4-weights": "bf16"}

@@ -232,7 +232,7 @@ def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: s
 
 
 def _name(table: KernelTable, operator: str, rows: pd.DataFrame) -> str:
-    """What the form is called that the kernel of the ``rows`` has."""
+    """The name of the form for the kernel of the ``rows``."""
     known = operator == "mla_decode" and table.system in BLACKWELL
     return narrow_latent.NAME if known and set(rows["kernel_source"]) <= NARROW_LATENT else ""
 
@@ -337,7 +337,7 @@ def _columns(
 
 
 def _widths(attention: Latent, like: Floats) -> dict[str, Floats]:
-    """What the forms over latent vectors take, as columns."""
+    """The variables of the forms over latent vectors, as columns."""
     found = {"latent": attention.kv_lora_rank, "rope": attention.qk_rope_head_dim}
     if isinstance(attention, SparseLatent):
         found |= {"index_heads": attention.index_n_heads, "index_dim": attention.index_head_dim}

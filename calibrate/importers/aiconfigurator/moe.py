@@ -68,7 +68,7 @@ SPLIT = ("moe_tp_size", "moe_ep_size")
 """GPUs that share the width of each expert, and ranks that share the experts."""
 
 SERIES = (*MODEL, *SPLIT, "distribution")
-"""What a series of timings has in common; they differ in tokens."""
+"""The common columns of a series of timings; its members differ in tokens."""
 
 NOT_GATED = frozenset({(2688, 1856), (1024, 2688), (2048, 5120), (8192, 5120)})
 """(hidden size, width) of Nemotron's experts, which have two matrices instead of three."""

@@ -39,8 +39,8 @@ COLUMNS = ("operator", "precision", "kernel", *EARLIER, "seconds", "low", "high"
 
 
 class FittedPoints(NamedTuple):
-    """What an operator was fitted to in one precision, the kernels that were timed, and the bytes
-    of cache in which the timings found their buffers again."""
+    """The points fitted for an operator in one precision, the kernels that were timed, and the
+    bytes of cache in which the timings found their buffers again."""
 
     operator: str
     precision: str

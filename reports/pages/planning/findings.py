@@ -49,7 +49,7 @@ DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     drawings.Trade: pareto.figure,
     drawings.Waterfall: waterfall.figure,
 }
-"""What draws each record of ``sim.planning.answers.drawings``."""
+"""The function that draws each record of ``sim.planning.answers.drawings``."""
 
 
 def render(command: str, document: Mapping[str, Any], more: Heading | None = None) -> str:

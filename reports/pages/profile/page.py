@@ -25,7 +25,7 @@ SECTIONS: Mapping[str, str] = {
 
 
 def _shown_as(document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]) -> str:
-    """What the head of the page says of the measurements."""
+    """The words for the measurements in the head of the page."""
     measured = document["measurements"]
     if measured is None:
         return "not shipped with the profile"

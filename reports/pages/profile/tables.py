@@ -73,7 +73,7 @@ def regimes(document: Mapping[str, Any]) -> Table:
 
 
 def ranges(document: Mapping[str, Any]) -> Table:
-    """What was measured of each operator."""
+    """The measured ranges of each operator."""
     rows = []
     for error in document["errors"]:
         told = ", ".join(_range(name, *pair) for name, pair in error["ranges"].items())
@@ -87,7 +87,7 @@ def ranges(document: Mapping[str, Any]) -> Table:
 
 
 def ceilings(document: Mapping[str, Any]) -> Table:
-    """What the device can do, and what the fits say is reached of it."""
+    """The device's ceilings, and the shares of them that the fits find reached."""
     rows = []
     for ceiling in document["ceilings"]:
         text = show_rate(ceiling["value"], ceiling["unit"])

@@ -17,7 +17,7 @@ MOST_OUTAGES = 20
 
 
 def text(summary: Mapping[str, Any]) -> str:
-    """What failures cost, in sentences; empty where clients wait and replicas do not fail."""
+    """The cost of failures, in sentences; empty where clients wait and replicas do not fail."""
     return str(known(summary, "infersim.failures.text") or "")
 
 

@@ -55,7 +55,7 @@ def header(summary: Mapping[str, Any], requests: pd.DataFrame) -> dict[str, Any]
 
 
 def _asked(summary: Mapping[str, Any], requests: pd.DataFrame) -> Mapping[str, Any] | None:
-    """What was asked of the fleet; of a record, which names a trace, what came in it."""
+    """The traffic asked of the fleet; of a record, which names a trace, the traffic in it."""
     asked: Mapping[str, Any] | None = known(summary, "infersim.asked")
     arrivals = requests["arrival_s"].to_numpy(float)
     arrivals = arrivals[np.isfinite(arrivals)]
@@ -207,7 +207,7 @@ def _lines(*parts: str) -> tuple[str, ...]:
 
 
 def bounds(summary: Mapping[str, Any]) -> list[Share]:
-    """What the busy time was spent waiting for, in a fixed order; empty when nothing ran."""
+    """The waits in the busy time, in a fixed order; empty when nothing ran."""
     shares = pick(summary, "infersim.bound_by") or {}
     ordered = [*theme.BOUNDS, *sorted(set(shares) - set(theme.BOUNDS))]
     return [

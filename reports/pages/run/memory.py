@@ -113,7 +113,7 @@ def cache_over_time(
 
 
 def _sharing(summary: Mapping[str, Any]) -> str:
-    """What prefixes come to, where they are cached."""
+    """The gain from prefixes, where they are cached."""
     cache, tier = (known(summary, f"infersim.{name}") for name in ("prefix_cache", "host_tier"))
     rate = None if cache is None else cache["hit_rate"]
     if cache is None or rate is None:
@@ -128,7 +128,7 @@ def _sharing(summary: Mapping[str, Any]) -> str:
 
 
 def _waste(summary: Mapping[str, Any]) -> str:
-    """What it is that is reserved and empty."""
+    """The reason why memory is reserved and empty."""
     policy = POLICIES.get(str(pick(summary, "infersim.batching")))
     if policy is not None and policy.shape.whole:
         return (

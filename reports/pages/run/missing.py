@@ -25,8 +25,8 @@ STANDING: Mapping[str, tuple[str, ...]] = {
 
 
 class Absent(NamedTuple):
-    """What the page of an observed run leaves out: sections and figures by their names, and the
-    titles of the figures, to be listed in one line."""
+    """The omissions of an observed run's page: sections and figures by their names, and the titles
+    of the figures, to be listed in one line."""
 
     sections: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Absent(NamedTuple):
 
 
 def absent(summary: Mapping[str, Any], drawn: Mapping[str, bool], titles: Sequence[str]) -> Absent:
-    """What is not in the record; nothing for a simulated run, whose page says why a figure is
+    """The parts that the record lacks; none for a simulated run, whose page says why a figure is
     empty. ``drawn`` says of each figure whether it has anything in it, ``titles`` are theirs."""
     if not is_observed(summary):
         return Absent()

@@ -57,7 +57,7 @@ def whole_run(
 
 
 def pools(charts: Mapping[str, Any]) -> list[Plot]:
-    """What each pool had over time; nothing where the fleet is one pool of a fixed size."""
+    """Plots of each pool over time; none where the fleet is one pool of a fixed size."""
     course = charts.get("fleet")
     if course is None:
         return []

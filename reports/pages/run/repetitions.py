@@ -32,7 +32,7 @@ def plus_minus(summary: Mapping[str, Any], path: str, kind: Kind = "number") -> 
 
 
 def explanation(summary: Mapping[str, Any]) -> str:
-    """What the figures of a run with repetitions are, and what their intervals are not."""
+    """The meaning of figures from repetitions, and what their intervals are not."""
     repetitions = pick(summary, "infersim.repetitions")
     if repetitions is None:
         return ""

@@ -81,7 +81,7 @@ def own_metrics(summary: Mapping[str, Any]) -> Table:
 
 
 def costs(summary: Mapping[str, Any]) -> Table:
-    """What the run costs, stated and derived: by the token, the request and the hour."""
+    """The costs of the run, stated and derived: by the token, the request and the hour."""
     made = facts(summary, "cost-table", "Cost", lines("cost"))
     usd, hourly = (pick(summary, f"infersim.cost.{key}") for key in ("usd", "usd_per_gpu_hour"))
     completed, rate = pick(summary, "completed"), pick(summary, "request_throughput")
@@ -152,7 +152,7 @@ def latencies(
 
 
 _ENDS = {"min": 0.0, "p75": 75.0, "p99.9": 99.9, "max": 100.0}
-"""What the summary does not state of a distribution -> its percentile."""
+"""Points of a distribution that the summary does not state -> percentile."""
 
 _PLACES = (2, 4, 8, 9)
 """Where each of them stands among the others."""
@@ -192,7 +192,7 @@ def rejections(summary: Mapping[str, Any]) -> Table:
 
 
 def replicas(summary: Mapping[str, Any]) -> Table:
-    """What each replica was sent, and what its prefix cache found; no row of one alone."""
+    """The requests sent to each replica, and its prefix cache's finds; no row of one alone."""
     found = (known(summary, "infersim.routing") or {}).get("replicas", [])
     cached = any("hit_rate" in each for each in found)
     columns = [

@@ -213,7 +213,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
 
 
 def _later(summary: Mapping[str, Any]) -> str:
-    """What becomes of the requests that come after those of a run that has not settled."""
+    """The fate of the requests that come after those of a run that has not settled."""
     found = known(summary, "infersim.later")
     return "" if found is None else f" {found['text']}"
 
@@ -298,7 +298,7 @@ def _cost(summary: Mapping[str, Any]) -> RowAnswer:
 
 
 def _cost_of_good(summary: Mapping[str, Any]) -> str:
-    """What requests within the SLO cost, where many are not; nothing where the SLO is met."""
+    """The cost of requests within the SLO, where many are not; nothing where the SLO is met."""
     if pick(summary, "infersim.verdict.slo_met") is not False:
         return ""
     good, rate = pick(summary, "request_goodput"), pick(summary, "request_throughput")

@@ -85,7 +85,7 @@ def _work(done: Mapping[str, float]) -> list[Cell]:
 
 
 def _host(name: str, share: float | None, work: Mapping[str, Mapping[str, float]]) -> list[Cell]:
-    """What takes the rest of the busy time, and computes and moves nothing."""
+    """The rest of the busy time, which computes and moves nothing."""
     kernels = sum(done[bound] for done in work.values() for bound in theme.BOUNDS if bound in done)
     seconds = None if share is None or share >= 1 else kernels * share / (1 - share)
     nothing = Cell(*show(None, "number"))

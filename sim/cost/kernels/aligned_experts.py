@@ -48,7 +48,7 @@ def allocated(shape: Shape, held: float) -> Floats:
 def parts(
     p: Parameters, shape: Shape, ceilings: Ceilings, kind: ExpertFormat, held: float
 ) -> ExpertParts:
-    """What a call takes."""
+    """The parts of a call's time."""
     hidden, inner = shape["hidden"], shape["width"] / shape["gpus"]
     into = (shape["matrices"] - 1) * inner
     bandwidth, rows = ceilings.bandwidth * p["bandwidth"], allocated(shape, held)

@@ -108,7 +108,7 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("decode_attention", serial.NAME): serial.decode,
     ("prefill_attention", serial.NAME): serial.prefill,
 }
-"""What makes a form for a precision, by operator and the name of the form in a fit."""
+"""Makers of a form for a precision, by operator and the form's name in a fit."""
 
 
 ATTENTION_WORK: dict[str, tuple[Callable[[Shape], Floats], Callable[[Shape, float], Floats]]] = {

@@ -121,7 +121,7 @@ class Parts(NamedTuple):
 
 
 def parts(p: Parameters, shape: Shape, ceilings: Ceilings, widths: Widths) -> Parts:
-    """What the best choice of tile and split is made of."""
+    """The parts of the best choice of tile and split."""
     m, n, k = shape["m"], shape["n"], shape["k"]
     bandwidth = ceilings.bandwidth * p["bandwidth"]
     reading = _memory(p, shape, ceilings, widths) / bandwidth

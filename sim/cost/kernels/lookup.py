@@ -37,7 +37,7 @@ FALLBACKS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("decode_attention", WINDOW): ("window_decode",),
     ("prefill_attention", WINDOW): ("window_prefill",),
 }
-"""What profiles call a variant of an operator, and what stands in for it, in that order. Every
+"""Profile names of a variant of an operator, then those of its stand-ins, in that order. Every
 other operator has one kernel, of its own name."""
 
 
@@ -52,7 +52,7 @@ class FittedKernel(NamedTuple):
 
 
 def names_of(operator: str, variant: str = "") -> tuple[str, ...]:
-    """What profiles may call an ``operator`` in a ``variant``, in the order in which it is tried.
+    """Possible names of an ``operator`` in a ``variant`` in profiles, in the order tried.
 
     >>> names_of("moe", RANKS), names_of("moe")
     (('moe_ranks', 'moe'), ('moe',))

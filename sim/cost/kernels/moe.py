@@ -117,7 +117,7 @@ class ExpertParts(NamedTuple):
 
 
 def parts(p: Parameters, shape: Shape, ceilings: Ceilings, kind: ExpertFormat) -> ExpertParts:
-    """What the best choice of a tile is made of."""
+    """The parts of the best choice of a tile."""
     p = {**BEFORE, **p}
     norm, weight = p["norm"], kind.weight
     memory = _reading(p, shape, ceilings, weight)

@@ -30,7 +30,7 @@ from sim.cost.kernels.latent_attention import ROWS, query_bytes
 from sim.specs.precision import precision_bytes
 
 NAME = "narrow"
-"""What a fit calls the form."""
+"""The form's name in a fit."""
 
 NARROW, TWO, SHORT = 16, 32, 1024
 """Heads of a narrow tile, heads up to which there is no other, and tokens up to which there is

@@ -95,7 +95,7 @@ class Prompts:
         self._table = _PromptTable(fit, q_heads, group, head_dim)
 
     def work(self, tokens: int, context: int, window: int = 0) -> Share:
-        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached; with a
+        """Work that a chunk of ``tokens`` adds to ``context`` tokens that are cached; with a
         ``window``, shorter than both together, each query sees that many keys at most."""
         rows = self._rows
         apart = -(-tokens // rows)

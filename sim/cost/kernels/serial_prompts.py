@@ -56,7 +56,7 @@ class SerialPrompts:
         self._near, self._slow, self._mask = p["near"], p["slow"], p["mask"]
 
     def work(self, tokens: int, context: int, window: int = 0) -> tuple[float, float, float, float]:
-        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached: seconds of
+        """Work that a chunk of ``tokens`` adds to ``context`` tokens that are cached: seconds of
         arithmetic and calls, none of a longest tile, of copying, none of writing. A ``window``,
         shorter than both together, is a mask too: keys that no query sees are left out."""
         masked = bool(context or window)

@@ -109,7 +109,7 @@ class SerialWindowPrompts:
         self._pair = 4 * q_heads * (head_dim + p["softmax"]) / (ceilings.peak * p["compute"])
 
     def work(self, tokens: int, context: int, window: int = 0) -> tuple[float, float, float, float]:
-        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached, as
+        """Work that a chunk of ``tokens`` adds to ``context`` tokens that are cached, as
         ``SerialPrompts.work``."""
         if not window:
             return self._whole.work(tokens, context)

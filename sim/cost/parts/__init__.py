@@ -40,22 +40,22 @@ ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]
     Mamba2: RecurrentPart,
     Lightning: RecurrentPart,
 }
-"""What predicts each kind of attention, made from the record, the number of layers, the deployment
-and its kernels."""
+"""The predictor of each kind of attention, made from the record, the number of layers, the
+deployment and its kernels."""
 
 MLP: dict[type, Callable[[Any, int, Deployment, Rooflines], MlpPart]] = {
     DenseMlp: DenseMlpPart,
     NoMlp: NoMlpPart,
     MixtureOfExperts: MixtureOfExpertsPart,
 }
-"""What predicts each kind of MLP, made from the same."""
+"""The predictor of each kind of MLP, with the same arguments."""
 
 
 def attention_part(group: LayerGroup, d: Deployment, kernels: Rooflines) -> AttentionPart:
-    """What predicts the attention of a group of layers."""
+    """The predictor of a layer group's attention."""
     return ATTENTION[type(group.attention)](group.attention, group.count, d, kernels)
 
 
 def mlp_part(group: LayerGroup, d: Deployment, kernels: Rooflines) -> MlpPart:
-    """What predicts the MLP of a group of layers."""
+    """The predictor of a layer group's MLP."""
     return MLP[type(group.mlp)](group.mlp, group.count, d, kernels)

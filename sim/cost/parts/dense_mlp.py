@@ -28,7 +28,7 @@ class DenseMlpPart:
         self.inputs = (self._hidden, self._inner)
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """What depends on the number of tokens in the pass and on nothing else."""
+        """Operators that depend only on the number of tokens in the pass."""
         h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
         moved = self._matrices * m * i * kernels.moved
         return [

@@ -55,7 +55,7 @@ class LatentPart(AttentionBase):
         return latent_decode(self._gpu, self._kept, self._one, self._unit)
 
     def _make_prompts(self) -> None:
-        """What prefill attention needs."""
+        """Makes the parts for prefill attention."""
         self._prompts: Prompts | SerialPrompts
         self._prompts, self._trust = latent_prompts(self._gpu, self._kept, self._one, self._unit)
         self._floor = self._prompts.floor

@@ -93,7 +93,7 @@ class MixtureOfExpertsPart:
         self.all_reduces = 0 if spread else 1
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """What depends on the number of tokens in the pass and on nothing else."""
+        """Operators that depend only on the number of tokens in the pass."""
         h, layers, kernels = self._hidden, self._layers, self._kernels
         own = m / self._among
         routes = kernels.in_fp32 if self._mlp.router_fp32 else kernels.unquantised

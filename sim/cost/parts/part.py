@@ -27,14 +27,14 @@ class LayerPart(Protocol):
         """Sums over GPUs at the end of it."""
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """What depends on the number of tokens in the pass and on nothing else."""
+        """Operators that depend only on the number of tokens in the pass."""
 
 
 class MlpPart(LayerPart, Protocol):
     """The MLP of a group of layers on one GPU of a deployment."""
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
-        """What depends on the tokens that all data ranks have in the pass, ``m`` in sum, its
+        """Operators that depend on the tokens of all data ranks in the pass, ``m`` in sum,
         communication included; without the deployment's ``kernel_time``."""
 
 

@@ -61,11 +61,11 @@ class Shared:
         return [self._kernels.all_reduce(times, state, self._kernels.fused(m))]
 
     def sent(self, m: Amount) -> list[Operator]:
-        """What each stage of a pipeline sends to the next; nothing where there is one stage."""
+        """Transfers from each pipeline stage to the next; empty where there is one stage."""
         return self._kernels.send(m)
 
     def per_output(self, rows: Amount) -> list[Operator]:
-        """What depends on the number of positions that sample a token."""
+        """Operators that depend on the number of positions that sample a token."""
         if not self._predicts:
             return []
         kernels, vocabulary = self._kernels, self._vocabulary

@@ -122,9 +122,9 @@ decide how many are read and which has most."""
 
 
 class Situation(NamedTuple):
-    """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
-    ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
-    ``driven`` (``sim.metrics.question.question_text.driven_by``), what is left open of the
+    """The facts that decide which causes apply: whether the GPU's kernels were ``measured``,
+    whether its ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests
+    are ``driven`` (``sim.metrics.question.question_text.driven_by``), what is left open of the
     ``client`` and of the ``lengths`` of requests, whether the model has ``experts`` and ``many`` of
     them, whether the engine is of an ``older`` release, whether prefill and decode are ``apart``,
     and how ``crowded`` its front end is, with what share of the requests ``outside`` the engine
@@ -176,7 +176,7 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
 
 
 def setting(key: str, at: Situation) -> str:
-    """What a figure belongs to of which errors are larger or smaller as a whole: published rows are
+    """The setting of a figure, in which errors are larger or smaller as a whole: published rows are
     enough to tell quantities apart, models with experts from others, rates by whether there are
     many of them, times to first token by what is known of clients, token times by whether prefill
     and decode are apart, and no more than that.
@@ -302,7 +302,7 @@ def half_of(error: float) -> float:
 
 
 def without(parts: Mapping[str, float], name: str) -> float:
-    """What a band of such ``parts`` comes to if the one called ``name`` were known exactly.
+    """The width of a band of such ``parts`` if the one called ``name`` were known exactly.
 
     >>> round(without({"kernels": 0.3, "engine": 0.1}, "kernels"), 3)
     0.1

@@ -33,7 +33,7 @@ WHY: Mapping[str, str] = {
     "host estimate": "the engine's overheads are estimates",
     "older release": "the engine is older than the releases whose kernels were timed",
 }
-"""What a band rests on that makes it wide, in words."""
+"""The reasons for a wide band, in words."""
 
 AT_A_RATE = (
     " Below saturation throughput is set by the arrivals; near it, waiting times can be off by far "
@@ -222,7 +222,7 @@ def _title(operator: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """What a source says first.
+    """The first sentence of a source.
 
     >>> _first_sentence("Taken from vLLM 0.19 logs. Attention reaches less.")
     'Taken from vLLM 0.19 logs'

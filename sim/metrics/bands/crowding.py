@@ -67,7 +67,7 @@ def outside(run: RunRecord) -> float:
 
 
 def front_end_notes(run: RunRecord) -> list[str]:
-    """What a user should know of front ends that are nearly always busy, or not simulated."""
+    """Notes on front ends that are nearly always busy, or not simulated."""
     handling = handling_of(run.pools)
     if _apart(run) and handling:
         return [

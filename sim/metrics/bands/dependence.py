@@ -31,7 +31,7 @@ were measured; kernels in others; experts; collectives; the host."""
 FRONT_END, MEMORY = "front end", "memory"
 
 PARTS = (*TIMES, FRONT_END, MEMORY)
-"""What a figure depends on: parts of the time, and the number of KV blocks."""
+"""The parts that a figure depends on: parts of the time, and the number of KV blocks."""
 
 LATENCIES = ("ttft", "tpot", "e2el")
 
@@ -60,7 +60,7 @@ class Spending:
     empty: Floats
 
     def until(self, times: Floats) -> Floats:
-        """What it had spent by each of ``times``, a row for each part."""
+        """Time spent by each of ``times``, a row for each part."""
         ended = np.searchsorted(self.end, times, side="right")
         now = np.minimum(ended, len(self.end) - 1)
         took = self.end[now] - self.start[now]

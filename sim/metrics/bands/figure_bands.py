@@ -108,7 +108,7 @@ def _widen(rising: Sequence[dict[str, Any]]) -> None:
 
 
 def kin(run: RunRecord) -> dict[str, str]:
-    """What the error of each part belongs to: two runs that name the same err alike in it."""
+    """The group that each part's error belongs to: two runs that name the same err alike in it."""
     deployments = [pool.deployment for pool in run.pools]
     gpus, engines = (
         names(found)
@@ -271,8 +271,8 @@ def _text(
     overload: bool,
     compared: bool,
 ) -> str:
-    """What the 90 % bands come to, in a sentence; ``compared``: whether they were learnt from runs
-    of the same engine and GPU, too."""
+    """The 90 % bands in a sentence; ``compared``: whether they were learnt from runs of the same
+    engine and GPU, too."""
     told = []
     for key in _shown(summary["infersim"]["verdict"]):
         if key not in figures:

@@ -23,10 +23,10 @@ Bands = Mapping[str, Any]
 
 
 class Error(NamedTuple):
-    """What may put one figure of one run off: by cause with how much of its spread (negative: the
-    figure falls where the cause grows), what the error of each part belongs to (``kin``), and
-    ``ends``, the logarithm of the figure at the faster and at the slower end of the band over the
-    predicted one, None where it was not repeated there. ``overload``: the slower end is one."""
+    """The possible error of one figure of one run: the share of each cause's spread (negative: the
+    figure falls where the cause grows), the group of each part's error (``kin``), and ``ends``, the
+    logarithm of the figure at the faster and at the slower end of the band over the predicted one,
+    None where it was not repeated there. ``overload``: the slower end is one."""
 
     causes: Mapping[str, float]
     kin: Mapping[str, str]
@@ -44,8 +44,8 @@ class RatioBand(NamedTuple):
 
 
 def error_of(bands: Bands | None, key: str) -> Error | None:
-    """What may put the figure ``key`` off of a run with such ``bands``; None where that is not
-    known, as of a run of an older version."""
+    """The possible error of the figure ``key`` of a run with such ``bands``; None where it is not
+    known, as for a run of an older version."""
     entry = None if bands is None else bands["figures"].get(key.removeprefix("cost."))
     if bands is None or entry is None or "causes" not in entry or "kin" not in bands:
         return None

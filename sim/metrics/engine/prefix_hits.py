@@ -89,7 +89,7 @@ def _shares(
     left: NDArray[np.int64],
     new: NDArray[np.int64],
 ) -> dict[str, Any]:
-    """What was found and what was not, as shares of the tokens looked up; None of none."""
+    """Tokens found and not found, as shares of those looked up; None if there were none."""
     total = int(asked.sum())
     amounts = {"hit_rate": found, "evicted": left, "first_seen": new}
     return {

@@ -37,13 +37,13 @@ from sim.metrics.slo.objectives import look, pooled, slo_objectives
 from sim.metrics.states import DoubtKind, SloState, is_apart
 
 YOUNG = "sessions are still young"
-"""What the last of the ``RULES`` is about."""
+"""The subject of the last of the ``RULES``."""
 
 
 class Doubt(NamedTuple):
-    """What leaves open whether an SLO that the requests of a run met would be met by later ones:
-    its ``kind``, what it is ``about``, and how many requests a run ``needs`` to settle it, None
-    where more of the same kind are not to be had."""
+    """A doubt that an SLO that a run's requests met would be met by later ones: its ``kind``, what
+    it is ``about``, and how many requests a run ``needs`` to settle it, None where more of the same
+    kind are not to be had."""
 
     kind: DoubtKind
     about: str
@@ -52,8 +52,8 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DoubtFacts:
-    """What the rules look at: a run with its ``load`` and its ``peak``, and the SLO part of its
-    requests alone, which is met or open."""
+    """The facts that the rules examine: a run with its ``load`` and its ``peak``, and the SLO part
+    of its requests alone, which is met or open."""
 
     run: RunRecord
     load: Load
@@ -131,7 +131,7 @@ RULES: tuple[tuple[DoubtKind, str, Callable[[DoubtFacts], bool]], ...] = (
     (DoubtKind.LENGTH, "the busiest part is cut off", lambda of: of.cut),
     (DoubtKind.LENGTH, YOUNG, _young_sessions),
 )
-"""What leaves an SLO open, the gravest first: the kind, what it is about, and when it applies."""
+"""The doubts that leave an SLO open, gravest first: kind, subject and condition."""
 
 
 def doubts(facts: DoubtFacts) -> list[Doubt]:
@@ -194,9 +194,8 @@ def missed_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> bool:
 
 
 def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, Any]:
-    """What leaves an SLO open that both ends of the error band (``sim.band_runs``) do not decide:
-    the band, perhaps with chance at an end of it, or an end that met it so far in a run too short
-    to tell."""
+    """The doubt of an SLO that the ends of the error band (``sim.band_runs``) leave open: the band,
+    perhaps with chance at an end of it, or an end that met it so far in a run too short to tell."""
     doubts = verdict["slo_doubts"]
     short = [
         end

@@ -17,7 +17,7 @@ from sim.scenario.sections.arrivals import ClosedArrivals, DiurnalArrivals, Ramp
 
 
 def reach(run: RunRecord) -> dict[str, Any] | None:
-    """What ``reach_text`` needs to know of a run; None where ``run.requests`` alone sets how many
+    """The facts of a run for ``reach_text``; None where ``run.requests`` alone sets how many
     requests there are."""
     scenario = run.scenario
     if scenario.workload.trace is not None:

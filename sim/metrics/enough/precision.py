@@ -126,7 +126,7 @@ def _asked(run: RunRecord) -> float:
 
 
 def rank_of(share: float) -> str:
-    """What the percentile of a share is called.
+    """The percentile name of a share.
 
     >>> rank_of(0.95), rank_of(0.999)
     ('p95', 'p99.9')
@@ -203,8 +203,8 @@ def conclusion(
 
 
 def _text(found: str, asks: str = "", reach: str = "") -> Composed:
-    """What was ``found``, how many requests that ``asks`` for, and the settings that bring them
-    (``reach``); between these stands what the trace has."""
+    """The note on what was ``found``, how many requests it ``asks`` for, and the settings that
+    bring them (``reach``); between these stands what the trace has."""
     return Composed({"found": found, "asks": asks, "trace": "", "reach": reach})
 
 

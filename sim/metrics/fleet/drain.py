@@ -38,7 +38,7 @@ def arriving_share(run: RunRecord, verdict: Mapping[str, Any]) -> float:
 
 
 def drain_note(run: RunRecord, verdict: Mapping[str, Any]) -> str | None:
-    """What the end of a run does to its rates, where that is enough to be misread."""
+    """A note on the end of a run where it distorts rates enough to be misread."""
     share = arriving_share(run, verdict)
     if 1 - share < NAMED:
         return None

@@ -23,8 +23,8 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True)
 class PoolEnergy:
-    """What one pool drew: ``busy`` joules in its plans, ``idle`` ones between them, what it would
-    have drawn ``resting`` all the time, and the most watts of one GPU in any iteration."""
+    """The energy of one pool: ``busy`` joules in its plans, ``idle`` ones between them, those that
+    it would have drawn ``resting`` all the time, and the most watts of one GPU in any iteration."""
 
     busy: float
     idle: float
@@ -33,7 +33,7 @@ class PoolEnergy:
 
 
 def pool_energy(part: PoolRun) -> PoolEnergy:
-    """What the GPUs of a pool drew in a run, idle ones included."""
+    """The energy of a pool's GPUs in a run, idle ones included."""
     d, draws = part.pool.deployment, part.draws
     idle = PowerModel(d).idle
     gpus = d.layout.gpus / d.layout.batches
@@ -113,7 +113,7 @@ def _cut_off(part: PoolRun, drawn: PoolEnergy) -> float:
 
 
 def _note(gpus: Mapping[str, GpuSpec], less: float, more: float) -> str:
-    """What the figures are of, and how sure."""
+    """A note on the scope of the figures, and how sure they are."""
     told = []
     for name, gpu in gpus.items():
         fitted = gpu.draw is not None

@@ -81,7 +81,7 @@ def _recovery(run: RunRecord, found: dict[str, Any]) -> str:
 
 
 def given_up_text(run: RunRecord) -> str:
-    """What a verdict says of requests that were given up; empty where none was."""
+    """A verdict's text on requests that were given up; empty if none was."""
     gave_up = int((run.requests["status"] == GAVE_UP).sum())
     if not gave_up or run.attempts is None:
         return ""
@@ -138,8 +138,8 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
 
 
 def _not_recovered(run: RunRecord, outages: list[dict[str, Any]], *, alone: bool) -> str:
-    """What is said of ``outages`` after which requests were not served as before in this run;
-    ``alone``: there is no other."""
+    """The text on ``outages`` after which service did not recover in this run; ``alone``: there is
+    no other."""
     arrived = run.requests["arrival"]
     told = [
         _enough(arrived, each["since_s"], each["until_s"] or math.inf, run.end) for each in outages

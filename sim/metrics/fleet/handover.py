@@ -12,7 +12,7 @@ from sim.metrics.record.run_record import RunRecord
 from sim.scenario.sections.transfer import Transfer
 
 STAGES = ("memory", "link", "transfer", "first_token")
-"""What a request waits for between its prompt and its first token, in this order."""
+"""The waits of a request between its prompt and its first token, in order."""
 
 
 def handover(run: RunRecord) -> dict[str, Any]:

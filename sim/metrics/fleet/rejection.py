@@ -21,9 +21,9 @@ from sim.request import Refusal
 
 @dataclass(frozen=True)
 class SpareRate:
-    """What a replica accepts: requests of at most ``max_model_len`` tokens whose KV fits into
-    ``kv_tokens``. ``longest`` is the length the model was made for, ``given_blocks`` whether the
-    scenario states the size of the KV cache."""
+    """The requests that a replica accepts: those of at most ``max_model_len`` tokens whose KV fits
+    into ``kv_tokens``. ``longest`` is the length the model was made for, ``given_blocks`` whether
+    the scenario states the size of the KV cache."""
 
     max_model_len: int
     kv_tokens: int
@@ -130,7 +130,7 @@ has 126,195)'
 
 
 def room_of(pools: Sequence[PreparedPool]) -> SpareRate:
-    """What every replica of ``pools`` accepts."""
+    """The requests that every replica of ``pools`` accepts."""
     return SpareRate(
         min(pool.limits.max_model_len for pool in pools),
         min(pool.kv_longest for pool in pools),

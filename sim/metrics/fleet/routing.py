@@ -40,7 +40,7 @@ def routing(run: RunRecord) -> dict[str, Any]:
 
 
 def routing_note(run: RunRecord) -> str | None:
-    """What a router looks for that this run does not have; None if it has it."""
+    """A note on what a router looks for and this run lacks; None if it lacks nothing."""
     router = run.scenario.router
     if run.replicas == 1 or run.observed or router not in AFFINE:
         return None

@@ -42,13 +42,13 @@ Floats = NDArray[np.float64]
 Parts = Mapping[str, Floats]
 
 PROMPT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
-"""What adds up to the time until the prompt is complete."""
+"""The parts of the time until the prompt is complete."""
 AFTER_PARTS = ("decode", "decode_delay", "decode_preempted")
-"""What comes after the first token."""
+"""The parts after the first token."""
 TTFT_PARTS = (*PROMPT_PARTS, "transfer")
-"""What adds up to the time to first token."""
+"""The parts of the time to first token."""
 PARTS = (*PROMPT_PARTS, *AFTER_PARTS, "transfer")
-"""What adds up to the end-to-end latency."""
+"""The parts of the end-to-end latency."""
 
 
 def latency_parts(run: RunRecord) -> Parts:

@@ -20,7 +20,7 @@ FULL = 0.8
 that the real one may be 1. Midway between the 0.7 and the 0.9 of queues with known answers."""
 
 DOUBT = 0.02
-"""What the utilisation may be off without any chance. Estimates over 5,000 requests to queues whose
+"""The utilisation's error apart from chance. Estimates over 5,000 requests to queues whose
 utilisation is 0.99 or 1.1 are off by less than 0.01, on average over seeds; where memory is the
 limit by 0.02 too much or 0.03 too little, and by 0.05 at lower loads."""
 

@@ -81,7 +81,7 @@ def per_session(run: RunRecord) -> tuple[float, float] | None:
 
 
 def session_notes(run: RunRecord) -> list[str]:
-    """What to know of sessions that end early, and of a run that they outlast."""
+    """Notes on sessions that end early, and on a run that they outlast."""
     found = sessions(run).get("sessions")
     if found is None or run.sessions is None or run.sessions.ended is None:
         return []

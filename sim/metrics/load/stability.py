@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives in a run with open arrivals, against what full batches would serve.
+    """The load of a run with open arrivals, against what full batches would serve.
 
     ``rate`` requests arrive per second that are not rejected, of ``offered``. They are the share
     ``utilisation`` of the capacity, with the standard error ``error``; ``late`` is the same for the
@@ -124,7 +124,7 @@ def load(run: RunRecord) -> Load:
 
 
 def _share_of_mean(costs: Floats, mine: NDArray[np.bool_], shares: Floats | None) -> float:
-    """What ``mine`` add to the mean of all ``costs``."""
+    """The share of ``mine`` in the mean of all ``costs``."""
     if shares is None:
         return float(costs[mine].sum()) / len(costs)
     return float((costs * shares)[mine].sum())
@@ -144,8 +144,8 @@ def _rate(law: Arrivals, end: float) -> float:
 
 
 def _of_fleet(parts: Sequence[PoolRun], costs: Sequence[Floats]) -> tuple[Floats, str]:
-    """What each request takes of the fleet, and the role of the pools that this is about: pools of
-    one role share the requests, and of several roles the one that takes longest limits."""
+    """The cost of each request to the fleet, and the role of the pools that bear it: pools of one
+    role share the requests, and of several roles the one that takes longest limits."""
     found: dict[str, Floats] = {}
     for part, own in zip(parts, costs, strict=True):
         role = part.pool.settings.role

@@ -47,7 +47,7 @@ from sim.routers import router_class
 
 
 class Why(Enum):
-    """What the ``state`` of a fleet rests on."""
+    """The basis of a fleet's ``state``."""
 
     NOTHING_SERVED = "no request was completed", State.NOTHING_SERVED
     CLOSED_LOOP = "clients wait for answers", State.CLOSED_LOOP
@@ -76,11 +76,11 @@ HAS_ROOM = (State.STABLE, State.NEAR_SATURATION)
 
 @dataclass(frozen=True, slots=True)
 class FleetVerdict:
-    """What a fleet does with its traffic. ``whys`` has the reason of the fleet as a whole, then
-    those of a replica and of a pool that overrule it. ``load`` is None where that is no property of
-    the traffic, ``peak`` where its rate is constant. ``fullest`` is the largest share of its own
-    capacity that a pool takes, where the router shares requests out whatever there is to do, or
-    pools serve different models; else 0."""
+    """The verdict on a fleet under its traffic. ``whys`` has the reason of the fleet as a whole,
+    then those of a replica and of a pool that overrule it. ``load`` is None where that is no
+    property of the traffic, ``peak`` where its rate is constant. ``fullest`` is the largest share
+    of its own capacity that a pool takes, where the router shares requests out whatever there is to
+    do, or pools serve different models; else 0."""
 
     whys: tuple[Why, ...]
     load: Load | None
@@ -94,7 +94,7 @@ class FleetVerdict:
 
     @property
     def by_pool(self) -> tuple[float, ...] | None:
-        """What the requests of each of several pools take of its own capacity."""
+        """The share of each of several pools' capacity that their requests take."""
         found = self.load
         return None if found is None or len(found.by_pool) == 1 else found.by_pool
 
@@ -151,7 +151,7 @@ class FleetVerdict:
 
 
 def judge(run: RunRecord) -> FleetVerdict:
-    """What the fleet of a run does with its traffic."""
+    """The verdict on a run's fleet under its traffic."""
     found = _load(run)
     if found is None:
         return FleetVerdict((_without_load(run),), None, None, 0.0)
@@ -167,8 +167,8 @@ def judge(run: RunRecord) -> FleetVerdict:
 
 
 def _unevenly(found: Load, one: BusiestReplica, state: State) -> tuple[Why, ...]:
-    """What overrules the ``state`` of a fleet with room of which replica ``one`` takes more of its
-    own capacity."""
+    """Reasons that overrule the ``state`` of a fleet with room whose replica ``one`` takes more of
+    its own capacity."""
     if too_much_for_one(found):
         return (Why.REPLICA_PILED_UP if one.backlog > one.batch else Why.REPLICA_SWALLOWED,)
     if state == State.STABLE and one.utilisation - SURE * one.error >= FULL:
@@ -189,7 +189,7 @@ def _without_load(run: RunRecord) -> Why:
 
 
 def _under_load(found: Load) -> Why:
-    """What becomes of a fleet to which requests come whatever it does."""
+    """The reason for a fleet whose requests come whatever it does."""
     share, error, excess = found.utilisation, found.error, found.utilisation - 1
     if too_much(found):
         return Why.PILED_UP if found.backlog > found.batch else Why.SWALLOWED

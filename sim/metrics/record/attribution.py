@@ -24,12 +24,12 @@ KERNELS = ("computing", "reading", "unmeasured", "experts", "links")
 else; in other shapes; experts; and what is spent on the links."""
 
 BOUNDS = ("compute", "memory", "latency", "communication")
-"""What an operator may be bound by."""
+"""The possible bounds of an operator."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What one operator did in all: FLOP and bytes of one GPU, and its seconds by what bounded
+    """The total work of one operator: FLOP and bytes of one GPU, and its seconds by what bounded
     them, which add up to its time."""
 
     flops: float = 0.0

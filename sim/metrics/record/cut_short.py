@@ -20,9 +20,9 @@ from sim.workload import OpenTraffic, build
 from sim.workload.varying import Diurnal, Ramp
 
 TENTH = 0.1
-"""What a run may lack of its traffic and still counts as having it whole, and what it may lack of
-the busiest stretch: the counts of equal stretches, and how long as many requests take to come,
-differ by chance."""
+"""The share of its traffic, or of the busiest stretch, that a run may lack and still count as
+whole: the counts of equal stretches, and how long as many requests take to come, differ by
+chance."""
 
 WHOLE = 1 - TENTH
 
@@ -32,7 +32,7 @@ of real services shows, and longer than most requests stay: more than the capaci
 that grows, not a batch that fills. Shorter ones are for shorter traces, and for bursts."""
 
 BUSIEST = {60.0: "minute", 10.0: "10 s", 1.0: "second"}
-"""What the busiest of them is called."""
+"""The names of the busiest stretches, by length (s)."""
 
 LEAST = 10
 """Stretches that a run must have at least; the busiest of fewer says little more than the mean."""

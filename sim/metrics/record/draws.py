@@ -53,8 +53,8 @@ class _Even(NamedTuple):
 
 
 class Draws:
-    """What one GPU draws in each of ``rows`` plans, filled block by block; ``most`` is the most of
-    any iteration (W), ``freed`` what all would take in the same time without a power limit (J)."""
+    """One GPU's power in each of ``rows`` plans, filled block by block; ``most`` is the most of any
+    iteration (W), ``freed`` what all would take in the same time without a power limit (J)."""
 
     def __init__(self, cost: CostModel, rows: int) -> None:
         self._cost, self._power = cost, PowerModel(cost.deployment)
@@ -144,8 +144,7 @@ def _reading(
     times: Floats,
     middle: Operator,
 ) -> _Even:
-    """What decode attention, which is ``middle`` in the middle of each plan, costs beyond its
-    time."""
+    """The cost of decode attention, ``middle`` in mid-plan, beyond its time."""
     some = batches.sequences > 0
     found = power.reading(middle.flops, middle.bytes)
     found = np.broadcast_to(np.asarray(found), times.shape) * some

@@ -29,7 +29,7 @@ NEGLIGIBLE = 0.005
 
 
 class OpenLinks(NamedTuple):
-    """What nothing says of the PCIe links of a run: by which share its iterations are longer
+    """The effect of unknown PCIe links on a run: by which share its iterations are longer
     (``slower``) if cards reach each other otherwise than assumed; and by which share what is spent
     on the links is more then, in passes with ``prompts`` and in those of ``decodes`` alone."""
 
@@ -85,8 +85,8 @@ def links_open(pools: Sequence[PreparedPool]) -> bool:
 
 
 def open_links(parts: Sequence[PoolRun], scale: float) -> OpenLinks | None:
-    """What the other case of the open links of a simulated run comes to; None where none are open,
-    or the iterations would not be longer."""
+    """The effect of the other case of a simulated run's open links; None where none are open, or
+    the iterations would not be longer."""
     if not links_open([part.pool for part in parts]):
         return None
     more, ours = dict.fromkeys(PASSES, 0.0), dict.fromkeys(PASSES, 0.0)
@@ -145,7 +145,7 @@ def _figures(gpu: GpuSpec) -> str:
 
 
 def _either_way(part: PoolRun, scale: float) -> Iterator[str]:
-    """What either case would give, if it differs from what is assumed."""
+    """Notes on either case, if it differs from what is assumed."""
     d, found = part.pool.deployment, part.attribution
     if not found.seconds:
         return

@@ -28,7 +28,7 @@ Trail = tuple[NDArray[np.void], NDArray[np.void]]
 
 @dataclass(frozen=True)
 class PoolRun:
-    """What one pool did in a run: its ``plans``, its rows of ``requests`` (of a pool that prefills,
+    """One pool's share of a run: its ``plans``, its rows of ``requests`` (of a pool that prefills,
     those that it handed over) and their places among all, and its part of the trail, whose rows
     name plans and requests by their place here.
 
@@ -103,7 +103,7 @@ class PoolRun:
 
     @property
     def draws(self) -> Draws:
-        """What a GPU drew in each plan."""
+        """A GPU's power in each plan."""
         return self._taken_apart[1]
 
     @cached_property
@@ -192,7 +192,7 @@ def common(values: Iterable[Value]) -> Value | None:
 
 
 def combined(parts: Sequence[Mapping[str, Value]]) -> dict[str, Value | None]:
-    """What mappings with the same keys say alike; None where they differ."""
+    """The values that mappings with the same keys share; None where they differ."""
     return {key: common(part[key] for part in parts) for key in parts[0]}
 
 
@@ -206,7 +206,7 @@ def names(values: Iterable[str]) -> str:
 
 
 def formats_of(deployments: Sequence[Deployment]) -> str:
-    """What is stored or computed in fewer than 16 bits, empty where nothing is."""
+    """The formats of fewer than 16 bits in storage or arithmetic; empty if there are none."""
     found = [
         narrow_formats(
             {

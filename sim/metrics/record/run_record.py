@@ -25,11 +25,11 @@ from sim.scenario.sections.autoscaling import Autoscaling
 
 @dataclass(frozen=True)
 class RunRecord(Recorded):
-    """What a run leaves behind, and what its metrics share, each computed when first asked for."""
+    """A run's record, and quantities that its metrics share, each computed when first asked for."""
 
     @cached_property
     def parts(self) -> tuple[PoolRun, ...]:
-        """What each of its pools did."""
+        """The share of each of its pools."""
         return split(self)
 
     @cached_property
@@ -39,8 +39,7 @@ class RunRecord(Recorded):
 
     @cached_property
     def open_links(self) -> OpenLinks | None:
-        """What the other case of links comes to of which nothing says how cards reach each
-        other."""
+        """The effect of the other case of links, where it is unknown how cards reach each other."""
         return None if self.observed else open_links(self.parts, self.scenario.assume.link)
 
     @cached_property

@@ -43,7 +43,7 @@ class Objective:
     percentile: int | None = None
 
     def name(self, metric: str) -> str:
-        """What the limit of ``metric`` is called: ``ttft``, or ``ttft_p95`` if judged apart."""
+        """The name of the limit of ``metric``: ``ttft``, or ``ttft_p95`` if judged apart."""
         return metric if self.percentile is None else f"{metric}_p{self.percentile}"
 
     def stretched(self, factor: float) -> Objective:
@@ -84,7 +84,7 @@ def limits_ms(objectives: Sequence[Objective]) -> dict[str, float]:
 
 
 def judged_by(objectives: Sequence[Objective]) -> dict[str, Any]:
-    """What decides whether a fleet holds a load, as the documents of plans have it."""
+    """The criterion for a fleet to hold a load, as plan documents state it."""
     return {
         "criterion": "promises" if objectives else "stable",
         "promises": [objective.text for objective in objectives],
@@ -162,7 +162,7 @@ class SeenShare:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a run says of limits whose values may still change: of each metric the latencies (s) of
+    """A run's evidence on limits whose values may still change: of each metric the latencies (s) of
     the requests that judge all limits ``together``, and of those that judge this one ``alone``, by
     arrival. Infinite where a request was not completed, NaN where it has no such latency."""
 
@@ -190,9 +190,9 @@ def _keeps(latency: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
 
 
 def judged(run: RunRecord, limits: Mapping[str, float]) -> Judged:
-    """What ``run`` says of limits of the metrics of ``limits``: without warm-up; requests that were
-    not completed missed them. A request whose client went away before a limit had passed is set
-    aside: no share counts it."""
+    """The evidence of ``run`` on the metrics of ``limits``: without warm-up; requests that were not
+    completed missed them. A request whose client went away before a limit had passed is set aside:
+    no share counts it."""
     rows = run.judged(limits)
     reached = {name: _reached(run, name) for name in limits}
     gone = {
@@ -302,8 +302,8 @@ class Attained:
 
     @property
     def tightest(self) -> str:
-        """What breaks first: a limit, or what became of requests that were not served where that
-        does more. Of an objective that is kept, the limit that comes closest to breaking."""
+        """The first to break: a limit, or the fate of unserved requests where that does more. Of an
+        objective that is kept, the limit that comes closest to breaking."""
         if self.kept:
             return str(first_to_break(self.limits))
         target, gone = self.objective.share, sum(self.unserved.values())
@@ -318,7 +318,7 @@ class Attained:
 def pooled(
     objective: Objective, runs: Sequence[SeenShare], memory: float | None = None
 ) -> Attained:
-    """What independent runs say together.
+    """The joint result of independent runs.
 
     Neighbouring requests share a queue, and the requests of a run its luck: batch means over all
     runs say how many independent requests they are worth (``precision.inflation``, as is

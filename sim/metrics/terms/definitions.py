@@ -121,7 +121,7 @@ METRIC: Mapping[str, Metric] = {metric.key: metric for metric in METRICS}
 """Every metric by its key."""
 
 STUDIED = ("output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
-"""What decisions look at: ablations, diagnoses and sensitivities, in the order of their tables."""
+"""Metrics for decisions: ablations, diagnoses and sensitivities, in the order of their tables."""
 
 AT_TOP = ("total_", "request_", "output_", "duration", *(f"{rank}_" for rank in RANKS))
 """How the keys begin that stand at the top of a summary, as in vLLM; all others are below

@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
     @property
     def head(self) -> str:
-        """What a column or an axis is called, with its unit; latencies have theirs in the cells.
+        """The title of a column or an axis, with its unit; latencies have theirs in the cells.
 
         >>> Metric("goodput", "", "requests/s", title="Requests").head
         'Requests/s'

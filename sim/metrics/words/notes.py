@@ -34,7 +34,7 @@ WARM_UP = "Latency statistics leave out"
 
 
 def without_numbers(note: str) -> str:
-    """What notes have in common that differ in numbers only, such as those of repetitions.
+    """The common text of notes that differ in numbers only, such as those of repetitions.
 
     >>> without_numbers("12 of 3,000 sessions ended early.")
     '0 of 0 sessions ended early.'
@@ -89,7 +89,7 @@ def notes(run: RunRecord) -> list[str]:
 
 
 def _in_step(part: PoolRun) -> str | None:
-    """What figures of data ranks or pipelines mean; None where there are none."""
+    """The meaning of figures of data ranks or pipelines; None where there are none."""
     ranks, found = part.pool.deployment.layout.data, pipeline(part)
     if found is not None:
         return (

@@ -19,7 +19,7 @@ UNSERVED = {
     "lost": "were lost with a replica or found none",
     "timed_out": "timed out: their clients did not wait any longer",
 }
-"""What became of requests that break an SLO before any limit does, by its ``first_limit``."""
+"""The fate of requests that break an SLO before any limit does, by its ``first_limit``."""
 
 _BY_UNFINISHED = (
     "Only requests that were not finished when the run ended make it so, and they may be within "
@@ -39,7 +39,7 @@ def within(share: float | None, text: str, *, enough: bool) -> str:
 
 
 def limit_title(name: str) -> str:
-    """What a limit, or another entry of ``first_limit``, is called.
+    """The title of a limit, or of another entry of ``first_limit``.
 
     >>> limit_title("ttft"), limit_title("tpot_p95"), limit_title("rejected")
     ('TTFT', 'TPOT p95', 'rejected requests')
@@ -108,7 +108,7 @@ def _limit(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:
-    """What leaves an open SLO open; of a run directory that does not say it, what is likely."""
+    """The doubts of an open SLO; for a run directory that does not state them, the likely ones."""
     stated = verdict.get("slo_doubts")
     if stated:
         return list(stated)
@@ -185,7 +185,7 @@ def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
 
 
 def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | None) -> str:
-    """What reaches its capacity first as the traffic grows."""
+    """The first to reach its capacity as the traffic grows."""
     one = verdict.get("busiest_replica")
     if one is not None and one["utilisation"] > max(used, top or 0.0):
         return f"replica {one['replica']}, which the router sends the most,"
@@ -236,7 +236,7 @@ def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
 
 
 def usd_per_good_request(summary: Mapping[str, Any]) -> float | None:
-    """What a request within the SLO costs (USD), where an SLO is missed: all that was paid, over
+    """The cost of a request within the SLO (USD), where an SLO is missed: the total cost over
     those. None where the SLO is met, none is within it, or no price is known."""
     own = summary["infersim"]
     good, rate = summary["request_goodput"], summary["request_throughput"]

@@ -42,7 +42,7 @@ WITHOUT_LOAD = {
     "only throughput counts.",
     Why.ALL_AT_ONCE: "all requests are there from the start; only throughput counts.",
 }
-"""What is said of a fleet whose load is no property of its traffic."""
+"""The texts for a fleet whose load is no property of its traffic."""
 
 WITHOUT_STATE = (Why.NOTHING_SERVED, Why.SINGLE_REQUEST)
 """Of these the sentence does not begin with the state."""
@@ -53,7 +53,7 @@ UNSERVED: Mapping[str, str] = {
     Unserved.LOST: "requests that were lost with a replica or found none",
     Unserved.TIMED_OUT: "requests whose clients did not wait any longer",
 }
-"""What an SLO is missed by where a fleet has capacity left."""
+"""The requests by which an SLO is missed where a fleet has capacity left."""
 
 
 def verdict_text(
@@ -102,8 +102,7 @@ def opened(text: Composed) -> Composed:
 
 
 def _taken(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
-    """What the traffic takes of the capacity, and of that of a replica or a pool that overrules
-    it."""
+    """The traffic's share of the capacity, and of that of a replica or a pool that overrules it."""
     told = _under_load(run, verdict, found)
     one = found.uneven
     for why in verdict.whys[1:]:
@@ -121,7 +120,7 @@ def _taken(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
 
 
 def _under_load(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
-    """What arrives at the fleet as a whole, and what became of it."""
+    """The traffic of the fleet as a whole, and its fate."""
     why, top, share, error = verdict.whys[0], verdict.peak, found.utilisation, found.error
     were = "was" if found.backlog == 1 else "were"
     waiting = f"{found.backlog:,} {were} waiting at the last arrival"
@@ -162,7 +161,7 @@ def _under_load(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
 
 
 def _near(run: RunRecord, taken: str, found: Load) -> str:
-    """What to say of a utilisation close to 1, and of one beyond it that chance may have made."""
+    """The text on a utilisation close to 1, and on one beyond it that may be chance."""
     excess = found.utilisation - 1
     if excess > 0 and not too_short(found):
         return f"probably overloaded, {taken}."
@@ -216,7 +215,7 @@ def _when(run: RunRecord, top: Peak | None) -> str:
 
 
 def _growth(run: RunRecord, found: Load) -> str:
-    """What a rate that changes did to the queue for a while; empty where it does not change."""
+    """The effect of a changing rate on the queue for a while; empty where it does not change."""
     if _law(run) not in ("ramp", "diurnal", None):
         return ""
     accepted = run.accepted
@@ -251,8 +250,8 @@ def _missed(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> dict[str, st
 
 
 def _opening(run: RunRecord, attainment: float | None) -> str:
-    """What the SLO comes to without the first requests of each user, which find does not count;
-    empty where that is not more, or the scenario says itself what to leave out."""
+    """The SLO's result without the first requests of each user, which find does not count; empty
+    where that is not more, or the scenario says itself what to leave out."""
     arrivals = run.scenario.workload.arrivals
     if arrivals is None or arrivals.kind != "closed":
         return ""

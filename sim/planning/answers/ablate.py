@@ -13,7 +13,7 @@ from sim.planning.causes.ablate_words import adds_up, figures, headline, kind, p
 
 
 def findings(document: Document) -> Findings:
-    """What all techniques bring together, and what each does."""
+    """The gain from all techniques together, and from each."""
     # which results of older versions lack
     setup = [("Setup", document["setup"])] if "setup" in document else []
     traffic = "all at once" if document["saturated"] else "as the scenario has it"

@@ -131,7 +131,7 @@ def named(promise: Mapping[str, Any]) -> Cell:
 
 
 def reasons(rows: Sequence[tuple[str, str]], caption: str = "What does not run") -> Table | None:
-    """What did not run, and why; None if all did."""
+    """Table of what did not run, with reasons; None if all did."""
     if not rows:
         return None
     columns = (Column("What", False), Column("Why", False, prose=True))

@@ -54,7 +54,7 @@ FLEETS = (
 """Those where fleets differ in number or autoscaling: dollars and energy are of the whole run."""
 
 MARKS: Mapping[str, str] = {"best": "* ", "tied": "~ ", "": ""}
-"""What stands before the best mean of a column, and before those that are tied with it."""
+"""The marks before the best mean of a column, and before those tied with it."""
 
 
 def findings(document: Document) -> Findings:

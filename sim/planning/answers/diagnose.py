@@ -38,7 +38,7 @@ TONES = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
 
 
 def findings(document: Document) -> Findings:
-    """What limits the run, what could be changed, and what each change does."""
+    """The limits of the run, possible changes, and the effect of each."""
     tone = TONES.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
     limits, texts = limiting(document), [document["verdict"]["text"]]
@@ -129,8 +129,7 @@ def mean_parts(document: Document, name: str) -> MeanParts:
 
 
 def limiting(document: Document) -> Table | None:
-    """What limits each figure, and what twice as much of that would make of it; None where nothing
-    does."""
+    """Table of each figure's limit, and the gain from doubling it; None if there is none."""
     trials = {trial["title"]: trial for trial in document["trials"]}
     rows = []
     for figure in document["figures"]:

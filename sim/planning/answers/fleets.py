@@ -43,7 +43,7 @@ def fleets_found(
 
 
 def scaling(document: Document) -> list[str]:
-    """What another load of a trace is, if the answer is about one."""
+    """The meaning of another load of a trace, if the answer is about one."""
     return [] if document["scaling"] is None else [document["scaling"]["text"]]
 
 

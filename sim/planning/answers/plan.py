@@ -98,7 +98,7 @@ def headline(document: Document) -> Headline:
 
 
 def wanted_slo(document: Document) -> str:
-    """What had to hold, in one line."""
+    """The wanted SLO, in one line."""
     limits = document["constraints"]
     asked = list(document["promises"]) or ["none, so a fleet holds what the verdict calls stable"]
     if limits["usd_per_hour"] is not None:
@@ -108,7 +108,7 @@ def wanted_slo(document: Document) -> str:
 
 
 def _notes(document: Document) -> Iterator[str]:
-    """What to know of fleets, and of formats that GPUs lack, where no command says it."""
+    """Notes on fleets, and on formats that GPUs lack, where no command says it."""
     for fleet in document["fleets"]:
         yield from (f"#{fleet['rank']}: {note.rstrip('.')}." for note in fleet["notes"])
     said = " ".join(document["fleets"][0]["launch"]["notes"])
@@ -125,7 +125,7 @@ def _costs(document: Document) -> Drawings:
 
 
 def fleet_costs(document: Document) -> FleetCosts:
-    """What the cheapest fleets cost, and at both ends of the error band."""
+    """The costs of the cheapest fleets, as predicted and at both ends of the error band."""
     return FleetCosts(
         tuple(
             FleetCost(
@@ -212,7 +212,7 @@ def fleets(document: Document) -> Table:
 
 
 def running_costs(document: Document) -> Table:
-    """What a token, and a month, of the cheapest fleets cost in money and in energy."""
+    """The costs of a token and of a month of the cheapest fleets, in money and in energy."""
     columns = (
         PLACE,
         Column("Fleet", False, fold=1),
@@ -273,7 +273,7 @@ def _wins(price: Mapping[str, Any], first: str) -> Cell:
 
 
 def bands(document: Document) -> Table:
-    """What the error of the cost model does to each fleet."""
+    """The effect of the cost model's error on each fleet."""
     columns = (
         PLACE,
         Column("Times off by (± %)", definition="error_band"),

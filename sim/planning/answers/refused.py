@@ -12,8 +12,8 @@ GIB = 2.0**30
 
 
 def findings(document: Document) -> Findings:
-    """What is not possible and why, of an ``InfeasibleError``, with the memory that each part would
-    take, and what speaks against each layout that was tried."""
+    """The refusal of an ``InfeasibleError`` and its reason, the memory that each part would take,
+    and the objection to each layout that was tried."""
     tables = _memory(document["parts"]), reasons(document["layouts"], "Layout by layout")
     return Findings(
         document["scenario"],
@@ -31,7 +31,7 @@ def _sentence(text: str) -> str:
 
 
 def _memory(parts: Mapping[str, float]) -> Table | None:
-    """What each part takes of the memory of a GPU that the engine may use; None if unknown."""
+    """The memory that each part takes of a GPU's share for the engine; None if unknown."""
     usable = parts.get("usable")
     if not usable:
         return None

@@ -118,7 +118,7 @@ def _attained(document: Document, found: AttainedAtEnds) -> Drawing:
 
 
 def _still(document: Document) -> str:
-    """What takes the place of a figure without bars."""
+    """The text in place of a figure without bars."""
     verdict = document["verdict"]
     now = show_share(verdict["attainment"], verdict["target"])
     still = f"No input alone moves the share within the SLO: {now} at either end of each."
@@ -135,8 +135,8 @@ def _together(document: Document) -> list[str]:
 
 
 def _tornados(document: Document, decided: bool) -> Iterator[Drawing]:
-    """What strains the fleet; throughput and goodput, which follow the traffic where it is held,
-    only where no share of requests decides."""
+    """The figures that strain the fleet; throughput and goodput, which follow the traffic where it
+    is held, only where no share of requests decides."""
     for key in HEADS:
         found = changes(document, key)
         if not found.bars or (decided and key in FOLLOWS):

@@ -115,7 +115,7 @@ def _none_meets(count: str, open_ones: int) -> Headline:
 
 
 def legend(points: Sequence[SweptPoint]) -> Iterator[str]:
-    """What the marks and words in the table mean, of those that it has."""
+    """The meaning of the marks and words that the table has."""
     yield from footnotes([point.verdict for point in points])
     states = {point.state for point in points}
     if PROBABLY_TOO_MUCH in states:

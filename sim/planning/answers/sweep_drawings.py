@@ -31,7 +31,7 @@ HEATS = ("ttft", "output_throughput", "attainment")
 """Metrics over two values: TTFT at the percentile of the SLO, throughput, the share within it."""
 
 TRADES: Mapping[str, str] = {"speed": "Tokens per user and per GPU", "cost": "Cost and latency"}
-"""What is drawn with a front -> its title."""
+"""Titles of drawings with a front."""
 
 
 def drawings(document: Document, points: Sequence[SweptPoint]) -> Iterator[Drawing]:

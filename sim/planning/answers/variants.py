@@ -37,7 +37,7 @@ DRAWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "request_goodput")
 """Figures whose means and differences are drawn."""
 
 COST, ATTAINED = "cost.usd_per_million_output_tokens", "verdict.attainment"
-"""What variants cost, and what of the requests they serve within the SLO."""
+"""The cost of variants, and the share of requests that they serve within the SLO."""
 
 
 def definition(entry: Entry) -> str | None:
@@ -88,7 +88,7 @@ def chosen(document: Document) -> list[int]:
 
 
 def of_means(document: Document) -> Iterator[Drawing]:
-    """What variants cost for what they serve, and the means that most readers look for."""
+    """The cost of variants against their service, and the means that most readers look for."""
     if (found := cost_attained(document)) is not None:
         title = "Cost against requests within the SLO"
         note = "Up and to the left is better in both."
@@ -156,7 +156,7 @@ def apart(document: Document, entry: Entry) -> Differences:
 
 
 def cost_attained(document: Document) -> CostAttained | None:
-    """What variants cost and serve within the SLO; None unless two, and not too many, have both."""
+    """Variants' cost and service within the SLO; None unless two, and not too many, have both."""
     entries = entries_of(document)
     if COST not in entries or ATTAINED not in entries:
         return None

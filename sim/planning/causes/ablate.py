@@ -32,7 +32,7 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Ablation:
-    """What was found. ``known`` are the techniques in the order asked for, ``needed`` the names of
+    """The result. ``known`` are the techniques in the order asked for, ``needed`` the names of
     those that are in the baseline because nothing runs without them; ``edges`` say how often each
     other one joins each set of others, ``outcomes`` the result of a set (without those needed)."""
 
@@ -51,7 +51,7 @@ class Ablation:
         return [t for t in self.known if t.name not in self.needed]
 
     def outcome(self, present: Coalition) -> Outcome:
-        """What came of a set of the added techniques."""
+        """The outcome of a set of the added techniques."""
         return self.outcomes[effective(present | self.needed, self.known)]
 
     def values(self, key: str) -> dict[Coalition, float | None]:
@@ -147,7 +147,7 @@ class _Runs:
         self._executor, self._tell = executor, tell
 
     def of(self, wanted: Sequence[Coalition]) -> list[Outcome]:
-        """What came of these sets; those that are new are simulated."""
+        """Outcomes of these sets; new ones are simulated."""
         keys = [effective(present, self._known) for present in wanted]
         new = [key for key in dict.fromkeys(keys) if key not in self.outcomes]
         known = self._known

@@ -96,8 +96,8 @@ def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:
 
 
 def _steps(found: Ablation, figure: GainFigure, value: float | None) -> list[dict[str, Any]]:
-    """What each technique brings in the order asked for; a step that does not run has nothing, and
-    what the next one brings is counted from before it."""
+    """The gain of each technique in the order asked for; a step that does not run has none, and the
+    next one's gain is counted from before it."""
     present: Coalition = frozenset()
     steps = []
     for technique in found.added:

@@ -35,7 +35,7 @@ def figures(document: Document) -> list[Figure]:
 
 
 def headline(document: Document) -> str:
-    """What all techniques together bring: capacity or throughput, and the TTFT p99."""
+    """The gain of all techniques together: capacity or throughput, and the TTFT p99."""
     found = {figure["key"]: figure for figure in document["figures"]}
     main = next((key for key in ORDER[:2] if found[key]["factor"] is not None), None)
     if main is None:
@@ -81,7 +81,7 @@ def adds_up(figure: Figure) -> bool:
 
 
 def part_text(figure: Figure, part: Mapping[str, Any]) -> str:
-    """What a technique does to a metric: a factor, or a difference with its sign."""
+    """The effect of a technique on a metric: a factor, or a difference with its sign."""
     of = kind(figure)
     value = part[of]
     if value is None:

@@ -32,15 +32,15 @@ HOST_MEMORY = "100GiB"
 
 
 class Shortage(NamedTuple):
-    """What a run lacked memory for: prompt tokens ``evicted`` from a prefix cache that were looked
-    up again, and requests ``preempted``."""
+    """A run's shortage of memory: prompt tokens ``evicted`` from a prefix cache that were looked up
+    again, and requests ``preempted``."""
 
     evicted: int = 0
     preempted: int = 0
 
 
 class Effort(NamedTuple):
-    """What an action takes. Its effect is divided by ``weight`` before advice is ranked."""
+    """The effort of an action. Its effect is divided by ``weight`` before advice is ranked."""
 
     name: str
     title: str

@@ -77,7 +77,7 @@ def _cure(found: Diagnosis) -> str:
 
 
 def _accepted(found: Diagnosis) -> str:
-    """What comes of accepting the requests that are too long, where that was tried."""
+    """The effect of accepting the requests that are too long, where that was tried."""
     tried = [t for t in found.trials if t.change.name == LONGER and t.verdict is not None]
     if not tried or tried[0].verdict is None:
         return ""
@@ -89,7 +89,7 @@ def _accepted(found: Diagnosis) -> str:
 
 
 def _saving(found: Diagnosis) -> str:
-    """What becomes of the SLO with a smaller fleet, where there is one."""
+    """The SLO's result with a smaller fleet, where there is one."""
     if not found.savings:
         return ""
     trial = found.savings[0]
@@ -101,7 +101,7 @@ def _saving(found: Diagnosis) -> str:
 
 
 def bound_text(found: Diagnosis) -> str:
-    """What limits each figure, and how that differs from the shares of busy time in a run."""
+    """The limit of each figure, and how that differs from the shares of busy time in a run."""
     limited = []
     for figure in FIGURES:
         trial = found.helping(figure.key)
@@ -134,7 +134,7 @@ def padding_text(found: Diagnosis) -> str:
 
 
 def busy_text(found: Diagnosis) -> str:
-    """What the busy time was spent waiting for."""
+    """The waits that filled the busy time."""
     shares = [
         f"{bound_name(name)} {part:.0%}"
         for name, part in found.base["infersim"]["bound_by"].items()
@@ -159,7 +159,7 @@ def order_text(found: Diagnosis) -> str:
 
 
 def told(found: Diagnosis, trial: Trial) -> str:
-    """What a change does: to the share within the SLO first, then to each figure that moves."""
+    """The effect of a change: on the share within the SLO first, then on each figure that moves."""
     parts = []
     before, verdict = found.verdict["attainment"], trial.verdict
     if before is not None and verdict is not None:
@@ -243,7 +243,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
 
 
 def _footnotes(found: Diagnosis) -> list[str]:
-    """What the marks in the table of changes mean."""
+    """The meaning of the marks in the table of changes."""
     verdicts = [found.verdict, *(trial.verdict for trial in found.trials)]
     return footnotes([verdict for verdict in verdicts if verdict is not None])
 
@@ -300,7 +300,7 @@ def _plan_command(found: Diagnosis) -> str:
 
 
 def _bound(found: Diagnosis) -> dict[str, Any]:
-    """What limits each figure: the what-if that helps it most."""
+    """The limit of each figure: the what-if that helps it most."""
     helping = [trial for trial in found.probes if (trial.effect or 0.0) > WORTH]
     figures = {}
     for figure in FIGURES:

@@ -46,8 +46,8 @@ class Technique:
 
 
 def techniques(scenario: Scenario, batch: int = SMALL_BATCH) -> list[Technique]:
-    """What ``scenario`` does that the baseline, whose batches have ``batch`` requests, does not; in
-    the order in which they are usually added."""
+    """The techniques of ``scenario`` that the baseline, with batches of ``batch`` requests, lacks;
+    in the usual order of adding them."""
     found = [*_batching(scenario, batch), *_memory(scenario), *_precision(scenario)]
     knobs, guesses = scenario.scheduler, scenario.speculative
     if RULES[knobs.rule].in_pages:  # without pages its batches do not run
@@ -90,8 +90,8 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
 
 
 def _of_rule(scenario: Scenario) -> dict[str, Any]:
-    """What the scenario sets of the keys that only a rule of continuous batching reads; what it
-    leaves to its engine changes with the batching anyway."""
+    """The scenario's settings for keys that only a rule of continuous batching reads; those left to
+    its engine change with the batching anyway."""
     knobs = scenario.scheduler
     keys = ("policy", "async_scheduling", *sorted(RULES[knobs.rule].knobs))
     given = scenario.written().get("scheduler") or {}
@@ -99,7 +99,7 @@ def _of_rule(scenario: Scenario) -> dict[str, Any]:
 
 
 def _word(scenario: Scenario) -> str:
-    """What the technique of its batching is called."""
+    """The name of its batching technique."""
     batching = scenario.scheduler.batching
     return "own" if is_own(batching) else batching
 

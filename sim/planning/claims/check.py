@@ -80,7 +80,7 @@ def _checked(claim: Claim, executor: Executor) -> dict[str, Any]:
 
 
 def _figures(claim: Claim, outcome: Outcome) -> Mapping[str, Any]:
-    """What a statement may name: the summary, and what decode steps and prompts read."""
+    """Figures for a statement: the summary, and the reads of decode steps and prompts."""
     if outcome.summary is None:
         raise InfersimError(f"{claim.name}: {outcome.point.label}: {outcome.error}")
     operators = outcome.summary["infersim"]["operators"]

@@ -111,7 +111,7 @@ def _number(node: ast.expr, statement: str, variants: Mapping[str, Any]) -> floa
 
 
 def _value(node: ast.expr, statement: str, variants: Mapping[str, Any]) -> Any:
-    """What a name, a path or a literal stands for."""
+    """The value of a name, a path or a literal."""
     match node:
         case ast.Constant(value=value):
             return value

@@ -171,8 +171,8 @@ class Comparison:
         }
 
     def _aims(self, keys: Sequence[str]) -> list[str]:
-        """What one target means under each policy, where several are compared with it, and what
-        a policy does not go by."""
+        """The meaning of one target under each policy, where several are compared with it, and the
+        keys that a policy ignores."""
         if "autoscaling.policy" not in keys:
             return []
         asked = [each.autoscaling for each in self._possible().values() if each.autoscaling]
@@ -187,7 +187,7 @@ class Comparison:
         ]
 
     def _fixed(self, outcomes: Iterable[Outcome]) -> str:
-        """What the differences mean where nothing is drawn at random."""
+        """The meaning of the differences where nothing is drawn at random."""
         bands = [
             outcome.summary["infersim"]["error_band"]["throughput"]
             for outcome in outcomes

@@ -47,7 +47,7 @@ def written(value: float | None, kind: str) -> str:
 
 
 def head(entry: Entry) -> str:
-    """What a column or an axis is called, with its unit; latencies have theirs in the cells.
+    """The title of a column or an axis, with its unit; latencies have theirs in the cells.
 
     >>> head({"key": "output_throughput", "title": "Output tokens", "unit": "1/s"})
     'Output tokens/s'
@@ -150,7 +150,7 @@ TRUST_WORDS = (
     "sure, likely, a guess: one is the larger throughout the 90 % band of the ratio, throughout "
     "the 50 % band, or not even there."
 )
-"""What the words for a difference mean."""
+"""The meaning of the words for a difference."""
 
 
 def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
@@ -169,7 +169,7 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
 
 
 def shared_errors(document: Document) -> str:
-    """What puts variants off together and each alone, in sentences; empty where that is not
+    """The errors of variants together and of each alone, in sentences; empty where that is not
     known."""
     base = document["base"]
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}

@@ -25,8 +25,8 @@ Contrast = Callable[[str, int, int], Difference]
 
 @dataclass(frozen=True)
 class ContrastColumn:
-    """What is compared: its figures, repetition by repetition, or why there are none; ``bands`` are
-    those of one of its runs (``infersim.bands``)."""
+    """One side of the comparison: its figures, repetition by repetition, or why there are none;
+    ``bands`` are those of one of its runs (``infersim.bands``)."""
 
     label: str
     settings: dict[str, object]
@@ -96,8 +96,8 @@ def contrasts(
 
 
 def _figures(columns: Sequence[ContrastColumn]) -> list[PointFigure]:
-    """What is compared: the usual metrics, replicas held, dollars and energy where those or what
-    scales them differ, and the user's own."""
+    """The compared figures: the usual metrics, replicas held, dollars and energy where those or
+    their scaling differ, and the user's own."""
     scaled = any(key.startswith("autoscaling") for column in columns for key in column.settings)
     differ = len({column.mean(HELD.key) for column in columns}) > 1
     return [

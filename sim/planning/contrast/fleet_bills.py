@@ -15,7 +15,7 @@ MOST_NAMED = 3
 
 
 def of_fleets(document: Document) -> str:
-    """What fleets of different size cost, take and hold of the SLO; empty where all hold as many
+    """The cost, energy and SLO share of fleets of different size; empty where all hold as many
     replicas, or nothing is known of their prices."""
     entries = entries_of(document)
     if HELD.key not in entries or DOLLARS.key not in entries:

@@ -25,7 +25,7 @@ def values_of(document: Document, index: int) -> list[str]:
 
 
 def name(document: Document, index: int) -> str:
-    """What a sentence calls a variant: a bare number has its key."""
+    """The name of a variant in a sentence: a bare number has its key."""
     label, axes = str(document["variants"][index]["label"]), varied(document)
     bare = len(axes) == 1 and not isinstance(next(iter(axes[0]["values"])), str)
     return f"{axes[0]['name']}={label}" if bare else label

@@ -76,7 +76,7 @@ def if_slower(
     scale: Scale = "compress",
     simulated: Simulated | None = None,
 ) -> FleetEnds:
-    """What slower iterations do to the size of a fleet, whose ``fewest`` are its own.
+    """The effect of slower iterations on the size of a fleet, whose ``fewest`` are its own.
 
     ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
     second. ``scale`` says how a trace gets them.
@@ -110,6 +110,6 @@ def _at(
     factor: float,
     simulated: Simulated | None,
 ) -> Finder:
-    """What sizes the same fleet with all times multiplied by ``factor``."""
+    """The finder for the same fleet with all times multiplied by ``factor``."""
     own = scenario.override(sized.layout.settings(scenario))
     return Finder(at_factor(own, factor), "rate", objectives, scale, Advance(None, simulated))

@@ -79,7 +79,7 @@ def _checkpoint(scenario: Scenario, model: str) -> str:
 
 
 UNNAMED = "CHECKPOINT"
-"""What stands for a checkpoint whose name is not known: a config.json may lie anywhere."""
+"""The stand-in for a checkpoint of unknown name: a config.json may lie anywhere."""
 
 
 def _has_weights(folder: Path) -> bool:
@@ -215,7 +215,7 @@ def _vllm_own(pool: PreparedPool) -> list[object]:
 
 
 def _sglang_rule(pool: PreparedPool) -> list[object]:
-    """What was simulated of SGLang's own scheduler."""
+    """Flags for the simulated part of SGLang's own scheduler."""
     knobs = pool.settings.scheduler
     words: list[object] = ["--page-size", pool.settings.kv_cache.block_size]
     order = ORDERS.find(knobs.order, pool.folders).sglang
@@ -265,7 +265,7 @@ def _quantisation(d: Deployment, dtype: str) -> list[object]:
 
 
 def _of_checkpoint(scenario: Scenario, d: Deployment) -> list[str]:
-    """What checkpoint the commands need, where they do not name it, or name another."""
+    """Notes on the checkpoint of the commands, where they do not name it, or name another."""
     notes = []
     if _checkpoint(scenario, scenario.model.path) == UNNAMED:
         notes.append(
@@ -283,7 +283,7 @@ def _of_checkpoint(scenario: Scenario, d: Deployment) -> list[str]:
 
 
 def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
-    """What the commands leave to the reader."""
+    """The choices that the commands leave to the reader."""
     d, settings = pool.deployment, pool.settings
     simulated = TITLES.get(_family(pool))
     notes = [] if simulated is None else [f"The first is of the engine simulated, {simulated}."]

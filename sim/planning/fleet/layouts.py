@@ -107,7 +107,7 @@ class Candidate:
         return f"{self.gpus} x {self.gpu}{spread}{told}"
 
     def format_note(self, scenario: Scenario) -> str | None:
-        """What a reader must know of a number format that the GPU lacks; None where it has it."""
+        """Note on a number format that the GPU lacks; None where it has it."""
         asked = scenario.override(_precision(self.precision))
         kernels = catalog.engine(asked.engine, asked.base).kernels
         gpu = catalog.gpu(self.gpu, asked.base, kernels)
@@ -115,7 +115,7 @@ class Candidate:
         return missing_format(gpu, stored, asked.precision.activations)
 
     def settings(self, scenario: Scenario) -> Settings:
-        """What makes the replica of ``scenario`` one of these."""
+        """Settings that make the replica of ``scenario`` one of these."""
         pool = scenario.only_pool
         changes: dict[str, object] = {
             pool.key("gpu"): self.gpu,
@@ -159,8 +159,8 @@ class FleetQuestion:
 
 
 def _precision(name: str | None) -> dict[str, object]:
-    """What a precision sets: of weights, or of weights and experts as ``bf16/mxfp4``, with the
-    activations that go with the narrower of both."""
+    """The settings of a precision: of weights, or of weights and experts as ``bf16/mxfp4``, with
+    the activations that go with the narrower of both."""
     if name is None:
         return {}
     weights, slash, experts = name.partition("/")

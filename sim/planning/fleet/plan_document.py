@@ -44,7 +44,7 @@ LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 def head(
     scenario: Scenario, engine: str, rate: float, varied: Sequence[str], file: str
 ) -> dict[str, Any]:
-    """What every plan says first: of which ``scenario``, of which keys are ``varied``."""
+    """The head of every plan: its ``scenario``, and the keys that are ``varied``."""
     return {
         "infersim": version(),
         "scenario": scenario.name,
@@ -119,7 +119,7 @@ def lengths_of(plan: FleetPlan | SplitPlan, fleets: Sequence[tuple[int, Probe]])
 
 
 def settings(plan: FleetPlan, sized: Sized, rate: float) -> dict[str, object]:
-    """What makes the plan's scenario this fleet under this load."""
+    """Settings that make the plan's scenario this fleet under this load."""
     pool, found = plan.scenario.only_pool, dict(sized.layout.settings(plan.scenario))
     found[pool.key("replicas")] = sized.replicas
     if isinstance(pool.price_per_gpu_hour, dict):
@@ -201,7 +201,7 @@ def _deciding(sized: Sized) -> int:
 
 
 def _survive_text(plan: FleetPlan) -> list[str]:
-    """What is left of each fleet holds, where replicas may fail."""
+    """The load that the rest of each fleet holds, where replicas may fail."""
     told = []
     for rank, each in enumerate(plan.best, 1):
         sized, probe = each.sized, each.sized.survivors
@@ -232,8 +232,8 @@ def _one_gone(best: Confirmed, rate: float) -> list[str]:
 
 
 def _survivors(sized: Sized) -> dict[str, Any] | None:
-    """What is left of a fleet does at the wanted rate when as many replicas are gone as it is to
-    survive; None where none may be."""
+    """The rest of a fleet at the wanted rate when as many replicas are gone as it is to survive;
+    None where none may be."""
     probe = sized.survivors
     if probe is None:
         return None
@@ -241,10 +241,9 @@ def _survivors(sized: Sized) -> dict[str, Any] | None:
 
 
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
-    """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
-    whether a short run holds with fewer replicas, whether chance may have decided that it holds,
-    limits that the engine would choose otherwise, and replicas on several nodes; ``scenario`` is
-    that fleet's."""
+    """Notes on a ranked fleet: a KV cache that is small, requests that it rejects, whether a short
+    run holds with fewer replicas, whether chance may have decided that it holds, limits that the
+    engine would choose otherwise, and replicas on several nodes; ``scenario`` is that fleet's."""
     found, sized = fleet.sized.at_target, fleet.sized
     notes = [sized.note] if sized.note else []
     if found.rejection is not None:

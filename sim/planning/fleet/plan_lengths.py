@@ -78,7 +78,7 @@ def _checked(usual: Sequence[int], answer: Sequence[int]) -> list[str]:
 
 
 def flattered_note(fleet: Confirmed) -> str | None:
-    """What a fleet with one replica less does in longer runs, where it holds in short ones."""
+    """Note on a fleet with one replica less in longer runs, where it holds in short ones."""
     sized = fleet.sized
     if not sized.flattered or sized.smaller is None:
         return None

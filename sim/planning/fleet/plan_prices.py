@@ -163,7 +163,7 @@ def _unknown(mine: Rival, rivals: Sequence[Rival]) -> list[str]:
 def _said(
     mine: Rival, rivals: Sequence[Rival], conditions: Sequence[str], unknown: Sequence[str]
 ) -> list[str]:
-    """What listed prices do to the first place; nothing where every price is the asker's own."""
+    """The effect of list prices on the first place; empty where every price is the asker's own."""
     if conditions:
         ifs = "; or if ".join(conditions)
         return [

@@ -37,7 +37,7 @@ SOME = 1e-6
 """Any strain above 0."""
 
 Judge = Callable[[Finder, float, int], Probe]
-"""What says whether a load holds on that many replicas."""
+"""A judge of whether a load holds on that many replicas."""
 
 SLOPE = 1.0
 """By what power of the load of each replica latencies grow near their limits, where no two fleets
@@ -311,7 +311,7 @@ def confirm(
     scale: Scale = "compress",
     simulated: Simulated | None = None,
 ) -> Confirmed:
-    """What the fleet does at ``rate``, and the highest rate that a usual run holds. Less than the
+    """The fleet's results at ``rate``, and the highest rate that a usual run holds. Less than the
     load that it is sure to hold it holds as surely."""
     settings = {**sized.layout.settings(scenario)}
     advance = Advance(None, simulated)

@@ -35,8 +35,8 @@ class LayoutPair:
         return f"{self.prefill.text} | {self.decode.text}"
 
     def settings(self, scenario: Scenario, prompts: int, answers: int) -> dict[str, object]:
-        """What makes the fleet of ``scenario`` that many replicas that take ``prompts``, and that
-        many that give ``answers``."""
+        """Settings that give the fleet of ``scenario`` that many replicas for ``prompts``, and that
+        many for ``answers``."""
         first, second = phases(scenario)
         asked = ((first, self.prefill, prompts), (second, self.decode, answers))
         return {"fleet": [_of_layout(*each) for each in asked]}

@@ -205,8 +205,8 @@ def slow_tokens(probe: Probe) -> bool:
 
 
 def _breaks(tried: Sequence[Tried], prompts: int, answers: int) -> str | None:
-    """What breaks with these numbers, where they were simulated; else what ruled them out, None
-    where nothing did."""
+    """The limit that breaks with these numbers, where they were simulated; else the reason that
+    ruled them out, None if there is none."""
     for each in tried:
         if (each.prompts, each.answers) == (prompts, answers):
             return each.probe.breaks

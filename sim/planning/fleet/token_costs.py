@@ -35,7 +35,7 @@ class UsualTokens:
 
 
 def token_costs(fleet: Confirmed, usual: UsualTokens | None) -> dict[str, float | None]:
-    """What a token of the ``usual`` lengths costs while the fleet serves the wanted rate (USD per
+    """The cost of a token of the ``usual`` lengths while the fleet serves the wanted rate (USD per
     million)."""
     costs = {key: fleet.at_rate.figures[key] for key in COSTS}
     of_outputs, of_all = (costs[key] for key in COSTS)

@@ -51,7 +51,7 @@ def tried(
     ends: Sequence[EndCalls],
     steps: PlanSteps,
 ) -> list[tuple[Confirmed | None, FleetEnds]]:
-    """What comes of each fleet: the highest load that it holds, None unless it is to be
+    """The outcome of each fleet: the highest load that it holds, None unless it is to be
     ``confirmed``, and its ``ends``, which were asked for; each is one of ``steps``."""
     best = [
         crew.begin(
@@ -76,5 +76,5 @@ def tried(
 
 
 def counted_in(simulated: Simulated | None, trial: Callable[..., Any], *arguments: Any) -> Any:
-    """What comes of a trial, whose requests are counted."""
+    """The outcome of a trial, whose requests are counted."""
     return trial(*arguments, simulated)

@@ -18,7 +18,7 @@ HOW: Mapping[str, str] = {
     "proposes its host times)",
     "run": "one run of your server under this traffic (`infersim observe` and `validate-run`)",
 }
-"""What would tell each part of a band of times."""
+"""The measurement that would settle each part of a band of times."""
 
 
 def worth(parts: Mapping[str, float]) -> dict[str, Any] | None:

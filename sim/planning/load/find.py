@@ -193,13 +193,13 @@ def _found(
 
 
 _Search = tuple[LoadAxis, tuple[Objective, ...], float, float, float, int]
-"""What ``_end`` is asked: of which load and objectives, the factor of all times, the load to begin
-with, how near to look, and how many runs a load gets at most."""
+"""The arguments of ``_end``: load and objectives, the factor of all times, the load to begin with,
+the tolerance, and the most runs of a load."""
 
 
 def _searches(finder: Finder, settled: Settled, tolerance: float) -> list[_Search]:
-    """What there is to ask at the faster and the slower end of the band, if there is one: in runs
-    as those that say where the answer is ``crossing``, or without these as its own."""
+    """The searches at the faster and the slower end of the band, if there is one: in runs as those
+    that say where the answer is ``crossing``, or without these as its own."""
     best = settled.best
     assert best is not None
     if not best.error:
@@ -291,8 +291,8 @@ def _of_own(finder: Finder, settled: Settled) -> int:
 
 
 def _own(finder: Finder, settled: Settled) -> Probe | None:
-    """What becomes of the scenario's own load: a usual run says it where it is far from the
-    highest, those that decide say it near."""
+    """The fate of the scenario's own load: a usual run says it where it is far from the highest,
+    those that decide say it near."""
     load, best, replicas = finder.axis.own, settled.best, finder.axis.scenario.replicas
     assert best is not None
     if load is None:

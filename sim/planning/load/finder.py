@@ -141,7 +141,7 @@ class Finder:
         self._prober.ahead(self.axis, load, replicas=replicas, **further)
 
     def at_times(self, times: float, load: float, replicas: int, **further: Any) -> Probe:
-        """What runs at ``load`` come to if all latencies are ``times`` as long; ``further`` are
+        """The probe of runs at ``load`` if all latencies are ``times`` as long; ``further`` are
         arguments of ``Prober.probe``."""
         found = self._prober.probe(self.axis, load, replicas=replicas, times=times, **further)
         return self._served(found, replicas)
@@ -170,7 +170,7 @@ class Finder:
         return self._prober.usual_length(self.axis, load, replicas)
 
     def of_length(self, load: float, replicas: int, length: int | None, most: int) -> Probe:
-        """What runs of ``length`` requests make of a load; None: as long as usual."""
+        """The probe of a load by runs of ``length`` requests; None: as long as usual."""
         if length is None:
             return self.probe(load, replicas, most=most)
         return self._played(load, replicas, most=most, length=length)
@@ -286,7 +286,7 @@ class Finder:
         return tuple(sorted(mine, key=lambda probe: probe.load))
 
     def fleets(self, load: float) -> dict[int, Probe]:
-        """What usual runs made of ``load``, by the number of replicas."""
+        """Probes of ``load`` by usual runs, by the number of replicas."""
         return {
             replicas: probe
             for (at, replicas, stretch), probe in self._known.items()

@@ -20,8 +20,8 @@ from sim.planning.points.wording import LoadOutcome
 def lasting(
     finder: Finder, load: float, replicas: int, *, most: int = MOST, at_once: bool = False
 ) -> Probe:
-    """What decides whether ``load`` holds on that many replicas, by at most ``most`` runs of each
-    length, ``at_once`` by the longer ones; asked twice, simulated once."""
+    """The probe that decides whether ``load`` holds on that many replicas, by at most ``most`` runs
+    of each length, ``at_once`` by the longer ones; asked twice, simulated once."""
     if not lasts(finder):
         return finder.probe(load, replicas, most=most)
     if not at_once:
@@ -39,7 +39,7 @@ def lasting(
 
 
 def quick(finder: Finder, load: float, replicas: int) -> Probe:
-    """What one usual run makes of a load, whatever doubt it leaves."""
+    """The probe of a load by one usual run, whatever doubt it leaves."""
     return finder.probe(load, replicas, most=1)
 
 

@@ -42,7 +42,7 @@ SCALING = {
     "overlay": "A higher load is more copies of the trace, shifted in time and overlaid: more "
     "users, with bursts as they were recorded. For the same trace in less time: --scale compress.",
 }
-"""What a trace at another load is, and the other choice."""
+"""The meaning of a trace at another load, and the other choice."""
 
 SAMPLE = 20_000
 """Requests whose lengths stand for those of the traffic; more would not change their means."""
@@ -185,7 +185,7 @@ class LoadAxis:
         return {"how": self.scale, "text": SCALING[self.scale]}
 
     def settings(self, load: float) -> Settings:
-        """What sets the scenario to ``load``; nothing at its own."""
+        """Settings for ``load``; empty at the scenario's own."""
         arrivals, trace = self.scenario.workload.arrivals, self.scenario.workload.trace
         if load == self.own:
             return {}
@@ -212,7 +212,7 @@ class LoadAxis:
         return {"workload.arrivals.rate": load / self.per_session}
 
     def session_note(self, load: float) -> list[str]:
-        """What ``load`` is in sessions; nothing where there are none."""
+        """The note on ``load`` in sessions; empty where there are none."""
         if self.scenario.workload.sessions is None or self.whole:
             return []
         return [
@@ -266,8 +266,8 @@ def check_whole_curve(scenario: Scenario) -> None:
 
 
 def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
-    """What to know of every load of ``scenario``: what of its model is estimated, that a horizon
-    cuts its runs, and that ``run.requests`` is less than the ``played`` requests of its runs."""
+    """Notes on every load of ``scenario``: the estimates in its model, that a horizon cuts its
+    runs, and that ``run.requests`` is less than the ``played`` requests of its runs."""
     deployments = [deployment_of(scenario, pool) for pool in scenario.pools]
     layers = [group for each in deployments for group in each.model.layers]
     parts = (part for group in layers for part in (group.attention, group.mlp))

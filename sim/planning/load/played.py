@@ -135,7 +135,7 @@ class Player:
 
 
 VERDICT = ("state", "utilisation", "utilisation_error")
-"""What a probe reads of a verdict."""
+"""Keys of a verdict that a probe reads."""
 
 
 def run_of(player: Player, scenario: Scenario, number: int) -> ProbeRun:

@@ -51,7 +51,7 @@ BEYOND = 1.2
 """The utilisation from which on one run is enough again: it is too much beyond doubt."""
 
 STABILITY = "capacity"
-"""What breaks when more arrives than can be served, whatever the SLO."""
+"""The limit that breaks when more arrives than can be served, whatever the SLO."""
 
 FAR_BEYOND = 3.0
 """Times a limit from which on a latency says only that the load is too high: beyond the capacity it
@@ -74,7 +74,7 @@ one of them."""
 
 @dataclass(frozen=True)
 class Probe:
-    """What came of one load: whether it ``holds``, ``sure`` if the intervals leave no doubt.
+    """The outcome of one load: whether it ``holds``, ``sure`` if the intervals leave no doubt.
 
     ``breaks`` is what breaks first, or comes closest to breaking: a limit, ``STABILITY``, or
     ``objectives.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
@@ -369,7 +369,7 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
 
 
 def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
-    """What breaks first, or comes closest to it."""
+    """The first limit to break, or to come closest to it."""
     return STABILITY if too_much or not attained else breaks_first(attained).tightest
 
 
@@ -379,7 +379,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def missed(probe: Probe) -> str:
-    """What was asked for and what was reached, of each part of the SLO that a load misses; and the
+    """The wanted and the reached share, of each part of the SLO that a load misses; and the
     requests that are rejected, if any.
     """
     told = [
@@ -395,7 +395,7 @@ def missed(probe: Probe) -> str:
 
 
 def cut_off(scenario: Scenario) -> str:
-    """What keeps a search from an answer where the probe of its lowest load is ``cut``."""
+    """The obstacle to an answer where the probe of a search's lowest load is ``cut``."""
     horizon, requests = scenario.run.horizon, scenario.run.requests
     assert horizon is not None
     further = " and give run.requests" if requests is None else ""

@@ -30,7 +30,7 @@ most requests see must stay below the limit if nearly all are to keep it."""
 
 @dataclass(frozen=True)
 class Saturation:
-    """What full batches of one replica serve: ``rate`` requests per second, ``slots`` at a
+    """The throughput of full batches on one replica: ``rate`` requests per second, ``slots`` at a
     time.
     """
 
@@ -53,15 +53,15 @@ def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
 
 
 def saturation(pool: PreparedPool, traffic: Traffic) -> Saturation:
-    """What full batches of ``traffic`` serve."""
+    """The throughput of full batches of ``traffic``."""
     full = full_batch(pool, traffic.prompts, traffic.outputs, traffic.found)
     ranks = pool.deployment.layout.data
     return Saturation(_rate(full) * ranks, full.slots * ranks)
 
 
 def fleet_saturation(pools: Sequence[PreparedPool], traffic: Traffic) -> Saturation:
-    """What full batches of all replicas of ``pools`` serve: of several roles the one that takes
-    longest limits. Slots are those in which answers are decoded."""
+    """The throughput of full batches on all replicas of ``pools``: of several roles the one that
+    takes longest limits. Slots are those in which answers are decoded."""
     slots = sum(
         pool.ranks * _of_role(pool, traffic).slots
         for pool in pools

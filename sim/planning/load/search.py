@@ -87,7 +87,7 @@ def search(
 
 @dataclass
 class _Tried:
-    """What a search has seen: ``low`` holds, ``high`` fails. ``far`` is the factor of the next step
+    """The state of a search: ``low`` holds, ``high`` fails. ``far`` is the factor of the next step
     where strain says nothing."""
 
     tolerance: float

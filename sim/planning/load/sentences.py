@@ -19,7 +19,7 @@ from sim.units import show_load, show_time
 
 Document = Mapping[str, Any]
 
-"""What the verdict calls a load of which more arrives than can be served."""
+"""The answer of ``find``, as in its JSON."""
 
 MANY = 1_000_000
 """Requests to decide a load beyond which their number is not worth stating."""
@@ -52,15 +52,15 @@ def by_chance(document: Document) -> tuple[float | None, float | None]:
 
 
 def traffic_text(document: Document) -> list[str]:
-    """What a trace at another load is, what of it is not replayed, and what else is to be known of
-    the runs at every load."""
+    """The meaning of a trace at another load, the part of it that is not replayed, and further
+    notes on the runs at every load."""
     scaling = document["scaling"]
     told = [*document["traffic_notes"], *document.get("notes", ())]
     return [*([] if scaling is None else [scaling["text"]]), *told]
 
 
 def slo_text(document: Document) -> str:
-    """What had to hold."""
+    """The wanted SLO."""
     if document["criterion"] == "stable":
         return (
             "The scenario has no SLO (slo.ttft, slo.tpot): this is the highest load that the "
@@ -131,7 +131,7 @@ def trust_text(document: Document) -> list[str]:
 
 
 def first_to_break(document: Document) -> str:
-    """What is the limit."""
+    """The limit that breaks first."""
     name = document["first_to_break"]
     if name is None:
         return "Nothing breaks."
@@ -169,7 +169,7 @@ def own_load(document: Document) -> str:
 
 
 def opening(document: Document) -> list[str]:
-    """What of a closed loop does not count, if anything."""
+    """The part of a closed loop that does not count, if any."""
     if not document["opening_left_out"]:
         return []
     return [

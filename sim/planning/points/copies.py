@@ -85,8 +85,8 @@ def killed() -> InfersimError:
 
 
 def result_of(future: Future[R], look: Callable[[], None] | None = None) -> R:
-    """What a call in a copy gave, or raised; InfersimError where the copy was killed. While it is
-    awaited, ``look`` is called now and then."""
+    """The result of a call in a copy, or its error raised; InfersimError where the copy was killed.
+    While it is awaited, ``look`` is called now and then."""
     try:
         if look is not None:
             while not wait([future], LOOK_EVERY).done:
@@ -97,7 +97,7 @@ def result_of(future: Future[R], look: Callable[[], None] | None = None) -> R:
 
 
 def _begin(parent: int, kept: Any) -> None:
-    """What a copy does first: the keyboard interrupts the process that it works for."""
+    """Begins a copy: the keyboard interrupts the process that it works for."""
     global _kept  # noqa: PLW0603 - of this process alone
     _kept = kept
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from sim.planning.points.executors import elsewhere
 R = TypeVar("R")
 
 Submit = Callable[..., Future[Any]]
-"""What makes a call elsewhere."""
+"""Makes a call elsewhere."""
 
 
 class CrewCall(Generic[R]):
@@ -35,7 +35,7 @@ class CrewCall(Generic[R]):
 
     @property
     def result(self) -> R:
-        """What it gave, or raised."""
+        """The call's result, or its error raised."""
         assert self._found is not None
         return self._found()
 

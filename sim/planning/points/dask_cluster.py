@@ -120,7 +120,7 @@ def _release() -> str:
 
 
 def _events(client: Any) -> list[tuple[float, dict[str, Any]]]:
-    """What happened to the cluster's workers, each with the scheduler's time of it."""
+    """Events of the cluster's workers, each with the scheduler's time of it."""
     return [(time, event) for time, event in client.get_events("all") if isinstance(event, dict)]
 
 
@@ -134,7 +134,7 @@ class _Tasks:
         self._points: dict[str, Point] = {}
 
     def run(self, points: Iterator[Point], ahead: int) -> Iterator[Outcome]:
-        """What comes of each point, ``ahead`` of them at a time.
+        """The outcome of each point, ``ahead`` of them at a time.
 
         With a point that kills workers Dask also blames those that were queued with it: all that it
         blames are tried again in the end, one by one.

@@ -33,10 +33,10 @@ HELD = PointFigure("replicas_held", "Replicas held", "", None)
 
 DOLLARS = PointFigure("cost.usd", "Cost (USD)", "USD", "lower")
 KWH = PointFigure("energy.kwh", "Energy (kWh)", "kWh", "lower")
-"""What a whole run costs and takes: comparable where fleets serve the same traffic."""
+"""The cost and energy of a whole run: comparable where fleets serve the same traffic."""
 
 OF_FLEETS = (HELD, DOLLARS, KWH)
-"""What is compared in addition where fleets differ in how many replicas they hold."""
+"""Further figures for fleets that differ in how many replicas they hold."""
 
 
 def held(summary: Mapping[str, Any]) -> dict[str, float | None]:

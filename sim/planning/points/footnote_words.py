@@ -21,7 +21,7 @@ LEFT_OUT = (WARM_UP, FAILED)
 
 
 def doubt_mark(slo: str | None) -> str:
-    """What stands behind the share within the SLO of a run whose SLO is ``slo``.
+    """The mark behind the share within the SLO of a run whose SLO is ``slo``.
 
     >>> doubt_mark("too close to call"), doubt_mark("met")
     (' ?', '')

@@ -88,8 +88,8 @@ def _with_value(axes: Sequence[Axis], axis: Axis, value: object) -> Iterator[Set
 
 
 def _mistake(scenario: Scenario, candidates: Iterator[Settings]) -> UsageError | None:
-    """What is wrong with the first of these points, unless one of them could be simulated or does
-    not fit."""
+    """The mistake in the first of these points, unless one of them could be simulated or does not
+    fit."""
     first: UsageError | None = None
     for settings in candidates:
         try:

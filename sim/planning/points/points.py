@@ -67,7 +67,7 @@ def numbered(all_settings: Iterable[Settings]) -> Iterator[Point]:
 
 
 def label(settings: Settings) -> str:
-    """What a person would call a variant: its keys and values.
+    """The usual name of a variant: its keys and values.
 
     >>> label({"workload.arrivals.rate": 2.0, "scheduler.chunked_prefill": False})
     'workload.arrivals.rate=2, scheduler.chunked_prefill=false'

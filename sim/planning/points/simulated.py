@@ -29,7 +29,7 @@ class Simulated:
         self._tell = tell
 
     def __reduce__(self) -> tuple[type[Simulated], tuple[()]]:
-        """What another program gets is a count of its own, which it keeps to itself."""
+        """Gives another program a count of its own, which it keeps to itself."""
         return Simulated, ()
 
     @property

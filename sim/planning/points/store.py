@@ -106,7 +106,7 @@ class Store:
 
 
 def question_of(path: Path) -> dict[str, Any]:
-    """What the series in a directory asks; UsageError if there is none."""
+    """The question of the series in a directory; UsageError if there is none."""
     if not (path / QUESTION).is_file():
         raise UsageError(f"{path}: holds no sweep to resume ({QUESTION} is not there)")
     return read_object(path / QUESTION)

@@ -84,7 +84,7 @@ def rank(value: float) -> str:
 
 
 def limit_name(name: str) -> str:
-    """What breaks, as tables and sentences name it.
+    """The name of a limit that breaks, in tables and sentences.
 
     >>> limit_name("ttft"), limit_name("ttft_p95"), limit_name("capacity")
     ('TTFT', 'TTFT p95', 'capacity')
@@ -160,7 +160,7 @@ def outcome_text(probe: Mapping[str, Any]) -> str:
 
 
 def breaking(probe: Mapping[str, Any]) -> str:
-    """What a load that fails breaks; without an SLO what the verdict says instead of stable."""
+    """The limit that a failing load breaks; without an SLO the verdict's word instead of stable."""
     if probe.get("promises") == [] and "state" in probe:
         return str(probe["state"])
     return limit_name(probe["breaks"])
@@ -247,7 +247,7 @@ def held_text(trust: str) -> tuple[bool, str]:
 
 
 def as_cheap_text(ranking: Mapping[str, Any]) -> str:
-    """What stands behind the cost of the cheapest fleet where others cost as much; empty where none
+    """The text behind the cost of the cheapest fleet where others cost as much; empty where none
     does, and in results of older versions, which do not say so.
 
     >>> as_cheap_text({"as_cheap": ["#2", "#3"]}), as_cheap_text({"as_cheap": []})

@@ -44,7 +44,7 @@ class Sweep:
     scenario: Scenario
     axes: tuple[Axis, ...]
     begun_with: tuple[str, ...] | None = None
-    """What was changed in the scenario's file, of a sweep that is read back from its directory."""
+    """Changes to the scenario's file, of a sweep that is read back from its directory."""
 
     def __post_init__(self) -> None:
         if not self.axes:
@@ -66,14 +66,14 @@ class Sweep:
         }
 
     def changes(self) -> list[str]:
-        """What was changed in the scenario's file; the result does not depend on it."""
+        """Changes to the scenario's file; the result does not depend on them."""
         if self.begun_with is not None:
             return list(self.begun_with)
         found: list[str] = changed(self.scenario, [axis.key for axis in self.axes])["changes"]
         return found
 
     def _files(self) -> dict[str, str]:
-        """What the files contain that the scenario, or a value on an axis, names by path."""
+        """Contents of the files that the scenario, or a value on an axis, names by path."""
         swept = [value for axis in self.axes for value in axis.values]
         return digests([self.scenario.written(), swept], self.scenario.folders)
 
@@ -117,7 +117,7 @@ _WORDS = {
 
 
 def _instead(key: str) -> str:
-    """What helps against a question that is not the one that was begun."""
+    """The remedy for a question that is not the one that was begun."""
     if key in ("scenario", "axes"):
         return "leave out the scenario and --sweep to continue the sweep in the directory, or "
     return ""
@@ -144,7 +144,7 @@ def begun_in(path: Path) -> Sweep:
 
 
 def _begun_with(where: Path, question: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was changed in the scenario's file; nothing in directories of older versions."""
+    """Changes to the scenario's file; empty in directories of older versions."""
     found = question.get("changes", [])
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise UsageError(f"{where}: changes: expected a list of texts, as a sweep writes it")
@@ -276,7 +276,7 @@ def answer_text(
 def _notes(
     sweep: Sweep, answers: Sequence[Mapping[str, Any]], served: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """What one run of each point does not say, and what does."""
+    """Notes on the gaps of one run of each point, and on what fills them."""
     limited = any(summary["infersim"]["verdict"]["limits"] for summary in served)
     if not answers or sweep.scenario.run.repetitions > 1:
         return [AT_PREDICTED] if limited else []

@@ -311,7 +311,7 @@ FILLED: tuple[Chapter[FilledReplica, FilledReplica], ...] = (
     WINDOWS,
     HOSTS,
 )
-"""What a replica with its memory does not go with."""
+"""Clashes of a replica with its memory."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class OneOutage(OnePool):
 
 @dataclass(frozen=True)
 class OneStep(OnePool):
-    """What operators do to one replica at a given time."""
+    """A step of operators on one replica at a given time."""
 
     at: int
     step: SteeringStep
@@ -204,7 +204,7 @@ class OneClass(WholeFleet):
 
 
 Trait = tuple[str, Callable[[OnePool], bool]]
-"""What a pool may have that many things do not go with: in words, and whether it has it."""
+"""A trait of a pool that many settings clash with: in words, and whether the pool has it."""
 
 IN_PHASES: Trait = ("pools of one phase", lambda p: p.pool.role != BOTH)
 PIPELINES: Trait = ("pipelines", lambda p: p.layout.pipeline > 1)
@@ -243,7 +243,7 @@ def outages(fleet: WholeFleet) -> Iterator[OneOutage]:
 
 
 def steps(fleet: WholeFleet) -> Iterator[OneStep]:
-    """What operators do, in the order given; raises the error of a step whose replica does not
+    """The steps of operators, in the order given; raises the error of a step whose replica does not
     exist."""
     steering = fleet.scenario.steering
     for at, step in enumerate(() if steering is None else steering.steps):

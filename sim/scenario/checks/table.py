@@ -36,13 +36,13 @@ WRITTEN: list[Chapter[WholeFleet, Any]] = [
     drafts.POOLS,
     queues.PAGES,
 ]
-"""What a scenario says."""
+"""Clashes in the text of a scenario."""
 
 INSIDE: list[Chapter[Any, Any]] = [
     Chapter("data ranks", lambda _: (), pool.IN_STAGES),
     Chapter("sessions", lambda _: (), traffic.BY_CURVE),
 ]
-"""What a section says, which asks its rows itself."""
+"""Clashes within a section, which asks its rows itself."""
 
 ALL: list[Chapter[Any, Any]] = [
     *INSIDE,

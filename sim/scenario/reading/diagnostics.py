@@ -22,7 +22,7 @@ OTHER_WORDS: Mapping[str, str] = {
     "clients": "concurrency",
     "scales": "replicas",
 }
-"""What people call a key, by the word."""
+"""People's names for a key, by the word."""
 
 
 def problems_of(

@@ -48,8 +48,8 @@ def applied(document: Document, changes: Overrides) -> tuple[Document, list[Prob
 
 
 def in_full(document: Document) -> Document:
-    """What stands for a list of one, or for a mapping of one key, becomes that: a fleet given as
-    one mapping, failures given as a list of outages."""
+    """Expands short forms to a list of one or a mapping of one key: a fleet given as one mapping,
+    failures given as a list of outages."""
     fleet, failures = document.data.get("fleet"), document.data.get("failures")
     if isinstance(fleet, dict):
         document = _moved(document, "fleet", [fleet], 0)

@@ -54,7 +54,7 @@ FIRST = (
 
 @dataclass(slots=True)
 class _Found:
-    """What the schema of a section points at, by name."""
+    """The targets of references in a section's schema, by name."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     sections: dict[str, _Schema] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _hints(section: type[BaseModel]) -> dict[str, Any]:
 
 
 def _key(section: type[BaseModel], key: str, hint: Any, found: _Found) -> _Schema:
-    """What may stand at one key, less what is refused there, with all that is said about it."""
+    """The values allowed at one key, less those refused there, with all text about it."""
     known = section.model_fields[key]
     schema: _Schema = {}
     if known.description:
@@ -215,7 +215,7 @@ def _refused_kind(part: Any, section: str, key: str) -> bool:
 
 
 def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:
-    """What a scenario without parents must have: the required keys of a type, and inside it."""
+    """The needs of a scenario without parents: the required keys of a type, and inside it."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         inner = {name: _needs(part, hint.__name__, name) for name, part in _hints(hint).items()}
         properties = {name: schema for name, schema in inner.items() if schema}

@@ -141,8 +141,8 @@ def _law(section: _Schema) -> str:
 
 
 def _meaning(schema: _Schema, sections: Sequence[_Schema]) -> str:
-    """What is said of a value; of a section what it says of itself, and what is said of it at this
-    key where it may be left out or repeated."""
+    """The text about a value; for a section its own text, and that of this key where it may be left
+    out or repeated."""
     own = str(schema.get("description", ""))
     said = [str(section["description"]) for section in sections]
     listed = any(part.get("type") == "array" for part in schema.get("anyOf", ()))
@@ -150,7 +150,7 @@ def _meaning(schema: _Schema, sections: Sequence[_Schema]) -> str:
 
 
 def _allowed(schema: _Schema, parts: Sequence[_Schema], laws: Sequence[str]) -> str:
-    """What may stand at a key, in words."""
+    """The values allowed at a key, in words."""
     if schema.get("maximum") in (0, 1) and "$ref" in schema:
         return f"{schema['maximum']} {LATER}"
     if "const" in schema or schema.get("type") == "null":

@@ -48,6 +48,6 @@ class Assume(Section):
     )
 
     def told(self) -> str | None:
-        """What differs from the truth, in a sentence; None if nothing does."""
+        """The difference from the truth, in a sentence; None if there is none."""
         changed = [f"{name.replace('_', ' ')} x {value:g}" for name, value in self if value != 1.0]
         return f"Assumed, not so: {', '.join(changed)}." if changed else None

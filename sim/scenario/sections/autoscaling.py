@@ -192,8 +192,7 @@ class Autoscaling(Section):
 
     @property
     def aim(self) -> str:
-        """What the policy keeps each replica at, in words; empty where it has thresholds of its
-        own.
+        """The policy's target for each replica, in words; empty where it has thresholds of its own.
 
         >>> Autoscaling(policy="slo", target=8).aim, Autoscaling(metric="kv", target=0.8).aim
         ('8 requests/s a replica', '80 % of the KV cache of a replica taken')

@@ -205,8 +205,7 @@ class Contract(LimitedSection):
     @model_validator(mode="before")
     @classmethod
     def _rule_of_the_engine(cls, data: Any, info: ValidationInfo) -> Any:
-        """What the checkpoint has, and what the engine and the pools do by themselves, as if it
-        were written."""
+        """Fills in the checkpoint's traits, and the defaults of engine and pools, as if written."""
         base = info.context["base"] if info.context else None
         return completed(as_published(data, base), base)
 

@@ -320,7 +320,7 @@ class SchedulerSettings(LimitedSection):
 
     @model_validator(mode="after")
     def _said_of_another_rule(self) -> SchedulerSettings:
-        """What another rule would read is an error, not ignored."""
+        """Refuses keys that only another rule would read."""
         if not follows_rule(self.batching):
             keys = ("policy", "async_scheduling")
             for key in keys:

@@ -20,7 +20,7 @@ DEAREST = 1_000.0
 
 
 class Energy(Section):
-    """What is asked of the energy of the GPUs; it changes no other figure."""
+    """Settings for the energy of the GPUs; they change no other figure."""
 
     grid_intensity: Annotated[Nonnegative, at_most(DIRTIEST)] | None = Field(
         default=WORLD_GRID,

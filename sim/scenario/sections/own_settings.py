@@ -94,7 +94,7 @@ def _released(engine: str, preset: EngineSpec) -> str:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a ``pool`` of the scenario ``data`` asks for."""
+    """The settings of a ``pool`` of the scenario ``data``."""
 
     data: Plain
     pool: Plain
@@ -138,8 +138,8 @@ class _Asked:
         return drafts if isinstance(drafts, Mapping) else None
 
     def stated(self, section: str) -> dict[str, Any]:
-        """What is written of a section: of the pool, and of the scenario for the rest. A choice
-        of the engine that is null is not written."""
+        """The written part of a section: of the pool, and of the scenario for the rest. A choice of
+        the engine that is null is not written."""
         found: dict[str, Any] = {}
         for written in (self.data.get(section), self.pool.get(section)):
             for name, value in (written or {}).items():

@@ -187,4 +187,4 @@ IN_STAGES: Clash[Pool] = Clash(
     "give one of the two",
     ("data_parallel",),
 )
-"""What data ranks do not go with."""
+"""The clash of data ranks with pipelines."""

@@ -21,7 +21,7 @@ DEFAULT_REQUESTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Warmup:
-    """What is left out of the statistics at the start: that many requests, or that many seconds.
+    """The part left out of the statistics at the start: that many requests, or that many seconds.
 
     Both None means ``auto``: the simulator finds where the start-up phase ends.
     """

@@ -18,7 +18,7 @@ from sim.scenario.values.fields import LONGEST_TIME, TIME, Duration, Share
 from sim.scenario.values.readers import Kind
 
 METRICS = ("ttft", "tpot", "e2el")
-"""What a limit can be set for: one value for each request."""
+"""Metrics that a limit can be set for: one value for each request."""
 
 PERCENTILES = (50, 90, 95, 99)
 """Percentiles that can each have a limit, as ``ttft_p95``."""

@@ -15,7 +15,7 @@ from sim.scenario.values.fields import Line, Place, Wait
 
 
 class SteeringStep(Section):
-    """What is done to one replica."""
+    """An action on one replica."""
 
     at: Wait = Field(description="Time of the step, s after the start.", examples=["5min"])
     do: Literal["drain", "start", "fail"] = Field(
@@ -29,7 +29,7 @@ class SteeringStep(Section):
 
 
 class Steering(Section):
-    """What operators do to replicas."""
+    """Actions of operators on replicas."""
 
     steps: tuple[SteeringStep, ...] = Field(
         default=(),

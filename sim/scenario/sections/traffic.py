@@ -50,7 +50,7 @@ class SharedPrefix(Section):
 
 
 class ColumnNames(Section):
-    """What the columns of a trace are called."""
+    """The names of the columns of a trace."""
 
     arrival: Line = Field(description="Column of the arrivals: numbers, or dates.", examples=["ts"])
     prompt_tokens: Line = Field(description="Column of the prompt lengths.", examples=["in"])
@@ -237,7 +237,7 @@ BY_CURVE: Clash[Workload] = Clash(
     "supported: poisson, gamma, constant, burst or closed",
     ("arrivals.kind", "sessions"),
 )
-"""What sessions do not go with."""
+"""The clash of sessions with a curve of arrivals."""
 
 
 def _replaces(this: str, given: list[str]) -> None:

@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, at which value.
+    """A problem, and the value where it is.
 
     ``at_key`` points at the key (an unknown one, or the section that lacks something) and not at
     its value; ``place`` is set only where the path alone cannot tell the spot.

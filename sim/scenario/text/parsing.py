@@ -131,7 +131,7 @@ def _documents(events: Iterator[Any], parsed: Parsed) -> None:
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """What an unquoted word means.
+    """The meaning of an unquoted word.
 
     >>> [scalar(word) for word in ("1e3", "010", "1:30", "on", "true", "~", "4_096")]
     [1000.0, 10, '1:30', 'on', True, None, 4096]

@@ -384,7 +384,7 @@ Nonnegative = Annotated[float, _number("nonnegative", "a number, 0 or more", zer
 Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
 """A number of tokens that need not be whole, such as a mean or a standard deviation."""
 Factor = Annotated[Positive, between(1e-6, 1e6)]
-"""What times are multiplied by; not so small that requests could no longer be distinguished."""
+"""A factor for times; not so small that requests could no longer be distinguished."""
 Ratio = Annotated[
     float,
     Kind(
@@ -397,7 +397,7 @@ Ratio = Annotated[
     ),
     between(1e-6, 1e6),
 ]
-"""What traffic is multiplied by: like ``Factor``, or a fraction."""
+"""A factor for traffic: like ``Factor``, or a fraction."""
 Share = Annotated[
     float,
     Kind(

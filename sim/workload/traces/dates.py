@@ -22,7 +22,7 @@ _PLAIN = re.compile(
     r"(?:(?:19|20|21)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:\n|\Z))+", re.ASCII
 )
 DATES = "dates like 2023-11-16 18:15:46.6805900, with or without an offset like +00:00"
-"""What a column of dates may hold."""
+"""The values allowed in a column of dates."""
 
 
 def nanoseconds(block: Block, name: str, allowed: str = DATES) -> NDArray[np.int64]:

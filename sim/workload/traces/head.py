@@ -20,7 +20,7 @@ _CONVERSATIONS = re.compile(r'"conversations"\s*:')
 
 
 class Head(NamedTuple):
-    """What the start of a file says about it: how it is written, and its columns."""
+    """The facts from the start of a file: how it is written, and its columns."""
 
     container: Literal["csv", "jsonl", "json"]
     names: tuple[str, ...]

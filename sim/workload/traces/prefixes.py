@@ -49,8 +49,8 @@ def reuse_share(trace: Trace) -> float | None:
 
 
 def reuse_note(trace: Trace, *, caches: bool = False) -> str | None:
-    """What a reader of predictions should know of shared prefixes, for a fleet that ``caches`` them
-    or does not; None if there is nothing."""
+    """Note on shared prefixes for a reader of predictions, for a fleet that ``caches`` them or does
+    not; None if there is nothing."""
     share = reuse_share(trace)
     if share:
         if caches:

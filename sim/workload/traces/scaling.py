@@ -64,7 +64,7 @@ def overlaid(trace: Trace, copies: float, seed: int) -> Trace:
 
 
 def time_scale_to(trace: Trace, rate: float) -> float:
-    """What multiplies the gaps of ``trace`` so that ``rate`` requests arrive per second on average.
+    """Factor of the gaps of ``trace`` with which ``rate`` requests arrive per second on average.
 
     UsageError for requests that all come at one time.
     """

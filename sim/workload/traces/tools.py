@@ -108,7 +108,7 @@ def columns_of(text: str | None) -> TraceColumns | None:
 
 
 def to_text(figures: dict[str, Any]) -> str:
-    """What ``describe`` found, for a terminal of ``WIDTH`` columns."""
+    """The result of ``describe``, for a terminal of ``WIDTH`` columns."""
     return "\n".join(_lines(figures))
 
 
@@ -298,7 +298,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _prefix_lines(figures: dict[str, Any]) -> Iterator[str]:
-    """What of the prompts a prefix cache would save."""
+    """The share of the prompts that a prefix cache would save."""
     share, sessions = figures["prefix_reuse"], figures["sessions"]
     if share is not None:
         meaning = "of prompt tokens repeat an earlier prompt's start"
