@@ -184,6 +184,7 @@ server.stderr.close()
 summary = json.loads((run / "summary.json").read_text())
 served = sum(each["status"] == 200 for each in [one, *once, *again, whole])
 assert summary["completed"] == served
-assert len((run / "trace.csv").read_text().splitlines()) == 1 + served + 1  # and the lost one
+lines = (run / "trace.jsonl").read_text().splitlines()
+assert len(lines) == served + 1  # and the lost one
 print(summary["infersim"]["failures"]["lost"], "answer was lost with its replica")
 folder.cleanup()

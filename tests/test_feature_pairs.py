@@ -128,7 +128,7 @@ def test_what_cannot_be_had_together_is_refused_in_words(names: Names, why: str)
         (("static", "horizon"), "unfinished"),
         (("tiny-memory", "horizon"), "unfinished"),
         (("long-prefill",), "leapt"),
-        (("measured", "overlaid-trace"), "leapt"),
+        (("measured", "overlaid-trace", "small-memory"), "leapt"),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.places import MODELS
+from tests.places import MODELS, VLLM
 from tests.random_scenarios import KINDS, POLICIES, Bounded, check_scenario, check_seed, drawn
 
 
@@ -146,6 +146,7 @@ def test_a_run_that_does_not_end_is_seen() -> None:
 SESSIONS: dict[str, Any] = {
     "model": "llama-3.2-1b",
     "fleet": {"gpu": "l40s"},
+    "engine": VLLM,
     "workload": {
         "arrivals": {"kind": "burst"},
         "prompt_tokens": {"kind": "fixed", "value": 70},

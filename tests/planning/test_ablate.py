@@ -261,3 +261,15 @@ def test_the_command_writes_the_result_and_fits_the_terminal(tmp_path: Path) -> 
     assert wrong.exit_code == 2
     assert wrong.stderr.startswith("error: --order: the scenario uses no technique 'x'")
     assert not (tmp_path / "no").exists()
+
+
+def test_a_cache_that_the_engine_chooses_is_a_part_where_prompts_begin_alike() -> None:
+    def parts(**changes: Any) -> set[str]:
+        return {each.name for each in techniques(small(engine="vllm", **changes))}
+
+    assert small(engine="vllm").kv_cache.enable_prefix_caching
+    assert "prefix-caching" not in parts()
+    assert "prefix-caching" in parts(workload__shared_prefix={"tokens": 5})
+    assert "prefix-caching" in parts(kv_cache__enable_prefix_caching=True)  # as was asked for
+    longest = {"engine": "sglang", "scheduler__order": "lpm"}
+    assert {"prefix-caching", "order"} <= {each.name for each in techniques(small(**longest))}

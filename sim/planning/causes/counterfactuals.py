@@ -164,11 +164,11 @@ def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
     if kv.gpu_memory_utilization < 0.95 and kv.num_gpu_blocks is None:
         yield _flag("utilization", "gpu_memory_utilization 0.95",
                     {"kv_cache.gpu_memory_utilization": 0.95})  # fmt: skip
-    if not kv.enable_prefix_caching and _sharing(scenario):
+    if not kv.enable_prefix_caching and shares_prefixes(scenario):
         yield _flag("prefix-caching", "prefix caching", {"kv_cache.enable_prefix_caching": True})
     if scenario.replicas > 1 and scenario.router != LeastOutstanding.name:
         yield _flag("router", f"router {LeastOutstanding.name}", {"router": LeastOutstanding.name})
-    if scenario.replicas > 1 and kv.enable_prefix_caching and _sharing(scenario):
+    if scenario.replicas > 1 and kv.enable_prefix_caching and shares_prefixes(scenario):
         yield from _affinity(scenario)
 
 
@@ -202,7 +202,7 @@ def _host(scenario: Scenario, shortage: Shortage) -> Iterator[Counterfactual]:
                     )  # fmt: skip
 
 
-def _sharing(scenario: Scenario) -> bool:
+def shares_prefixes(scenario: Scenario) -> bool:
     """Whether anything says that prompts begin alike, and a prefix cache could use it."""
     workload, policy = scenario.workload, scenario.scheduler.policy_class(scenario.folders)
     if policy.shape.whole or ALLOCATORS[scenario.kv_cache.allocator].reserves_longest:

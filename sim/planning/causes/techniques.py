@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.errors import UsageError, did_you_mean
 from sim.memory import ContiguousAllocator, PagedAllocator
+from sim.planning.causes.counterfactuals import shares_prefixes
 from sim.planning.causes.shapley import Coalition
 from sim.planning.points.points import Settings
 from sim.plugins import is_own
@@ -112,7 +113,7 @@ def _memory(scenario: Scenario) -> list[Technique]:
                              kv.allocator, ContiguousAllocator.name))  # fmt: skip
     if kv.host_memory is not None:
         found.append(_host(scenario))
-    if kv.enable_prefix_caching:
+    if kv.enable_prefix_caching and _uses_prefixes(scenario):
         needs = ("paging", f"{_word(scenario)}-batching")  # static batches find nothing
         found.append(_switch("prefix-caching", "prefix caching", "kv_cache.enable_prefix_caching",
                              True, False, needs))  # fmt: skip
@@ -120,6 +121,13 @@ def _memory(scenario: Scenario) -> list[Technique]:
             found.append(_switch("affinity", f"router {scenario.router}", "router", scenario.router,
                                  LeastOutstanding.name, ("prefix-caching",)))  # fmt: skip
     return found
+
+
+def _uses_prefixes(scenario: Scenario) -> bool:
+    """Whether a prefix cache was asked for, or could do something here."""
+    order = ORDERS.get(scenario.scheduler.order)
+    asked = scenario.states("kv_cache.enable_prefix_caching")
+    return asked or (order is not None and order.by_prefix) or shares_prefixes(scenario)
 
 
 def _host(scenario: Scenario) -> Technique:
