@@ -26,6 +26,7 @@ def replica(model: str, drafts: dict | None, gpus: int = 1, gpu: str = "h100-sxm
         "model": model,
         "fleet": {"gpu": gpu, "tensor_parallel": gpus},
         "max_model_len": 8192,
+        "scheduler": {"max_num_seqs": 256},
         "speculative": drafts,
         "workload": {
             "arrivals": {"kind": "closed", "concurrency": 1},
