@@ -153,7 +153,7 @@ def test_whole_run_errors_are_those_of_the_evidence(evidence: dict[str, Any]) ->
         assert mine == theirs, f"{engine}: sim/catalog/whole_runs.yaml is out of date"
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm-0.13"])
+@pytest.mark.parametrize("engine", ["sglang", "vllm@0.13"])
 def test_dense_models_that_every_row_has_alone(engine: str, evidence: dict[str, Any]) -> None:
     theirs = {
         (of, *figures)

@@ -184,6 +184,8 @@ class _Asked:
             chosen |= self._planning(rule)
         if chosen.get(PREFIXES) and not self._has_prefixes(rule):
             del chosen[PREFIXES]
+        if self.pool.get("role") in tuple(ROLES):  # SGLang joins pages that it hands over
+            chosen.pop(f"{CACHE}.block_size", None)
         if preset.fraction_of_static and SHARE not in chosen and self.gpu is not None:
             share = self._static_share(self.gpu.memory, chosen)
             if share > 0:  # else SGLang starts only with a share that is stated
