@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UsageError
-from tests.conformance.replay import assert_same_steps, computed_in, replay
+from tests.conformance.replay import assert_same_steps, computed_in, release_of, replay
 from tests.conformance.vllm_batches import VllmRecording, record
 from tests.places import ROOT
 
@@ -30,7 +30,7 @@ def load(path: Path) -> VllmRecording:
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_every_step_is_that_of_vllm(path: Path) -> None:
     recording = load(path)
-    ours = replay(recording.settings, recording.requests)
+    ours = replay(recording.settings, recording.requests, release_of(recording))
     assert_same_steps(ours, recording.steps)
 
 
