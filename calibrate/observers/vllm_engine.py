@@ -212,6 +212,7 @@ class SchedulerAlone(Driver):
             args = engine_args(spec, settings, Path(folder), **further)
             config = args.create_engine_config()
         config.cache_config.num_gpu_blocks = settings.num_gpu_blocks
+        config.scheduler_config.async_scheduling = settings.async_scheduling  # off on a CPU
         kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
         cache = kinds.KVCacheConfig(
             num_blocks=settings.num_gpu_blocks,
