@@ -178,7 +178,14 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
     knobs = pool.scheduler
     caches = pool.kv_cache.enable_prefix_caching
     wanted = pool.max_model_len or deployment.model.max_position_embeddings
-    return Limits.of(knobs, max_model_len=wanted, enable_prefix_caching=caches)
+    engine = deployment.engine
+    return Limits.of(
+        knobs,
+        max_model_len=wanted,
+        enable_prefix_caching=caches,
+        keeps_interval=deployment.layout.data == 1 and knobs.prefill_schedule_interval > 1,
+        serves_behind_victim=engine.serves_behind_victim,
+    )
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:

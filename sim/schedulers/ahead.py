@@ -97,5 +97,8 @@ class Ahead(IterationLevel):
 class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
     """vLLM V1's scheduler with asynchronous scheduling."""
 
+    def _decodes_at_all(self) -> bool:
+        return super()._decodes_at_all() or bool(self._ended)
+
     def _next(self, now: float) -> Plan | None:
         return ChunkedPrefill.schedule(self, now)
