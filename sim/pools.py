@@ -243,8 +243,11 @@ def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:
         most = memory.most_at_once(longest)
         return DraftedWindowedAllocator(usable, size, memory.groups, most, longest, courses)
     caches = pool.settings.kv_cache.enable_prefix_caching
-    kind = DraftedCachingAllocator if caches else DraftedAllocator
-    return kind(usable, size, longest, courses)
+    if not caches:
+        return DraftedAllocator(usable, size, longest, courses)
+    connected = pool.settings.role in ROLES  # by which blocks keep the hashes that they had
+    keeps = pool.deployment.engine.keeps_last_found and not connected
+    return DraftedCachingAllocator(usable, size, longest, courses, keeps_last_found=keeps)
 
 
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:

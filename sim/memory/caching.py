@@ -93,6 +93,9 @@ class CachingAllocator(PagedAllocator):
     computes_last_found: bool = False
     """Whether a request computes the last block that it finds anew."""
 
+    hashes_ahead: int = 0
+    """Tokens after a block that it is known by, too: it is of the text that has all of them."""
+
     @classmethod
     def of(cls, blocks: int, block_size: int, longest: int) -> Self:
         """The blocks, for sequences of any length."""
@@ -200,7 +203,7 @@ class CachingAllocator(PagedAllocator):
         if request.generated or request.preemptions:  # else no request has had any of its own text
             texts = (*texts, (~request.id, request.longest_sequence()))
         for text, end in texts:
-            stop = end // size
+            stop = (end - self.hashes_ahead) // size
             if stop > most:
                 stop = most
             if stop <= at:
@@ -251,7 +254,7 @@ class CachingAllocator(PagedAllocator):
             return
         size, holds, enter = self.block_size, self._holds[request], self._runs.enter
         for text, end in request.prefix:
-            stop = min(end // size, full)
+            stop = min((end - self.hashes_ahead) // size, full)
             if stop > at:
                 if text < 0:
                     self._enter_owner(text, request)

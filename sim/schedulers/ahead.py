@@ -95,7 +95,25 @@ class Ahead(IterationLevel):
 
 
 class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
-    """vLLM V1's scheduler with asynchronous scheduling."""
+    """vLLM V1's scheduler with asynchronous scheduling.
+
+    A request that has ended since is in the batch for the plan, and may be preempted for memory.
+    """
+
+    def _preemptible(self) -> Reversible[Request]:
+        return self._running
+
+    def _preempt(self, request: Request) -> None:
+        """Preempts a request; one that has ended loses its memory, too, and does not come back."""
+        if request in self._ended:
+            del self._ended[request]
+            IterationLevel._retire(self, request)
+        else:
+            super()._preempt(request)
+
+    def _after_all(self, now: float, preempted: int) -> Plan | None:
+        """A plan of nothing is made again when it is known what ended, and what came."""
+        return None if self._ended or self.coming else super()._after_all(now, preempted)
 
     def _decodes_at_all(self) -> bool:
         return super()._decodes_at_all() or bool(self._ended)
