@@ -86,6 +86,7 @@ class CachingAllocator(PagedAllocator):
         self.grown_in: Callable[[Request], int] | None = None
         """How many tokens a decoding request has grown by, where not all grow together (``Lanes``);
         None: all by ``_grown``."""
+        self.unknown = 0  # tokens last computed of the request that is freed, if not known yet
         self.shared_tokens = 0
         self.several_tokens = 0
         self.gives_back = False  # whether the latest answer may change as its owners grow
@@ -174,7 +175,7 @@ class CachingAllocator(PagedAllocator):
 
     def _known(self, request: Request, held: int) -> int:
         """The tokens that ``request`` gives back and that may be cached."""
-        return held
+        return held - self.unknown
 
     def _lack(self) -> None:
         """The sequences that come first have used up what was free."""

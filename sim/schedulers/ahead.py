@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Reversible
 
 from sim.memory import Allocator
+from sim.memory.caching import CachingAllocator
 from sim.request import Request
 from sim.schedulers.base import Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
@@ -108,6 +109,11 @@ class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
         if request in self._ended:
             del self._ended[request]
             IterationLevel._retire(self, request)
+        elif isinstance(self.kv, CachingAllocator):
+            # the token that the iteration in flight computes is in the cache when it is known
+            self.kv.unknown = int(self.steps(request) > 0)
+            super()._preempt(request)
+            self.kv.unknown = 0
         else:
             super()._preempt(request)
 
