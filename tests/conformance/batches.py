@@ -60,6 +60,7 @@ def right(number: int, steps: int, drafts: int) -> list[int]:
     that many steps of its decoding.
 
     >>> right(7, steps=6, drafts=3)
+    [3, 3, 3, 2, 2, 2]
     """
     return [
         ((number + 1) * (step + 3) * 2_654_435_761 % 2**32 >> 16) % (drafts + 1)

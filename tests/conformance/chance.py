@@ -154,9 +154,7 @@ def drafted(case: Case, chance: random.Random) -> Case:
     width = 1 + drafts
     settings = replace(
         settings,
-        max_num_batched_tokens=max(
-            settings.max_num_batched_tokens, settings.max_num_seqs * width
-        ),
+        max_num_batched_tokens=max(settings.max_num_batched_tokens, settings.max_num_seqs * width),
         long_prefill_token_threshold=0,
         scheduling_policy="fcfs",
         drafts=drafts,
