@@ -177,7 +177,14 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
     knobs = pool.scheduler
     caches = pool.kv_cache.enable_prefix_caching
     wanted = pool.max_model_len or deployment.model.max_position_embeddings
-    return Limits.of(knobs, max_model_len=wanted, enable_prefix_caching=caches)
+    engine = deployment.engine
+    return Limits.of(
+        knobs,
+        max_model_len=wanted,
+        enable_prefix_caching=caches,
+        keeps_interval=deployment.layout.data == 1 and knobs.prefill_schedule_interval > 1,
+        serves_behind_victim=engine.serves_behind_victim,
+    )
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> InfeasibleError:
@@ -241,8 +248,11 @@ def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:
         most = memory.most_at_once(longest)
         return DraftedWindowedAllocator(usable, size, memory.groups, most, longest, courses)
     caches = pool.settings.kv_cache.enable_prefix_caching
-    kind = DraftedCachingAllocator if caches else DraftedAllocator
-    return kind(usable, size, longest, courses)
+    if not caches:
+        return DraftedAllocator(usable, size, longest, courses)
+    connected = pool.settings.role in ROLES  # by which blocks keep the hashes that they had
+    keeps = pool.deployment.engine.keeps_last_found and not connected
+    return DraftedCachingAllocator(usable, size, longest, courses, keeps_last_found=keeps)
 
 
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:

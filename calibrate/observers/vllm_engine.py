@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,12 +37,19 @@ class VllmSettings:
     enable_prefix_caching: bool = False
     kv_groups: tuple[tuple[int | None, bool], ...] = ((None, False),)
     """(window, whether it is chunked) of each group of layers; only for a scheduler alone."""
+    async_scheduling: bool = False
+    prefill_schedule_interval: int = 1
+    drafts: int = 0
+    """Tokens that EAGLE drafts for each sequence and step; only for a scheduler alone."""
 
     def engine_arguments(self) -> dict[str, Any]:
         """The settings as keywords of vLLM's ``EngineArgs``."""
         named = asdict(self)
         named["num_gpu_blocks_override"] = named.pop("num_gpu_blocks")
-        del named["kv_groups"]
+        for name in ("kv_groups", "drafts"):
+            del named[name]
+        if self.prefill_schedule_interval == 1:  # older releases do not have it
+            del named["prefill_schedule_interval"]
         return named
 
 
@@ -53,7 +61,6 @@ def engine_args(spec: ModelSpec, settings: VllmSettings, folder: Path, **further
         "skip_tokenizer_init": True,
         "load_format": "dummy",  # random weights
         "enable_chunked_prefill": True,
-        "async_scheduling": False,
         "disable_log_stats": True,
         **settings.engine_arguments(),
     }
@@ -69,13 +76,15 @@ def answer_of(output_tokens: int, **further: Any) -> Any:
 
 class Arriving(NamedTuple):
     """A request, to be answered with ``output`` tokens; lower ``priority`` first, of equals the
-    lower number. ``answer`` is what a driver without a model is to generate."""
+    lower number. ``answer`` is what a driver without a model is to generate, and ``right`` how many
+    drafts in a row it accepts in each step of the decoding."""
 
     number: int
     prompt: Sequence[int]
     output: int
     priority: int = 0
     answer: Sequence[int] = ()
+    right: Sequence[int] = ()
 
 
 class Driver(ABC):
@@ -175,18 +184,35 @@ def _layer(spec: ModelSpec, settings: VllmSettings, window: int | None, chunked:
 
 
 class SchedulerAlone(Driver):
-    """vLLM's scheduler without a model: it generates the given tokens, or else one token always."""
+    """vLLM's scheduler without a model: it generates the given tokens, or else one token always.
+
+    With ``async_scheduling`` a step is scheduled before the results of the one before are handed
+    in, as ``EngineCore.step_with_batch_queue`` does.
+    """
 
     TOKEN = 1
 
     def __init__(self, spec: ModelSpec, settings: VllmSettings) -> None:
         super().__init__()
-        self._answers: dict[str, Sequence[int]] = {}
+        self._asked: dict[str, Arriving] = {}
+        self._decoded: dict[str, int] = {}  # steps with drafts so far
+        self._drafts = settings.drafts
+        self._most_in_flight = 2 if settings.async_scheduling else 1
+        self._in_flight: deque[Any] = deque()
         assert settings.num_gpu_blocks is not None, "nothing here knows how much memory there is"
         with tempfile.TemporaryDirectory(prefix="infersim-") as folder:
-            args = engine_args(spec, settings, Path(folder), dtype="float32")
+            further: dict[str, Any] = {"dtype": "float32"}
+            if settings.drafts:
+                (Path(folder) / "drafter").mkdir()
+                further["speculative_config"] = {
+                    "method": "eagle",
+                    "model": str(write(spec, Path(folder) / "drafter")),
+                    "num_speculative_tokens": settings.drafts,
+                }
+            args = engine_args(spec, settings, Path(folder), **further)
             config = args.create_engine_config()
         config.cache_config.num_gpu_blocks = settings.num_gpu_blocks
+        config.scheduler_config.async_scheduling = settings.async_scheduling  # off on a CPU
         kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
         cache = kinds.KVCacheConfig(
             num_blocks=settings.num_gpu_blocks,
@@ -196,14 +222,7 @@ class SchedulerAlone(Driver):
                 for number, windowed in enumerate(settings.kv_groups)
             ],
         )
-        hashing = lazy_vllm.module("vllm.utils.hashing")
-        utils = lazy_vllm.module("vllm.v1.core.kv_cache_utils")
-        utils.init_none_hash(hashing.sha256)
-        self._hasher = (
-            utils.get_request_block_hasher(settings.block_size, hashing.sha256)
-            if settings.enable_prefix_caching
-            else None
-        )
+        self._hasher = _hasher(config, settings)
         structured = lazy_vllm.module("vllm.v1.structured_output")
         self.scheduler = config.scheduler_config.get_scheduler_cls()(
             vllm_config=config,
@@ -225,28 +244,71 @@ class SchedulerAlone(Driver):
             block_hasher=self._hasher,
         )
         self.numbers[theirs.request_id] = request.number
-        self._answers[theirs.request_id] = request.answer
+        self._asked[theirs.request_id] = request
         self.scheduler.add_request(theirs)
 
+    def busy(self) -> bool:
+        """Whether any request is unfinished, or a step in flight."""
+        return bool(self._in_flight) or super().busy()
+
     def step(self) -> None:
-        """Schedule, and pretend that it was computed: a request with all tokens computed gets
-        another."""
+        """Schedule, and pretend that what is in flight longest was computed."""
         output = self.scheduler.schedule()
-        names = list(output.num_scheduled_tokens)
-        requests = [self.scheduler.requests[name] for name in names]
-        sampled = [
-            [self._next(request)] if request.num_computed_tokens >= request.num_tokens else []
-            for request in requests
-        ]
+        if output.num_scheduled_tokens:
+            sampling = [
+                name
+                for name in output.num_scheduled_tokens
+                if not self.scheduler.requests[name].is_prefill_chunk
+            ]
+            self._in_flight.append((output, set(sampling)))
+            if len(self._in_flight) < self._most_in_flight:
+                return
+        if self._in_flight:
+            self._hand_in(*self._in_flight.popleft())
+
+    def _hand_in(self, output: Any, sampling: set[str]) -> None:
+        """The results of a step: a request with all tokens computed gets another."""
         outputs = lazy_vllm.module("vllm.v1.outputs")
+        names = list(output.num_scheduled_tokens)
+        drafted = output.scheduled_spec_decode_tokens
+        sampled = [
+            self._next(name, len(drafted.get(name, ()))) if name in sampling else []
+            for name in names
+        ]
         result = outputs.ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
             sampled_token_ids=sampled,
         )
         self.scheduler.update_from_output(output, result)
+        if self._drafts and self._most_in_flight == 1:
+            tokens = [[self.TOKEN] * self._drafts for _ in names]
+            self.scheduler.update_draft_token_ids(outputs.DraftTokenIds(names, tokens))
 
-    def _next(self, request: Any) -> int:
-        """The token that ``request`` gets now."""
-        answer, given = self._answers[request.request_id], request.num_output_tokens
-        return answer[given] if given < len(answer) else self.TOKEN
+    def _next(self, name: str, drafts: int) -> list[int]:
+        """The tokens that a request gets now, of whose ``drafts`` some are right."""
+        request, asked = self.scheduler.requests.get(name), self._asked[name]
+        if request is None:  # it has ended since
+            return [self.TOKEN]
+        right = 0
+        if drafts:
+            done = self._decoded.get(name, 0)
+            self._decoded[name] = done + 1
+            right = min(asked.right[done], drafts)
+        given = request.num_output_tokens
+        return [
+            asked.answer[place] if place < len(asked.answer) else self.TOKEN
+            for place in range(given, given + 1 + right)
+        ]
+
+
+def _hasher(config: Any, settings: VllmSettings) -> Any:
+    """What hashes the blocks of requests; None without a prefix cache."""
+    hashing = lazy_vllm.module("vllm.utils.hashing")
+    utils = lazy_vllm.module("vllm.v1.core.kv_cache_utils")
+    utils.init_none_hash(hashing.sha256)
+    if not settings.enable_prefix_caching:
+        return None
+    ahead = getattr(config, "num_hash_lookahead_tokens", 0)  # since 0.33
+    more = (ahead,) if ahead else ()
+    return utils.get_request_block_hasher(settings.block_size, hashing.sha256, *more)

@@ -6,6 +6,7 @@ nothing and decides nothing. Times are those of the clock it is given.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +40,9 @@ class VllmWatch:
     def __init__(self, scheduler: Any, now: Callable[[], float]) -> None:
         self._scheduler = scheduler
         self._now = now
-        self._turn = Turn()
+        self._turn = Turn()  # that is scheduled next
+        self._in_flight: deque[Turn] = deque()
+        self._done: Turn | None = None
         self._schedule = scheduler.schedule
         self._update = scheduler.update_from_output
         self._preempt = scheduler._preempt_request
@@ -48,13 +51,10 @@ class VllmWatch:
         scheduler._preempt_request = self._on_preempt
 
     def take(self) -> Turn | None:
-        """The step since the last call; None if no request was served in it. Requests preempted in
-        such a step count towards the next one."""
-        turn = self._turn
-        if not turn.scheduled:
-            return None
-        self._turn = Turn()
-        return turn
+        """The step that ended since the last call; None if there was none. Requests preempted in a
+        step without any tokens count towards the next one."""
+        done, self._done = self._done, None
+        return done
 
     def _on_preempt(self, request: Any, *args: Any, **named: Any) -> Any:
         self._turn.preempted.append(request.request_id)
@@ -72,10 +72,15 @@ class VllmWatch:
         turn.running, turn.waiting = scheduler.get_request_counts()
         turn.free_blocks = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         turn.planned = self._now()
+        if turn.scheduled:
+            self._in_flight.append(turn)
+            self._turn = Turn()
         return output
 
     def _on_update(self, *args: Any, **named: Any) -> Any:
-        turn = self._turn
+        if not args[0].num_scheduled_tokens:
+            return self._update(*args, **named)
+        turn = self._done = self._in_flight.popleft()
         turn.sampled = self._now()
         outputs = self._update(*args, **named)
         for batch in outputs.values():

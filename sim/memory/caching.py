@@ -87,12 +87,16 @@ class CachingAllocator(PagedAllocator):
         self.grown_in: Callable[[Request], int] | None = None
         """How many tokens a decoding request has grown by, where not all grow together (``Lanes``);
         None: all by ``_grown``."""
+        self.unknown = 0  # tokens last computed of the request that is freed, if not known yet
         self.shared_tokens = 0
         self.several_tokens = 0
         self.gives_back = False  # whether the latest answer may change as its owners grow
 
     computes_last_found: bool = False
     """Whether a request computes the last block that it finds anew."""
+
+    hashes_ahead: int = 0
+    """Tokens after a block that it is known by, too: it is of the text that has all of them."""
 
     @classmethod
     def of(cls, blocks: int, block_size: int, longest: int) -> Self:
@@ -172,7 +176,7 @@ class CachingAllocator(PagedAllocator):
 
     def _known(self, request: Request, held: int) -> int:
         """The tokens that ``request`` gives back and that may be cached."""
-        return held
+        return held - self.unknown
 
     def _lack(self) -> None:
         """The sequences that come first have used up what was free."""
@@ -201,7 +205,7 @@ class CachingAllocator(PagedAllocator):
         if request.generated or request.preemptions:  # else no request has had any of its own text
             texts = (*texts, (~request.id, request.longest_sequence()))
         for text, end in texts:
-            stop = end // size
+            stop = (end - self.hashes_ahead) // size
             if stop > most:
                 stop = most
             if stop <= at:
@@ -252,7 +256,7 @@ class CachingAllocator(PagedAllocator):
             return
         size, holds, enter = self.block_size, self._holds[request], self._runs.enter
         for text, end in request.prefix:
-            stop = min(end // size, full)
+            stop = min((end - self.hashes_ahead) // size, full)
             if stop > at:
                 if text < 0:
                     self._enter_owner(text, request)

@@ -7,7 +7,7 @@ As the course of each sequence is known, so are the blocks that it opens in each
 A prefix cache knows the verified tokens that were there when an iteration was planned: what an
 iteration accepts is entered with the next one. Where the drafter reads hidden states of the target
 (EAGLE, MTP), the last block that a request finds is computed again, since those are not cached
-(``drop_eagle_block``).
+(``drop_eagle_block``). Both are different since 0.33 (``EngineSpec.keeps_last_found``).
 
 Where iterations are planned ahead, it is not known yet what the one in flight accepts, and each
 sequence gets blocks as if that were all of it (``num_output_placeholders``).
@@ -260,11 +260,19 @@ class DraftedCachingAllocator(DraftedAllocator, CachingAllocator):
     """``DraftedAllocator`` with a prefix cache."""
 
     def __init__(
-        self, num_blocks: int, block_size: int, longest: int, courses: DraftCourses
+        self,
+        num_blocks: int,
+        block_size: int,
+        longest: int,
+        courses: DraftCourses,
+        *,
+        keeps_last_found: bool = False,
     ) -> None:
         super().__init__(num_blocks, block_size, longest, courses)
-        # hidden states are not cached
-        self.computes_last_found = courses.speculation.reads_target
+        reads_target = courses.speculation.reads_target  # whose hidden states are not cached
+        self.computes_last_found = reads_target and not keeps_last_found
+        self.hashes_ahead = int(reads_target and keeps_last_found)
+        self._enters_at_once = keeps_last_found
         self.grown_in = self._entered
         self._last: dict[Request, int] = {}  # tokens accepted last, of those that gave up decoding
 
@@ -276,6 +284,8 @@ class DraftedCachingAllocator(DraftedAllocator, CachingAllocator):
         course, place = growing.course, growing.place(self._grown)
         if self._grown == growing.joined:
             return 0
+        if self._enters_at_once and not self._courses.ahead:
+            return int(course.gained[place])
         if self._courses.ahead:  # what the iteration in flight accepts is not known
             return int(course.gained[place - 2]) + 1 if place > 1 else 0
         return (int(course.gained[place - 1]) if place else course.before) + 1
@@ -291,6 +301,8 @@ class DraftedCachingAllocator(DraftedAllocator, CachingAllocator):
             over = place == course.last - course.since
             known = place if over or not place else place - 1
             self._last[request] = int(course.gained[place] - course.gained[known])
+            if not (over or place):  # the token after its prompt is not known
+                self._last[request] += self.hashes_ahead
 
     def _known(self, request: Request, held: int) -> int:
         return held - self._last.pop(request, 0)

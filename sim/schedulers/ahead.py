@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Reversible
 
 from sim.memory import Allocator
+from sim.memory.caching import CachingAllocator
 from sim.request import Request
 from sim.schedulers.base import Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
@@ -94,7 +95,33 @@ class Ahead(IterationLevel):
 
 
 class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
-    """vLLM V1's scheduler with asynchronous scheduling."""
+    """vLLM V1's scheduler with asynchronous scheduling.
+
+    A request that has ended since is in the batch for the plan, and may be preempted for memory.
+    """
+
+    def _preemptible(self) -> Reversible[Request]:
+        return self._running
+
+    def _preempt(self, request: Request) -> None:
+        """Preempts a request; one that has ended loses its memory, too, and does not come back."""
+        if request in self._ended:
+            del self._ended[request]
+            IterationLevel._retire(self, request)
+        elif isinstance(self.kv, CachingAllocator):
+            # the token that the iteration in flight computes is in the cache when it is known
+            self.kv.unknown = int(self.steps(request) > 0)
+            super()._preempt(request)
+            self.kv.unknown = 0
+        else:
+            super()._preempt(request)
+
+    def _after_all(self, now: float, preempted: int) -> Plan | None:
+        """A plan of nothing is made again when it is known what ended, and what came."""
+        return None if self._ended or self.coming else super()._after_all(now, preempted)
+
+    def _decodes_at_all(self) -> bool:
+        return super()._decodes_at_all() or bool(self._ended)
 
     def _next(self, now: float) -> Plan | None:
         return ChunkedPrefill.schedule(self, now)

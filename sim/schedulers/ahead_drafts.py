@@ -5,20 +5,16 @@ counts all tokens of the one in flight as there, and has drafts of each sequence
 rejected is taken back when the results come. So a sequence has memory for the tokens of two
 iterations, and one that ends by drafts that were accepted is computed once more for nothing. One
 that is sure to end with the iteration in flight, since it lacks a single token, is not.
-
-A request that has ended since is in the batch for the plan, and may be preempted for memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Reversible
 from typing import TYPE_CHECKING, cast
 
 from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Chunk, Limits, Plan
-from sim.schedulers.continuous import IterationLevel
 
 if TYPE_CHECKING:
     from sim.growth.sampled import Sampled
@@ -62,17 +58,9 @@ class AsyncDraftedPrefill(AsyncChunkedPrefill):
         if self._short:
             self._partials = [request for request in self._partials if request in self._running]
 
-    def _preemptible(self) -> Reversible[Request]:
-        return self._running
-
     def _preempt(self, request: Request) -> None:
-        """Preempts a request; one that has ended loses its memory, too, and does not come back."""
-        if request not in self._ended:
-            super()._preempt(request)
-            return
-        del self._ended[request]
         self._again.pop(request, None)
-        IterationLevel._retire(self, request)
+        super()._preempt(request)
 
     def _after_all(self, now: float, preempted: int) -> Plan | None:
         """Plans the iteration of requests that are computed once more; it admits no request."""

@@ -38,7 +38,9 @@ class Limits:
     scheduler_reserve_full_isl: bool = True
     batch_timeout: float = 0.05  # s, request-level batching only
     long_prefill_token_threshold: int = 0  # most of one prompt in one iteration; 0: no such cap
-    prefill_schedule_interval: int = 1  # data ranks only: iterations from one with prompts on
+    prefill_schedule_interval: int = 1  # iterations from one with prompts on
+    keeps_interval: bool = False  # by itself; else data ranks keep it together
+    serves_behind_victim: bool = False  # by rank: those behind one that preempts itself
     chunked_prefill: bool = True
     enable_mixed_chunk: bool = False  # SGLang: decodes run along with prompts
     max_prefill_tokens: int = 16384  # SGLang: of an iteration of prompts that are not cut
@@ -119,7 +121,7 @@ class Scheduler(ABC):
         self.decoding = Steady()
         self.last_call = False
         self.preempted: list[Request] = []  # since a replica last emptied it
-        self.throttled = False  # data ranks keep prompts for a later iteration than the next one
+        self.throttled = False  # prompts may be kept for a later iteration than the next one
         self.deferred = False  # and the plan just made has left some out
         self.due = math.inf  # when the next plan may differ though nothing else happens (s)
         self.starts = 0.0  # before which the plan just made cannot run: what it needs is moved (s)

@@ -24,7 +24,7 @@ from sim.request import Refusal, Request
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
 CADENCE = "prefill_schedule_interval"
-"""The knob of the cadence that data ranks keep."""
+"""The knob of the cadence that prompts keep."""
 
 NOT_BY_RANK = frozenset({CADENCE})
 """The knobs of ``ChunkedPrefill`` that orders that preempt by rank do not read."""
@@ -216,6 +216,10 @@ class ChunkedPrefill(InOrder):
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
         self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
+        self.throttled = limits.keeps_interval
+        self._holding = False  # the iteration that is planned leaves prompts to a later one
+        # what ``decoding.iteration`` was after the last iteration with prompts
+        self._prompts_ended = -limits.prefill_schedule_interval
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
@@ -224,7 +228,7 @@ class ChunkedPrefill(InOrder):
         preempted = admitted = 0
         if threshold := self.limits.long_prefill_token_threshold:
             self._cap = threshold if len(self._running) + len(self.waiting) > 1 else 0
-        if self.throttled and batch.size and not self._behind:
+        if self.throttled and self._holds_prompts():
             return self._decodes_alone(now)
         if self._partials:
             chunks, preempted = self._continue_prompts()
@@ -252,6 +256,8 @@ class ChunkedPrefill(InOrder):
         if self._unplanned:
             preempted += self._unplanned
             self._unplanned = 0
+        if self.limits.keeps_interval:
+            self._note_prompts(chunks, admitted)
         running = len(self._running)
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
 
@@ -268,24 +274,65 @@ class ChunkedPrefill(InOrder):
         self._unplanned += preempted
         return ChunkedPrefill.schedule(self, now)
 
+    def _decodes_at_all(self) -> bool:
+        """Whether a running request is past its prompt."""
+        return self.decoding.size > 0
+
+    def _holds_prompts(self) -> bool:
+        """Whether the next iteration leaves prompts to a later one. Data ranks have agreed on it,
+        and others are within the interval; but not if nothing decodes, or if requests were left
+        waiting when prompts ran last."""
+        if self._behind or not self._decodes_at_all():
+            return False
+        limits = self.limits
+        ran = self.decoding.iteration - self._prompts_ended + 1
+        return not limits.keeps_interval or ran < limits.prefill_schedule_interval
+
+    def _note_prompts(self, chunks: list[Chunk], admitted: int) -> None:
+        """The interval begins with the iteration that is planned, which has ``chunks``; the last
+        ones are of requests just ``admitted``, of which one that lacks a single token does not
+        count (``prefill_admitted``)."""
+        batch = self.decoding
+        decodes = batch.size > 0 or self.spoken_for > 0
+        lack = [c.request.prompt_tokens + c.request.generated - c.context for c in chunks]
+        if len(chunks) > admitted or max(lack) > 1:
+            self._prompts_ended = batch.iteration + decodes
+        elif not decodes:  # an iteration that the batch does not count
+            self._prompts_ended -= 1
+
     def _decodes_alone(self, now: float) -> Plan | None:
-        """An iteration that leaves prompts to a later one."""
+        """An iteration that leaves prompts to a later one; a request that lacks a single token may
+        enter it."""
         batch, preempted = self.decoding, 0
         if not self.kv.grow(1):
             preempted = self._grow_decodes()
             self._partials = [request for request in self._partials if request in self._running]
             if not batch.size:  # nothing decodes any more
-                return self.schedule(now)
+                return self._after_all(now, preempted)
+        chunks: list[Chunk] = []
+        admitted = 0
+        size = batch.size
+        if self.waiting and not preempted:
+            self._holding = True
+            budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
+            admitted = self._admit_waiting(chunks, budget, now)
+            self._holding = False
+            if chunks and self.limits.keeps_interval:
+                self._note_prompts(chunks, admitted)
         self.deferred = bool(self._partials or self.waiting)
-        size, running = batch.size, len(self._running)
+        if not size and not chunks:
+            return None
         held = batch.context_after(1) + sum([request.computed for request in self._partials])
         return Plan(
+            chunks=chunks,
             decode=size,
+            sequences=size,
             context=batch.context,
+            admitted=admitted,
             preempted=preempted,
-            running=running,
-            held=held,
-            stationary=not preempted,
+            running=len(self._running),
+            held=held + sum([chunk.context + chunk.tokens for chunk in chunks]),
+            stationary=not (preempted or chunks or (self.limits.keeps_interval and self.deferred)),
         )
 
     def _drop(self, request: Request) -> bool:
@@ -347,6 +394,8 @@ class ChunkedPrefill(InOrder):
     def _cut(self, need: int, budget: int, *, alone: bool) -> int:
         """The tokens left of the iteration, and no more than the cap; a prompt that is not cut and
         outgrew the budget runs alone."""
+        if self._holding and need > 1:
+            return 0
         cap = self._cap
         tokens = cap if 0 < cap < need else need
         if tokens <= budget:

@@ -5,9 +5,9 @@ victim is always the last of the batch, so it does not matter where memory ran o
 ``ChunkedPrefill`` need not walk. By rank the victim can be any request:
 
 - one that has had its share of this iteration gives it back, tokens and memory;
-- if it is the very request that asked, vLLM stops dealing there. Those behind it are passed over:
-  they keep their KV and get no token in this iteration. If no request was served before it, the
-  engine plans again at once.
+- if it is the very request that asked, vLLM until 0.32 stops dealing there. Those behind it are
+  passed over: they keep their KV and get no token in this iteration. If no request was served
+  before it, the engine plans again at once. Since 0.33 those behind it are served, too.
 
 Only iterations that run out of memory are walked; all others are those of ``ChunkedPrefill``.
 """
@@ -69,6 +69,7 @@ class RankedPrefill(ChunkedPrefill):
         """Deal out tokens and memory along the batch, as vLLM does; what ``chunks`` says does not
         fit. Returns the chunks of those served and how many were preempted."""
         batch, dealt = list(self._running), dict[Request, int]()
+        goes_on = self.limits.serves_behind_victim
         budget = self.limits.max_num_batched_tokens
         preempted = 0
         while len(dealt) < len(batch) and budget > 0:
@@ -88,7 +89,8 @@ class RankedPrefill(ChunkedPrefill):
                 dealt[request] = tokens
                 budget -= tokens
                 continue
-            break
+            if not goes_on:
+                break
         self._pass_over(batch[len(dealt) :])
         self._preempted += preempted
         prompts = [request for request in dealt if request.joined < 0]

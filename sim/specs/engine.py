@@ -189,6 +189,14 @@ class EngineSpec:
                          empty: vLLM's
     ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
                          nothing is said of ``scheduler.async_scheduling`` and it is modelled
+    ``serves_behind_victim``  under vLLM's rule with an order that preempts by rank: where a request
+                         is itself the last by rank and gives up its memory, those behind it are
+                         served in the same iteration
+    ``keeps_interval``   it heeds ``scheduler.prefill_schedule_interval`` without data ranks, too
+    ``keeps_last_found`` where tokens are drafted and prefixes cached: blocks enter the cache with
+                         the iteration that accepts their tokens, and their hashes cover the token
+                         after them, so that EAGLE and MTP do not compute the last one that is found
+                         again
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``releases``         the releases that are known of it; None for what has no releases
@@ -235,6 +243,9 @@ class EngineSpec:
     fused_sums: tuple[FusedSums, ...] = ()
     policy: str = ""
     plans_ahead: bool = False
+    serves_behind_victim: bool = False
+    keeps_interval: bool = False
+    keeps_last_found: bool = False
     factors: Factors = NO_FACTORS
     releases: Releases | None = None
     release: str = ""

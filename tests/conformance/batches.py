@@ -55,6 +55,19 @@ class BatchStep(NamedTuple):
     finished: list[int]
 
 
+def right(number: int, steps: int, drafts: int) -> list[int]:
+    """How many ``drafts`` in a row the request with that ``number`` accepts in each of the first
+    that many steps of its decoding.
+
+    >>> right(7, steps=6, drafts=3)
+    [3, 3, 3, 2, 2, 2]
+    """
+    return [
+        ((number + 1) * (step + 3) * 2_654_435_761 % 2**32 >> 16) % (drafts + 1)
+        for step in range(steps)
+    ]
+
+
 class BatchRecording(ABC):
     """The requests and settings given to an engine, and what it ran."""
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
+
+import numpy as np
 
 from calibrate.observers.vllm_engine import VllmSettings
+from sim.growth.courses import DraftCourse, DraftCourses
+from sim.growth.sampled import Sampled
 from sim.memory.groups import KvGroup
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.windowed import WindowedAllocator
@@ -17,17 +21,29 @@ from sim.schedulers import Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.setup import prepare
 from sim.specs.window import Window
-from tests.conformance.batches import Asked, BatchRecording, BatchStep
+from tests.conformance.batches import Asked, BatchRecording, BatchStep, right
 
 
-def make_scheduler(settings: VllmSettings) -> Scheduler:
-    """What a scenario with these settings is served by."""
+class Given(DraftCourses):
+    """Courses on which the drafts are right that ``right`` says."""
+
+    def begin(self, request: Request, drafts: int | None = None) -> DraftCourse:
+        """The course of ``request``."""
+        past, most = self._past.get(request, 0), self.speculation.num_tokens
+        lacks = request.output_tokens - request.generated
+        accepted = np.array(right(request.id, past + lacks, most)[past:])
+        course = self._now[request] = DraftCourse(accepted, lacks, most, most)
+        return course
+
+
+def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
+    """What a scenario with these settings is served by under that ``release`` of vLLM."""
     one = {"kind": "fixed", "value": 1}
     scenario = load_scenario(
         {
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm"},
-            "engine": "vllm",
+            "engine": f"vllm@{release}",
             "max_model_len": settings.max_model_len,
             "scheduler": {
                 "async_scheduling": False,
@@ -36,6 +52,8 @@ def make_scheduler(settings: VllmSettings) -> Scheduler:
                 "long_prefill_token_threshold": settings.long_prefill_token_threshold,
                 "scheduler_reserve_full_isl": settings.scheduler_reserve_full_isl,
                 "order": settings.scheduling_policy,
+                "async_scheduling": settings.async_scheduling,
+                "prefill_schedule_interval": settings.prefill_schedule_interval,
             },
             "kv_cache": {
                 "block_size": settings.block_size,
@@ -47,11 +65,12 @@ def make_scheduler(settings: VllmSettings) -> Scheduler:
                 "prompt_tokens": one,
                 "output_tokens": one,
             },
+            **_drafts(settings),
         }
     )
     pool = prepare(scenario).only
     if len(settings.kv_groups) == 1:
-        return make_replica_scheduler(pool)
+        return _with_given(make_replica_scheduler(pool))
     groups = [
         KvGroup(len(list(alike)), None if size is None else Window(size, cut), settings.block_size)
         for (size, cut), alike in groupby(settings.kv_groups)
@@ -62,17 +81,39 @@ def make_scheduler(settings: VllmSettings) -> Scheduler:
     return ChunkedPrefill(pool.limits, kind(memory.usable_blocks, memory.block_size, groups, most))
 
 
+def _drafts(settings: VllmSettings) -> dict[str, Any]:
+    """The part of a scenario that says what drafts, if anything does."""
+    if not settings.drafts:
+        return {}
+    drafted = {"method": "eagle", "num_tokens": settings.drafts, "acceptance_rate": 0.5}
+    return {"speculative": drafted}
+
+
+def _with_given(scheduler: Scheduler) -> Scheduler:
+    """``scheduler``, whose drafts are right as ``right`` says."""
+    batch = scheduler.decoding
+    if isinstance(batch, Sampled):
+        batch.courses.__class__ = Given
+    return scheduler
+
+
 def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:
     """What each request gets of ``plan``, which is about to run."""
     decoding = [r for r in scheduler.members() if r.joined >= 0] if plan.decode else []
-    return dict.fromkeys((r.id for r in decoding), 1) | {
+    width = scheduler.decoding.width
+    return dict.fromkeys((r.id for r in decoding), width) | {
         chunk.request.id: chunk.tokens for chunk in plan.chunks
     }
 
 
-def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[BatchStep]:
-    """The steps that our scheduler runs for what vLLM was ``asked``."""
-    return play_steps(make_scheduler(settings), asked)
+def release_of(recording: BatchRecording) -> str:
+    """The release of vLLM that was recorded, as an engine is named."""
+    return ".".join(recording.version.split(".")[:2])
+
+
+def replay(settings: VllmSettings, asked: Sequence[Asked], release: str) -> list[BatchStep]:
+    """The steps that our scheduler runs for what that ``release`` of vLLM was ``asked``."""
+    return play_steps(make_scheduler(settings, release), asked)
 
 
 def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[BatchStep]:
@@ -84,27 +125,39 @@ def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[BatchStep]:
     coming = list(zip(requests, asked, strict=True))
     steps: list[BatchStep] = []
     outstanding = 0
-    while coming or outstanding:
+    while True:
         while coming and (coming[0][1].before <= len(steps) or not outstanding):
             request, _ = coming.pop(0)
             assert scheduler.refusal(request) is None, request
             scheduler.submit(request)
             outstanding += 1
         lost = [request.preemptions for request in requests]
+        again = _unforeseen(scheduler)
         plan = scheduler.schedule(float(len(steps)))
-        assert plan is not None
+        if plan is None:
+            assert not outstanding
+            if coming:
+                continue
+            break
         preempted = [
             r.id for r, before in zip(requests, lost, strict=True) if r.preemptions > before
         ]
         assert plan.preempted == len(preempted)
         tokens = tokens_of(plan, scheduler)
+        for request in again[: plan.sequences - plan.decode]:
+            tokens[request.id] = scheduler.decoding.width
         finished = scheduler.complete(plan, 1, float(len(steps) + 1))
         scheduler.check_integrity()
         outstanding -= len(finished)
         steps.append(BatchStep(tokens, preempted, [request.id for request in finished]))
-    assert scheduler.schedule(math.inf) is None
     assert scheduler.kv.reserved == 0
     return steps
+
+
+def _unforeseen(scheduler: Scheduler) -> list[Request]:
+    """Requests that have ended and are planned once more, if memory lasts."""
+    batch = scheduler.decoding
+    return [request for request, _ in batch.unforeseen] if isinstance(batch, Sampled) else []
 
 
 def sorted_step(step: BatchStep) -> tuple[list[tuple[int, int]], list[int], list[int]]:

@@ -12,6 +12,7 @@ nothing is written, and the exit code is 1 if any step differs. A recording is o
                with a prefix cache also [[text, end], ...]: with which texts the prompt begins, and
                where each ends. What follows is the request's own text, -1 - its number, and its
                answer goes on with it
+               of drafts each step of the decoding accepts what ``right`` says
     steps      what ran: [{request: tokens computed}, [who was preempted], [who finished]]
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ from tests.conformance.batches import (
     BatchRecording,
     BatchStep,
     record_again,
+    right,
     steps_of,
 )
 
@@ -102,15 +104,21 @@ class VllmRecording(BatchRecording):
         )
 
 
+OFF: Mapping[str, Any] = {
+    "enable_prefix_caching": False,
+    "kv_groups": ((None, False),),
+    "async_scheduling": False,
+    "prefill_schedule_interval": 1,
+    "drafts": 0,
+}
+"""Settings that a recording leaves out where they have these values."""
+
+
 def _stated(settings: VllmSettings) -> dict[str, Any]:
-    """The settings as a recording has them: a prefix cache only where it is on, groups of layers
-    only where there are several."""
+    """The settings as a recording has them: features only where they are on, groups of layers only
+    where there are several."""
     named = asdict(settings)
-    if len(settings.kv_groups) == 1:
-        del named["kv_groups"]
-    if not settings.enable_prefix_caching:
-        del named["enable_prefix_caching"]
-    return named
+    return {name: value for name, value in named.items() if value != OFF.get(name)}
 
 
 def _settings(named: dict[str, Any]) -> VllmSettings:
@@ -130,7 +138,7 @@ def record(
     driver: Callable[[ModelSpec, VllmSettings], Driver] = SchedulerAlone
     if execute:
         driver = _executing
-    steps = _steps(driver(TINY, settings), requests, texts=settings.enable_prefix_caching)
+    steps = _steps(driver(TINY, settings), requests, settings)
     return VllmRecording(lazy_vllm.version(), execute, settings, list(requests), steps)
 
 
@@ -138,18 +146,21 @@ def _executing(spec: ModelSpec, settings: VllmSettings) -> WholeEngine:
     return WholeEngine(spec, settings, dtype="float32", enforce_eager=True)
 
 
-def _steps(driver: Driver, requests: Sequence[Asked], *, texts: bool) -> list[BatchStep]:
-    """The steps of ``requests``, whose tokens do not matter unless they have ``texts``."""
+def _steps(driver: Driver, requests: Sequence[Asked], settings: VllmSettings) -> list[BatchStep]:
+    """The steps of ``requests``, whose tokens do not matter without a prefix cache."""
+    texts, drafts = settings.enable_prefix_caching, settings.drafts
     watch = VllmWatch(driver.scheduler, time.perf_counter)
     coming = list(enumerate(requests))
     steps: list[BatchStep] = []
     idle = False
+    ended: list[str] = []  # in the step before: not known yet when the next one was scheduled
     while coming or driver.busy():
         while coming and (coming[0][1].before <= len(steps) or idle):
             number, asked = coming.pop(0)
             tokens = asked.tokens(number) if texts else [1] * asked.prompt
             prompt, answer = tokens[: asked.prompt], tokens[asked.prompt :]
-            driver.add(Arriving(number, prompt, asked.output, asked.priority, answer))
+            accepted = right(number, asked.output, drafts)
+            driver.add(Arriving(number, prompt, asked.output, asked.priority, answer, accepted))
             idle = False
         if not driver.busy():
             idle = True  # the next one comes early: steps do not pass by themselves
@@ -160,10 +171,11 @@ def _steps(driver: Driver, requests: Sequence[Asked], *, texts: bool) -> list[Ba
             steps.append(
                 BatchStep(
                     {driver.numbers[name]: n for name, n in turn.scheduled.items()},
-                    [driver.numbers[name] for name in turn.preempted],
+                    [driver.numbers[name] for name in turn.preempted if name not in ended],
                     [driver.numbers[name] for name in turn.finished],
                 )
             )
+            ended = turn.finished
     return steps
 
 

@@ -63,6 +63,10 @@ class FilledReplica(OneReplica):
         return next(r.name for r in RULES.values() if r.prefix_cache == self.kv.prefix_policy)
 
 
+def _keeps_own(replica: OneReplica) -> bool:
+    return replica.knobs.prefill_schedule_interval != 1 and replica.layout.data == 1
+
+
 LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
     "limits of a replica",
     itself,
@@ -76,8 +80,15 @@ LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
     ),
     Clash(
         "a cadence of prompts without data ranks",
-        lambda r: r.knobs.prefill_schedule_interval != 1 and r.layout.data == 1,
+        lambda r: _keeps_own(r) and not r.deployment.engine.keeps_interval,
         "only data ranks keep a cadence, and data_parallel is 1",
+        "with {deployment.engine.label}; vllm keeps one without data ranks since release 0.33",
+        ("prefill_schedule_interval",),
+    ),
+    Clash(
+        "a cadence of prompts with several batches in flight, or memory in the host",
+        lambda r: _keeps_own(r) and (r.layout.pipeline > 1 or r.kv.host_memory is not None),
+        "without data ranks a cadence is modelled for neither pipelines nor host_memory",
         where=("prefill_schedule_interval",),
     ),
     Clash(

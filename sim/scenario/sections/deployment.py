@@ -150,9 +150,10 @@ class SchedulerSettings(LimitedSection):
     )
     prefill_schedule_interval: Annotated[Count, at_most(1000)] = Field(
         default=1,
-        description="Data ranks only: prompts run in every so many iterations, on all ranks alike, "
-        "so that decodes wait for them less often. A rank that cannot keep up is not held back. "
-        "vLLM's name and default.",
+        description="Data ranks: prompts run in every so many iterations, on all ranks alike, "
+        "so that decodes wait for them less often. Without data ranks, in vLLM since 0.33: prompts "
+        "run so many iterations after the last ones. Who leaves requests waiting then is not held "
+        "back. vLLM's name and default.",
     )
     scheduler_reserve_full_isl: Switch = Field(
         default=True,
