@@ -186,7 +186,8 @@ class ChunkedPrefill(InOrder):
     token_budget: break``; 0.11.2 tries those behind it; 0.11.0 and before always cut). That
     threshold still cuts it.
 
-    Where data ranks keep a cadence (``prefill_schedule_interval``), prompts wait for every so many
+    With a ``prefill_schedule_interval``, which data ranks keep together and others by themselves
+    (``Limits.keeps_interval``, vLLM since 0.33), prompts wait for every so many
     iterations, unless nothing decodes, or the last iteration with prompts left requests waiting: a
     rank that cannot keep up is not held back either.
     """
@@ -229,7 +230,7 @@ class ChunkedPrefill(InOrder):
         if threshold := self.limits.long_prefill_token_threshold:
             self._cap = threshold if len(self._running) + len(self.waiting) > 1 else 0
         if self.throttled and self._holds_prompts():
-            return self._decodes_alone(now)
+            return self._decodes_alone(now, admits=True)
         if self._partials:
             chunks, preempted = self._continue_prompts()
         elif batch.size and not self.kv.grow(1):
@@ -300,9 +301,9 @@ class ChunkedPrefill(InOrder):
         elif not decodes:  # an iteration that the batch does not count
             self._prompts_ended -= 1
 
-    def _decodes_alone(self, now: float) -> Plan | None:
-        """An iteration that leaves prompts to a later one; a request that lacks a single token may
-        enter it."""
+    def _decodes_alone(self, now: float, *, admits: bool = False) -> Plan | None:
+        """An iteration that leaves prompts to a later one; where it ``admits`` any, a request that
+        lacks a single token may enter it."""
         batch, preempted = self.decoding, 0
         if not self.kv.grow(1):
             preempted = self._grow_decodes()
@@ -312,7 +313,7 @@ class ChunkedPrefill(InOrder):
         chunks: list[Chunk] = []
         admitted = 0
         size = batch.size
-        if self.waiting and not preempted:
+        if admits and self.waiting and not preempted:
             self._holding = True
             budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             admitted = self._admit_waiting(chunks, budget, now)

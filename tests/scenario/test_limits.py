@@ -319,6 +319,10 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[Sequence[str | dict[str, Any]], str]]]
             [{"scheduler.prefill_schedule_interval": 2}],
             "",
         ),
+        "a cadence of prompts with several batches in flight, or memory in the host": (
+            ["pipeline", {"engine": "vllm@0.33", "scheduler.prefill_schedule_interval": 2}],
+            "",
+        ),
         "a cadence of prompts by another scheduler than vLLM's": (["cadence", "priority"], ""),
         "prompts that wait for company on data ranks": (["data-parallel", "prompts-wait"], ""),
         "ranks that wait for each other, of which there is one": (

@@ -82,7 +82,7 @@ LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
         "a cadence of prompts without data ranks",
         lambda r: _keeps_own(r) and not r.deployment.engine.keeps_interval,
         "only data ranks keep a cadence, and data_parallel is 1",
-        "with {deployment.engine.label}; vllm keeps one without data ranks since release 0.33",
+        "vllm keeps one without them since release 0.33, and this is {deployment.engine.label}",
         ("prefill_schedule_interval",),
     ),
     Clash(
