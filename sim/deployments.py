@@ -27,7 +27,7 @@ from sim.specs.speculation import Speculation
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     """The deployment of a pool's replicas; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
-    model, knobs, layout = pool.model.spec(base), pool.scheduler, pool.layout
+    knobs, layout = pool.scheduler, pool.layout
     wish = EngineWish(
         marlin=scenario.moe_backend == "marlin",
         triton=scenario.attention_backend == "triton",
@@ -35,9 +35,11 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         eager=knobs.enforce_eager,
         prompt_graphs=knobs.prompt_graphs,
     )
-    special = model.is_latent or layout.data > 1 or layout.pipeline > 1
-    engine = catalog.engine(pool.engine, base).asked(wish, special)
+    engine = catalog.engine(pool.engine, base)
     try:
+        model = pool.model.spec(base)
+        special = model.is_latent or layout.data > 1 or layout.pipeline > 1
+        engine = engine.asked(wish, special)
         deployment = Deployment(
             model=model,
             gpu=_scaled(

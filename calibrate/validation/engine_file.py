@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ from sim.specs.engine import (
     EngineSpec,
     ExpertInputs,
     FittedTo,
+    FusedSums,
     Mxfp4Padding,
 )
 from sim.units import show_time
@@ -118,8 +120,9 @@ def _plain(value: object) -> object:
     if isinstance(value, EngineDefaults):
         where = {"memory": value.memory, "other_than": list(value.other_than)}
         return {**where, "set": dict(value.settings)}
-    if isinstance(value, Mxfp4Padding | ExpertInputs):
-        return {key: _plain(each) for key, each in value._asdict().items() if each != ""}
+    if isinstance(value, Mxfp4Padding | ExpertInputs | FusedSums):
+        found = value._asdict().items()
+        return {key: _plain(each) for key, each in found if each not in ("", inf)}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

