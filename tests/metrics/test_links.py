@@ -137,14 +137,14 @@ def test_the_band_of_the_capacity_reaches_the_other_case() -> None:
 
 
 def test_the_other_case_widens_one_side_alone() -> None:
-    told = run("rtx-pro-6000", 2)
+    told = run("l40s", 2)
     band = told.summary["infersim"]["error_band"]
     assert band["slower"] > band["throughput"]
     assert end_factors(band["throughput"], band["slower"]) == (
         pytest.approx(1 / (1 + band["throughput"])), 1 + band["slower"],
     )  # fmt: skip
     for stated in (True, False):
-        known = run("rtx-pro-6000", 2, link={"kind": "pcie", "peer_to_peer": stated})
+        known = run("l40s", 2, link={"kind": "pcie", "peer_to_peer": stated})
         assert "slower" not in known.summary["infersim"]["error_band"]
     low, high = figure_bands(told.record, told.summary, None)["figures"]["mean_tpot_ms"]["band90"]  # type: ignore[index]
     value = told.summary["mean_tpot_ms"]

@@ -267,7 +267,7 @@ def test_a_choice_that_is_not_modelled_with_the_rest_is_left_out(
     assert result.summary["completed"] == 20
 
 
-@pytest.mark.parametrize(("engine", "size"), [("vllm", 16), ("sglang", 1), (VLLM, 16)])
+@pytest.mark.parametrize(("engine", "size"), [("vllm", 16), ("sglang", 16), (VLLM, 16)])
 def test_pools_of_one_phase_have_blocks_of_one_size(engine: str, size: int) -> None:
     """KV is handed over block by block: all have those of the scenario's engine."""
     for first, last in (("sglang", "vllm"), ("vllm", VLLM), (VLLM, "tensorrt-llm")):
