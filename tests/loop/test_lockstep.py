@@ -273,3 +273,17 @@ def test_a_cadence_that_nothing_keeps_is_refused(changes: dict[str, object], wor
     scenario = sim.load_scenario(changed(BASE, CADENCE | changes))
     with pytest.raises(UsageError, match=words):
         sim.simulate(scenario)
+
+
+@pytest.mark.parametrize("changes", [{}, {"scheduler.async_scheduling": False}])
+def test_an_engine_without_data_ranks_keeps_an_interval_since_0_33(
+    changes: dict[str, object],
+) -> None:
+    own = {"engine": "vllm@0.33", "fleet.gpu": "h100-sxm", **changes}
+    kept = own | {"scheduler.prefill_schedule_interval": 4}
+    leaping = sim.simulate(changed(BASE, kept))
+    single = sim.simulate(changed(BASE, kept | {"run.leap": False}))
+    assert leaping.requests.equals(single.requests)
+    assert not leaping.requests.equals(sim.simulate(changed(BASE, own)).requests)
+    with pytest.raises(UsageError, match=r"since release 0\.33, and this is vllm@0\.32"):
+        sim.simulate(changed(BASE, kept | {"engine": "vllm@0.32"}))
