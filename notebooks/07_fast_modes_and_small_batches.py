@@ -504,26 +504,6 @@ for each, tone in zip(fleets, PALETTE, strict=True):
         )
 figure
 
-# %%
-b200 = ladder[6]
-sums = {
-    n: next(
-        float(o.seconds) * 1e3
-        for o in b200.cost.pass_operators(Batch(n, n * CONTEXT))
-        if o.name == "all-reduce"
-    )
-    for n in (32, 64)
-}
-there = b200.cost.deployment.gpu.profile.kernels["all_reduce"]["bf16"].regimes["64 kB to 1 MB"]
-assert sums[32] > sums[64]
-Markdown(f"""
-The kink of eight B200 between batches of 32 and 64 is their all-reduce: it takes {sums[32]:.1f}
-ms of an iteration with 32 tokens and {sums[64]:.1f} ms with 64, where, by the fit, vLLM leaves
-it to a general library. Such places are where a prediction is worst: on held-out shapes of that
-size the fit is {there.median:.0%} off in the median, and one in ten by {there.p90:.0%} or more.
-""")
-
-
 # %% [markdown]
 # What is the cheapest way to a given speed, if one may choose the machine *and* the
 # batch?

@@ -16,7 +16,7 @@ from sim.metrics.bands.confidence import provenance
 from sim.scenario import load_scenario
 from sim.setup import prepare
 from sim.specs.deployment import Deployment
-from sim.specs.engine import EngineSpec
+from sim.specs.engine import EngineSpec, EngineWish
 from sim.specs.layout import Layout
 
 HEADS = {"q_heads": 16.0, "kv_heads": 1.0, "head_dim": 128.0}
@@ -53,7 +53,7 @@ def test_it_never_shrinks_with_a_longer_context_or_a_larger_batch() -> None:
 
 
 SGLANG = catalog.engine("sglang")
-TRITON = SGLANG.asked(marlin=False, triton=True, ahead=None)
+TRITON = SGLANG.asked(EngineWish(triton=True), special=False)
 
 
 def model(engine: EngineSpec, gpu: str = "h200-sxm", name: str = "qwen3-235b-a22b") -> CostModel:
