@@ -160,11 +160,15 @@ def drafted(case: Case, chance: random.Random) -> Case:
         drafts=drafts,
     )
     most = settings.max_model_len - 2 * width
-    fits = [asked for asked in requests if asked.prompt + asked.output <= most]
-    kept = {number for number, asked in enumerate(requests) if asked in fits}
-    if any(~text not in kept for asked in fits for text, _ in asked.prefix if text < 0):
-        fits = [asked._replace(prefix=()) for asked in fits]
-    return settings, fits or [Asked(1, 1)]
+    fits = [asked.prompt + asked.output <= most for asked in requests]
+    kept = [
+        asked
+        if fit and all(text >= 0 or fits[~text] for text, _ in asked.prefix)
+        # numbers stay, and so do the texts that are called by them
+        else Asked(2, 1, asked.before)
+        for asked, fit in zip(requests, fits, strict=True)
+    ]
+    return settings, kept
 
 
 CHANGES = {
