@@ -160,7 +160,7 @@ class CachingAllocator(PagedAllocator):
         if self.reserved + self._runs.idle * size > self.capacity:
             self._settle()
         held = self._held[request]
-        full = self._known(request, held) // size
+        full = max(self._known(request, held) // size, self._registered[request])
         self._register(request, full, own=True)
         del self._held[request], self._registered[request], self._holders[~request.id]
         self.reserved -= (-(-held // size) - full) * size
