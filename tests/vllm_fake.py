@@ -85,7 +85,7 @@ class FakeEngine(Driver):
         self.num_gpu_blocks = settings.num_gpu_blocks or own_blocks
         self.max_model_len = settings.max_model_len
         self.scheduler = FakeScheduler(
-            make_scheduler(settings), self.num_gpu_blocks - 1, settings.block_size
+            make_scheduler(settings, "0.33"), self.num_gpu_blocks - 1, settings.block_size
         )
         self.prompts: dict[int, Sequence[int]] = {}
         self.closed = False

@@ -155,7 +155,7 @@ def test_drift_below_the_limit_is_carried_by_every_prediction(tmp_path: Path) ->
     assert math.hypot(0.034, 0.08) == pytest.approx(0.0869, abs=1e-4)
     narrow, wide = (bands[drift]["error_band"] for drift in (0.0, 0.08))
     added = math.sqrt(wide["parts"]["kernels"] ** 2 - narrow["parts"]["kernels"] ** 2)
-    assert added > 0.02  # kernels are usually not much nearer than these with their drift
+    assert added > 0.005  # drift of one part of several
     assert math.sqrt(wide["throughput"] ** 2 - narrow["throughput"] ** 2) >= added
 
 

@@ -597,7 +597,7 @@ class TestExperts:
         both = conditions(read, outcomes=True).document
         assert both["precision"]["experts"] == "mxfp4"
         assert both["workload"]["arrivals"]["concurrency"] == 5
-        assert len(facts_of(read, outcomes=True)) == 5
+        assert len(facts_of(read, outcomes=True)) == 6
         maxed = conditions(
             row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
         )  # blocks are scaled as the model runs
