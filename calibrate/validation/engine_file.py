@@ -36,6 +36,10 @@ _FITTED = ", fitted to observed runs"
 NO_ITERATIONS = "none"
 """The stand-in for the hash of iterations that a run has not recorded."""
 
+Entries = list[tuple[str, object]]
+NOTHING = ("", inf, ())
+"""Values by which an entry of a list limits nothing."""
+
 OF_RELEASES = ("releases", "release", "per_iteration_ahead")
 """The keys that a fitted engine lacks: it is of one release, and of one way to plan iterations."""
 
@@ -115,14 +119,17 @@ def _value(engine: EngineSpec, key: str) -> object:
     return getattr(engine, key) if name is None else getattr(engine.factors, name)
 
 
+def _stated(entry: EngineDefaults | Mxfp4Padding | ExpertInputs | FusedSums) -> Entries:
+    """The keys of an entry with their values, without those that say nothing."""
+    return [(key, _plain(each)) for key, each in entry._asdict().items() if each not in NOTHING]
+
+
 def _plain(value: object) -> object:
     """A value as YAML has it, in SI units."""
     if isinstance(value, EngineDefaults):
-        where = {"memory": value.memory, "other_than": list(value.other_than)}
-        return {**where, "set": dict(value.settings)}
+        return {("set" if key == "settings" else key): each for key, each in _stated(value)}
     if isinstance(value, Mxfp4Padding | ExpertInputs | FusedSums):
-        found = value._asdict().items()
-        return {key: _plain(each) for key, each in found if each not in ("", inf)}
+        return dict(_stated(value))
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

@@ -117,12 +117,14 @@ def _defaults(values: Fields) -> tuple[EngineDefaults, ...]:
     """An engine's defaults where a scenario says nothing, by GPU."""
     found = []
     for each in values.mappings(_DEFAULTS):
-        each.only(("memory", "other_than", "set"))
+        each.only(("memory", "below", "gpus", "other_than", "set"))
         memory = each.not_negative("memory", "bytes") if each.has("memory") else 0.0
+        below = each.not_negative("below", "bytes") if each.has("below") else inf
+        gpus, others = _words(each, "gpus"), _words(each, "other_than")
         chosen = each.inner("set")
         chosen.only(CHOICES)
         settings = {key: chosen.value(key) for key in chosen}
-        found.append(EngineDefaults(memory, _words(each, "other_than"), settings))
+        found.append(EngineDefaults(memory, below, gpus, others, settings))
     return tuple(found)
 
 

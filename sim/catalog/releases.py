@@ -19,6 +19,10 @@ RELEASES, CHANGES, RELEASE = "releases", "changes", "release"
 """Keys of an engine file: the span of releases that are known, and what changed in it. The third is
 of the file as read: the release that was asked for."""
 
+FIRST = ("defaults", "fused_sums")
+"""Keys whose value is a list of which the first entry that applies counts: a release states those
+that are new, which go before the others."""
+
 NEWEST = "the newest that is known"
 
 Number = tuple[int, ...]
@@ -99,10 +103,23 @@ def as_of(
     mine = asked or known.newest
     for since, change in _changes(entry):
         if _number(since) <= _number(mine):
-            kept |= change
+            for key, value in change.items():
+                kept[key] = _before(value, kept[key]) if key in FIRST and key in kept else value
     if isinstance(title := kept.get("title"), str):
         kept["title"] = f"{title} {mine}"
     return {**kept, RELEASE: {"value": mine, "source": "as asked for" if asked else NEWEST}}
+
+
+def _before(new: object, old: object) -> object:
+    """A list with its source that goes before an older one, whose entries hold for the rest."""
+    joined: list[object] = []
+    sources: list[str] = []
+    for each in (new, old):
+        if not isinstance(each, Mapping) or not isinstance(each.get("value"), list):
+            return new  # which its reader will refuse
+        joined += each["value"]
+        sources.append(str(each.get("source")).strip())
+    return {"value": joined, "source": " Before: ".join(sources)}
 
 
 def _changes(entry: Fields) -> Iterator[tuple[str, dict[str, object]]]:

@@ -241,7 +241,8 @@ def _engine_limits(
     model: str, gpu: str, engine: str, tensor: int, limits: FitLimits
 ) -> dict[str, Any]:
     """``limits`` with the engine's choices for what they leave out, as a run has them."""
-    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.deployment import SchedulerSettings
+    from sim.scenario.sections.kv_cache import KvCache
     from sim.scenario.sections.own_settings import completed
 
     given = {key: value for key, value in limits._asdict().items() if value is not None}

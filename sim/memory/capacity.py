@@ -57,6 +57,8 @@ class Capacity:
     states: float = 0.0
     sequences: int = LONGEST
     of_static: bool = False
+    kv_bytes: float | None = None
+    """Bytes that are given to the KV cache; None: what the share leaves."""
     stages: tuple[Capacity, ...] = ()
     """Of a pipeline, the memory of each stage; the one with the fewest blocks decides."""
 
@@ -73,6 +75,8 @@ class Capacity:
     @property
     def budget(self) -> float:
         """Bytes that the engine may use."""
+        if self.kv_bytes is not None:
+            return min(self.memory, self.taken + self.kv_bytes)
         if self.of_free:
             return self.taken + self.utilization * (self.memory - self.taken)
         if self.of_static:
@@ -87,7 +91,10 @@ class Capacity:
 
     @property
     def kv_cache(self) -> float:
-        """Bytes left for the KV cache."""
+        """Bytes left for the KV cache; negative where the model, or the cache next to it, does not
+        fit."""
+        if self.kv_bytes is not None and self.taken + self.kv_bytes > self.memory:
+            return self.memory - self.taken - self.kv_bytes
         return self.budget - self.taken
 
     @property
@@ -259,6 +266,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         in_flight=asked.in_flight,
         state_blocks=kept.states,
         states=0.0 if kept.states else max_num_seqs * d.state_bytes(),
+        kv_bytes=asked.kv_bytes,
     )
     if d.engine.fraction_of_static and d.state_bytes() and not kept.states:
         found = _split(found, d.state_bytes(), asked)
@@ -267,8 +275,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
     block = found.kv_bytes_per_token * found.block_size
     if not block:  # a stage whose layers keep no tokens
         return replace(found, num_gpu_blocks=LONGEST if found.kv_cache >= 0 else 0)
-    room = found.kv_cache if asked.kv_bytes is None else asked.kv_bytes
-    blocks = max(0, int(room // block * scale))
+    blocks = max(0, int(found.kv_cache // block * scale))
     return replace(found, num_gpu_blocks=blocks)
 
 

@@ -203,7 +203,7 @@ def _question(run: RunRecord) -> dict[str, Any]:
         "gpus": run.gpus,
         "replicas": run.replicas,
         **({"data_ranks": ranks} if (ranks := _data_ranks(run)) > run.replicas else {}),
-        "engine": names(d.engine.name for d in deployments),
+        "engine": names(d.engine.label for d in deployments),
         "batching": names(pool.settings.scheduler.batching for pool in pools),
     }
 

@@ -17,7 +17,8 @@ from sim.specs.layout import Layout
 if TYPE_CHECKING:
     from sim.scenario.sections.autoscaling import Replicas
     from sim.scenario.sections.contract import Contract
-    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.deployment import SchedulerSettings
+    from sim.scenario.sections.kv_cache import KvCache
     from sim.scenario.sections.link import GpuLink, GpuNode
     from sim.scenario.sections.speculation import Speculative
 

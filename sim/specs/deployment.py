@@ -142,6 +142,11 @@ class Deployment:
                 )
         if precision_bytes(self.activations) >= 2:
             return
+        if self.static and (self.activations == "nvfp4" or self.weights == "fp8-block"):
+            raise ValueError(
+                f"precision: inputs of {self.weights} products have a scale for each block, which "
+                "no checkpoint holds; leave quantisation at dynamic"
+            )
         partners = MULTIPLIES[self.activations]
         stored = [self.weights]
         if self.model.has_experts:

@@ -41,12 +41,21 @@ CHOICES = (
 
 
 class EngineDefaults(NamedTuple):
-    """An engine's choices where nothing is said, by the dotted keys of a scenario, on GPUs of
-    ``memory`` bytes and more whose title has none of the words ``other_than``."""
+    """The choices of an engine where nothing is said, by the dotted keys of a scenario, on GPUs of
+    ``memory`` bytes and more, and less than ``below``, whose titles have one of the words ``gpus``,
+    if any are listed, and none of ``other_than``."""
 
     memory: float
+    below: float
+    gpus: tuple[str, ...]
     other_than: tuple[str, ...]
     settings: Mapping[str, object]
+
+    def hold(self, title: str, memory: float) -> bool:
+        """Whether they are of a GPU of that title and ``memory``."""
+        named = not self.gpus or any(word in title for word in self.gpus)
+        apart = any(word in title for word in self.other_than)
+        return self.memory <= memory < self.below and named and not apart
 
 
 class Mxfp4Padding(NamedTuple):
@@ -261,7 +270,7 @@ class EngineSpec:
         """The choices on a GPU of that title and ``memory``, by dotted keys."""
         found: dict[str, object] = {}
         for each in self.defaults:
-            if memory >= each.memory and not any(word in title for word in each.other_than):
+            if each.hold(title, memory):
                 found = {**each.settings, **found}
         return found
 

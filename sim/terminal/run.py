@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sim.metrics.engine.prefix_hits import shares_nothing
 from sim.metrics.latency.timeline import Timeline
 from sim.metrics.own import PREFIX
 from sim.metrics.question.fleet_words import fleet_text
@@ -243,7 +244,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         ("busy, any batch size", _share(use["busy"]) + spread.of_share("utilisation.busy")),
         ("MFU / MBU", f"{mfu}{between}{mbu}"),
     ]
-    if "prefix_cache" in own:
+    if "prefix_cache" in own and not shares_nothing(own["prefix_cache"]):
         hits = _share(own["prefix_cache"]["hit_rate"] or 0.0)
         rows.append(("prefix hits", hits + spread.of_share("prefix_cache.hit_rate")))
     if "routing" in own and own["routing"]["tokens_over_mean"] is not None:

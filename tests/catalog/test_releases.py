@@ -133,3 +133,24 @@ def test_an_engine_that_is_shown_stays_of_its_release(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: old.yaml@0.14\n")
     with pytest.raises(UsageError, match=r"this engine is of one release; leave out @0\.14"):
         catalog.engine(tmp_path / "mine.yaml")
+
+
+def test_choices_of_a_release_go_before_those_of_older_ones(tmp_path: Path) -> None:
+    """A release states what is new: the rest holds as it did, with the sources of both."""
+    text = (catalog.entries.FOLDER / "engines" / "ideal.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(
+        f"""{text}
+releases: {{value: {{first: '0.1', newest: '0.2'}}, source: mine}}
+defaults:
+  value: [{{set: {{scheduler.max_num_seqs: 8, kv_cache.block_size: 32}}}}]
+  source: the first.
+changes:
+  - since: '0.2'
+    defaults: {{value: [{{memory: 60GiB, set: {{scheduler.max_num_seqs: 9}}}}], source: the second.}}
+"""
+    )
+    mine = catalog.engine(tmp_path / "mine.yaml")
+    small, large = (mine.defaults_on("H100", size * 2.0**30) for size in (40, 80))
+    assert small == {"scheduler.max_num_seqs": 8, "kv_cache.block_size": 32}
+    assert large == small | {"scheduler.max_num_seqs": 9}
+    assert mine.sources["defaults"] == "the second. Before: the first."

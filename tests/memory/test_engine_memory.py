@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import sim
 from sim.cli import app
+from sim.errors import InfeasibleError, ScenarioError, UsageError
 from sim.pools import PreparedPool
 from sim.simulation import prepare
 
@@ -36,6 +37,20 @@ def test_kv_memory_in_bytes_takes_the_place_of_a_share() -> None:
     memory = pool(kv_cache={"memory": "16GiB"}).capacity
     assert memory.num_gpu_blocks == 16 * GIB // 2**21
     assert pool(kv_cache={"memory": "8GiB"}).capacity.num_gpu_blocks == 8 * GIB // 2**21
+
+
+def test_kv_memory_that_does_not_fit_next_to_the_weights_is_refused() -> None:
+    for size in ("130GiB", "300GiB"):
+        with pytest.raises(InfeasibleError, match="does not fit"):
+            pool(kv_cache={"memory": size})
+    with pytest.raises(ScenarioError, match="num_gpu_blocks says it in blocks"):
+        pool(kv_cache={"memory": "16GiB", "num_gpu_blocks": 100})
+
+
+def test_a_split_without_a_pool_of_states_is_refused() -> None:
+    for changes in ({}, {"model": HYBRID["model"]}):
+        with pytest.raises(UsageError, match="no pool of states"):
+            pool(**changes, kv_cache={"state_ratio": 0.5})
 
 
 def test_sglang_splits_its_memory_between_states_and_kv() -> None:

@@ -352,6 +352,10 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[Sequence[str | dict[str, Any]], str]]]
     },
     "models with windows or a state": {
         "drafts and plans made ahead": (["windows", "async-drafts"], ""),
+        "a state_ratio and no pool of states": (
+            ["mamba", {"kv_cache.state_ratio": 0.5}],
+            "",
+        ),
         "windows and pools of one phase": (["windows", "roles"], ""),
         "a state and pools of one phase": (["mamba", "roles"], ""),
     },

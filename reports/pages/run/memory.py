@@ -19,6 +19,7 @@ from reports.pages.run import pools
 from reports.pages.run.missing import is_observed, reason
 from sim.findings import Cell, Column, Table
 from sim.memory import ALLOCATORS
+from sim.metrics.engine.prefix_hits import shares_nothing
 from sim.schedulers import POLICIES
 from sim.units import show_time
 
@@ -116,7 +117,7 @@ def _sharing(summary: Mapping[str, Any]) -> str:
     """The gain from prefixes, where they are cached."""
     cache, tier = (known(summary, f"infersim.{name}") for name in ("prefix_cache", "host_tier"))
     rate = None if cache is None else cache["hit_rate"]
-    if cache is None or rate is None:
+    if cache is None or rate is None or shares_nothing(cache):
         return ""
     text = f" Prefix cache: {phrase(rate, 'share')} of the prompt tokens were found"
     host = None if tier is None else tier["hit_rate"]

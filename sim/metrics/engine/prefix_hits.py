@@ -8,6 +8,7 @@ share of hits had stopped growing by then.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,16 @@ def _steady(found: NDArray[np.int64], asked: NDArray[np.int64]) -> bool | None:
     return bool(late - early <= max(SMALL, SURE * error))
 
 
+def shares_nothing(entry: Mapping[str, Any]) -> bool:
+    """Whether no texts of a run were shared, by its ``prefix_cache``: there was nothing to find.
+    False where that was not recorded."""
+    return not entry["hits"] and entry.get("first_seen") == 0 and not entry.get("evicted")
+
+
 def cold_note(run: RunRecord) -> str | None:
     """The note that caches started empty, and its effect on the figures; None without caches."""
     entry = prefix_cache(run).get("prefix_cache")
-    if entry is None or run.observed or not entry["queries"]:
+    if entry is None or run.observed or not entry["queries"] or shares_nothing(entry):
         return None
     start, rest = entry["warmup"], entry["after"]
     if start["requests"] and entry["first_seen"] is not None:

@@ -62,7 +62,7 @@ def _entry(run: RunRecord, part: PoolRun, taken: Taken, load: float | None) -> d
         "gpu": deployment.gpu.name,
         "replicas": pool.replicas,
         "gpus": pool.gpus,
-        "engine": deployment.engine.name,
+        "engine": deployment.engine.label,
         "batching": pool.settings.scheduler.batching,
         "completed": int(done.sum()),
         "share": int(done.sum()) / max(1, int(run.completed.sum())),

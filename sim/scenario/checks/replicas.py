@@ -233,6 +233,13 @@ WINDOWS: Chapter[FilledReplica, FilledReplica] = Chapter(
         where=("async_scheduling",),
     ),
     Clash(
+        "a state_ratio and no pool of states",
+        lambda r: r.kv.state_ratio is not None and not r.memory.states,
+        "{model.name} by {deployment.engine.name} has no pool of states that memory is split with",
+        "leave it out",
+        ("kv_cache.state_ratio",),
+    ),
+    Clash(
         "windows and pools of one phase",
         lambda r: r.pool.role != BOTH and r.memory.windowed,
         "a hand-over of KV is not modelled for models with windows, such as {model.name}",

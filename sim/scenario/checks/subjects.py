@@ -19,8 +19,9 @@ from sim.schedulers.rules import EngineRule
 if TYPE_CHECKING:
     from sim.scenario.sections.classes import TrafficClassSettings
     from sim.scenario.sections.contract import Contract
-    from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+    from sim.scenario.sections.deployment import SchedulerSettings
     from sim.scenario.sections.failures import Outage
+    from sim.scenario.sections.kv_cache import KvCache
     from sim.scenario.sections.steering import SteeringStep
     from sim.specs.layout import Layout
 

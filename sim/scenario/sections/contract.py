@@ -16,10 +16,11 @@ from sim.scenario.sections.admission import Admission
 from sim.scenario.sections.assume import Assume
 from sim.scenario.sections.autoscaling import Autoscaling
 from sim.scenario.sections.checkpoint import as_published
-from sim.scenario.sections.deployment import KvCache, Precision, Router, SchedulerSettings
+from sim.scenario.sections.deployment import Precision, Router, SchedulerSettings
 from sim.scenario.sections.energy import Energy
 from sim.scenario.sections.failures import Failures
 from sim.scenario.sections.host import Host
+from sim.scenario.sections.kv_cache import KvCache
 from sim.scenario.sections.model import ModelChoice
 from sim.scenario.sections.own_settings import completed
 from sim.scenario.sections.pool import Pool

@@ -12,7 +12,8 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from sim.scenario.clash import Clash, refuse
 from sim.scenario.sections.autoscaling import Replicas
-from sim.scenario.sections.deployment import KvCache, SchedulerSettings
+from sim.scenario.sections.deployment import SchedulerSettings
+from sim.scenario.sections.kv_cache import KvCache
 from sim.scenario.sections.link import GpuLink, GpuNode
 from sim.scenario.sections.support import LimitedSection
 from sim.scenario.values.fields import (
