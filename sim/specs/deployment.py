@@ -142,10 +142,10 @@ class Deployment:
                 )
         if precision_bytes(self.activations) >= 2:
             return
-        if self.static and (self.activations == "nvfp4" or self.weights == "fp8-block"):
+        if self.static and self.activations == "nvfp4":
             raise ValueError(
-                f"precision: inputs of {self.weights} products have a scale for each block, which "
-                "no checkpoint holds; leave quantisation at dynamic"
+                "precision: inputs in nvfp4 have a scale for each block of 16, which no checkpoint "
+                "holds; leave quantisation at dynamic"
             )
         partners = MULTIPLIES[self.activations]
         stored = [self.weights]

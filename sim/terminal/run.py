@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.metrics.engine.prefix_hits import shares_nothing
+from sim.metrics.engine.prefix_words import shares_nothing
 from sim.metrics.latency.timeline import Timeline
 from sim.metrics.own import PREFIX
 from sim.metrics.question.fleet_words import fleet_text

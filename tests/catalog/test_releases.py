@@ -146,7 +146,9 @@ defaults:
   source: the first.
 changes:
   - since: '0.2'
-    defaults: {{value: [{{memory: 60GiB, set: {{scheduler.max_num_seqs: 9}}}}], source: the second.}}
+    defaults:
+      value: [{{memory: 60GiB, set: {{scheduler.max_num_seqs: 9}}}}]
+      source: the second.
 """
     )
     mine = catalog.engine(tmp_path / "mine.yaml")

@@ -110,7 +110,7 @@ def test_run_prints_the_figures_and_writes_a_run_directory() -> None:
     assert done.code == 0
     assert done.err == ""
     for expected in (
-        "one  llama-3.1-8b on 1 x h100-sxm, vllm, continuous",
+        f"one  llama-3.1-8b on 1 x h100-sxm, {catalog.engine('vllm').label}, continuous",
         "KV cache size: ",
         "Maximum concurrency for 1,024 tokens per request: ",
         "SLO too close to call: met, 100% of requests",

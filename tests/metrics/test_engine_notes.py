@@ -94,7 +94,7 @@ def test_a_preset_of_ones_own_may_have_choices_and_is_checked(tmp_path: Path) ->
     (tmp_path / "mine.yaml").write_text(text)
     assert catalog.engine(tmp_path / "mine.yaml").defaults == catalog.engine("vllm").defaults
     (tmp_path / "bad.yaml").write_text(text.replace("max_num_seqs: 1024", "max_seqs: 1024"))
-    with pytest.raises(UsageError, match=r"defaults\.0\.set\.scheduler\.max_seqs: unknown key"):
+    with pytest.raises(UsageError, match=r"defaults\.1\.set\.scheduler\.max_seqs: unknown key"):
         catalog.engine(tmp_path / "bad.yaml")
 
 

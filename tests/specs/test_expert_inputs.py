@@ -78,3 +78,14 @@ def test_a_rule_names_formats_that_go_together(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="inputs"):
         catalog.engine("own.yaml", tmp_path)
+
+
+def test_scales_of_blocks_are_never_in_a_checkpoint() -> None:
+    """Of nvfp4, that is; those of fp8 by tensor may be."""
+    for name in ("nvfp4", "fp8"):
+        formats = {"weights": name, "activations": name, "quantisation": "static"}
+        if name == "nvfp4":
+            with pytest.raises(UsageError, match="a scale for each block"):
+                deployed("vllm", "b200-sxm", model="llama-3.1-8b", **formats)
+        else:
+            assert deployed("vllm", "b200-sxm", model="llama-3.1-8b", **formats).static

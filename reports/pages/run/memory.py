@@ -19,7 +19,7 @@ from reports.pages.run import pools
 from reports.pages.run.missing import is_observed, reason
 from sim.findings import Cell, Column, Table
 from sim.memory import ALLOCATORS
-from sim.metrics.engine.prefix_hits import shares_nothing
+from sim.metrics.engine.prefix_words import shares_nothing
 from sim.schedulers import POLICIES
 from sim.units import show_time
 

@@ -8,7 +8,7 @@ from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
 from sim.metrics.bands.crowding import front_end_notes
 from sim.metrics.engine.host_tier import break_even_note
-from sim.metrics.engine.prefix_hits import cold_note
+from sim.metrics.engine.prefix_words import cold_note
 from sim.metrics.engine.speculation import borrowed_note
 from sim.metrics.fleet.routing import routing_note
 from sim.metrics.latency.classes import order_notes
