@@ -32,6 +32,7 @@ from calibrate.scoring.errors import (
     source,
 )
 from calibrate.scoring.floors import every_group, floors
+from calibrate.scoring.learning import coverages, figures
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.ratios import ratios
 from calibrate.scoring.uses import LOW, uses
@@ -139,6 +140,7 @@ def trust(rows: Sequence[Scored]) -> dict[str, Any]:
             for of, members in ({"all": known} | by_quantity if known else {}).items()
         ],
         "kinds": [group_document(group, ("kind",)) for group in groups(known, kind)],
+        "left_out": [each._asdict() for each in coverages(figures(known))],
         "floors": [each._asdict() for each in floors(known)],
         "every_group": None if wider is None else wider._asdict(),
         "ratios": [each._asdict() for each in ratios(rows)],

@@ -1,310 +1,388 @@
-"""Learns how far each cause puts predictions off, from rows whose causes are known.
+"""Learns how far figures lie from their predictions, from rows whose predictions are known.
 
-The logarithm of measured over predicted is taken to have the spread that
-``sim.metrics.bands.bands`` gives, with tails as heavy as Student's t with ``FREEDOM`` degrees of
-freedom. Spreads are those that make the errors likeliest, held near what was known before
-(``BEFORE``): causes that no measurement shows keep that. Rows of a source err together, so that a
-hundred of them count as a few. Everything is done again without each source, by which that source
-is judged.
-
-On top, errors in some settings (a quantity, of models with experts or without, rates of models with
-many, first tokens by what is known of clients, token times of workers apart) are larger or smaller
-as a whole. Finer settings (engines, GPUs) were tried: with some fifty sources they make bands
-wider, or let more sources fall out of them. So does any set of rows smaller than a quantity for
-which bands are made to hold nine of ten. Other tails than ``FREEDOM`` change nothing: how wide
-bands are follows from errors.
-
-What two rows of a source share cancels in their ratio. How far their errors are correlated
-(``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.
+Errors (logarithms of measured over predicted) are summed up by place and kind of figure, as
+``sim.catalog.spreads`` explains. The sizes of what errors have in common are those that make the
+medians of the rows likeliest. Errors have longer tails than a normal law, so that the number of
+spreads to which bands reach is not taken from one: it is the quantile of errors that were left out,
+layout by layout of the places that were compared, and place by place for new ones. Each place
+counts alike, whatever the number of its figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.scoring.predict import Scored
-from sim.catalog.spreads import SHARED, Spreads
-from sim.metrics.bands.bands import CAUSES
+from sim.catalog.spreads import (
+    GROUPS,
+    PARTS,
+    Floats,
+    Kind,
+    Learnt,
+    Multiples,
+    Place,
+    Row,
+    covariance,
+    manner,
+    noise,
+    scaled_errors,
+)
 
-Floats = NDArray[np.float64]
+LEAST = 0.01
+"""The least distance of figures of a place from each other: some have one figure alone."""
 
-FREEDOM = 4.0
-"""Tails: with 4, one error in a hundred is beyond 4.6 times the scale (of a normal law: 2.6)."""
+USUAL = 10
+"""Figures as many as which the usual distance within a kind counts in that of a place."""
 
-TRUST = 0.6
-"""How far, in its logarithm, a spread may usually be from ``BEFORE``: a factor of 1.8."""
+SOURCES = 3
+"""Places as many as which the usual of all kinds counts in what is learnt of a kind."""
 
-TRUST_OF_SCALES = 1.0
-"""How far, in its logarithm, a scale of a setting may usually be from 1."""
+FEW = 5
+"""Figures from which on a place counts fully in what is learnt of a kind."""
 
-LEAST = 1e-6
-"""Square of the least spread of a row."""
+EIGHTY = 1.2816
+"""Standard deviations within which eight tenths of a normal law lie."""
 
-ROWS_COUNT = 0.1
-"""Rows of one source and quantity count together as their number to this power: hardly more than
-one, since what puts one of them off puts off the others."""
-
-ROWS_JUDGE = 0.5
-"""The power where it is decided how wide bands must be to hold nine of ten: rows of one source
-count as the root of their number. That is halfway, in logarithms, between one vote for each source
-(0), by which bands would hold few of the rows of large sources, and one for each row (1), by which
-the largest source, a fifth of the rows, would decide alone: nine of ten is said both of rows and of
-sources to come."""
-
-QUANTITY_SOURCES = 8
-"""Sources of a quantity from which on its own bands are made to hold nine of ten. Of fewer than
-that nine tenths are all of them but at most one, so that the widest would set the band alone; those
-of a quantity with fewer keep the multiple of all rows."""
-
-CORRELATIONS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
-"""How far errors of one origin may be correlated, tried in this order."""
-
-HELD = 0.9
-"""Share of measurements, and of their ratios, that 90 % bands are to hold."""
-
-BEFORE: Mapping[str, tuple[float, str]] = {
-    "prompts": (0.08, "hold-out p90 of 10 to 20 % of the kernels of measured GPUs"),
-    "decodes": (0.08, "the same"),
-    "unmeasured": (0.20, "15 to 30 % between measured GPUs (sim/cost/trust.py)"),
-    "data sheet": (0.25, "the same, and none was measured"),
-    "experts": (0.23, "mean error over expert kernels (sim/cost/trust.py)"),
-    "host": (0.20, "range that fits of vLLM's host time gave"),
-    "host estimate": (0.35, "twice that"),
-    "older release": (0.10, "3 to 8 % from one release to the next, of which there are many"),
-    "estimate, first token": (0.35, "as of its host time"),
-    "estimate, tokens": (0.15, "between releases of an engine, whose kernels were timed in one"),
-    "links": (0.20, "hold-out p90 of all-reduces, 10 to 24 %"),
-    "open links": (0.70, "a factor of two: whether cards reach each other"),
-    "memory": (0.15, "blocks that engines report differ by 10 to 30 % from the arithmetic"),
-    "front end": (0.40, "10 to 17 ms of vLLM around 12"),
-    "crowding": (
-        1.0,
-        "the one that was measured is about that slow (sim/metrics/bands/crowding.py)",
-    ),
-    "crowding, tokens": (0.50, "as many as are outside, of a pass that grows by half with them"),
-    "hand-over": (0.70, "a factor of two: one measurement of a block is published"),
-    "mixing": (0.10, "no measurement; small where the client is known"),
-    "open mixing": (0.40, "how many prompts meet a batch of decodes depends on the client"),
-    "admission": (0.25, "order of admission differs between engines"),
-    "open admission": (0.50, "a burst at the start or not"),
-    "admission at a rate": (0.10, "arrival law and order of admission"),
-    "lengths": (0.40, "spread of lengths of which the mean is known"),
-    "lengths, closed": (0.15, "they change who shares a pass, not how long a queue grows"),
-    "lengths, rates": (0.10, "the same: only the mean matters to throughput"),
-    "open client": (0.50, "nine of ten measurements within the range of the plausible ways"),
-    "open client, tokens": (0.20, "the same; tokens follow the mean batch, which differs less"),
-    "arrivals": (0.05, "500 Poisson arrivals take 4 to 5 % more or less time than on average"),
-    "tail": (0.15, "percentiles come of few requests"),
-    "gaps": (0.15, "what a client calls a gap"),
-    "lengths, long gaps": (0.40, "the spread of lengths of which the mean is known"),
-    "left out, first token": (0.15, "10 to 20 ms in 100, as of the front end"),
-    "left out, rates": (0.05, "as of whole runs"),
-    "left out, tokens": (0.05, "the same"),
-    "run, first token": (0.08, "3 to 8 % between releases of an engine"),
-    "run, rates": (0.05, "the same"),
-    "run, tokens": (0.05, "the same"),
-}
-"""A spread for each cause before any row is seen, and why."""
+START = 0.5
+"""The size of each part before any row is seen, in units of what is within; a factor of e more or
+less is usual."""
 
 
-class Sample(NamedTuple):
-    """Rows to learn from: the ``error`` of each (logarithm of measured over predicted), the squares
-    of the ``weights`` of the causes (a column each), its ``source``, that and its quantity, the
-    number of its conditions (rows of one run have the same), and its setting."""
+class Figure(NamedTuple):
+    """A published figure: its ``error``, and what it is learnt as."""
 
-    error: Floats
-    weights: Floats
-    source: NDArray[np.str_]
-    group: NDArray[np.str_]
-    conditions: NDArray[np.int64]
-    setting: NDArray[np.str_]
+    error: float
+    place: Place
+    kind: str
+    layout: tuple[str, ...]
 
-    def of(self, rows: NDArray[np.bool_]) -> Sample:
-        """Some of the rows."""
-        error, weights, source, group, conditions, setting = self
-        some = error[rows], weights[rows], source[rows], group[rows]
-        return Sample(*some, conditions[rows], setting[rows])
+    @property
+    def group(self) -> str:
+        """The group of its quantity (``GROUPS``)."""
+        return GROUPS[self.kind.partition(", ")[0]]
 
 
-def teaching(rows: Sequence[Scored]) -> list[Scored]:
-    """The ``rows`` that can be learnt from."""
-    return [row for row in rows if row.error is not None and row.causes and row.source]
+def figures(rows: Iterable[Scored]) -> list[Figure]:
+    """The figures of ``rows`` that can be learnt from."""
+    return [
+        Figure(float(np.log(row.measured / row.predicted)), row.at.place, row.kind, row.layout)
+        for row in rows
+        if row.at is not None and row.measured and row.predicted
+    ]
 
 
-def sample(rows: Sequence[Scored]) -> Sample:
-    """The part of ``rows`` that can be learnt from."""
-    known = teaching(rows)
-    numbers: dict[object, int] = {}
-    return Sample(
-        np.array([np.log(float(row.measured or 0) / float(row.predicted or 0)) for row in known]),
-        np.array([[_weight(row, name) ** 2 for name in CAUSES] for row in known]),
-        np.array([row.source for row in known]),
-        np.array([f"{row.source}, {row.quantity}" for row in known]),
-        np.array([numbers.setdefault(row.known, len(numbers)) for row in known]),
-        np.array([row.setting for row in known]),
+def learn(known: Sequence[Figure], origin: str = "") -> Learnt:
+    """What the figures show."""
+    first = _learnt(known, None, origin)
+    return _with_multiples(first, known)
+
+
+def _learnt(
+    known: Sequence[Figure], common: Mapping[str, float] | None, origin: str = ""
+) -> Learnt:
+    """What the figures show, by a normal law; ``common`` are the sizes of the parts, None to learn
+    them."""
+    by = _grouped(known, lambda each: (each.place, each.kind))
+    medians = {key: float(np.median([each.error for each in of])) for key, of in by.items()}
+    apart = {
+        key: max(_within([each.error - medians[key] for each in of]), LEAST)
+        for key, of in by.items()
+    }
+    kinds = _kinds(by, medians, apart)
+    rows = tuple(
+        Row(
+            *key,
+            len(of),
+            len({each.layout for each in of}),
+            medians[key],
+            _pooled(len(of), apart[key], USUAL, kinds[key[1]].within),
+        )
+        for key, of in by.items()
+    )
+    normal = Multiples(0.6745, 1.6449)
+    sizes = common or _sizes(rows, kinds)
+    return Learnt(
+        origin,
+        kinds,
+        sizes,
+        dict.fromkeys(GROUPS, normal),
+        dict.fromkeys(GROUPS, normal),
+        0.0,
+        rows,
     )
 
 
-def _weight(row: Scored, cause: str) -> float:
-    """The weight of a cause on the side on which the measurement lies."""
-    larger = float(row.measured or 0) > float(row.predicted or 0)
-    return row.causes_of_side[larger].get(cause, 0.0)
+Key = tuple[Place, str]
 
 
-class Law(NamedTuple):
-    """The spread of each cause, and what each setting multiplies spreads by."""
-
-    causes: Floats
-    scales: Mapping[str, float]
-
-    def of(self, rows: Sample) -> Floats:
-        """The spread of each row."""
-        scale = np.array([self.scales.get(str(name), 1.0) for name in rows.setting])
-        found: Floats = scale * np.sqrt(rows.weights @ self.causes**2 + LEAST)
-        return found
-
-
-def learn(rows: Sample) -> Spreads:
-    """The spreads that ``rows`` show, with multiples by which bands hold these rows themselves."""
-    law = _law(rows)
-    return _with_multiples(law, np.abs(rows.error) / law.of(rows), rows)
-
-
-def learn_left_out(rows: Sample) -> tuple[Spreads, dict[str, Spreads]]:
-    """The spreads that ``rows`` show, and those without each source. The multiples are those by
-    which bands hold sources that were left out when the spreads were learnt: bands hold rows that
-    they were learnt from more often than others. Those of ``without`` leave out their source from
-    that too."""
-    laws, sizes = {}, np.empty(len(rows.error))
-    for name in np.unique(rows.source):
-        own = rows.source == name
-        laws[str(name)] = law = _law(rows.of(~own))
-        sizes[own] = np.abs(rows.error[own]) / law.of(rows.of(own))
-    without = {}
-    for name, law in laws.items():
-        others = rows.source != name
-        without[name] = _with_multiples(law, sizes[others], rows.of(others))
-    return _with_multiples(_law(rows), sizes, rows), without
-
-
-def _law(rows: Sample) -> Law:
-    """The spreads and scales that make the errors of ``rows`` likeliest."""
-    from scipy.optimize import minimize  # noqa: PLC0415 - slow to import
-
-    before = np.log([BEFORE[name][0] for name in CAUSES])
-    settings = [str(name) for name in np.unique(rows.setting) if name]
-    within = np.stack([rows.setting == name for name in settings or [""]], axis=1).astype(float)
-    within = within[:, : len(settings)]
-    counts, causes = _counts(rows), len(before)
-    squares = rows.error**2
-
-    def badness(logarithms: Floats) -> tuple[float, Floats]:
-        scales = np.exp(2 * logarithms[:causes])
-        factors = np.exp(2 * within @ logarithms[causes:])
-        variance = factors * (rows.weights @ scales + LEAST)
-        ratio = squares / variance
-        apart = (logarithms[:causes] - before) / TRUST
-        off = logarithms[causes:] / TRUST_OF_SCALES
-        tail = (FREEDOM + 1) / 2
-        value = counts @ (np.log(variance) / 2 + tail * np.log1p(ratio / FREEDOM))
-        slope = counts * (0.5 - tail * ratio / (FREEDOM + ratio)) / variance
-        of_causes = 2 * scales * (rows.weights.T @ (slope * factors)) + apart / TRUST
-        of_scales = 2 * within.T @ (slope * variance) + off / TRUST_OF_SCALES
-        gradient = np.concatenate([of_causes, of_scales])
-        return float(value + ((apart**2).sum() + (off**2).sum()) / 2), gradient
-
-    start = np.concatenate([before, np.zeros(len(settings))])
-    found = np.exp(minimize(badness, start, jac=True, method="L-BFGS-B").x)
-    return Law(found[:causes], dict(zip(settings, map(float, found[causes:]), strict=True)))
-
-
-def _with_multiples(law: Law, sizes: Floats, rows: Sample) -> Spreads:
-    """The spreads with what half and nine tenths of the ``sizes`` of ``rows``, their errors in
-    spreads, do not exceed."""
-    counts = _counts(rows, ROWS_JUDGE)
-    half, ninety = (_quantile(sizes, counts, share) for share in (0.5, HELD))
-    named = dict(zip(CAUSES, map(_three_digits, law.causes), strict=True))
-    own = _of_quantities(sizes, counts, rows)
-    scales = {
-        name: _three_digits(value * own.get(_quantity(name), ninety) / ninety)
-        for name, value in law.scales.items()
-    }
-    spreads = Spreads(named, _three_digits(half), _three_digits(ninety), scales=scales)
-    return spreads._replace(shared=_shared(rows, spreads))
-
-
-def _quantity(setting: str) -> str:
-    """The quantity of a setting (``sim.metrics.bands.bands.setting``)."""
-    return setting.partition(", ")[0]
-
-
-def _of_quantities(sizes: Floats, counts: Floats, rows: Sample) -> dict[str, float]:
-    """The 90 % quantile of the ``sizes`` of each quantity, of those with enough sources."""
-    quantities = np.array([_quantity(str(name)) for name in rows.setting])
-    found = {}
-    for quantity in np.unique(quantities[rows.setting != ""]):
-        mine = quantities == quantity
-        if len(np.unique(rows.source[mine])) >= QUANTITY_SOURCES:
-            found[str(quantity)] = _quantile(sizes[mine], counts[mine], HELD)
+def _kinds(
+    by: Mapping[Key, Sequence[Figure]],
+    medians: Mapping[Key, float],
+    apart: Mapping[Key, float],
+) -> dict[str, Kind]:
+    """The usual error of each group, the median over places, and for each kind how far figures of a
+    place lie apart, held near that of its group."""
+    weights = {key: min(len(of), FEW) / FEW for key, of in by.items()}
+    found: dict[str, Kind] = {}
+    groups = _grouped(by, lambda key: GROUPS[key[1].partition(", ")[0]])
+    for group, members in groups.items():
+        found[group] = usual = _usual(members, medians, apart, weights)
+        for name, of in _grouped(members, lambda key: key[1]).items():
+            own, count = _usual(of, medians, apart, weights), sum(weights[key] for key in of)
+            within = _pooled(count, own.within, SOURCES, usual.within)
+            found[name] = Kind(usual.centre, within)
     return found
 
 
-def _three_digits(value: float) -> float:
-    return float(f"{value:.3g}")
+def _usual(
+    members: Sequence[Key],
+    medians: Mapping[Key, float],
+    apart: Mapping[Key, float],
+    weights: Mapping[Key, float],
+) -> Kind:
+    weight = np.array([weights[key] for key in members])
+    centre = _quantile(np.array([medians[key] for key in members]), weight, 0.5)
+    within = np.exp(np.average(np.log([apart[key] for key in members]), weights=weight**2))
+    return Kind(centre, float(within))
 
 
-def pairs(rows: Sample) -> NDArray[np.int64]:
-    """Rows to be compared, a pair in each column: of one source and quantity, under other
-    conditions. Each with the next one, and with the one half of the group further on."""
-    found: list[NDArray[np.int64]] = [np.empty((2, 0), dtype=np.int64)]
-    for group in np.unique(rows.group):
-        members = np.flatnonzero(rows.group == group)
+def _pooled(count: float, own: float, more: float, usual: float) -> float:
+    """The mean of two distances, in their logarithms."""
+    return float(np.exp((count * np.log(own) + more * np.log(usual)) / (count + more)))
+
+
+def _within(errors: Sequence[float]) -> float:
+    return float(np.quantile(np.abs(errors), 0.8)) / EIGHTY
+
+
+def _sizes(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> dict[str, float]:
+    """The sizes of the parts that make the medians of the rows likeliest."""
+    from scipy.optimize import minimize  # noqa: PLC0415 - slow to import
+
+    groups = list(_grouped(rows, lambda row: GROUPS[row.kind.partition(", ")[0]]).values())
+    of_parts = np.eye(len(PARTS))
+    known = [
+        (
+            [covariance(of, of_parts[part]) for part in range(len(PARTS))],
+            np.diag(noise(of, kinds)),
+            scaled_errors(of, kinds),
+        )
+        for of in groups
+    ]
+
+    def badness(logarithms: Floats) -> float:
+        squares = np.exp(2 * logarithms)
+        found = ((logarithms - np.log(START)) ** 2).sum() / 2
+        for alike, own, errors in known:
+            matrix = own + sum(size * each for size, each in zip(squares, alike, strict=True))
+            lower = np.linalg.cholesky(matrix)
+            found += (np.linalg.solve(lower, errors) ** 2).sum() / 2
+            found += np.log(np.diag(lower)).sum()
+        return float(found)
+
+    start = np.full(len(PARTS), np.log(START))
+    sizes = np.exp(minimize(badness, start, method="L-BFGS-B").x)
+    return {part: _digits(size) for part, size in zip(PARTS, sizes, strict=True)}
+
+
+def _with_multiples(first: Learnt, known: Sequence[Figure]) -> Learnt:
+    """``first`` with the numbers of spreads that hold half and nine tenths of what is left out."""
+    common = first.common
+    layouts = left_out(known, lambda each: (each.place, each.layout), common)
+    new = left_out(known, lambda each: each.place, common)
+    ready = Learnt(
+        first.origin,
+        first.kinds,
+        common,
+        _multiples(known, layouts),
+        _multiples(known, new),
+        0.0,
+        first.rows,
+    )
+    return Learnt(
+        *(ready.origin, ready.kinds, ready.common, ready.known, ready.new),
+        _shared(ready, known),
+        ready.rows,
+    )
+
+
+def left_out(
+    known: Sequence[Figure],
+    key: Callable[[Figure], Hashable],
+    common: Mapping[str, float],
+) -> Floats:
+    """The error of each figure beyond what is expected of it, in expected spreads, where all
+    figures with the same ``key`` were left out when that was learnt."""
+    found = np.empty(len(known))
+    for members in _grouped(range(len(known)), lambda index: key(known[index])).values():
+        gone = set(members)
+        rest = _learnt([each for i, each in enumerate(known) if i not in gone], common)
+        for index in members:
+            each = known[index]
+            expected = rest.expected(each.place, each.kind)
+            found[index] = (each.error - expected.centre) / expected.spread
+    return found
+
+
+def _multiples(known: Sequence[Figure], errors: Floats) -> dict[str, Multiples]:
+    """The multiples of each group, and of each manner in which requests come, held near those of
+    its group by places."""
+    weights, sizes = weights_of(known), np.abs(errors)
+    found = {}
+    for group, members in _grouped(range(len(known)), lambda index: known[index].group).items():
+        found[group] = usual = _quantiles(sizes, weights, members)
+        for name, of in _grouped(members, lambda index: manner(known[index].kind)).items():
+            own, places = _quantiles(sizes, weights, of), len({known[index].place for index in of})
+            found[name] = Multiples(
+                *(
+                    _digits(_pooled(places, mine, MANY, all_of_them))
+                    for mine, all_of_them in zip(own, usual, strict=True)
+                )
+            )
+        found[group] = Multiples(*map(_digits, usual))
+    return found
+
+
+MANY = 8
+"""Places as many as which those of a group count in the multiples of one manner: nine tenths of
+fewer are all of them but at most one."""
+
+
+def _quantiles(sizes: Floats, weights: Floats, members: Sequence[int]) -> Multiples:
+    return Multiples(*(_quantile(sizes[members], weights[members], s) for s in (0.5, 0.9)))
+
+
+def weights_of(known: Sequence[Figure]) -> Floats:
+    """The weight of each figure: those of a place and group count as the root of their number,
+    halfway between one vote for each place and one for each figure."""
+    counts: dict[Hashable, int] = {}
+    for each in known:
+        counts[each.place, each.group] = counts.get((each.place, each.group), 0) + 1
+    return np.array([counts[each.place, each.group] ** -0.5 for each in known])
+
+
+def pairs(known: Sequence[Figure]) -> list[tuple[int, int]]:
+    """Figures of one place and kind in other layouts or at other loads, to be compared: each with
+    the next one, and with the one half of the group further on."""
+    found = []
+    for members in _grouped(range(len(known)), lambda i: (known[i].place, known[i].kind)).values():
         for step in {1, len(members) // 2} - {0}:
-            found.append(np.stack([members[:-step], members[step:]]))
-    each = np.concatenate(found, axis=1)
-    return each[:, rows.conditions[each[0]] != rows.conditions[each[1]]]
+            found += list(zip(members[:-step], members[step:], strict=True))
+    return found
 
 
-def _shared(rows: Sample, spreads: Spreads) -> float:
-    """The correlation of the errors of two rows of a source."""
-    one, other = pairs(rows)
-    if not len(one):
-        return SHARED
-    apart = np.abs(rows.error[one] - rows.error[other])
-    causes = np.array([spreads.of[name] for name in CAUSES]) ** 2
-    scale = np.array([spreads.scale(str(name)) for name in rows.setting])
-    weights = rows.weights * scale[:, None] ** 2
-    both = weights[one] + weights[other]
-    common = 2 * np.sqrt(weights[one] * weights[other])
-    counts = _counts(rows)[one]
-    for shared in CORRELATIONS:
-        reach = spreads.ninety * np.sqrt((both - shared * common) @ causes + LEAST)
-        if counts @ (apart <= reach) >= HELD * counts.sum():
-            return shared
-    return CORRELATIONS[-1]
+SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
+"""How far errors within a place may be shared by two figures, tried in this order."""
 
 
-def sources_of_causes(rows: Sample) -> dict[str, int]:
-    """In how many sources each cause has a part in the errors."""
-    return {
-        name: len(np.unique(rows.source[column > 0]))
-        for name, column in zip(CAUSES, rows.weights.T, strict=True)
-    }
+def _shared(ready: Learnt, known: Sequence[Figure]) -> float:
+    """The most that errors within a place may be shared at which nine of ten ratios of two figures
+    lie in their 90 % band."""
+    weights = weights_of(known)
+    apart, reach, counts = [], [], []
+    for one, other in pairs(known):
+        mine, theirs = known[one], known[other]
+        expected = ready.expected(mine.place, mine.kind)
+        apart.append(abs(mine.error - theirs.error))
+        reach.append(expected.multiples.ninety * expected.within * 2**0.5)
+        counts.append(weights[one])
+    size, wide, count = map(np.array, (apart, reach, counts))
+    for share in SHARES:
+        if count @ (size <= wide * (1 - share) ** 0.5) >= 0.9 * count.sum():
+            return share
+    return SHARES[-1]
 
 
-def _counts(rows: Sample, power: float = ROWS_COUNT) -> Floats:
-    """The weight of each row: all of a group together weigh their number to the ``power``, less
-    than one each."""
-    _, place, size = np.unique(rows.group, return_inverse=True, return_counts=True)
-    found: Floats = size.astype(np.float64) ** (power - 1)
-    return found[place]
+class Coverage(NamedTuple):
+    """Of ``figures`` of a ``quantity``, all with the same ``left_out`` (engine, GPU, ...) judged by
+    what was learnt without them: the shares in the 50 % and the 90 % band (in %), and half of the
+    median width of the latter (in % of the prediction)."""
+
+    left_out: str
+    quantity: str
+    figures: int
+    covered50: float
+    covered90: float
+    half_width90: float
+
+
+LEFT_OUT: Mapping[str, Callable[[Figure], Hashable]] = {
+    "layouts of a deployment": lambda each: (each.place, each.layout),
+    "deployments": lambda each: each.place,
+    "GPUs": lambda each: each.place.gpu,
+    "engines": lambda each: each.place.engine,
+    "model families": lambda each: each.place.family,
+}
+"""What is left out in turn."""
+
+
+def coverages(known: Sequence[Figure]) -> list[Coverage]:
+    """How far bands hold what was left out, by quantity. Everything is learnt without it, the
+    number of spreads too."""
+    found = []
+    every = learn(known)
+    for name, key in LEFT_OUT.items():
+        low, high, half = (np.empty(len(known)) for _ in range(3))
+        for members in _grouped(range(len(known)), lambda index: key(known[index])).values():
+            gone = set(members)
+            rest = [each for i, each in enumerate(known) if i not in gone]
+            judged = learn(rest) if rest and name not in NEAR else every
+            own = _learnt(rest, judged.common)
+            for index in members:
+                each = known[index]
+                expected = own.expected(each.place, each.kind)
+                reach = judged.multiples(each.kind, known=expected.figures > 0)
+                width = reach.ninety * expected.spread
+                low[index], high[index] = expected.centre - width, expected.centre + width
+                half[index] = reach.half * expected.spread
+        found += list(_held(name, known, low, high, half))
+    return found
+
+
+NEAR = ("layouts of a deployment", "deployments")
+"""What is left out so often that the numbers of spreads are those of all: they were learnt from the
+same figures left out in the same way."""
+
+
+def _held(
+    name: str, known: Sequence[Figure], low: Floats, high: Floats, half: Floats
+) -> Iterable[Coverage]:
+    errors = np.array([each.error for each in known])
+    inside = (low <= errors) & (errors <= high)
+    middle = np.abs(errors - (low + high) / 2) <= half
+    width = 50 * (np.exp(np.minimum(high, 30)) - np.exp(low))
+    groups = _grouped(range(len(known)), lambda index: known[index].group)
+    for quantity, members in ({"all": list(range(len(known)))} | groups).items():
+        yield Coverage(
+            name,
+            quantity,
+            len(members),
+            100 * float(middle[members].mean()),
+            100 * float(inside[members].mean()),
+            float(np.median(width[members])),
+        )
+
+
+Item = TypeVar("Item")
+Name = TypeVar("Name", bound=Hashable)
+
+
+def _grouped(items: Iterable[Item], key: Callable[[Item], Name]) -> dict[Name, list[Item]]:
+    found: dict[Name, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def _quantile(values: Floats, counts: Floats, share: float) -> float:
     order = np.argsort(values)
     reached = np.cumsum(counts[order])
-    return float(values[order][np.searchsorted(reached, share * reached[-1])])
+    at = min(int(np.searchsorted(reached, share * reached[-1])), len(values) - 1)
+    return float(values[order][at])
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 
 from calibrate.published_names import Unrepresentable
 from calibrate.scoring.bench_limits import benchmarked
-from calibrate.scoring.clients import KEPT, plausible
+from calibrate.scoring.clients import plausible
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.facts import corrected, facts_of
 from calibrate.scoring.figures import (
@@ -27,14 +26,12 @@ from calibrate.scoring.figures import (
     measured,
     predicted,
 )
-from calibrate.scoring.lengths import of_mean_alone
 from calibrate.scoring.presets import engine_name, uncovered
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked
-from sim.catalog.spreads import learnt, source_name
+from sim.catalog.spreads import source_name
 from sim.errors import InfersimError
-from sim.metrics.bands.bands import band, of_side, setting, situation, spread_of, weights
-from sim.metrics.bands.dependence import Dependences
+from sim.metrics.bands.bands import LEVELS, Question, band, kind, question, reach
 from sim.metrics.fleet.energy import mean_power
 from sim.results.run_result import RunResult
 from sim.scenario import load_scenario
@@ -52,33 +49,30 @@ class Case:
     reason: str
 
 
-OPEN_CLIENT, OPEN_TOKENS = "open client", "open client, tokens"
-"""The cause (``sim.metrics.bands.bands``) that is as far as the plausible ways of measuring differ:
-of the times that begin with a request, and of all other figures."""
+NOT_DESCRIBED = "closed loop, client not described"
+"""How requests come where the publisher leaves open how the clients sent them: a kind of its own,
+which no run of a user is of."""
 
-COVERED = {"open mixing": "mixing", "open admission": "admission"}
-"""Causes of a client that is not described, and what is left of each where the range of the ways in
-which it may have sent its requests counts: else one unknown would count twice."""
+BANDED = frozenset({"throughput", "ttft", "tpot", "itl", "e2el", "bandwidth"})
+"""Quantities that have bands."""
 
 Band = tuple[float, float]
 """The least and the largest value that a band holds."""
 
 
 class Predicted(NamedTuple):
-    """The prediction of a run: its figures by key of the summary, and the causes of error and the
-    setting of each."""
+    """The prediction of a run: its figures by key of the summary, and the question it answers."""
 
     figures: Mapping[str, float | None]
-    causes: Mapping[str, Mapping[str, float]]
-    settings: Mapping[str, str]
+    at: Question
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A row with both figures, in seconds or per second; ``reason`` if there is no prediction.
 
-    ``causes`` may put the prediction off, each by that many of its spreads
-    (``sim.metrics.bands.bands``), all of them by more or less in its ``setting``. ``ways`` has the
+    ``key`` is that of the figure in a summary, ``at`` the question that its run answers
+    (``sim.metrics.bands.bands``); both empty where it has no bands. ``ways`` has the
     predictions under each plausible way of measuring where the publisher leaves it open
     (``clients``). ``inferred`` is the prediction with facts that were read off measured results
     (``facts``), where there are any: no error or band counts it.
@@ -91,9 +85,9 @@ class Scored:
     measured: float | None
     predicted: float | None
     reason: str
-    causes: Mapping[str, float] = field(default_factory=dict)
+    key: str = ""
+    at: Question | None = None
     ways: Mapping[str, float] = field(default_factory=dict)
-    setting: str = ""
     inferred: float | None = None
 
     @property
@@ -117,32 +111,26 @@ class Scored:
         return source_name(self.engine, known.gpu, known.model) if known and self.engine else ""
 
     @property
-    def bands(self) -> tuple[Band, Band] | None:
-        """The 50 % and the 90 % band of the prediction, by what is known without its own source;
-        None without a prediction."""
-        if self.predicted is None or not self.causes:
-            return None
-        spreads = learnt().for_source(self.source)
-        scale = spreads.scale(self.setting)
-        down, up = (scale * spread_of(causes, spreads) for causes in self.causes_of_side)
-        half, ninety = (
-            (band(self.predicted, k * down)[0], band(self.predicted, k * up)[1])
-            for k in (spreads.half, spreads.ninety)
-        )
-        return half, ninety
+    def kind(self) -> str:
+        """The kind of figure, as ``sim.catalog.spreads`` names it; empty where it has no bands."""
+        return kind(self.key, self.at) if self.at is not None else ""
 
     @property
-    def causes_of_side(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """The causes that make a measurement smaller than its prediction, and larger: some are of
-        one side, and how far the plausible ways of measuring reach differs."""
-        sides = of_side(self.causes, larger=False), of_side(self.causes, larger=True)
-        if not self.ways or not self.predicted:
-            return sides
-        ends = min(self.ways.values()), max(self.ways.values())
-        reach = math.log(self.predicted / ends[0]), math.log(ends[1] / self.predicted)
-        name = OPEN_CLIENT if self.quantity in ("ttft", "e2el") else OPEN_TOKENS
-        down, up = (side | {name: max(0.0, each)} for side, each in zip(sides, reach, strict=True))
-        return down, up
+    def layout(self) -> tuple[str, ...]:
+        """Release, formats and layout: figures that share these err together."""
+        return tuple(
+            self.row[name] for name in ("engine_version", "weight_dtype", "kv_dtype", "tp")
+        )
+
+    @property
+    def bands(self) -> tuple[Band, Band] | None:
+        """The 50 % and the 90 % band of the prediction, by what is known without its own place;
+        None without a prediction."""
+        if self.predicted is None or self.at is None:
+            return None
+        found = reach(self.key, self.at, without=self.at.place)
+        half, ninety = (band(self.predicted, *found.ends(level)) for level in LEVELS)
+        return half, ninety
 
 
 def case(row: Row, *, outcomes: bool = False) -> Case:
@@ -179,7 +167,10 @@ def outcome(simulated: Callable[[], RunResult], known: Conditions) -> Predicted 
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
     if known.streamed > 1:
         numbers |= together(numbers, known.streamed)
-    return Predicted(numbers | _derived(result, known), *_causes(result, known))
+    at = question(result.record, str(summary["infersim"]["verdict"]["state"]))
+    if known.driver == "closed" and not known.described:
+        at = at._replace(driven=NOT_DESCRIBED)
+    return Predicted(numbers | _derived(result, known), at)
 
 
 def together(numbers: Mapping[str, float], tokens: int) -> dict[str, float]:
@@ -223,32 +214,6 @@ def _steady_draw(result: RunResult) -> tuple[float, float | None]:
     tokens = float((plans["decode"] * plans["iterations"] * within).sum())
     tokens += int((record.requests["first_token"] <= end).sum())
     return watts, watts * (end - start) / tokens if tokens else None
-
-
-def _causes(
-    result: RunResult, known: Conditions
-) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """The causes of error of each figure, those that a publisher leaves open of clients and lengths
-    too; and its setting."""
-    at = situation(
-        result.record,
-        client=known.driver == "closed" and not known.described,
-        lengths=any(of_mean_alone(remark) for remark in known.assumed),
-    )
-    figures = Dependences(result.record).figures()
-    for key, other in ((DECODE_RATE, "mean_tpot_ms"), (STEADY_RATE, "mean_e2el_ms")):
-        if (slower := figures.get(other)) is not None:
-            figures[key] = {name: -value for name, value in slower.items()}
-            figures[STEADY_RUNNING] = dict.fromkeys(slower, 0.0)  # all run, whatever a pass takes
-    if known.streamed > 1:
-        first, token = figures["mean_ttft_ms"], figures["mean_tpot_ms"]
-        wait = (known.streamed - 1) * result.summary["mean_tpot_ms"]
-        share = wait / (wait + result.summary["mean_ttft_ms"])
-        figures["mean_ttft_ms"] = {
-            name: (1 - share) * each + share * token[name] for name, each in first.items()
-        }
-    causes = {key: weights(key, each, at) for key, each in figures.items()}
-    return causes, {key: setting(key, at) for key in figures}
 
 
 Progress = Callable[[int, int], None]
@@ -323,12 +288,9 @@ def _scored(c: Case, runs: Mapping[Conditions, Predicted | str]) -> Scored:
     if found is None:
         why = f"the run has no {c.figure.key}"
         return Scored(c.row, c.known, c.engine, quantity, value, None, why)
-    causes = result.causes.get(c.figure.key, {})  # none of power and energy
     ways = _under_each(c.known, c.figure, runs)
-    if KEPT in ways:
-        causes = {COVERED.get(name, name): weight for name, weight in causes.items()}
-    where = result.settings.get(c.figure.key, "")
-    return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes, ways, where)
+    at = result.at if quantity in BANDED else None
+    return Scored(c.row, c.known, c.engine, quantity, value, found, "", c.figure.key, at, ways)
 
 
 def _under_each(

@@ -11,14 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from calibrate.scoring.learning import pairs, sample, teaching
+from calibrate.scoring.learning import figures, pairs
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import learnt
-from sim.metrics.bands.bands import CAUSES, scaled
+from sim.metrics.bands.bands import reach_of
 from sim.metrics.bands.ratio_bands import Error, ratio_band
-
-KIN = {cause.part: "one source" for cause in CAUSES.values()}
-"""Two rows of a source have all their errors from one origin."""
 
 
 class RatioCoverage(NamedTuple):
@@ -36,9 +33,9 @@ class RatioCoverage(NamedTuple):
 
 def ratios(rows: Sequence[Scored]) -> list[RatioCoverage]:
     """How far the bands of ratios held, by quantity."""
-    known = teaching(rows)
+    known = [row for row in rows if row.at is not None and row.measured and row.predicted]
     by_quantity: dict[str, list[tuple[bool, bool, float, float]]] = {}
-    for one, other in pairs(sample(rows)).T.tolist():
+    for one, other in pairs(figures(known)):
         mine, theirs = known[one], known[other]
         by_quantity.setdefault(str(mine.quantity), []).append(_judged(mine, theirs))
     return [_of(quantity, found) for quantity, found in by_quantity.items()]
@@ -47,16 +44,20 @@ def ratios(rows: Sequence[Scored]) -> list[RatioCoverage]:
 def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
     """Whether the measured ratio lies in the 50 % and the 90 % band, and half-widths of the latter
     with what is shared, and without."""
-    spreads = learnt().for_source(one.source)
+    assert one.at is not None and other.at is not None
+    expected = (
+        learnt().expected(at.place, row.kind, without=at.place)
+        for row, at in ((one, one.at), (other, other.at))
+    )
     mine, theirs = (
-        Error(scaled(_causes(row), spreads.scale(row.setting)), KIN) for row in (one, other)
+        Error(at.place, row.kind, reach_of(each, at.unmeasured))
+        for row, at, each in zip((one, other), (one.at, other.at), expected, strict=True)
     )
     measured = float(one.measured or 0) / float(other.measured or 1)
     off = measured / (float(one.predicted or 0) / float(other.predicted or 1))
-    found, alone = (
-        ratio_band(1.0, mine, theirs, spreads._replace(shared=each))
-        for each in (spreads.shared, 0.0)
-    )
+    found = ratio_band(1.0, mine, theirs)
+    apart = theirs._replace(place=theirs.place._replace(engine="", gpu="", model="", family=""))
+    alone = ratio_band(1.0, mine, apart)
     (low50, high50), (low90, high90) = found.band50, found.band90
     return (
         low50 <= off <= high50,
@@ -64,15 +65,6 @@ def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
         _half_width(found.band90),
         _half_width(alone.band90),
     )
-
-
-def _causes(row: Scored) -> dict[str, float]:
-    """Causes of the side on which the measurement lies, and those of one side, since a ratio may be
-    off either way by them; a rate falls as they grow, a time does not, so that within one quantity
-    all have one sign."""
-    larger = float(row.measured or 0) > float(row.predicted or 0)
-    causes = {**row.causes, **row.causes_of_side[larger]}
-    return {name: abs(weight) for name, weight in causes.items()}
 
 
 def _half_width(band: tuple[float, float | None]) -> float:

@@ -79,7 +79,7 @@ def _scored(row: Row, known: Conditions, value: float, ran: Predicted | str) -> 
     assert found is not None, "a log that was served has every latency"
     if figure.quantity != "tpot":  # the engine's own times have no server in front
         found -= catalog.engine(engine).front_end
-    return Scored(row, known, engine, figure.quantity, value, found, "", ran.causes[figure.key])
+    return Scored(row, known, engine, figure.quantity, value, found, "", figure.key, ran.at)
 
 
 def _figure(metric: str) -> ScoredFigure:

@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
-from calibrate.scoring.learning import (
-    BEFORE,
-    FREEDOM,
-    learn_left_out,
-    sample,
-    sources_of_causes,
-)
+from calibrate.scoring.learning import figures, learn
 from calibrate.scoring.predict import Scored
-from sim.catalog.spreads import Spreads
+from sim.catalog.spreads import Multiples
 from sim.errors import UsageError
-from sim.metrics.bands.bands import CAUSES
 from sim.version import version
 
 FEWEST = 5
-"""Sources without which there is nothing to learn."""
+"""Places without which there is nothing to learn."""
 
 
 def spreads_yaml(rows: Sequence[Scored]) -> str:
-    """The file. Raises UsageError for too few sources."""
-    known = sample(rows)
-    counts, sources = sources_of_causes(known), len(set(known.source))
-    if sources < FEWEST:
+    """The file. Raises UsageError for too few places."""
+    known = figures(rows)
+    places = {each.place for each in known}
+    if len(places) < FEWEST:
         raise UsageError(
-            f"--learn-bands needs predicted rows of {FEWEST} sources (engine, GPU and model) or "
-            f"more, not of {sources}"
+            f"--learn-bands needs predicted rows of {FEWEST} deployments (engine, GPU and model) "
+            f"or more, not of {len(places)}"
         )
-    everything, without = learn_left_out(known)
+    found = learn(known)
+    common = ", ".join(f"{part}: {size:g}" for part, size in found.common.items())
     lines = [
-        "# How far each part of a prediction is usually off: sim/catalog/spreads.py. Made by",
+        "# How far published figures lie from their predictions: sim/catalog/spreads.py. Made by",
         "# `infersim score TABLES --learn-bands FILE`; not to be edited.",
-        f"origin: errors of {len(known.error):,} published figures of {len(without)} sources "
-        f"(engine, GPU and model), infersim {version()}, {date.today():%Y-%m-%d}; tails "
-        f"of Student's t with {FREEDOM:g} degrees of freedom",
-        f"multiples: {_multiples(everything)}",
-        f"scales: {_scales(everything)}",
-        "causes:",
+        f"origin: errors of {len(known):,} published figures of {len(places)} deployments "
+        f"(engine, GPU and model), infersim {version()}, {date.today():%Y-%m-%d}",
+        "# standard deviation of what errors have in common, in units of `within`",
+        f"common: {{{common}}}",
+        "# how far errors within a deployment are shared by two of its figures",
+        f"shared: {found.shared:g}",
+        "# spreads to either side that hold half and nine tenths of figures that were left out",
+        "multiples:",
+        *(
+            f"  '{name}': {{compared: {_multiples(found.known[name])}, "
+            f"new: {_multiples(found.new[name])}}}"
+            for name in sorted(found.new)
+        ),
+        "# median of log(measured / predicted), and how far figures of a deployment lie apart",
+        "kinds:",
+        *(
+            f"  '{name}': {{centre: {each.centre:.3f}, within: {each.within:.3f}}}"
+            for name, each in sorted(found.kinds.items())
+        ),
+        "compared:",
     ]
-    for name in CAUSES:
-        prior, why = BEFORE[name]
-        text = f"spread: {everything.of[name]:g}, sources: {counts[name]}, before: {prior:g}"
-        lines.append(f'  {name!r}: {{{text}, why: "{why}"}}')
-    lines.append("without:")
-    for source, spreads in without.items():
-        differ = {n: value for n, value in spreads.of.items() if value != everything.of[n]}
-        named = ", ".join(f"{name!r}: {value:g}" for name, value in differ.items())
-        lines += [
-            f"  - source: {source!r}",
-            f"    multiples: {_multiples(spreads)}",
-            f"    scales: {_scales(spreads)}",
-            f"    spreads: {{{named}}}",
-        ]
+    for row in sorted(found.rows, key=lambda row: (row.place, row.kind)):
+        named: Mapping[str, object] = {
+            "engine": row.place.engine,
+            "gpu": row.place.gpu,
+            "model": row.place.model,
+            "of": f"'{row.kind}'",
+            "figures": row.figures,
+            "layouts": row.layouts,
+            "centre": f"{row.centre:.3f}",
+            "within": f"{row.within:.3f}",
+        }
+        lines.append(f"  - {{{', '.join(f'{key}: {value}' for key, value in named.items())}}}")
     return "\n".join(lines) + "\n"
 
 
-def _scales(spreads: Spreads) -> str:
-    named = ", ".join(f"{name!r}: {value:g}" for name, value in spreads.scales.items())
-    return f"{{{named}}}"
-
-
-def _multiples(spreads: Spreads) -> str:
-    half, ninety = f"half: {spreads.half:g}", f"ninety: {spreads.ninety:g}"
-    return f"{{{half}, {ninety}, shared: {spreads.shared:g}}}"
+def _multiples(found: Multiples) -> str:
+    return f"{{half: {found.half:g}, ninety: {found.ninety:g}}}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from calibrate.scoring.report import TITLES, Part, as_inferred, median_p90, table
 from calibrate.scoring.uses import LOW
-from sim.catalog.spreads import learnt
-from sim.metrics.bands.bands import CAUSES
+from sim.catalog.spreads import PARTS, learnt
 
 BAR = 20
 """Characters of a bar that stands for all measurements."""
@@ -30,6 +29,12 @@ INFERRED = (
 )
 
 
+LEFT_OUT = (
+    "Everything that bands are made of is learnt without what is left out, one after the other, and "
+    "what was left out is judged by it. `tpot` counts times between tokens and of whole answers."
+)
+
+
 def trust_page(trust: Part) -> str:
     """The page of the evidence's part on trust."""
     parts = [
@@ -42,6 +47,9 @@ def trust_page(trust: Part) -> str:
         "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
         _bands(trust),
+        "## What if a GPU, an engine or a family of models is new?",
+        LEFT_OUT,
+        _left_out(trust),
         "## What do facts that were read off the results change?",
         INFERRED,
         _inferred(trust),
@@ -61,8 +69,10 @@ def trust_page(trust: Part) -> str:
         "## Farthest outside their bands",
         _outside(trust),
         "## What the bands are made of",
-        f"Spreads are scales of the logarithm of measured over predicted: {learnt().origin}.",
-        _spreads(),
+        f"{learnt().origin[:1].upper()}{learnt().origin[1:]}. The rows are those of "
+        "`sim/catalog/spreads.yaml`. Errors have in common, as a multiple of how far figures of one "
+        "deployment lie apart:",
+        _parts(),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -198,10 +208,24 @@ def _outside(trust: Part) -> str:
     return table(head, rows, words=len(head))
 
 
-def _spreads() -> str:
-    found = learnt()
+def _parts() -> str:
+    common = learnt().common
+    return table(
+        ("in common by", "size"), [(part, f"{common[part]:.2f}") for part in PARTS], words=1
+    )
+
+
+def _left_out(trust: Part) -> str:
     rows = [
-        (cause.part, cause.title, f"{found.everything.of[name]:.2f}", str(found.sources[name]))
-        for name, cause in CAUSES.items()
+        (
+            each["left_out"],
+            TITLES.get(each["quantity"], each["quantity"]),
+            f"{each['figures']:,}",
+            f"{each['covered50']:.0f}",
+            f"{each['covered90']:.0f}",
+            f"{each['half_width90']:.0f}",
+        )
+        for each in trust["left_out"]
     ]
-    return table(("part", "cause", "spread", "sources"), rows, words=4)
+    head = ("left out", "of", "figures", "in 50 %", "in 90 %", "± 90")
+    return table(head, rows, words=2)

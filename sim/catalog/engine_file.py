@@ -59,7 +59,7 @@ _LISTS = (
     _FUSED_SUMS,
     _FITTED_TO,
 )
-_GIVEN = ("name", "title", "sources", "factors", "marlin", "triton_attention", *_LISTS)
+_GIVEN = ("name", "origin", "title", "sources", "factors", "marlin", "triton_attention", *_LISTS)
 """Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
 
@@ -77,6 +77,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
     return values.record(
         EngineSpec,
         name=file.path.stem,
+        origin=file.root.path.stem,
         title=entry.text("title"),
         sources=sources,
         factors=_factors(values),

@@ -1,20 +1,27 @@
-"""Provides how far each part of a prediction is usually off: relative spreads, and their origin.
+"""Provides how far published figures lie from their predictions, and what follows for another run.
 
-``spreads.yaml`` holds them. It is made by ``infersim score TABLES --learn-bands FILE`` from
-published measurements, never by hand. A spread is the scale of the logarithm of measured over
-predicted; the ``multiples`` turn the spread of a figure into half of a 50 % and of a 90 % band;
-``scales`` say by how many times figures of one kind are off more than others. ``without`` has what
-differs if one source (engine, GPU and model) is left out, so that a source is judged by bands that
-know nothing of it.
+``spreads.yaml`` has a row for each engine, GPU and model whose published figures were compared, by
+kind of figure; ``infersim score TABLES --learn-bands FILE`` writes it. An error is the logarithm of
+measured over predicted. What it has in common with others (by engine, by GPU, by family of models,
+by the very engine, GPU and model, and by these and the kind of figure) are parts of their own, each
+normal with a size that was learnt. So the rows say what to expect of another run, and the less
+exactly the further it is from them: Gaussian process regression with a constant kernel for each
+part (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25, 2.26).
+Sizes count in units of ``within``, how far figures of one row lie apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
@@ -22,97 +29,280 @@ from sim.catalog.releases import spelled
 
 FILE = Path(__file__).with_name("spreads.yaml")
 
+Floats = NDArray[np.float64]
 
-class Spreads(NamedTuple):
-    """The spread ``of`` each cause (``sim.metrics.bands.bands.CAUSES``), and by how many times the
-    spread of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side.
-    ``shared`` is how far the errors of a cause are correlated in two runs where they have one
-    origin; ``scales`` multiply the spread of figures by their setting
-    (``sim.metrics.bands.bands.setting``): 1 where there is none."""
+PARTS = ("kind of figure", "engine", "GPU", "model family", "this deployment", "this figure")
+"""The parts of an error that runs have in common: of one kind of figure; of one engine; of one GPU;
+of models of one family; of one engine, GPU and model; and of one kind of figure of these."""
 
-    of: Mapping[str, float]
+GROUPS = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2el": "tpot", "rate": "rate"}
+"""The group of a quantity, in which errors have parts in common: times between tokens and of whole
+answers err together."""
+
+MEDIAN = math.pi / 2
+"""Variance of the median of normal values over that of their mean."""
+
+TOGETHER = 2
+"""The figures that those of one layout count as at most: they err together."""
+
+
+def manner(kind: str) -> str:
+    """The group of a kind of figure and how requests come.
+
+    >>> manner("ttft, closed loop, experts")
+    'ttft, closed loop'
+    >>> manner("tpot, dense")
+    'tpot'
+    """
+    quantity, *driven, _ = kind.split(", ")
+    return ", ".join([GROUPS[quantity], *driven])
+
+
+class Place(NamedTuple):
+    """The engine (whatever its release), GPU and model of a run, and the ``family`` of the model,
+    with experts or without."""
+
+    engine: str
+    gpu: str
+    model: str
+    family: str
+
+
+class Row(NamedTuple):
+    """Published figures of one ``place`` and ``kind`` (``ttft, closed loop, dense``): how many, of
+    how many layouts, the median error (``centre``), and how far they lie apart (``within``)."""
+
+    place: Place
+    kind: str
+    figures: int
+    layouts: int
+    centre: float
+    within: float
+
+
+class Kind(NamedTuple):
+    """The median error of the group of a kind of figure, and how far figures of one place lie
+    apart."""
+
+    centre: float
+    within: float
+
+
+class Multiples(NamedTuple):
+    """The number of spreads to either side that hold half and nine tenths of figures."""
+
     half: float
     ninety: float
-    shared: float = 0.0
-    scales: Mapping[str, float] = MappingProxyType({})
-
-    def scale(self, setting: str) -> float:
-        """The factor of a figure's spread in a ``setting``; that of a wider setting, the first
-        words of its name, where nothing was learnt of it alone."""
-        while setting not in self.scales and ", " in setting:
-            setting = setting.rpartition(", ")[0]
-        return self.scales.get(setting, 1.0)
 
 
-class Learnt(NamedTuple):
-    """The content of ``spreads.yaml``: its ``origin``, of how many ``sources`` each cause was
-    learnt, and the spreads, of all sources and ``without`` each."""
+class ExpectedError(NamedTuple):
+    """What is expected of the error of a figure: its ``centre``, the standard deviation of each
+    part in common (``PARTS``) that the compared runs leave open, and of what is ``within``;
+    ``figures`` of the same engine, GPU and model were compared; bands reach so many
+    ``multiples``."""
+
+    centre: float
+    common: Mapping[str, float]
+    within: float
+    figures: int
+    multiples: Multiples
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the error."""
+        return math.sqrt(sum(each**2 for each in self.common.values()) + self.within**2)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """The content of ``spreads.yaml``: ``kinds``, with one for each of ``GROUPS`` where a kind was
+    never compared; the size of each part in ``common``; the multiples of each group and manner, for
+    places that were compared (``known``) and for ``new`` ones; how far errors ``within`` a place are ``shared`` by two
+    of its figures; and the ``rows``."""
 
     origin: str
-    sources: Mapping[str, int]
-    everything: Spreads
-    without: Mapping[str, Spreads]
+    kinds: Mapping[str, Kind]
+    common: Mapping[str, float]
+    known: Mapping[str, Multiples]
+    new: Mapping[str, Multiples]
+    shared: float
+    rows: tuple[Row, ...]
+    _solved: dict[tuple[str, Place | None, Place | None], _Solved] = field(default_factory=dict)
 
-    def for_source(self, name: str) -> Spreads:
-        """The spreads by which rows of the source called ``name`` are judged."""
-        return self.without.get(name, self.everything)
+    def expected(
+        self, place: Place, kind: str, *, without: Place | None = None, own: bool = False
+    ) -> ExpectedError:
+        """The expected error of a figure of ``kind`` at ``place``; as if the place ``without`` had
+        not been compared; with ``own``, where the engine was fitted to runs of one's own, as if
+        this place had been, and been right."""
+        group = GROUPS[kind.partition(", ")[0]]
+        usual = self.kinds.get(kind, self.kinds[group])
+        key = (group, without, place if own else None)
+        if key not in self._solved:
+            self._solved[key] = _solve(self, *key, kind)
+        solved = self._solved[key]
+        mean, left = solved.at(place, kind, self._sizes)
+        same = [row for row in solved.rows if row.place == place]
+        own_kind = [row.within for row in same if row.kind == kind]
+        found = self.multiples(kind, known=bool(same))
+        return ExpectedError(
+            usual.centre + usual.within * mean,
+            dict(zip(PARTS, (usual.within * math.sqrt(each) for each in left), strict=True)),
+            own_kind[0] if own_kind else usual.within,
+            sum(row.figures for row in same),
+            found,
+        )
+
+    def multiples(self, kind: str, *, known: bool) -> Multiples:
+        """The multiples of a kind of figure, at a place that was compared (``known``) or not."""
+        found, how = self.known if known else self.new, manner(kind)
+        return found[how] if how in found else found[how.partition(", ")[0]]
+
+    @property
+    def _sizes(self) -> Floats:
+        return np.array([self.common[part] ** 2 for part in PARTS])
+
+    def compared(self, **where: str) -> bool:
+        """Whether runs with these values of ``Place`` were compared."""
+        return any(
+            all(getattr(row.place, name) == value for name, value in where.items())
+            for row in self.rows
+        )
+
+
+class _Solved(NamedTuple):
+    """The rows of one group, the inverse of their covariance, and that times their errors."""
+
+    rows: Sequence[Row]
+    inverse: Floats
+    weights: Floats
+
+    def at(self, place: Place, kind: str, sizes: Floats) -> tuple[float, Floats]:
+        """The mean of a figure's error in units of its ``within``, and the variance of each part
+        that is left."""
+        if not self.rows:
+            return 0.0, sizes
+        alike = np.array([_alike(row, place, kind) for row in self.rows]) * sizes
+        covariance = alike.sum(axis=1)
+        left = sizes - np.einsum("ip,ij,jp->p", alike, self.inverse, alike)
+        total = float(sizes.sum() - covariance @ self.inverse @ covariance)
+        left = np.maximum(left, 0.0)
+        left *= max(total, 0.0) / left.sum() if left.sum() else 0.0
+        return float(covariance @ self.weights), left
+
+
+def _solve(
+    learnt: Learnt, group: str, without: Place | None, own: Place | None, kind: str
+) -> _Solved:
+    kinds = learnt.kinds
+    rows = [
+        row
+        for row in learnt.rows
+        if GROUPS[row.kind.partition(", ")[0]] == group and row.place not in (without, own)
+    ]
+    if own is not None:
+        usual = kinds.get(kind, kinds[group])
+        rows.append(Row(own, kind, 1, 1, 0.0, usual.within))
+    return solved(rows, kinds, learnt._sizes)
+
+
+def solved(rows: Sequence[Row], kinds: Mapping[str, Kind], sizes: Floats) -> _Solved:
+    """The ``rows`` of one group, ready to say what to expect of others; ``sizes`` are the variances
+    of the parts."""
+    if not rows:
+        return _Solved(rows, np.empty((0, 0)), np.empty(0))
+    matrix = covariance(rows, sizes) + np.diag(noise(rows, kinds))
+    inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    return _Solved(rows, inverse, inverse @ scaled_errors(rows, kinds))
+
+
+def scaled_errors(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:
+    """The error of each row beyond the centre of its kind, in units of what is within."""
+    usual = [kinds[row.kind] for row in rows]
+    found = [
+        (row.centre - each.centre) / each.within for row, each in zip(rows, usual, strict=True)
+    ]
+    return np.asarray(np.clip(found, -FAR, FAR), dtype=np.float64)
+
+
+FAR = 4.0
+"""Units beyond which an error of a row counts as this: one that is far off says little of others."""
+
+
+def noise(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:
+    """The variance of the median of each row, in the same units."""
+    return np.array(
+        [
+            MEDIAN
+            * (row.within / kinds[row.kind].within) ** 2
+            / min(row.figures, TOGETHER * row.layouts)
+            for row in rows
+        ]
+    )
+
+
+def covariance(rows: Sequence[Row], sizes: Floats) -> Floats:
+    """The covariance of rows by what they have in common."""
+    alike = np.array([[_alike(one, other.place, other.kind) for other in rows] for one in rows])
+    return np.asarray(alike @ sizes, dtype=np.float64)
+
+
+def _alike(row: Row, place: Place, kind: str) -> tuple[bool, ...]:
+    """Whether a row has each of ``PARTS`` in common with a figure."""
+    same = row.place == place
+    return (
+        row.kind == kind,
+        row.place.engine == place.engine,
+        row.place.gpu == place.gpu,
+        row.place.family == place.family,
+        same,
+        same and row.kind == kind,
+    )
 
 
 @cache
 def learnt(path: Path = FILE) -> Learnt:
     """The content of ``path``."""
     file = Fields(str(path), read_yaml(path))
-    causes = file.inner("causes")
-    names = list(causes)
-    counts = {name: causes.inner(name).count("sources") for name in names}
-    spreads = {name: causes.inner(name).number("spread") for name in names}
-    for name, other in TOLD_APART_LATER.items():
-        spreads.setdefault(name, spreads.get(other, 0.0))
-        counts.setdefault(name, counts.get(other, 0))
-    scales = _scales(file)
-    everything = Spreads(spreads, *_multiples(file), scales)
-    without = {
-        entry.text("source"): Spreads(
-            spreads
-            | {name: entry.inner("spreads").number(name) for name in entry.inner("spreads")},
-            *_multiples(entry),
-            _scales(entry) or scales,
-        )
-        for entry in file.mappings("without")
+    kinds, common, multiples = (file.inner(name) for name in ("kinds", "common", "multiples"))
+    return Learnt(
+        file.text("origin"),
+        {name: Kind(**_numbers(kinds.inner(name), Kind._fields)) for name in kinds},
+        _numbers(common, PARTS),
+        _multiples(multiples, "compared"),
+        _multiples(multiples, "new"),
+        file.number("shared"),
+        tuple(map(_row, file.mappings("compared"))),
+    )
+
+
+def _numbers(entry: Fields, names: Iterable[str]) -> dict[str, float]:
+    return {name: entry.number(name) for name in names}
+
+
+def _multiples(entry: Fields, level: str) -> dict[str, Multiples]:
+    return {
+        name: Multiples(**_numbers(entry.inner(name).inner(level), Multiples._fields))
+        for name in entry
     }
-    return Learnt(file.text("origin"), counts, everything, without)
 
 
-TOLD_APART_LATER = {
-    "open client, tokens": "open client",
-    "older release": "",
-    "left out, first token": "",
-    "left out, rates": "",
-    "left out, tokens": "",
-    "estimate, first token": "",
-    "estimate, tokens": "",
-    "crowding": "",
-    "hand-over": "",
-}
-"""Causes that files made before did not tell apart from another one, or from any."""
-
-SHARED = 0.7
-"""How far errors of one origin are correlated in two runs where a file does not say it: 89 % of
-3,540 pairs of published figures (same engine, GPU and model, other conditions) lay in 90 % bands of
-their ratio."""
+def _row(entry: Fields) -> Row:
+    kind = entry.text("of")
+    where = place(entry.text("engine"), entry.text("gpu"), entry.text("model"), kind)
+    counts = entry.count("figures"), entry.count("layouts")
+    return Row(where, kind, *counts, entry.number("centre"), entry.number("within"))
 
 
-def _scales(entry: Fields) -> Mapping[str, float]:
-    if not entry.has("scales"):
-        return {}
-    found = entry.inner("scales")
-    return {name: found.number(name) for name in found}
+def place(engine: str, gpu: str, model: str, kind: str) -> Place:
+    """The place of a run; the last words of a ``kind`` say whether the model has experts.
 
-
-def _multiples(entry: Fields) -> tuple[float, float, float]:
-    multiples = entry.inner("multiples")
-    shared = multiples.number("shared") if multiples.has("shared") else SHARED
-    return multiples.number("half"), multiples.number("ninety"), shared
+    >>> place("tensorrt-llm-0.14", "h100-sxm", "qwen3-30b-a3b", "tpot, experts")
+    Place(engine='tensorrt-llm', gpu='h100-sxm', model='qwen3-30b-a3b', family='qwen, experts')
+    """
+    word = re.match(r"[A-Za-z]*", model)
+    family = (word[0].lower() if word else "") or model
+    return Place(family_of(engine), gpu, model, f"{family}, {kind.rpartition(', ')[2]}")
 
 
 def related(engine: str) -> str:
@@ -124,24 +314,15 @@ def related(engine: str) -> str:
     return spelled(engine).name
 
 
+def family_of(engine: str) -> str:
+    """The engine of a preset: all of TensorRT-LLM are one, and those that are ``related``."""
+    return "tensorrt-llm" if engine.startswith("tensorrt-llm") else related(engine)
+
+
 def source_name(engine: str, gpu: str, model: str) -> str:
-    """The name of a source: all releases of TensorRT-LLM are one, and presets that are ``related``.
+    """The name of a source of figures.
 
     >>> source_name("tensorrt-llm-0.14", "h100-sxm", "llama-3.1-70b")
     'tensorrt-llm, h100-sxm, llama-3.1-70b'
     """
-    return f"{_family(engine)}, {gpu}, {model}"
-
-
-def compared(engine: str, gpu: str) -> bool:
-    """Whether runs of this engine preset on this GPU, of any model, are among the published ones
-    that bands were learnt from.
-
-    >>> compared("vllm@0.18", "h100-sxm"), compared("sglang", "l40s")
-    (True, False)
-    """
-    return any(name.startswith(f"{_family(engine)}, {gpu}, ") for name in learnt().without)
-
-
-def _family(engine: str) -> str:
-    return "tensorrt-llm" if engine.startswith("tensorrt-llm") else related(engine)
+    return f"{family_of(engine)}, {gpu}, {model}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
-from sim.metrics.bands.bands import situation
+from sim.metrics.bands.bands import question
 from sim.metrics.bands.confidence import error_band, provenance
 from sim.metrics.engine.host_tier import host_tier
 from sim.metrics.engine.kv_usage import Taken, taken
@@ -85,7 +85,7 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
             "verdict": verdict,
             "cost": _cost(run, outputs, tokens, arriving),
             "energy": energy(run, outputs, arriving),
-            "error_band": error_band(run.attribution, situation(run), run.open_links),
+            "error_band": error_band(run.attribution, question(run), run.open_links),
         },
     }
 
@@ -131,7 +131,7 @@ def _latencies(run: RunRecord) -> tuple[dict[str, float | None], ...]:
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     pools = run.pools
     deployments = [pool.deployment for pool in pools]
-    band = error_band(run.attribution, situation(run), run.open_links)
+    band = error_band(run.attribution, question(run), run.open_links)
     verdict, refused, accounts = _verdict(run), rejection(run), token_accounts(run)
     arriving, drained = arriving_share(run, verdict), drain_note(run, verdict)
     sure = precision(run, verdict)

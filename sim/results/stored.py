@@ -108,10 +108,15 @@ SUMMARY: Mapping[str, Shape] = {
             "figures": {
                 "*": {
                     **{name: [NUMBER] for name in ("band50", "band90", "ends")},
-                    **{name: {"*": NUMBER} for name in ("parts", "causes")},
+                    "parts": {"*": NUMBER},
+                    "kind": TEXT,
                 }
             },
-            "kin": {"*": TEXT},
+            "place": {
+                **_each(TEXT, "engine", "gpu", "model", "family"),
+                "unmeasured": NUMBER,
+                "own": FLAG,
+            },
             **_each(TEXT, "origin", "text", "trust"),
         },
         "later": {

@@ -208,6 +208,8 @@ class EngineSpec:
                          again
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
+    ``origin``           the preset that its file extends in the end; its own name for one that
+                         extends none
     ``releases``         the releases that are known of it; None for what has no releases
     ``release``          the one that this is; "" where there are none
     ``fitted_to``        the observed runs that its times were fitted to, if they were
@@ -256,6 +258,7 @@ class EngineSpec:
     keeps_interval: bool = False
     keeps_last_found: bool = False
     factors: Factors = NO_FACTORS
+    origin: str = ""
     releases: Releases | None = None
     release: str = ""
     fitted_to: tuple[FittedTo, ...] = ()

@@ -1,161 +1,154 @@
-"""Which causes apply to a figure, and how their spreads make a band."""
+"""What is expected of an error: by how far a run is from those that were compared."""
 
 from __future__ import annotations
+
+import math
+from pathlib import Path
 
 import pytest
 
 from calibrate.scoring.presets import engine_file
-from sim.catalog.spreads import Spreads, learnt, source_name
+from sim.catalog.spreads import PARTS, Place, learnt, place
 from sim.metrics.bands.bands import (
-    CAUSES,
-    Situation,
+    KERNELS,
+    WITHIN,
+    Question,
     band,
-    of_side,
-    setting,
-    situation,
-    spread_of,
-    weights,
+    half_of,
+    kind,
+    question,
+    reach,
+    shares,
+    without,
 )
-from sim.metrics.bands.dependence import PARTS
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.result import simulate
 from sim.scenario import load_scenario
 
-KNOWN = Situation(measured=True, links=False, fitted=True, driven="closed loop")
-DEPENDS = dict.fromkeys(PARTS, 0.1)
+CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 20})
+KNOWN = place("vllm", "h100-sxm", "llama-3.1-70b", "dense")
+TPOT = "tpot, dense"
 
 
-def test_every_cause_has_a_spread_and_says_what_it_is() -> None:
-    found = learnt()
-    assert set(found.everything.of) == set(CAUSES) == set(found.sources)
-    assert all(cause.part and cause.title for cause in CAUSES.values())
-    assert 0 < found.everything.half < found.everything.ninety
-    assert len(found.without) > 40
+def wide(where: Place, *, own: bool = False) -> float:
+    """The spread of token times at a place."""
+    return learnt().expected(where, TPOT, own=own).spread
 
 
-def test_a_source_is_judged_by_what_was_learnt_without_it() -> None:
-    found = learnt()
-    name = source_name("sglang", "h100-sxm", "qwen3-32b")
-    assert found.for_source(name) == found.without[name] != found.everything
-    assert found.for_source("vllm, h100-sxm, a model of tomorrow") == found.everything
+def test_a_deployment_that_was_compared_is_known_best() -> None:
+    """Each part of the place that is new makes the error less sure."""
+    model = KNOWN._replace(model="llama-4-tiny")
+    gpu = model._replace(gpu="a card of tomorrow")
+    engine = gpu._replace(engine="an engine of tomorrow")
+    family = engine._replace(family="a family of tomorrow")
+    found = [learnt().expected(each, TPOT) for each in (KNOWN, model, gpu, engine, family)]
+    common = [sum(part**2 for part in each.common.values()) for each in found]
+    assert common == sorted(common)
+    assert [each.figures > 0 for each in found] == [True, False, False, False, False]
+    assert set(found[0].common) == set(PARTS)
 
 
-def test_what_is_not_known_gives_other_causes() -> None:
-    known = weights("mean_ttft_ms", DEPENDS, KNOWN)
-    assert {"links", "host", "unmeasured", "admission"} <= set(known)
-    vague = KNOWN._replace(measured=False, links=True, fitted=False, client=True, lengths=True)
-    found = weights("mean_ttft_ms", DEPENDS, vague)
-    assert {"open links", "host estimate", "data sheet", "open admission"} <= set(found)
-    assert "lengths, closed" in found
-    assert "lengths" in weights("mean_ttft_ms", DEPENDS, vague._replace(driven="online"))
-    assert not {"links", "host", "unmeasured", "admission"} & set(found)
-    spreads = learnt().everything
-    assert spread_of(found, spreads) > 1.5 * spread_of(known, spreads)
+def test_a_place_is_judged_by_what_is_known_without_it() -> None:
+    known, alone = (
+        learnt().expected(KNOWN, TPOT, without=each) for each in (None, KNOWN)
+    )
+    assert known.figures > 0
+    assert alone.figures == 0
+    assert alone.common["this deployment"] > known.common["this deployment"]
+    assert learnt().expected(KNOWN, TPOT, without=KNOWN._replace(gpu="l4")) == known
 
 
-def test_an_engine_older_than_its_kernels_has_an_error_of_its_own() -> None:
-    older = KNOWN._replace(older=True)
-    assert weights("mean_tpot_ms", DEPENDS, older)["older release"] == 1
-    slower = {name: -each for name, each in DEPENDS.items()}  # rates fall where times grow
-    assert weights("output_throughput", slower, older)["older release"] == -1
-    assert "older release" not in weights("mean_ttft_ms", DEPENDS, older)
-    assert "older release" not in weights("mean_tpot_ms", DEPENDS, KNOWN)
-    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
-    old = simulate(chat.override({"engine": engine_file("tensorrt-llm-0.14")}))
-    assert situation(old.record).older
+def test_runs_of_ones_own_are_the_nearest_of_all() -> None:
+    """They settle what runs have in common, and say that predictions are right."""
+    new = Place("sglang", "l4", "qwen3-8b", "qwen, dense")
+    alone, own = (learnt().expected(new, TPOT, own=each) for each in (False, True))
+    assert own.spread < alone.spread
+    assert abs(own.centre) < abs(alone.centre) or own.centre == pytest.approx(0, abs=0.02)
+    assert own.multiples == learnt().multiples(TPOT, known=True)
 
 
-def test_what_is_left_out_has_one_side() -> None:
-    first = weights("mean_ttft_ms", DEPENDS, KNOWN)
-    assert first["left out, first token"] == 1
-    assert of_side(first, larger=True) == first
-    assert set(first) - set(of_side(first, larger=False)) == {"left out, first token"}
-    slower = {name: -each for name, each in DEPENDS.items()}
-    rate = weights("output_throughput", slower, KNOWN)
-    assert set(rate) - set(of_side(rate, larger=True)) == {"left out, rates"}
-    arrivals = weights("output_throughput", dict.fromkeys(PARTS, 0.0), KNOWN)
-    assert "left out, rates" not in arrivals  # where arrivals set the rate times do not
+def test_all_that_was_never_compared_is_known_alike() -> None:
+    far = Place("a", "b", "c", "d")
+    found = learnt().expected(far, TPOT)
+    sizes = [learnt().common[part] * learnt().kinds[TPOT].within for part in PARTS[1:]]
+    assert [found.common[part] for part in PARTS[1:]] == pytest.approx(sizes)
+    assert learnt().expected(far, "tpot, of another kind").within > 0
 
 
-def test_a_setting_of_which_nothing_was_learnt_is_taken_for_the_wider_one() -> None:
-    spreads = Spreads({}, 0.7, 2.0, scales={"ttft, dense": 0.5, "ttft, dense, open client": 0.3})
-    assert spreads.scale("ttft, dense, open client") == 0.3
-    assert spreads.scale("ttft, dense, of another kind") == 0.5
-    assert spreads.scale("tpot, dense") == 1
+def test_kernels_that_were_not_measured_count_where_nothing_was_compared() -> None:
+    sheet = Question(Place("vllm", "l4", "qwen3-8b", "qwen, dense"), "online", False, 1.0)
+    timed = sheet._replace(unmeasured=0.0)
+    assert KERNELS in reach("mean_tpot_ms", sheet).parts
+    assert reach("mean_tpot_ms", sheet).ninety > reach("mean_tpot_ms", timed).ninety
+    compared = sheet._replace(place=KNOWN)  # whose errors have it already
+    assert KERNELS not in reach("mean_tpot_ms", compared).parts
 
 
-def test_rates_of_models_with_many_experts_have_errors_of_their_own() -> None:
-    few = KNOWN._replace(experts=True)
-    many = few._replace(many=True)
-    assert setting("output_throughput", few) == "rate, experts"
-    assert setting("output_throughput", many) == "rate, experts, many"
-    assert setting("mean_tpot_ms", many) == setting("mean_tpot_ms", few)
-    quick = load_scenario("scenarios/chat.yaml").override({"run.requests": 3})
-    for model, expected in (("mixtral-8x7b", False), ("gpt-oss-20b", True)):
-        run = simulate(quick.override({"model": model, "fleet.0.tensor_parallel": 2}))
-        assert situation(run.record).many is expected
-
-
-def test_the_longest_gaps_depend_on_lengths_that_are_not_published() -> None:
-    vague = KNOWN._replace(lengths=True)
-    assert weights("p99_itl_ms", DEPENDS, vague)["lengths, long gaps"] == 1
-    assert "lengths, long gaps" not in weights("mean_itl_ms", DEPENDS, vague)
-    assert "lengths, long gaps" not in weights("p99_itl_ms", DEPENDS, KNOWN)
-    assert "lengths, long gaps" not in weights("p99_tpot_ms", DEPENDS, vague)
-
-
-def test_a_static_batch_has_no_schedule() -> None:
-    found = weights("mean_tpot_ms", DEPENDS, KNOWN._replace(driven="static batch"))
-    assert all(CAUSES[name].part != "schedule" for name in found)
-
-
-def test_squares_of_independent_causes_add_up() -> None:
-    spreads = Spreads({"prompts": 0.3, "links": 0.4}, 0.7, 2.0)
-    assert spread_of({"prompts": 1.0, "links": 1.0}, spreads) == pytest.approx(0.5)
-    assert spread_of({"prompts": 0.5}, spreads) == pytest.approx(0.15)
+def test_a_band_is_around_where_measurements_are_expected() -> None:
+    found = reach("mean_ttft_ms", Question(KNOWN, "closed loop", False))
+    down, up = found.ends("band90")
+    assert up - down == pytest.approx(2 * found.centre)
+    assert max(found.ends("band50")) < up
+    assert set(shares(found.parts, found.ninety)) <= {*PARTS, WITHIN}
+    whole = without(shares(found.parts, found.ninety), ())
+    assert math.log1p(whole) == pytest.approx(found.ninety)
 
 
 def test_no_reach_is_too_far_for_a_float() -> None:
-    low, high = band(1.0, 1e9)
+    low, high = band(1.0, 1e9, 1e9)
     assert 0 < low < high < float("inf")
+    assert without({"a": 0.3, "b": 0.4}, ["a"]) == pytest.approx(0.4)
+    assert half_of(0.5) < 0.5
 
 
-def test_the_situation_of_a_run_is_read_from_its_deployment() -> None:
-    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
-    assert situation(simulate(chat).record) == Situation(True, False, True, "online")
-    cards = {"fleet": {"gpu": "l4", "tensor_parallel": 2}, "engine": "sglang"}
-    found = situation(simulate(chat.override(cards)).record, client=True)
-    assert found == Situation(False, True, False, "online", client=True, compared=False)
+def test_the_question_of_a_run_is_read_from_its_deployment(tmp_path: Path) -> None:
+    found = question(simulate(CHAT).record)
+    assert found.place == Place("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
+    assert (found.driven, found.experts, found.own) == ("online", False, False)
+    assert 0 < found.unmeasured < 0.3
+    old = simulate(CHAT.override({"engine": engine_file("tensorrt-llm-0.14")}))
+    assert question(old.record).place.engine == "tensorrt-llm"
+    (tmp_path / "mine.yaml").write_text("extends: sglang\ntitle: ours\n")
+    mine = CHAT.override({"engine": str(tmp_path / "mine.yaml"), "fleet.0.gpu": "mi300x"})
+    found = question(simulate(mine).record)
+    assert (found.place.engine, found.unmeasured) == ("sglang", 1.0)
+
+
+def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:
+    at = Question(KNOWN, "online", False)
+    assert kind("output_throughput", at) == "rate, online, dense"
+    assert kind("output_throughput", at._replace(full=True)) == "rate, offline, dense"
+    assert kind("capacity", at) == "rate, offline, dense"
+    assert kind("p99_tpot_ms", at._replace(driven="apart")) == "tpot, apart, dense"
 
 
 @pytest.mark.parametrize(
-    ("changes", "known"),
+    ("changes", "words"),
     [
-        ({}, True),
-        ({"engine": "vllm@0.18"}, True),  # spoken of with vllm
-        ({"engine": "sglang"}, True),
-        ({"fleet.0.gpu": "l4"}, False),
-        ({"fleet.0.gpu": "mi300x"}, False),
-        ({"engine": "sglang", "fleet.0.gpu": "l40s"}, False),
-        ({"engine": "ideal"}, False),
+        ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 4}, "of llama-3.1-70b on h100-sxm"),
+        ({"engine": "vllm@0.18", "model": "qwen3-8b"}, "were compared, of other models"),
+        ({"engine": "sglang"}, "were compared, of other models"),
+        ({"fleet.0.gpu": "l4"}, "ever compared with a measurement (no run on l4)"),
+        ({"fleet.0.gpu": "mi300x"}, "(no run on mi300x)"),
+        ({"engine": "sglang", "fleet.0.gpu": "l40s"}, "(no run of sglang on l40s)"),
+        ({"engine": "ideal"}, "(no run of ideal)"),
     ],
 )
-def test_an_error_that_was_never_compared_is_said_not_to_be_known(
-    changes: dict[str, str], known: bool
-) -> None:
-    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 20, **changes})
-    result = simulate(chat)
-    own = result.summary["infersim"]
+def test_a_band_says_which_runs_it_rests_on(changes: dict[str, str], words: str) -> None:
+    """What was never compared is no band of nine in ten, but a factor."""
+    result = simulate(CHAT.override(changes))
+    own = result.summary["infersim"]["error_band"]
     bands = figure_bands(result.record, result.summary, None)
     assert bands is not None
-    texts = own["error_band"]["text"], bands["text"]
-    assert [("is not known" in text) for text in texts] == [not known] * 2
-    assert ("in nine of ten published runs like this" in texts[0]) == known
-    assert ("than those that were compared" in texts[1]) == (not known)
+    assert words in own["text"]
+    never = "ever compared" in words
+    assert (words.startswith("(no run") or never) == ("within a factor of" in own["text"])
+    assert bands["text"].startswith("Nothing like this was ever compared") == (
+        "within a factor of" in own["text"]
+    )
 
 
 def test_a_gpu_without_kernel_timings_has_a_note() -> None:
-    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
     for gpu, noted in (("h100-sxm", False), ("mi300x", True)):
-        notes = simulate(chat.override({"fleet.0.gpu": gpu})).summary["infersim"]["notes"]
+        notes = simulate(CHAT.override({"fleet.0.gpu": gpu})).summary["infersim"]["notes"]
         assert any(note.startswith("No kernels were timed on AMD") for note in notes) == noted

@@ -63,15 +63,14 @@ def test_either_case_takes_what_the_note_says(gpu: str) -> None:
 
 
 def test_the_band_is_wide_where_the_link_is_open_and_says_why() -> None:
-    words = "nothing says whether the cards reach each other over PCIe"
+    words = "Nothing says whether the cards reach each other over PCIe"
     stated = {"kind": "pcie", "peer_to_peer": False}
     bands = [
         result.summary["infersim"]["error_band"]
         for result in (run("l40s"), run("l40s", link=stated), run("l40s", 1), run("h100-sxm"))
     ]
     assert [words in band["text"] for band in bands] == [True, False, False, False]
-    assert bands[0]["parts"]["links"] > 2 * bands[1]["parts"]["links"]
-    assert bands[0]["throughput"] > 1.3 * bands[1]["throughput"]
+    assert ["links" in band["parts"] for band in bands] == [True, False, False, False]
 
 
 def test_a_link_that_was_not_measured_is_told() -> None:
@@ -106,7 +105,7 @@ def test_a_power_limit_is_told_and_lowers_the_energy() -> None:
 @pytest.mark.parametrize("gpu", ["l40s", "a100-pcie", "rtx-pro-6000"])
 def test_the_band_reaches_the_other_case_of_open_links(gpu: str) -> None:
     """Also for cards whose all-reduces were measured: on the side of longer times, with what is
-    usual where links are known on top; on the other side the band is what it was."""
+    usual on top; on the other side the band is what it was."""
     told = run(gpu, 2)
     band = told.summary["infersim"]["error_band"]
     other = run(gpu, 2, link={"kind": "pcie", "peer_to_peer": False})
@@ -120,8 +119,7 @@ def test_the_band_reaches_the_other_case_of_open_links(gpu: str) -> None:
         assert low < told.summary[key] < other.summary[key] < high, key
     low, high = bands["figures"]["output_throughput"]["band90"]
     assert low < other.summary["output_throughput"] < told.summary["output_throughput"] < high
-    if "slower" in band:
-        assert f"on that side the band reaches {band['slower']:.0%}" in band["text"]
+    assert f"{band['parts']['links']:.0%} longer" in band["text"]
 
 
 def test_the_band_of_the_capacity_reaches_the_other_case() -> None:
@@ -145,7 +143,9 @@ def test_the_other_case_widens_one_side_alone() -> None:
     )  # fmt: skip
     for stated in (True, False):
         known = run("l40s", 2, link={"kind": "pcie", "peer_to_peer": stated})
-        assert "slower" not in known.summary["infersim"]["error_band"]
+        other = known.summary["infersim"]["error_band"]
+        assert other["throughput"] == band["throughput"]
+        assert other.get("slower", 0.0) < band["slower"]
     low, high = figure_bands(told.record, told.summary, None)["figures"]["mean_tpot_ms"]["band90"]  # type: ignore[index]
     value = told.summary["mean_tpot_ms"]
     assert high / value > value / low

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sim.catalog.spreads import Spreads, learnt
+from sim.catalog.spreads import learnt
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured_experts import fit_for
-from sim.metrics.bands.bands import Situation, by_part, scaled, setting, spread_of
-from sim.metrics.record.attribution import HOST, Attribution
+from sim.metrics.bands.bands import LINKS, Question, reach, shares
+from sim.metrics.record.attribution import Attribution
 from sim.metrics.record.links import OpenLinks
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
@@ -20,20 +20,6 @@ from sim.specs.profile import TRITON, KernelFit
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms:
 how far ``infersim sensitivity`` moves it."""
-
-TELLING = 0.05
-"""A cause that alone makes the 90 % band less than so wide is not mentioned as a reason."""
-
-WHY: Mapping[str, str] = {
-    "data sheet": "the GPU is known from its data sheet alone",
-    "unmeasured": "many of its kernels are in shapes that were not measured",
-    "experts": "kernels of experts were off by that much in published runs",
-    "open links": "nothing says whether the cards reach each other over PCIe",
-    "links": "collectives take much of the time",
-    "host estimate": "the engine's overheads are estimates",
-    "older release": "the engine is older than the releases whose kernels were timed",
-}
-"""The reasons for a wide band, in words."""
 
 AT_A_RATE = (
     " Below saturation throughput is set by the arrivals; near it, waiting times can be off by far "
@@ -44,32 +30,6 @@ WINDOWED = ("window_decode", "window_prefill")
 """Operators of a profile for attention through a window, where it has them."""
 
 
-def times_causes(attribution: Attribution, at: Situation) -> dict[str, float]:
-    """With how much of its spread each cause (``sim.metrics.bands.bands``) moves the busy time.
-
-    Kernels bound by arithmetic are those of passes with prompts, near enough. A profile whose own
-    hold-out error is more than the usual counts with that.
-    """
-    total, spreads = attribution.seconds, learnt().everything.of
-    if not total:
-        return {}
-    shares = {name: seconds / total for name, seconds in attribution.kernels.items()}
-    kernels = sum(attribution.kernels.values())
-    own = sum(attribution.errors.values()) / kernels if kernels else 0.0
-    other = "unmeasured" if at.measured else "data sheet"
-    found = {
-        name: shares[part] * max(1.0, own / spreads[name])
-        for name, part in (("prompts", "computing"), ("decodes", "reading"), (other, "unmeasured"))
-    } | {
-        "experts": shares["experts"],
-        "open links" if at.links else "links": shares["links"],
-        "host" if at.fitted else "host estimate": attribution.by_operator[HOST] / total,
-        "run, tokens": 1.0 if kernels else 0.0,
-        "older release": float(at.older),
-    }
-    return {name: weight for name, weight in found.items() if weight}
-
-
 def widest(band: Mapping[str, Any]) -> float | None:
     """The larger side of an error band: how far iterations may be off, or longer, as a share."""
     found: float | None = band.get("slower", band["throughput"])
@@ -77,29 +37,31 @@ def widest(band: Mapping[str, Any]) -> float | None:
 
 
 def error_band(
-    attribution: Attribution, at: Situation, links: OpenLinks | None = None
+    attribution: Attribution, at: Question, links: OpenLinks | None = None
 ) -> dict[str, Any]:
     """How far the times of iterations may be off, as a share of them: with a chance of 90 %
     (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
-    band comes to alone (``parts``). With ``links`` that are open, ``slower`` is how far they may be
-    longer, if that is farther: in the other case, by what is usual where links are known."""
+    band comes to alone (``parts``). ``slower`` is how far they may be longer, if that is farther:
+    where compared runs were slower than predicted, and where ``links`` are open."""
     total = attribution.seconds
     if not total:
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
         return {**empty, "parts": {}, "text": "Nothing was run."}
-    spreads = learnt().everything
-    scale = spreads.scale(setting("mean_tpot_ms", at))
-    causes = scaled(times_causes(attribution, at), scale)
-    spread = spread_of(causes, spreads)
-    error, half = (math.expm1(times * spread) for times in (spreads.ninety, spreads.half))
-    slower = error
+    usual = reach("mean_tpot_ms", at)
+    faster, slower = usual.ends("band90")
     if links is not None:
-        known = scaled(times_causes(attribution, at._replace(links=False)), scale)
-        reach = math.exp(spreads.ninety * spread_of(known, spreads))
-        slower = max(error, (1 + links.slower) * reach - 1)
+        slower += math.log1p(max(0.0, links.slower))
+    error, half = math.expm1(faster), math.expm1(max(usual.ends("band50")))
     kernels = sum(attribution.kernels.values())
     measured = attribution.measured / kernels if kernels > 0 else 0.0
-    parts = by_part(causes, spreads)
+    parts = shares(usual.parts, usual.ninety)
+    text = _band_text(math.expm1(max(faster, slower)), half, parts, at)
+    if links is not None:
+        parts[LINKS] = links.slower
+        text += (
+            f" Nothing says whether the cards reach each other over PCIe: if they do not as "
+            f"assumed, iterations take {links.slower:.0%} longer, which is in it."
+        )
     return {
         "throughput": error,
         "ttft": error,
@@ -107,50 +69,44 @@ def error_band(
         "half": half,
         "measured": measured,
         "parts": parts,
-        **({"slower": slower} if slower > error else {}),
-        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads), at)
-        + (
-            f" If the cards do not reach each other over PCIe as assumed, iterations take "
-            f"{links.slower:.0%} longer: on that side the band reaches {slower:.0%}."
-            if links is not None and slower > error
-            else ""
-        )
+        **({"slower": math.expm1(slower)} if slower > faster else {}),
+        "text": text
+        + f" {measured:.0%} of the kernel time is in shapes that were measured."
         + (AT_A_RATE if at.driven == "online" else ""),
     }
 
 
-def _band_text(
-    error: float,
-    half: float,
-    measured: float,
-    parts: Mapping[str, float],
-    why: Sequence[str],
-    at: Situation,
-) -> str:
+def _band_text(error: float, half: float, parts: Mapping[str, float], at: Question) -> str:
+    """What the band rests on, the nearest runs that were compared first."""
+    where = at.place
     alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
-    wide = f" It is wide because {' and '.join(why)}." if why else ""
-    if not at.compared:
-        return (
-            "How far times of iterations are off is not known: no published run of this engine on "
-            "this GPU was compared with its prediction. The bands are those of runs with the same "
-            f"causes of errors: {error:.0%} in nine of ten, {half:.0%} in five of ten ({alone}; "
-            f"{measured:.0%} of the kernel time in shapes that were measured).{wide}"
+    known = learnt()
+    if at.own:
+        like = f"The engine was fitted to runs of your own: times of iterations should be within {error:.0%}"
+    elif known.compared(engine=where.engine, gpu=where.gpu, model=where.model):
+        like = (
+            f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared: "
+            f"times of iterations are within about {error:.0%} in nine of ten such runs"
         )
-    return (
-        f"Times of iterations are within about {error:.0%} in nine of ten published runs like "
-        f"this, and within {half:.0%} in five of ten ({alone}; {measured:.0%} of the kernel time "
-        f"in shapes that were measured).{wide}"
-    )
-
-
-def _reasons(causes: Mapping[str, float], spreads: Spreads) -> list[str]:
-    """Why a band is wide: causes that rest on little, the heaviest first."""
-    alone = {
-        name: spreads.ninety * weight * spreads.of[name]
-        for name, weight in causes.items()
-        if name in WHY
-    }
-    return [WHY[name] for name in sorted(alone, key=lambda n: -alone[n]) if alone[name] > TELLING]
+    elif at.compared:
+        like = (
+            f"Published runs of {where.engine} on {where.gpu} were compared, of other models: "
+            f"expect times of iterations to be within {error:.0%} nine times in ten"
+        )
+    else:
+        lacks = [
+            f"no run {words}"
+            for words, there in (
+                (f"of {where.engine}", known.compared(engine=where.engine)),
+                (f"on {where.gpu}", known.compared(gpu=where.gpu)),
+            )
+            if not there
+        ] or [f"no run of {where.engine} on {where.gpu}"]
+        return (
+            f"Nothing like this was ever compared with a measurement ({', '.join(lacks)}): read "
+            f"times as right within a factor of {1 + error:.1f} ({alone})."
+        )
+    return f"{like}, and within {half:.0%} in five of ten ({alone})."
 
 
 def provenance(d: Deployment) -> str:

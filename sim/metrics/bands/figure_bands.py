@@ -1,10 +1,10 @@
 """States a band for every headline figure of a run, from named parts.
 
-What a figure depends on follows from the run's own passes (``sim.metrics.bands.dependence``), how
-far each part is usually off from published runs (``sim.metrics.bands.bands``). Where the run was
-repeated with faster and slower iterations (``sim.band_runs``), what came of that takes the place
-of the part of the times: so the band of an unstable fleet reaches to an overload. The chance of a
-percentile of this run comes on top. Milliseconds, rates per second, US dollars, as in the summary.
+How far a kind of figure is off follows from published runs, by how far this one is from them
+(``sim.metrics.bands.bands``). Where the run was repeated with faster and slower iterations
+(``sim.band_runs``), the band reaches at least to what came of that: so the band of an unstable
+fleet reaches to an overload. The chance of a percentile of this run comes on top. Milliseconds,
+rates per second, US dollars, joules, as in the summary.
 """
 
 from __future__ import annotations
@@ -14,33 +14,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sim.catalog.spreads import Spreads, learnt
+from sim.catalog.spreads import learnt
 from sim.metrics.bands.bands import (
-    CAUSES,
-    LARGEST,
+    CHANCE,
     LEVELS,
-    OF_TIMES,
-    Situation,
-    by_part,
-    of_side,
-    scaled,
-    setting,
-    situation,
-    spread_of,
-    weights,
+    LINKS,
+    Question,
+    band,
+    kind,
+    question,
+    reach,
+    shares,
 )
-from sim.metrics.bands.dependence import LATENCIES, RANKS, TIMES, Dependence, Dependences
 from sim.metrics.bands.trust import verdict_trust
 from sim.metrics.latency.intervals import Z95
-from sim.metrics.question.question_text import asked
+from sim.metrics.latency.percentiles import PERCENTILES
 from sim.metrics.record.links import OpenLinks
-from sim.metrics.record.pools import names
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
 from sim.units import show_number, show_time
 
-RISING = ("median", *RANKS)
+RATES = ("request_throughput", "output_throughput", "total_token_throughput")
+LATENCIES = ("ttft", "tpot", "e2el", "itl")
+
+RISING = ("median", *(f"p{rank}" for rank in PERCENTILES))
 """Percentiles, from the lowest."""
+
+KEYS = (
+    *RATES,
+    *(f"{rank}_{name}_ms" for name in LATENCIES for rank in ("mean", *RISING)),
+    "capacity",
+)
+"""The figures that have bands, next to costs; ``capacity`` is that of full batches as a multiple of
+the traffic."""
 
 OF_TOKENS = ("_tpot_ms", "_itl_ms")
 """Ends of the names of times that a full batch bounds: an overload does not make them grow."""
@@ -48,29 +54,25 @@ OF_TOKENS = ("_tpot_ms", "_itl_ms")
 HALF, NINETY = 0.6745, 1.6449
 """Standard deviations within which half and nine tenths of a normal law lie."""
 
-CHANCE = "chance"
-
 
 def figure_bands(
     run: RunRecord, summary: Mapping[str, Any], ends: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """The entry ``infersim.bands``: by figure ``band50`` and ``band90`` ([low, high], high is None
     where the slower end of the band is overloaded), what each part comes to alone (``parts``, at
-    90 %), and what ``sim.metrics.bands.ratio_bands`` needs: its ``causes`` with their weights, and
-    ``ends``, the logarithm of the figure at the faster and at the slower end over this one; what
-    the error of each part belongs to (``kin``), the ``origin`` of the spreads, the ``trust``
+    90 %), and what ``sim.metrics.bands.ratio_bands`` needs: the ``kind`` of figure, and ``ends``,
+    the logarithm of the figure at the faster and at the slower end over this one; the ``place``
+    among the runs that were compared, the ``origin`` of what is known of those, the ``trust``
     in the verdict (None where there is nothing to decide), and a ``text``.
     None without a completed request."""
     if not run.completed.any() or run.observed:
         return None
-    spreads, at = learnt().everything, situation(run)
-    figures = {}
-    for key, dependence in Dependences(run).figures().items():
-        value = _value(summary, key)
-        if value:
-            causes = scaled(weights(key, dependence, at), spreads.scale(setting(key, at)))
-            other = _other_case(key, dependence, at, run.open_links)
-            figures[key] = _figure(key, value, causes, spreads, summary, ends, other)
+    at = question(run, str(summary["infersim"]["verdict"]["state"]))
+    figures = {
+        key: _figure(key, value, at, run.open_links, summary, ends)
+        for key in KEYS
+        if (value := _value(summary, key))
+    }
     _keep_in_order(figures)
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, overload=_overload(ends), compared=at.compared)
@@ -78,7 +80,7 @@ def figure_bands(
     sure = verdict_trust(verdict, figures, ends, compared=at.compared)
     return {
         "figures": figures,
-        "kin": kin(run),
+        "place": {**at.place._asdict(), "own": at.own, "unmeasured": at.unmeasured},
         "origin": learnt().origin,
         "trust": None if sure is None else sure["word"],
         "text": f"{text} {sure['text']}" if sure else text,
@@ -88,7 +90,7 @@ def figure_bands(
 def _keep_in_order(figures: Mapping[str, dict[str, Any]]) -> None:
     """Widen bands so that their ends are in the order of the figures: a percentile is not below a
     lower one, and no answer is complete before its first token."""
-    for metric in (*LATENCIES, "itl"):
+    for metric in LATENCIES:
         ranks = [key for rank in RISING if (key := f"{rank}_{metric}_ms") in figures]
         _widen([figures[key] for key in ranks])
     for rank in ("mean", *RISING):
@@ -107,34 +109,6 @@ def _widen(rising: Sequence[dict[str, Any]]) -> None:
             fewer[level][0] = min(figure[level][0] for figure in (fewer, more))
 
 
-def kin(run: RunRecord) -> dict[str, str]:
-    """The group that each part's error belongs to: two runs that name the same err alike in it."""
-    deployments = [pool.deployment for pool in run.pools]
-    gpus, engines = (
-        names(found)
-        for found in (
-            [d.gpu.name for d in deployments],
-            [d.engine.name for d in deployments],
-        )
-    )
-    formats = names(f"{d.weights} with KV in {d.kv_cache}" for d in deployments)
-    models = names(d.model.name for d in deployments)
-    served = f"{models} in {formats} on {gpus}, {engines}"
-    policies = names(pool.settings.scheduler.batching for pool in run.pools)
-    traffic = asked(run.scenario)
-    return {
-        "kernels": served,
-        "links": f"{gpus}, {engines}",
-        "engine": engines,
-        "memory": served,
-        "front end": engines,
-        "schedule": f"{engines}, {policies}",
-        "traffic": f"{traffic['traffic']}; {traffic['lengths']}",
-        "run": served,
-        "left out": served,
-    }
-
-
 def _value(summary: Mapping[str, Any], key: str) -> float | None:
     """A figure of the summary; the capacity as a multiple of the traffic."""
     if key != "capacity":
@@ -146,72 +120,45 @@ def _value(summary: Mapping[str, Any], key: str) -> float | None:
 def _figure(
     key: str,
     value: float,
-    causes: Mapping[str, float],
-    spreads: Spreads,
+    at: Question,
+    links: OpenLinks | None,
     summary: Mapping[str, Any],
     ends: Mapping[str, Any] | None,
-    other: tuple[float, float],
 ) -> dict[str, Any]:
-    """The bands of one figure; ``other`` is how far that of 90 % reaches down and up at least."""
-    times = _of_times(causes)
-    others = {name: each for name, each in causes.items() if name not in times}
+    """The bands of one figure."""
+    usual = reach(key, at)
     chance = _chance(summary, key, value)
     moved = None if ends is None or key == "capacity" else _moved(key, value, ends)
     found: dict[str, Any] = {}
-    for name, multiple, normal in (
-        ("band50", spreads.half, HALF),
-        ("band90", spreads.ninety, NINETY),
-    ):
-        of_times = multiple * spread_of(times, spreads)
-        down = up = of_times
-        if name == "band90":
-            down, up = max(down, other[0]), max(up, other[1])
+    for level, normal in zip(LEVELS, (HALF, NINETY), strict=True):
+        down, up = usual.ends(level)
+        if level == "band90":
+            down, up = _with_links(kind(key, at), down, up, links)
         if moved is not None:
-            share = multiple / spreads.ninety
-            down, up = share * max(0.0, -min(moved)), share * max(0.0, *moved)
-        low, high = (
-            min(
-                math.hypot(
-                    each,
-                    multiple * spread_of(of_side(others, larger=larger), spreads),
-                    normal * chance,
-                ),
-                LARGEST,
-            )
-            for each, larger in ((down, False), (up, True))
+            share = usual.half / usual.ninety if level == "band50" else 1.0
+            down, up = max(down, -share * min(moved)), max(up, share * max(moved))
+        found[level] = list(
+            band(value, *(math.hypot(each, normal * chance) for each in (down, up)))
         )
-        found[name] = [value * math.exp(-low), value * math.exp(high)]
     if _overload(ends) and key.endswith("_ms") and not key.endswith(OF_TOKENS):
         found["band90"][1] = None
-    parts = by_part(causes, spreads)
+    parts = shares(usual.parts, usual.ninety)
+    if links is not None:
+        parts[LINKS] = links.slower
     if chance:
         parts[CHANCE] = math.expm1(NINETY * chance)
-    causes = {name: float(f"{weight:.4g}") for name, weight in causes.items()}
-    found |= {"parts": parts, "causes": causes}
+    found |= {"parts": parts, "kind": kind(key, at)}
     return found if moved is None else found | {"ends": moved}
 
 
-def _of_times(causes: Mapping[str, float]) -> dict[str, float]:
-    return {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
-
-
-def _other_case(
-    key: str, dependence: Dependence, at: Situation, links: OpenLinks | None
-) -> tuple[float, float]:
-    """How far down and up (logarithms) the band of a figure's times reaches where cards reach each
-    other otherwise than assumed: from what longer iterations make of the figure, by what is usual
-    where links are known."""
-    whole = sum(dependence[name] for name in TIMES)
-    if links is None or not whole:
-        return 0.0, 0.0
-    first = key.endswith("_ttft_ms")  # most of which is passes with prompts
-    more = links.prompts if first else max(links.prompts, links.decodes)
-    longer = more * dependence["links"] / whole
-    spreads, known = learnt().everything, at._replace(links=False)
-    causes = scaled(weights(key, dependence, known), spreads.scale(setting(key, known)))
-    reach = spreads.ninety * spread_of(_of_times(causes), spreads)
-    reach += abs(whole) * math.log1p(max(0.0, longer))
-    return (0.0, reach) if whole > 0 else (reach, 0.0)
+def _with_links(of: str, down: float, up: float, links: OpenLinks | None) -> tuple[float, float]:
+    """How far a 90 % band of that kind reaches where cards may reach each other otherwise than
+    assumed: by as much as iterations are longer then, towards longer times and lower rates, which
+    arrivals do not set."""
+    if links is None or of.startswith("rate, online"):
+        return down, up
+    longer = math.log1p(max(0.0, links.slower))
+    return (down + longer, up) if of.startswith("rate") else (down, up + longer)
 
 
 def _overload(ends: Mapping[str, Any] | None) -> bool:
@@ -258,7 +205,7 @@ def _costs(
                         for name in ("band50", "band90")
                     },
                     "parts": known["parts"],
-                    "causes": {name: -weight for name, weight in known["causes"].items()},
+                    "kind": known["kind"],
                     **({"ends": [-x for x in known["ends"]]} if "ends" in known else {}),
                 },
             )
@@ -288,8 +235,8 @@ def _text(
     within = (
         "With a chance of 90 % a real run lies within"
         if compared
-        else "With which chance a real run lies within is not known, since the bands are those of "
-        "other engines or GPUs"
+        else "Nothing like this was ever compared. As runs of other engines and GPUs were off, nine "
+        "of ten real runs lie within"
     )
     text = f"{within}: {', '.join(told)}."
     return text + (ending if overload else "")

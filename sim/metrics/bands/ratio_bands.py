@@ -1,12 +1,10 @@
 """States a band for the ratio of a figure in two runs, from what puts both off and what one alone.
 
-Two variants on the same kernels and the same engine are too fast or too slow together: much of that
-cancels in their ratio. ``infersim.bands`` of a run says for each part of its bands what its error
-belongs to (``kin``). Where two runs name the same, the errors of the part are correlated by what
-published pairs of measurements show (``Spreads.shared``); else they are independent. Where a run
-was repeated at the ends of its band, what came of that takes the place of the parts of the times:
-both runs at the slower end together as far as these errors are shared, and one at the faster and
-the other at the slower end as far as they are not.
+What two runs have in common (an engine, a GPU, a family of models, all of these) puts both off
+alike and cancels in their ratio; what is left of each run itself is shared as far as published
+pairs of measurements show (``sim.catalog.spreads.Learnt.shared``). Where a run was repeated at the
+ends of its band, the ratio reaches at least to what came of that: both runs at the slower end
+together where they are of one place, one at the faster and the other at the slower end elsewhere.
 """
 
 from __future__ import annotations
@@ -15,21 +13,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.catalog.spreads import Spreads
-from sim.metrics.bands.bands import CAUSES, LARGEST, OF_TIMES, spread_of
+from sim.catalog.spreads import PARTS, Place, learnt
+from sim.metrics.bands.bands import CHANCE, KERNELS, WITHIN, Reach, band, reach_of, shares
 
 Bands = Mapping[str, Any]
 """The entry ``infersim.bands`` of a summary."""
 
 
 class Error(NamedTuple):
-    """The possible error of one figure of one run: the share of each cause's spread (negative: the
-    figure falls where the cause grows), the group of each part's error (``kin``), and ``ends``, the
-    logarithm of the figure at the faster and at the slower end of the band over the predicted one,
-    None where it was not repeated there. ``overload``: the slower end is one."""
+    """The possible error of one figure of one run: the ``place`` and ``kind`` that it is expected
+    by, how far it ``reaches``, and ``ends``, the logarithm of the figure at the faster and at the
+    slower end of the band over the predicted one, None where it was not repeated there.
+    ``overload``: the slower end is one."""
 
-    causes: Mapping[str, float]
-    kin: Mapping[str, str]
+    place: Place
+    kind: str
+    reach: Reach
     ends: Sequence[float] | None = None
     overload: bool = False
 
@@ -47,47 +46,59 @@ def error_of(bands: Bands | None, key: str) -> Error | None:
     """The possible error of the figure ``key`` of a run with such ``bands``; None where it is not
     known, as for a run of an older version."""
     entry = None if bands is None else bands["figures"].get(key.removeprefix("cost."))
-    if bands is None or entry is None or "causes" not in entry or "kin" not in bands:
+    if bands is None or entry is None or "kind" not in entry or "place" not in bands:
         return None
-    overload = entry["band90"][1] is None
-    return Error(entry["causes"], bands["kin"], entry.get("ends"), overload)
+    where = Place(*(bands["place"][name] for name in Place._fields))
+    expected = learnt().expected(where, entry["kind"], own=bands["place"]["own"])
+    found = reach_of(expected, bands["place"]["unmeasured"])
+    return Error(where, entry["kind"], found, entry.get("ends"), entry["band90"][1] is None)
 
 
-def shared_parts(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Parts in which two runs err alike."""
-    return [part for part, name in one.items() if other.get(part) == name]
+def in_common(one: Place, other: Place) -> list[str]:
+    """Parts in which figures of one kind of two runs err alike."""
+    same = [mine == theirs for mine, theirs in zip(one, other, strict=True)]
+    engine, gpu, _, family = same
+    both = (True, engine, gpu, family, all(same), all(same))
+    return [part for part, alike in zip(PARTS, both, strict=True) if alike]
 
 
 def ratio_band(
-    ratio: float, one: Error, other: Error, spreads: Spreads, chance: float = 0.0
+    ratio: float, one: Error, other: Error, chance: float = 0.0, shared: float | None = None
 ) -> RatioBand:
     """The bands of the ``ratio`` of one figure to that of the other. ``chance`` is the standard
-    deviation that chance gives its logarithm.
-
-    >>> spreads = Spreads({"decodes": 0.1}, 0.7, 2.0, 0.75)
-    >>> error = Error({"decodes": 1.0}, {"kernels": "an H100"})
-    >>> low, high = ratio_band(1.0, error, error, spreads).band90
-    >>> round(low, 3), round(high, 3)  # 0.1 times the root of 2 times a quarter, twice
-    (0.868, 1.152)
-    """
-    squares, times = _squares(one, other, spreads)
-    of_times = sum(squares.get(part, 0.0) for part in OF_TIMES)
-    rest = sum(squares.values()) - of_times
-    down = up = spreads.ninety**2 * of_times
-    if one.ends is not None or other.ends is not None:
-        down, up = _at_ends(one, other, spreads, times)
+    deviation that chance gives its logarithm; ``shared`` replaces how far what is left of each run
+    itself is shared by runs of one place."""
+    alike = in_common(one.place, other.place) if one.kind == other.kind else []
+    same = PARTS[-1] in alike
+    share = (learnt().shared if shared is None else shared) if same else 0.0
+    squares: dict[str, float] = {}
+    for part in dict.fromkeys((*one.reach.parts, *other.reach.parts)):
+        mine, theirs = one.reach.parts.get(part, 0.0), other.reach.parts.get(part, 0.0)
+        both = 1.0 if part in alike else share if part in (WITHIN, KERNELS) else 0.0
+        squares[part] = max(0.0, mine**2 + theirs**2 - 2 * both * mine * theirs)
+    spread = math.sqrt(sum(squares.values()))
+    centre = 0.0 if same else one.reach.centre - other.reach.centre
+    sides = _at_ends(one, other, same=same)
     found = []
-    for multiple, normal in ((spreads.half, 0.6745), (spreads.ninety, 1.6449)):
-        share = (multiple / spreads.ninety) ** 2
-        other_parts = multiple**2 * rest + (normal * chance) ** 2
-        low, high = (min(math.sqrt(share * each + other_parts), LARGEST) for each in (down, up))
-        found.append((ratio * math.exp(-low), ratio * math.exp(high)))
+    for index, normal in ((0, 0.6745), (1, 1.6449)):
+        width = spread * min(_multiple(one.reach, index), _multiple(other.reach, index))
+        part_of_ends = 1.0 if index else _multiple(one.reach, 0) / _multiple(one.reach, 1)
+        low, high = (
+            math.hypot(max(0.0, width + sign * centre, part_of_ends * side), normal * chance)
+            for sign, side in zip((-1, 1), sides, strict=True)
+        )
+        found.append(band(ratio, low, high))
     (low90, high90), least = found[1], 0.0 if other.overload else None
-    parts = {
-        part: math.expm1(min(spreads.ninety * math.sqrt(square), LARGEST))
-        for part, square in sorted(squares.items(), key=lambda item: -item[1])
-        if square > 0
-    }
+    parts = (
+        shares(
+            {part: math.sqrt(square) for part, square in squares.items()},
+            spread * _multiple(one.reach, 1),
+        )
+        if spread
+        else {}
+    )
+    if chance:
+        parts[CHANCE] = math.expm1(1.6449 * chance)
     return RatioBand(
         found[0],
         (low90 if least is None else least, None if one.overload else high90),
@@ -95,46 +106,20 @@ def ratio_band(
     )
 
 
-def _squares(one: Error, other: Error, spreads: Spreads) -> tuple[dict[str, float], float]:
-    """The variance of the logarithm of the ratio by part, and the correlation of the times."""
-    alike = shared_parts(one.kin, other.kin)
-    squares: dict[str, float] = {}
-    common = 0.0
-    for name in dict.fromkeys((*one.causes, *other.causes)):
-        part, square = CAUSES[name].part, spreads.of[name] ** 2
-        mine, theirs = one.causes.get(name, 0.0), other.causes.get(name, 0.0)
-        both = (spreads.shared if part in alike else 0.0) * mine * theirs
-        squares[part] = squares.get(part, 0.0) + square * (mine**2 + theirs**2 - 2 * both)
-        if part in OF_TIMES:
-            common += square * both
-    product = _spread_of_times(one, spreads) * _spread_of_times(other, spreads)
-    return squares, min(1.0, max(0.0, common / product)) if product else 0.0
+def _multiple(reach: Reach, index: int) -> float:
+    """The number of spreads to which the 50 % (0) or the 90 % band (1) reaches."""
+    spread = math.sqrt(sum(each**2 for each in reach.parts.values()))
+    return (reach.half, reach.ninety)[index] / spread if spread else 0.0
 
 
-def _spread_of_times(error: Error, spreads: Spreads) -> float:
-    return spread_of(
-        {name: each for name, each in error.causes.items() if CAUSES[name].part in OF_TIMES},
-        spreads,
-    )
-
-
-def _at_ends(one: Error, other: Error, spreads: Spreads, alike: float) -> tuple[float, float]:
-    """The squares of how much the ratio is smaller and larger at the ends of the bands of times, at
-    90 %; ``alike`` is the correlation of both times."""
-    mine, theirs = (_moves(each, spreads) for each in (one, other))
-    together = [a - b for a, b in zip(mine, theirs, strict=True)]
-    down = alike * max(0.0, -min(together)) ** 2
-    up = alike * max(0.0, *together) ** 2
-    down += (1 - alike) * (min(0.0, *mine) ** 2 + max(0.0, *theirs) ** 2)
-    up += (1 - alike) * (max(0.0, *mine) ** 2 + min(0.0, *theirs) ** 2)
+def _at_ends(one: Error, other: Error, *, same: bool) -> tuple[float, float]:
+    """How much smaller and larger the ratio is at the ends of the bands of times, as logarithms."""
+    if one.ends is None and other.ends is None:
+        return 0.0, 0.0
+    mine, theirs = (each.ends or (0.0, 0.0) for each in (one, other))
+    if same:
+        moves = [a - b for a, b in zip(mine, theirs, strict=True)]
+        return max(0.0, -min(moves)), max(0.0, *moves)
+    down = math.hypot(min(0.0, *mine), max(0.0, *theirs))
+    up = math.hypot(max(0.0, *mine), min(0.0, *theirs))
     return down, up
-
-
-def _moves(error: Error, spreads: Spreads) -> tuple[float, float]:
-    """The logarithm of a figure at the faster and at the slower end over the predicted one."""
-    if error.ends is not None:
-        faster, slower = error.ends
-        return faster, slower
-    whole = sum(w for name, w in error.causes.items() if CAUSES[name].part in OF_TIMES)
-    slower = math.copysign(spreads.ninety * _spread_of_times(error, spreads), whole)
-    return -slower, slower

@@ -6,7 +6,7 @@ import re
 
 from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
-from sim.metrics.bands.crowding import front_end_notes
+from sim.metrics.words.front_end_words import front_end_notes
 from sim.metrics.engine.host_tier import break_even_note
 from sim.metrics.engine.prefix_words import cold_note
 from sim.metrics.engine.speculation import borrowed_note

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.catalog.spreads import learnt
-from sim.metrics.bands.bands import CAUSES
-from sim.metrics.bands.ratio_bands import Bands, error_of, ratio_band, shared_parts
+from sim.catalog.spreads import PARTS, Place
+from sim.metrics.bands.ratio_bands import Bands, error_of, in_common, ratio_band
 from sim.metrics.bands.trust import trust
 from sim.metrics.latency.intervals import Z95
 from sim.planning.contrast.paired import Difference, difference
@@ -162,7 +161,7 @@ def trusted(key: str, apart: Difference, mine: Bands | None, base: Bands | None)
         return NO_TRUST
     ratio, half = 1 + relative, apart.relative_half_width or 0.0
     chance = math.log1p(half / ratio) / Z95
-    found = ratio_band(ratio, one, other, learnt().everything, chance)
+    found = ratio_band(ratio, one, other, chance)
     return {
         "band50": list(found.band50),
         "band90": list(found.band90),
@@ -184,14 +183,8 @@ def _excludes(band: tuple[float, float | None]) -> bool:
 def errors(mine: Bands | None, base: Bands | None) -> dict[str, list[str]] | None:
     """Parts of the bands in which a variant errs as the base does (``shared``), and the others
     (``own``); None where that is not known."""
-    if not mine or not base or "kin" not in mine or "kin" not in base:
+    if not mine or not base or "place" not in mine or "place" not in base:
         return None
-    causes = {
-        name for bands in (mine, base) for e in bands["figures"].values() for name in e["causes"]
-    }
-    used = dict.fromkeys(cause.part for name, cause in CAUSES.items() if name in causes)
-    alike = shared_parts(mine["kin"], base["kin"])
-    return {
-        "shared": [part for part in used if part in alike],
-        "own": [part for part in used if part not in alike],
-    }
+    one, other = (Place(*(each["place"][name] for name in Place._fields)) for each in (mine, base))
+    alike = in_common(one, other)
+    return {"shared": alike, "own": [part for part in PARTS if part not in alike]}

@@ -1,40 +1,63 @@
-"""Says what a measurement would be worth: which part of the error band it would narrow, and how.
+"""Says what a measurement would be worth: which parts of the error band it would narrow, and how.
 
-A band has named parts (``sim.metrics.bands.bands``). The part whose absence narrows the band the
-most is the one to measure first.
+A band has named parts (``sim.metrics.bands.bands``). A recorded run of one's own is the nearest that
+there can be to another: it settles all that runs have in common. The measurement whose parts narrow
+the band the most is the one to make first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from sim.metrics.bands.bands import without
+from sim.catalog.spreads import PARTS
+from sim.metrics.bands.bands import KERNELS, LINKS, without
 
-HOW: Mapping[str, str] = {
-    "kernels": "kernels measured on one such GPU (`infersim calibrate`, some five minutes)",
-    "links": "what joins the GPUs, stated (fleet.0.link) or measured (`infersim calibrate` on two)",
-    "engine": "one run of your server, recorded (`infersim observe`, then `validate-run`, which "
-    "proposes its host times)",
-    "run": "one run of your server under this traffic (`infersim observe` and `validate-run`)",
+
+class Measurement(NamedTuple):
+    """A measurement: the ``parts`` of a band that it settles, and ``how`` it is made."""
+
+    parts: tuple[str, ...]
+    how: str
+
+
+MEASUREMENTS: Mapping[str, Measurement] = {
+    "run": Measurement(
+        PARTS,
+        "one run of your server, recorded (`infersim observe`, then `validate-run`, which writes "
+        "an engine file)",
+    ),
+    KERNELS: Measurement(
+        (KERNELS,), "kernels measured on one such GPU (`infersim calibrate`, some five minutes)"
+    ),
+    LINKS: Measurement(
+        (LINKS,),
+        "what joins the GPUs, stated (fleet.0.link) or measured (`infersim calibrate` on two)",
+    ),
 }
-"""The measurement that would settle each part of a band of times."""
 
 
 def worth(parts: Mapping[str, float]) -> dict[str, Any] | None:
-    """For each part, the largest first: what the ``error`` would be if it were known exactly, and
-    ``how`` to know it; and a ``text`` about the first. None without a band."""
-    known = {name: without(parts, name) for name in parts if name in HOW}
+    """For each measurement that settles some of the ``parts``, the most telling first: what the
+    ``error`` would be after it, and ``how`` to make it; and a ``text`` about the first. None
+    without a band."""
+    known = {
+        name: without(parts, each.parts)
+        for name, each in MEASUREMENTS.items()
+        if any(part in parts for part in each.parts)
+    }
     if not known:
         return None
-    whole = without(parts, "")
+    whole = without(parts, ())
     order = sorted(known.items(), key=lambda item: item[1])
     name, left = order[0]
     return {
         "error": whole,
-        "parts": [{"part": part, "error": error, "how": HOW[part]} for part, error in order],
+        "parts": [
+            {"part": part, "error": error, "how": MEASUREMENTS[part].how} for part, error in order
+        ],
         "text": (
-            f"What a measurement is worth: with {HOW[name]}, times would be within {left:.0%} "
-            f"instead of {whole:.0%}."
+            f"What a measurement is worth: with {MEASUREMENTS[name].how}, times would be within "
+            f"{left:.0%} instead of {whole:.0%}."
         ),
     }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 
 import sim
-from sim.metrics.bands.bands import ONE_SIDED, Situation, situation, weights
-from sim.metrics.bands.crowding import crowded, front_end_busy, outside
-from sim.metrics.bands.dependence import PARTS
 from sim.metrics.record.run_record import RunRecord
+from sim.metrics.words.front_end_words import front_end_busy
 
 
 def served(rate: float, **changes: Any) -> RunRecord:
@@ -46,22 +43,7 @@ def test_two_replicas_share_the_work() -> None:
 
 def test_an_engine_without_such_a_thread_is_not_busy() -> None:
     run = served(20, engine="vllm")
-    assert (front_end_busy(run), crowded(run)) == (0.0, 0.0)
-
-
-def test_only_a_front_end_that_may_be_too_slow_is_crowded() -> None:
-    """What would wait if a request took 21 ms and a token 110 us, over the first token that is
-    predicted: with 36 requests a second it is busy for more than nine tenths of the time then, and
-    with 33 it is not."""
-    calm, full = served(33), served(42)
-    assert crowded(calm) == outside(calm) == 0.0
-    slow = full.completed.sum() * (0.021 + 40 * 110e-6) / full.duration
-    more = slow / 0.9 - 1
-    assert more > 0
-    assert crowded(served(36)) > 0
-    e2el, ttft = (full.latency(name).mean() for name in ("e2el", "ttft"))
-    assert crowded(full) == pytest.approx(math.log1p(more * e2el / ttft))
-    assert outside(full) == pytest.approx(more / (1 + more))
+    assert front_end_busy(run) == 0.0
 
 
 def test_a_user_is_told_where_it_limits() -> None:
@@ -101,38 +83,6 @@ def test_a_front_end_before_workers_apart_is_said_to_be_left_out() -> None:
     assert "50 requests/s" in told
     other = sim.simulate(served(20, fleet=fleet, engine="vllm").scenario).summary
     assert not front_end_notes(other)
-
-
-def test_first_tokens_are_wider_for_it_and_only_later() -> None:
-    at = situation(served(42))._replace(driven="online")
-    flat = dict.fromkeys(PARTS, 0.1)
-    assert weights("mean_ttft_ms", flat, at)["crowding"] == at.crowded > 0
-    assert "crowding" not in weights("mean_tpot_ms", flat, at)
-    assert "crowding" in ONE_SIDED
-
-
-def test_times_of_tokens_are_wider_where_clients_wait_outside_the_engine() -> None:
-    at = situation(served(42))._replace(driven="closed loop")
-    flat = dict.fromkeys(PARTS, 0.1)
-    assert weights("mean_tpot_ms", flat, at)["crowding, tokens"] == at.outside > 0
-    assert "crowding, tokens" not in weights("mean_ttft_ms", flat, at)
-    arriving = at._replace(driven="online")  # as many come, wherever they wait
-    assert "crowding, tokens" not in weights("mean_tpot_ms", flat, arriving)
-
-
-def test_workers_apart_and_estimated_engines_have_causes_of_their_own() -> None:
-    flat = dict.fromkeys(PARTS, 0.1)
-    plain = Situation(True, False, True, "online")
-    assert not {"hand-over", "estimate, first token"} & set(weights("mean_ttft_ms", flat, plain))
-    apart = plain._replace(apart=True)
-    assert weights("mean_ttft_ms", flat, apart)["hand-over"] == 1.0
-    assert "hand-over" not in weights("mean_tpot_ms", flat, apart)
-    guess = plain._replace(fitted=False, experts=True)
-    assert weights("mean_ttft_ms", flat, guess)["estimate, first token"] == 1.0
-    assert weights("mean_tpot_ms", flat, guess)["estimate, tokens"] == 1.0
-    assert (
-        weights("output_throughput", dict.fromkeys(PARTS, -0.1), guess)["estimate, tokens"] == -1.0
-    )
 
 
 def test_servers_that_do_not_exist_are_said_to() -> None:
