@@ -73,13 +73,13 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
     """The projections of one layer's attention."""
     sizes: dict[tuple[str, ...], float] = {}
     if isinstance(kind, GroupedQuery):
-        values = 0 if kind.shared_kv else kind.kv_size
+        values = 0 if kind.shared_kv else kind.values_size
         queries = kind.projected - kind.kv_size - values
         sizes = {
             ("q_proj", "qkv_proj"): h * queries,
             ("k_proj", "qkv_proj"): h * kind.kv_size,
             ("v_proj", "qkv_proj"): h * values,
-            ("o_proj", "out_proj"): h * kind.query_size,
+            ("o_proj", "out_proj"): h * kind.result_size,
         }
     elif isinstance(kind, Latent):
         low = kind.q_lora_rank
@@ -126,8 +126,10 @@ def _mlp(group: LayerGroup, h: int) -> Iterator[Module]:
     )  # fmt: skip
     each = ("experts", "experts.0", *(("moe.experts", "moe.experts.0") if gemma else ()))
     inside = tuple(f"{parent}{name}" for parent, name in product(routed, each))
-    experts = mlp.num_experts * h * mlp.moe_intermediate_size
+    experts = mlp.num_experts * mlp.expert_hidden(h) * mlp.moe_intermediate_size
     yield from _matrices(inside, mlp.mlp_matrices, experts, "experts")
+    for leaf in ("fc1_latent_proj", "fc2_latent_proj") if mlp.latent_size else ():
+        yield Module(_below(("mixer", "mlp"), (leaf,)), h * (mlp.latent_size or 0), "projections")
     width = mlp.shared_intermediate_size
     yield from _matrices(shared, mlp.mlp_matrices, h * width, "projections")
 
