@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from sim.catalog import huggingface_experts as experts
 from sim.catalog import huggingface_windows as windows
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
@@ -37,6 +38,9 @@ from sim.specs.published import PublishedFormat
 PICTURES = "ForConditionalGeneration"
 """With which the classes of models end that also read pictures or sound, and whose text part is a
 model of its own."""
+
+ROPE = ("rope_scaling", "rope_parameters")
+"""Keys under which files say how positions are turned."""
 
 TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 """Keys under which files have the text part of a model."""
@@ -73,7 +77,7 @@ def _model(config: Fields, outer: Fields, architecture: str, path: Path) -> Mode
         usual, layers = family.max_positions, _layers(config, family, _attention(config, family))
         tied = family.tied
     at = config if config.has("tie_word_embeddings") else outer
-    context = config.optional_whole("max_position_embeddings", None)
+    context = _scaled(config, config.optional_whole("max_position_embeddings", None))
     return ModelSpec(
         name=path.resolve().parent.name if path.name == "config.json" else path.stem,
         hidden_size=config.whole("hidden_size"),
@@ -137,6 +141,20 @@ def _published(config: Fields, path: Path, spec: ModelSpec) -> PublishedFormat |
         return None if stated is None else published_as(spec, stated)
     except UsageError as error:
         return PublishedFormat("bf16", None, str(path), problem=str(error))
+
+
+def _scaled(config: Fields, context: int | None) -> int | None:
+    """The longest context with YaRN, where the file asks for it: so many times that of training, as
+    engines take it (vLLM, ``_get_and_verify_max_len``)."""
+    for key in ROPE:
+        if not experts.given(config, key):
+            continue
+        rope = config.inner(key)
+        kind = next((rope.value(k) for k in ("rope_type", "type") if rope.has(k)), None)
+        trained = "original_max_position_embeddings"
+        if kind == "yarn" and rope.has("factor") and experts.given(rope, trained):
+            return round(rope.whole(trained) * rope.number("factor"))
+    return context
 
 
 def _mtp_layers(config: Fields) -> int:

@@ -450,3 +450,23 @@ def test_kinds_of_layers_that_nothing_models_are_named(
     found = refused(tmp_path, document, {})
     assert kind in found
     assert "not modelled; it would need a record in sim/specs" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "rope", "longest"),
+    [
+        ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}, 131072),
+        ("rope_parameters", {"rope_type": "yarn", "factor": 2.0}, 65536),
+        ("rope_scaling", {"type": "yarn", "factor": 4}, 131072),
+        ("rope_scaling", {"rope_type": "llama3", "factor": 8.0}, 40960),
+        ("rope_scaling", None, 40960),
+    ],
+)
+def test_yarn_makes_the_longest_context_longer(
+    tmp_path: Path, key: str, rope: dict[str, Any] | None, longest: int
+) -> None:
+    """Qwen3 with YaRN, as its model card says: 32,768 tokens, and a factor of 4."""
+    dense = shape("Qwen3ForCausalLM", 2560, 36, 32, 8, 151936, intermediate_size=9728)
+    given = None if rope is None else {**rope, "original_max_position_embeddings": 32768}
+    found = config(tmp_path, dense, max_position_embeddings=40960, **{key: given})
+    assert found.max_position_embeddings == longest
