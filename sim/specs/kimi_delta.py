@@ -38,19 +38,24 @@ class KimiDelta(GatedDelta):
         return self.channels_of(layout.tensor) + gate
 
     @property
-    def second(self) -> int:
-        """Weights of the second products of the gates."""
-        return self.gate_rank * (self.key_size + (0 if self.full_gate else self.inner_size))
+    def behind_gates(self) -> tuple[int, int]:
+        """Decays and, unless there is a ``full_gate``, the gate of the results."""
+        return self.gate_rank, self.key_size + (0 if self.full_gate else self.inner_size)
+
+    @property
+    def _second(self) -> int:
+        width, made = self.behind_gates
+        return width * made
 
     @property
     def small(self) -> int:
         """Decay of each head, its bias for each element of a key, the norm of a head's result, and
         the second products of the gates."""
         decays = self.linear_value_heads + self.key_size
-        return decays + self.linear_value_dim + self.second
+        return decays + self.linear_value_dim + self._second
 
     def flops_per_token(self, hidden_size: int) -> float:
         """Two for each weight of the projections and of the gates."""
         gate = self.inner_size if self.full_gate else 0
         wide = self.channels + gate + self.inner_size + self.gates
-        return 2.0 * (hidden_size * wide + self.second)
+        return 2.0 * (hidden_size * wide + self._second)
