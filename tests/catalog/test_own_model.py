@@ -14,6 +14,7 @@ from sim import catalog
 from sim.cli import app
 from sim.errors import UsageError
 from sim.specs.model import ModelSpec
+from tests.places import ROOT
 
 HYBRID = """\
 architecture:
@@ -156,3 +157,9 @@ def test_errors_name_file_key_and_the_nearest(
 def test_a_stated_size_has_to_agree(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="parameters: the architecture makes 743,911"):
         own(tmp_path, LATENT.replace("744_000", "600_000"))
+
+
+def test_the_example_of_the_documentation_is_read(tmp_path: Path) -> None:
+    page = (ROOT / "sim/catalog/README.md").read_text("utf-8")
+    (example,) = re.findall(r"```yaml\n(architecture:\n.*?)```", page, re.DOTALL)
+    assert own(tmp_path, example).num_layers == 40
