@@ -39,6 +39,12 @@ PICTURES = "ForConditionalGeneration"
 """With which the classes of models end that also read pictures or sound, and whose text part is a
 model of its own."""
 
+LEFT_OUT = {
+    "attn_res_block_size": "Attention over the results of earlier layers (attention residuals) is "
+    "not timed, and its few weights are not counted.",
+}
+"""What a key asks for that predictions leave out."""
+
 ROPE = ("rope_scaling", "rope_parameters")
 """Keys under which files say how positions are turned."""
 
@@ -90,6 +96,7 @@ def _model(config: Fields, outer: Fields, architecture: str, path: Path) -> Mode
         assumed_context=context is None,
         norm_bias=family is not None and family.norm_bias,
         head_bias=config.flag("lm_head_bias", absent=False),
+        remarks=tuple(word for key, word in LEFT_OUT.items() if experts.given(config, key)),
     )
 
 

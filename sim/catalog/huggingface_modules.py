@@ -106,6 +106,7 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
             ("q_b_proj", "q_proj"): kind.num_heads * kind.key_size * (low or h),
             ("kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"): h * kind.latent_size,
             ("kv_b_proj",): kind.num_heads * kind.kv_lora_rank * kind.up_size,
+            ("g_proj",): kind.num_heads * kind.v_head_dim * h if kind.output_gate else 0,
             ("o_proj",): kind.num_heads * kind.v_head_dim * h,
         }
         if isinstance(kind, SparseLatent) and not kind.index_shared:

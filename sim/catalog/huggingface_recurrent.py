@@ -146,8 +146,6 @@ def _mamba(config: Fields, heads: int, groups: int) -> Mamba2:
 def kimi_linear(config: Fields) -> tuple[LayerGroup, ...]:
     """Latent attention in the layers that ``linear_attn_config`` lists as ``full_attn_layers``,
     counted from 1, Kimi Delta Attention in the others; dense layers first, then experts."""
-    for key in ("attn_res_block_size", "mla_use_output_gate"):
-        experts.refuse(config, key, "attention residuals and gates of latent attention")
     linear = config.inner("linear_attn_config")
     heads, width = linear.whole("num_heads"), linear.whole("head_dim")
     delta = KimiDelta(
@@ -157,7 +155,8 @@ def kimi_linear(config: Fields) -> tuple[LayerGroup, ...]:
         full_gate=linear.flag("use_full_rank_gate", absent=False),
     )
     full = set(experts.listed(linear, "full_attn_layers", []))
-    attention = latent.latent(config)
+    gate = config.flag("mla_use_output_gate", absent=False)
+    attention = replace(latent.latent(config), output_gate=gate)
     layers = experts.number_of_layers(config)
     shared, key = 0, "num_shared_experts"
     width = config.whole("moe_intermediate_size")

@@ -410,7 +410,6 @@ def test_the_text_part_goes_by_its_own_classes(tmp_path: Path) -> None:
         ("exaone-4.0-32b", {"sliding_window_pattern": "LXG"}, "expected a number, or L and G"),
         ("ernie-4.5-21b-a3b", {"use_bias": True}, "use_bias: biases of experts"),
         ("hunyuan-a13b", {"moe_topk": [8, 8]}, "moe_topk: expected a whole number, or one for"),
-        ("kimi-linear-48b-a3b", {"attn_res_block_size": 12}, "attn_res_block_size: attention"),
         ("granite-4.0-h-small", {"mamba_d_head": 32}, "128 heads of 32 are not 8192 wide"),
         ("nemotron-super-49b", {"block_configs": deci(2, 8, 1.0)}, "has 2 layers, not num_hidden"),
         ("mimo-v2-flash", {"moe_layer_freq": [2] * 48}, "moe_layer_freq: expected 0 or 1"),
@@ -470,3 +469,30 @@ def test_yarn_makes_the_longest_context_longer(
     given = None if rope is None else {**rope, "original_max_position_embeddings": 32768}
     found = config(tmp_path, dense, max_position_embeddings=40960, **{key: given})
     assert found.max_position_embeddings == longest
+
+
+KIMI_K3 = {
+    **{"hidden_size": 7168, "num_hidden_layers": 93, "num_attention_heads": 96},
+    **{"num_key_value_heads": 96, "vocab_size": 163840, "intermediate_size": 33792},
+    **{"moe_intermediate_size": 3072, "num_experts": 896, "num_experts_per_token": 16},
+    **{"num_shared_experts": 2, "routed_expert_hidden_size": 3584, "first_k_dense_replace": 1},
+    **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "v_head_dim": 128},
+    **{"qk_rope_head_dim": 64, "mla_use_output_gate": True, "attn_res_block_size": 12},
+    "linear_attn_config": {
+        **{"full_attn_layers": [*range(4, 93, 4), 93], "head_dim": 128, "num_heads": 96},
+        "use_full_rank_gate": True,
+    },
+}
+
+
+def test_kimi_k3_has_gates_and_experts_behind_a_latent(tmp_path: Path) -> None:
+    """2.8 trillion parameters; 24 layers of 512 + 64 numbers; 69 states of 96 x 128 x 128."""
+    outer = {"architectures": ["KimiK3ForConditionalGeneration"], "model_type": "kimi_k3"}
+    text = {"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", **KIMI_K3}
+    found = config(tmp_path, {**outer, "text_config": text})
+    plain = config(tmp_path, {**outer, "text_config": {**text, "mla_use_output_gate": False}})
+    assert found.parameters == pytest.approx(2.8e12, rel=0.01)
+    assert found.parameters - plain.parameters == 24 * 7168 * 96 * 128
+    assert found.kv_bytes_per_token("bf16") == 24 * (512 + 64) * 2
+    assert found.state_bytes() == 69 * (4 * 96 * 128 * 128 + 2 * 3 * 3 * 96 * 128)
+    assert "attention residuals" in found.remarks[0]
