@@ -8,7 +8,7 @@ out: engines do not load the first unless asked to, and requests here are text.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sim.catalog.fields import Fields
@@ -16,6 +16,7 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Attention, LayerGroup, Mlp
+from sim.specs.sparse_grouped import SparseGrouped
 
 MOST_LAYERS = 10_000
 """No model has nearly as many."""
@@ -46,6 +47,42 @@ def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
         shared_intermediate_size=shared,
     )
     return (LayerGroup(layers, replace(attention, norm_across_heads=True), mlp),)
+
+
+def minimax_m3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers and layers with experts and shared ones, by ``moe_layer_freq``; attention to
+    chosen blocks where ``sparse_attention_freq`` says 1."""
+    layers = number_of_layers(config)
+    first = config.count("first_k_dense_replace") if given(config, "first_k_dense_replace") else 3
+    usual = [int(at >= first) for at in range(layers)]
+    sparse = listed(config, "moe_layer_freq", usual)
+    require_kinds(config, "moe_layer_freq", sparse, (0, 1), layers)
+    width = config.whole("intermediate_size")
+    shared = config.count("n_shared_experts") if given(config, "n_shared_experts") else 0
+    key = "shared_intermediate_size"
+    each = config.count(key) if given(config, key) else width
+    mlp = replace(
+        gated(config, "num_local_experts", 128, 4, width),
+        router_bias=config.flag("use_routing_bias", absent=True),
+        router_fp32=True,
+        shared_intermediate_size=shared * each,
+    )
+    mlps = _mlps(config, [bool(one) for one in sparse], mlp, "dense_intermediate_size")
+    chosen = [0] * layers
+    attentions = [attention, attention]
+    if given(config, "sparse_attention_config"):
+        own = config.inner("sparse_attention_config")
+        if own.flag("use_sparse_attention", absent=True):
+            chosen = listed(own, "sparse_attention_freq", usual)
+            require_kinds(own, "sparse_attention_freq", chosen, (0, 1), layers)
+            blocks = own.optional_whole("sparse_topk_blocks", 16) or 16
+            attentions[1] = SparseGrouped(
+                **asdict(attention),
+                index_n_heads=own.optional_whole("sparse_num_index_heads", 4) or 4,
+                index_head_dim=own.optional_whole("sparse_index_dim", 128) or 128,
+                index_topk=blocks * (own.optional_whole("sparse_block_size", 128) or 128),
+            )
+    return counted(zip([attentions[one] for one in chosen], mlps, strict=True))
 
 
 def qwen3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:

@@ -71,6 +71,7 @@ _MIMO_V2 = ModelFamily(
 _STEP_3 = ModelFamily(
     8, 128, 65536, bias="key", qk_norm=True, window="always", layers=experts.step_3
 )
+_MINIMAX_M3 = ModelFamily(4, 128, 1048576, bias="never", qk_norm=True, layers=experts.minimax_m3)
 _LFM_2 = ModelFamily(8, None, 128000, bias="never", qk_norm=True, layers=recurrent.lfm2, tied=True)
 
 FAMILIES = {
@@ -198,6 +199,8 @@ FAMILIES = {
     "DbrxForCausalLM": ModelFamily(8, None, 2048, bias="never", layers=experts.dbrx),
     "Lfm2ForCausalLM": _LFM_2,
     "Lfm2MoeForCausalLM": _LFM_2,
+    "MiniMaxM3ForCausalLM": _MINIMAX_M3,
+    "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
 }
 """The architectures with keys and values of their own for each KV head, by the name that
 ``architectures`` gives them."""
@@ -251,6 +254,7 @@ MODEL_TYPES = {
     **{"mimo_v2_flash": "MiMoV2FlashForCausalLM", "step3p5": "Step3p5ForCausalLM"},
     **{"step3p7": "Step3p7ForCausalLM", "step3p7_text": "Step3p7ForCausalLM"},
     **{"mistral4": "Mistral4ForCausalLM", "kimi_linear": "KimiLinearForCausalLM"},
+    **{"minimax_m3": "MiniMaxM3ForCausalLM"},
     **{"dbrx": "DbrxForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM"},
 }
 """The architecture by ``model_type``, as transformers registers it; those ending in _text, and
@@ -283,7 +287,6 @@ RENAMED: dict[str, dict[str, str]] = {
 _PER_LAYER = "embeddings for each layer, and layers that share keys and values"
 _PICTURE = "layers that attend to a picture"
 _COMPRESSED = "attention to compressed keys and values, and hyper-connections"
-_BLOCK_SPARSE = "attention to blocks that an indexer chooses"
 
 UNKNOWN = {
     **{"gemma3n": _PER_LAYER, "gemma3n_text": _PER_LAYER},
@@ -291,7 +294,6 @@ UNKNOWN = {
     **{"jamba": "Mamba-1", "mamba": "Mamba-1", "falcon_mamba": "Mamba-1"},
     **{"rwkv": "RWKV", "rwkv7": "RWKV", "recurrent_gemma": "RG-LRU"},
     **{"deepseek_v4": _COMPRESSED, "DeepseekV4ForCausalLM": _COMPRESSED},
-    **{"minimax_m3": _BLOCK_SPARSE, "minimax_m3_vl": _BLOCK_SPARSE},
     **{"t5": "an encoder", "bart": "an encoder", "whisper": "an encoder", "bert": "an encoder"},
     **{"gpt2": "learned positions", "opt": "learned positions"},
 }

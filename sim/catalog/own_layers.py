@@ -24,9 +24,11 @@ from sim.specs.mamba2 import Mamba2
 from sim.specs.no_attention import NoAttention
 from sim.specs.short_convolution import ShortConvolution
 from sim.specs.sparse import SparseLatent
+from sim.specs.sparse_grouped import SparseGrouped
 
 ATTENTIONS: dict[str, type] = {
     "grouped_query": GroupedQuery,
+    "sparse_grouped": SparseGrouped,
     "latent": Latent,
     "sparse_latent": SparseLatent,
     "gated_delta": GatedDelta,

@@ -15,6 +15,7 @@ import pytest
 from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.mamba2 import Mamba2
+from sim.specs.sparse_grouped import SparseGrouped
 from tests.huggingface import config, refused
 
 
@@ -96,6 +97,17 @@ GLM_FLASH = shape(
     **{"n_shared_experts": 1, "num_experts_per_tok": 4, "first_k_dense_replace": 1},
     **{"q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64},
     **{"v_head_dim": 256, "topk_method": "noaux_tc", "num_nextn_predict_layers": 1},
+)
+MINIMAX_M3 = shape(
+    *("MiniMaxM3ForCausalLM", 6144, 60, 64, 4, 200064),
+    **{"intermediate_size": 3072, "dense_intermediate_size": 12288, "n_shared_experts": 1},
+    **{"shared_intermediate_size": 3072, "num_local_experts": 128, "num_experts_per_tok": 4},
+    moe_layer_freq=[0] * 3 + [1] * 57,
+    sparse_attention_config={
+        **{"use_sparse_attention": True, "sparse_num_index_heads": 4, "sparse_index_dim": 128},
+        **{"sparse_topk_blocks": 16, "sparse_block_size": 128},
+        "sparse_attention_freq": [0] * 3 + [1] * 57,
+    },
 )
 ERNIE = {"moe_layer_end_index": -1, "moe_layer_interval": 1, "use_bias": False}
 
@@ -324,6 +336,8 @@ ROWS = {
         2 * 6 * 8 * 64 * 2,
         10 * 2 * 2048 * 2,
     ),
+    # 854 GB at 16 bits; the indexer's key of 128 numbers in 57 layers of 60
+    "minimax-m3": Row(MINIMAX_M3, 427.0, 60 * 2 * 4 * 128 * 2 + 57 * 128 * 2),
     "mistral-small-4": Row(
         shape(
             *("Mistral4ForCausalLM", 4096, 36, 32, 32, 131072),
@@ -496,3 +510,14 @@ def test_kimi_k3_has_gates_and_experts_behind_a_latent(tmp_path: Path) -> None:
     assert found.kv_bytes_per_token("bf16") == 24 * (512 + 64) * 2
     assert found.state_bytes() == 69 * (4 * 96 * 128 * 128 + 2 * 3 * 3 * 96 * 128)
     assert "attention residuals" in found.remarks[0]
+
+
+def test_minimax_m3_attends_to_chosen_tokens(tmp_path: Path) -> None:
+    dense, sparse = config(tmp_path, MINIMAX_M3).layers
+    assert (dense.count, sparse.count) == (3, 57)
+    assert type(dense.attention) is GroupedQuery
+    assert isinstance(sparse.attention, SparseGrouped)
+    assert sparse.attention.index_topk == 2048
+    off = {"use_sparse_attention": False}
+    whole = config(tmp_path, MINIMAX_M3, sparse_attention_config=off)
+    assert all(type(group.attention) is GroupedQuery for group in whole.layers)

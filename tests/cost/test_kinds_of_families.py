@@ -14,6 +14,7 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.drafter import drafter_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
+from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.kimi_delta import KimiDelta
 from sim.specs.layers import Attention, LayerGroup, Mlp
@@ -21,12 +22,14 @@ from sim.specs.layout import Layout
 from sim.specs.model import ModelSpec
 from sim.specs.no_attention import NoAttention
 from sim.specs.short_convolution import ShortConvolution
+from sim.specs.sparse_grouped import SparseGrouped
 from tests.gpus import data_sheet
 
 H200, IDEAL = data_sheet("h200-sxm"), catalog.engine("ideal")
 MEASURED = catalog.gpu("h200-sxm")
 GQA = GroupedQuery(32, 8, 128, False, False)
 MLP = DenseMlp(14336)
+CHOSEN = SparseGrouped(32, 8, 128, False, False, index_n_heads=8, index_topk=2048)
 BATCHES = (
     Batch(1, 0),
     Batch(64, 64 * 5000),
@@ -56,8 +59,9 @@ def cost(spec: ModelSpec, gpus: int = 1, **more: object) -> CostModel:
         KimiDelta(32, 32, 128, 128, full_gate=True),
         replace(GQA, head_dim=192, v_head_dim=128),
         NoAttention(),
+        CHOSEN,
     ],
-    ids=["convolution", "delta", "full gate", "narrow values", "none"],
+    ids=["convolution", "delta", "full gate", "narrow values", "none", "chosen"],
 )
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_operators_add_up(attention: Attention, batch: Batch, gpus: int) -> None:
@@ -145,3 +149,38 @@ def test_an_eagle_head_is_like_a_layer_with_attention_and_mlp() -> None:
     found = drafter_of(Deployment(model(layer(GQA), layer(NoAttention())), H200, IDEAL), "eagle")
     assert found is not None
     assert found.deployment.model.layers[0].attention == GQA
+
+
+@pytest.mark.parametrize("gpu", [H200, MEASURED], ids=["data sheet", "profile"])
+def test_chosen_tokens_end_what_a_longer_context_costs_but_for_their_rating(gpu: GpuSpec) -> None:
+    """Below 2,048 tokens only the indexer is on top; behind them a token costs its 256 bytes."""
+    plain = CostModel(Deployment(model(layer(GQA)), gpu, IDEAL))
+    chosen = CostModel(Deployment(model(layer(CHOSEN)), gpu, IDEAL))
+    _, _, slope = chosen.line(8, 8 * 100_000)
+    rated = 256 / (gpu.bandwidth * gpu.attention.bandwidth)
+    arithmetic = 2 * 8 * 128 / (gpu.flops("bf16") * gpu.efficiency.compute)
+    assert slope == pytest.approx(8 * max(rated, arithmetic))
+    for held in (500, 2047, 2048, 9000, 60_000):
+        one, other = plain.seconds(Batch(8, 8 * held)), chosen.seconds(Batch(8, 8 * held))
+        assert (other < one) == (held > 5000)
+
+
+def test_work_of_chosen_tokens() -> None:
+    """Eight layers; 9,000 tokens are rated and 2,048 read. A token keeps 2 x 8 x 128 x 2 bytes and
+    the indexer's 256; queries and results are 2 x 4,096 x 2 bytes."""
+    found = cost(model(layer(CHOSEN))).attention.decode(1, 8999)
+    assert found.bytes == 8 * (2048 * 4096 + 9000 * 256 + 2 * 4096 * 2)
+    assert found.flops == 8 * (2048 * 4 * 4096 + 9000 * 2 * 8 * 128)
+    _, pairs = cost(model(layer(CHOSEN))).attention.prefill_seconds([Part(4096, 0)], 0)
+    assert pairs == 2048 * 2049 / 2 + 2048 * 2048
+
+
+def test_heads_of_an_indexer_are_shared_out_and_its_key_is_copied() -> None:
+    whole = sum(each.parameters for each in CHOSEN.weights(4096))
+    assert whole == 4096 * (2 * 4096 + 2 * 1024 + 9 * 128)
+    on_two = sum(each.parameters for each in CHOSEN.weights(4096, Layout(2)))
+    assert on_two == 4096 * (4096 + 1024 + 5 * 128)
+    assert CHOSEN.kv_bytes_per_token("fp8", Layout(2)) == 1024 + 256
+    assert "+ 256 B indexer" in CHOSEN.kv_arithmetic(57, "bf16", Layout(1))
+    with pytest.raises(ValueError, match="sliding_window"):
+        replace(CHOSEN, sliding_window=128)

@@ -19,6 +19,7 @@ from sim.cost.parts.no_attention import NoAttentionPart
 from sim.cost.parts.part import AttentionPart, MlpPart
 from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.sparse import SparseLatentPart
+from sim.cost.parts.sparse_grouped import SparseGroupedPart
 from sim.cost.rooflines import Rooflines
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment
@@ -33,11 +34,13 @@ from sim.specs.mamba2 import Mamba2
 from sim.specs.no_attention import NoAttention
 from sim.specs.short_convolution import ShortConvolution
 from sim.specs.sparse import SparseLatent
+from sim.specs.sparse_grouped import SparseGrouped
 
 __all__ = ["ATTENTION", "MLP", "AttentionPart", "MlpPart", "attention_part", "mlp_part"]
 
 ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]] = {
     GroupedQuery: GroupedQueryPart,
+    SparseGrouped: SparseGroupedPart,
     Latent: LatentPart,
     SparseLatent: SparseLatentPart,
     GatedDelta: RecurrentPart,

@@ -51,7 +51,7 @@ class GroupedQueryPart(AttentionBase):
     ) -> None:
         super().__init__(layers, d, kernels)
         one, gpu = attention.share(d.layout.tensor), d.gpu
-        (read,) = attention.reads(d.kv_cache, d.layout)
+        read = attention.reads(d.kv_cache, d.layout)[0]
         self._query_size, self._kv_size = one.query_size, one.kv_size
         self._result_size = one.result_size
         self._projected, self._gated = one.projected, one.output_gate
