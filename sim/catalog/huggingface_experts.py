@@ -115,6 +115,35 @@ def glm4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))
 
 
+def dots(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of dots.llm1: those of ``glm4`` with norms of queries and keys."""
+    mlps = after_dense(config, "n_routed_experts", "n_shared_experts", 0)
+    return _groups(replace(attention, qk_norm=True), mlps)
+
+
+def bailing(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of Ling and Ring 2.0: dense ones first, then experts with shared ones."""
+    norm = config.flag("use_qk_norm", absent=True)
+    bias = config.flag("use_qkv_bias", absent=False)
+    mlps = after_dense(config, "num_experts", "num_shared_experts", 0)
+    return _groups(replace(attention, qk_norm=norm, attention_bias=bias), mlps)
+
+
+def after_dense(config: Fields, number: str, shared: str, first: int) -> list[Mlp]:
+    """``first_k_dense_replace`` dense layers, ``first`` where the file does not say, then experts,
+    that many by the key ``number``, with as many ``shared`` ones and a bias of the router."""
+    width = config.whole("moe_intermediate_size")
+    mlp = replace(
+        gated(config, number, 128, 8, width),
+        router_bias=True,
+        shared_intermediate_size=width * (config.count(shared) if given(config, shared) else 0),
+    )
+    key = "first_k_dense_replace"
+    dense = config.count(key) if given(config, key) else first
+    sparse = [at >= dense for at in range(number_of_layers(config))]
+    return _mlps(config, sparse, mlp, "intermediate_size")
+
+
 def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts with biases in every layer; a window in every other layer, or as ``layer_types``
     says. Each head has a number of its own in the softmax, the attention sink."""

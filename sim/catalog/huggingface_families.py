@@ -72,6 +72,9 @@ _STEP_3 = ModelFamily(
     8, 128, 65536, bias="key", qk_norm=True, window="always", layers=experts.step_3
 )
 _MINIMAX_M3 = ModelFamily(4, 128, 1048576, bias="never", qk_norm=True, layers=experts.minimax_m3)
+_EXAONE_MOE = ModelFamily(
+    32, 128, 262144, bias="never", qk_norm=True, window="always", layers=windows.exaone_moe
+)
 _LFM_2 = ModelFamily(8, None, 128000, bias="never", qk_norm=True, layers=recurrent.lfm2, tied=True)
 
 FAMILIES = {
@@ -199,6 +202,29 @@ FAMILIES = {
     "DbrxForCausalLM": ModelFamily(8, None, 2048, bias="never", layers=experts.dbrx),
     "Lfm2ForCausalLM": _LFM_2,
     "Lfm2MoeForCausalLM": _LFM_2,
+    "Dots1ForCausalLM": ModelFamily(32, None, 2048, bias="key", layers=experts.dots),
+    "BailingMoeV2ForCausalLM": ModelFamily(
+        4, None, 16384, bias="never", qk_norm=True, layers=experts.bailing
+    ),
+    "ExaoneMoEForCausalLM": _EXAONE_MOE,
+    "ExaoneMoeForCausalLM": _EXAONE_MOE,
+    "NemotronForCausalLM": ModelFamily(
+        None, None, 4096, bias="key", layers=windows.without_gate, norm_bias=True
+    ),
+    "ArceeForCausalLM": ModelFamily(
+        None, None, 4096, bias="key", mlp_bias=True, layers=windows.without_gate
+    ),
+    "ApertusForCausalLM": ModelFamily(
+        None, None, 65536, bias="key", qk_norm=True, layers=windows.without_gate
+    ),
+    "Starcoder2ForCausalLM": ModelFamily(
+        *(2, None, 4096, "never"),
+        window="always",
+        window_size=None,
+        layers=windows.starcoder2,
+        tied=True,
+        norm_bias=True,
+    ),
     "MiniMaxM3ForCausalLM": _MINIMAX_M3,
     "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
 }
@@ -254,7 +280,11 @@ MODEL_TYPES = {
     **{"mimo_v2_flash": "MiMoV2FlashForCausalLM", "step3p5": "Step3p5ForCausalLM"},
     **{"step3p7": "Step3p7ForCausalLM", "step3p7_text": "Step3p7ForCausalLM"},
     **{"mistral4": "Mistral4ForCausalLM", "kimi_linear": "KimiLinearForCausalLM"},
-    **{"minimax_m3": "MiniMaxM3ForCausalLM"},
+    **{"minimax_m3": "MiniMaxM3ForCausalLM", "dots1": "Dots1ForCausalLM"},
+    **{"bailing_moe_v2": "BailingMoeV2ForCausalLM", "exaone_moe": "ExaoneMoeForCausalLM"},
+    **{"nemotron": "NemotronForCausalLM", "arcee": "ArceeForCausalLM"},
+    **{"apertus": "ApertusForCausalLM", "starcoder2": "Starcoder2ForCausalLM"},
+    **{"exaone4_5_text": "Exaone4ForCausalLM"},
     **{"dbrx": "DbrxForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM"},
 }
 """The architecture by ``model_type``, as transformers registers it; those ending in _text, and
@@ -276,7 +306,10 @@ RENAMED: dict[str, dict[str, str]] = {
     },
     "Lfm2ForCausalLM": {"tie_word_embeddings": "tie_embedding"},
     "Lfm2MoeForCausalLM": {"tie_word_embeddings": "tie_embedding"},
-    "KimiLinearForCausalLM": {"num_experts_per_tok": "num_experts_per_token"},
+    "KimiLinearForCausalLM": {
+        **{"num_experts_per_tok": "num_experts_per_token"},
+        **{"max_position_embeddings": "model_max_length"},
+    },
     "Ernie4_5_MoeForCausalLM": {"num_experts_per_tok": "moe_k"},
     "Ernie4_5_MoEForCausalLM": {"num_experts_per_tok": "moe_k"},
     "Step3p5ForCausalLM": _STEP_KEYS,
@@ -287,6 +320,7 @@ RENAMED: dict[str, dict[str, str]] = {
 _PER_LAYER = "embeddings for each layer, and layers that share keys and values"
 _PICTURE = "layers that attend to a picture"
 _COMPRESSED = "attention to compressed keys and values, and hyper-connections"
+_POOLED = "an indexer over pooled keys, and hyper-connections"
 
 UNKNOWN = {
     **{"gemma3n": _PER_LAYER, "gemma3n_text": _PER_LAYER},
@@ -294,6 +328,7 @@ UNKNOWN = {
     **{"jamba": "Mamba-1", "mamba": "Mamba-1", "falcon_mamba": "Mamba-1"},
     **{"rwkv": "RWKV", "rwkv7": "RWKV", "recurrent_gemma": "RG-LRU"},
     **{"deepseek_v4": _COMPRESSED, "DeepseekV4ForCausalLM": _COMPRESSED},
+    **{"glm5_next": _POOLED, "glm5_next_text": _POOLED},
     **{"t5": "an encoder", "bart": "an encoder", "whisper": "an encoder", "bert": "an encoder"},
     **{"gpt2": "learned positions", "opt": "learned positions"},
 }

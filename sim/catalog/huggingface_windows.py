@@ -88,6 +88,12 @@ def olmo(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 def every_fourth(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Dense layers of which every fourth sees everything, or those that ``layer_types`` or
     ``sliding_window_pattern`` says: a number, or letters such as LLLG, which repeat."""
+    mlp = DenseMlp(config.whole("intermediate_size"))
+    return _alternating(config, _by_pattern(config), attention, mlp)
+
+
+def _by_pattern(config: Fields) -> list[str]:
+    """The kinds of layers by ``sliding_window_pattern``."""
     layers, key = experts.number_of_layers(config), "sliding_window_pattern"
     given = config.value(key) if config.has(key) else None
     pattern = given if isinstance(given, str) and given else None
@@ -98,7 +104,7 @@ def every_fourth(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, .
     usual = [KINDS[pattern[at % len(pattern)] == "G"] for at in range(layers)]
     if isinstance(given, str):
         usual[-1] = KINDS[1]
-    return _alternating(config, usual, attention, DenseMlp(config.whole("intermediate_size")))
+    return usual
 
 
 def cohere(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
@@ -135,6 +141,30 @@ def ernie(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     attention = replace(attention, attention_bias=bias, output_bias=bias)
     mlp = DenseMlp(config.whole("intermediate_size"), bias)
     return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def without_gate(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers of two matrices, up and down."""
+    bias = config.flag("mlp_bias", absent=False)
+    mlp = DenseMlp(config.whole("intermediate_size"), bias, mlp_matrices=2)
+    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def starcoder2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers of two matrices, with biases everywhere unless ``use_bias`` says otherwise."""
+    bias = config.flag("use_bias", absent=True)
+    attention = replace(attention, attention_bias=bias, output_bias=bias)
+    mlp = DenseMlp(config.whole("intermediate_size"), bias, mlp_matrices=2)
+    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def exaone_moe(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Windows as in ``every_fourth``; dense layers first, then experts with shared ones."""
+    types = experts.kinds(config, "layer_types", KINDS, _by_pattern(config))
+    whole = replace(attention, sliding_window=None)
+    attentions = [attention if kind == KINDS[0] else whole for kind in types]
+    mlps = experts.after_dense(config, "num_experts", "num_shared_experts", 1)
+    return experts.counted(zip(attentions, mlps, strict=True))
 
 
 def hunyuan(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:

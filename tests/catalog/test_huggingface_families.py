@@ -338,6 +338,67 @@ ROWS = {
     ),
     # 854 GB at 16 bits; the indexer's key of 128 numbers in 57 layers of 60
     "minimax-m3": Row(MINIMAX_M3, 427.0, 60 * 2 * 4 * 128 * 2 + 57 * 128 * 2),
+    "k-exaone-236b-a23b": Row(
+        shape(
+            *("ExaoneMoEForCausalLM", 6144, 48, 64, 8, 153600),
+            **{"intermediate_size": 18432, "moe_intermediate_size": 2048, "num_experts": 128},
+            **{"num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1},
+            **{"sliding_window": 128, "sliding_window_pattern": "LLLG"},
+        ),
+        236.6,
+        2 * 48 * 8 * 128 * 2,
+    ),
+    "dots.llm1": Row(
+        shape(
+            *("Dots1ForCausalLM", 4096, 62, 32, 32, 152064),
+            **{"intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 128},
+            **{"num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1},
+        ),
+        142.8,
+        2 * 62 * 32 * 128 * 2,
+    ),
+    "ling-mini-2.0": Row(
+        shape(
+            *("BailingMoeV2ForCausalLM", 2048, 20, 16, 4, 157184),
+            **{"intermediate_size": 5120, "moe_intermediate_size": 512, "num_experts": 256},
+            **{"num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1},
+        ),
+        16.26,
+        2 * 20 * 4 * 128 * 2,
+    ),
+    "apertus-8b": Row(
+        shape("ApertusForCausalLM", 4096, 32, 32, 8, 131072, intermediate_size=21504),
+        8.05,
+        2 * 32 * 8 * 128 * 2,
+    ),
+    "nemotron-4-15b": Row(
+        shape("NemotronForCausalLM", 6144, 32, 48, 8, 256000, intermediate_size=24576),
+        15.6,
+        2 * 32 * 8 * 128 * 2,
+    ),
+    "starcoder2-15b": Row(
+        shape(
+            *("Starcoder2ForCausalLM", 6144, 40, 48, 4, 49152),
+            **{"intermediate_size": 24576, "sliding_window": 4096, "tie_word_embeddings": False},
+        ),
+        15.958,
+        2 * 40 * 4 * 128 * 2,
+    ),
+    "afm-4.5b": Row(
+        shape("ArceeForCausalLM", 2560, 36, 20, 4, 128004, intermediate_size=18432),
+        4.62,
+        2 * 36 * 4 * 128 * 2,
+    ),
+    "nemotron-nano-9b-v2": Row(
+        shape(
+            *("NemotronHForCausalLM", 4480, 56, 40, 8, 131072),
+            **{"intermediate_size": 15680, "mamba_num_heads": 128, "mamba_head_dim": 80},
+            hybrid_override_pattern="M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+        ),
+        8.888227328,
+        2 * 4 * 8 * 128 * 2,
+        mamba_state(27, 128, 80, 8, 128),
+    ),
     "mistral-small-4": Row(
         shape(
             *("Mistral4ForCausalLM", 4096, 36, 32, 32, 131072),
@@ -455,6 +516,14 @@ def test_impossible_shapes_are_refused_by_key(
             "layers that attend to a picture",
         ),
         ({"model_type": "rwkv7"}, "RWKV"),
+        ({"architectures": ["DeepseekV4ForCausalLM"]}, "attention to compressed keys and values"),
+        (
+            {
+                "architectures": ["Glm5NextForConditionalGeneration"],
+                "text_config": {"model_type": "glm5_next_text"},
+            },
+            "an indexer over pooled keys",
+        ),
     ],
 )
 def test_kinds_of_layers_that_nothing_models_are_named(
