@@ -275,7 +275,7 @@ def fit(
     with plain_errors():
         from sim.memory.capacity import capacity
         from sim.planning.analysis import fit_document
-        from sim.terminal.analysis import fit_view, layouts_view, stages_view
+        from sim.terminal.analysis import answer_view
         from sim.terminal.console import stdout
 
         d = _deployment(model, gpu, engine, served)
@@ -291,11 +291,6 @@ def fit(
         if as_json:
             typer.echo(json.dumps(document, allow_nan=False))
         else:
-            console = stdout()
-            console.print(fit_view(d, memory, context, document))
-            if memory.stages:
-                console.print(stages_view(d, memory))
-            console.print(layouts_view(document))
-            console.print(document["text"], style="" if document["fits"] else "red")
+            stdout().print(answer_view(d, memory, context, document))
         if memory.usable_blocks == 0:
             raise typer.Exit(INFEASIBLE)
