@@ -27,7 +27,7 @@ from sim.findings import (
     TonedLine,
 )
 from sim.metrics.latency.timeline import Timeline
-from sim.planning.answers import findings_of
+from sim.planning.answers import findings_of, run
 from sim.terminal.console import WIDTH, axis_columns, folded, head_words
 from sim.terminal.sparkline import Sparks
 
@@ -113,6 +113,11 @@ def parts_of(parts: Iterable[Part], heading: str = "") -> Iterator[RenderableTyp
 def parts_view(parts: Iterable[Part]) -> Group:
     """Parts one below the other."""
     return Group(*parts_of(parts))
+
+
+def run_view(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Group:
+    """The figures of one run, and what went on in it."""
+    return parts_view(run.parts(summary, timeline))
 
 
 def _whole(found: Table) -> RichTable:

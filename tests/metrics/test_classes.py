@@ -19,7 +19,7 @@ from sim.request import PLAIN, TrafficClass
 from sim.rng import stream
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import stdout
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from sim.workload import ClosedTraffic, Mix, OpenTraffic, build, generate
 from sim.workload.arrivals import Poisson
 from sim.workload.lengths import Uniform

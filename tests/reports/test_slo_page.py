@@ -18,7 +18,7 @@ from reports.pages.run.verdict import verdict
 from sim.metrics.words.slo_text import headroom_text
 from sim.scenario import load_scenario
 from sim.terminal.console import as_text
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from tests.planning_fixtures import SMALL
 
 

@@ -16,7 +16,7 @@ from reports.pages.run.slo import page_text
 from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import simulate
 from sim.terminal.console import as_text
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from sim.units import parse, show_share
 from tests.planning_fixtures import small
 

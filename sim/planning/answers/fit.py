@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
@@ -98,88 +97,55 @@ def _layouts(document: Document) -> Iterator[Part]:
 
 
 def _rows(
-    d: Deployment, memory: Capacity, context: int, document: Mapping[str, Any], count: int
-) -> list[Row]:
+    d: Deployment, memory: Capacity, context: int, document: Document, count: int
+) -> Iterator[Row]:
     """Rows of a quantity, its computation and its size; ``count`` GPUs share the weights."""
     shared = f" / {count}" if count > 1 and not d.model.has_experts else ""
     copied = ""
     if d.model.copies(d.layout):  # of latent attention
         copied = ", some on every GPU, some twice" if count > 1 else ", some twice"
-    return [
-        ("visible memory", "", show_bytes(memory.memory)),
-        (
-            "engine's share",
-            f"x {memory.utilization:g} {_of_what(memory)}",
-            show_bytes(memory.budget),
-        ),
-        (
-            "- weights",
-            f"{_parameters(d, memory)} in {_weights(d)}{shared}{copied}",
-            show_bytes(memory.weights),
-        ),
-        *_held(d, document["weights"]),
-        *_drafting(d),
-        ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
-        (
-            "- reserve",
-            f"context, graphs and buffers of {d.engine.name}",
-            show_bytes(memory.reserve),
-        ),
-        *(
-            [("- states", "of max_num_seqs requests", show_bytes(memory.states))]
-            if memory.states
-            else []
-        ),
-        ("= KV cache", "", show_bytes(memory.kv_cache)),
-        *_kv_of_a_token(d, memory),
-        *_block_rows(d, memory, context),
-        *_swapping(d, document),
-    ]
+    weights = f"{_parameters(d, memory)} in {_weights(d)}{shared}{copied}"
+    used = f"x {memory.utilization:g} {_of_what(memory)}"
+    yield "visible memory", "", show_bytes(memory.memory)
+    yield "engine's share", used, show_bytes(memory.budget)
+    yield "- weights", weights, show_bytes(memory.weights)
+    for part in document["weights"] if d.model.has_experts else ():
+        what = f"{part['parameters']:,.0f} in {part['precision']}"
+        yield f"  {part['name']}", what, show_bytes(part["bytes"])
+    yield from _drafting(d)
+    yield "- activations", "largest pass, and its logits", show_bytes(memory.activations)
+    reserve = f"context, graphs and buffers of {d.engine.name}"
+    yield "- reserve", reserve, show_bytes(memory.reserve)
+    if memory.states:
+        yield "- states", "of max_num_seqs requests", show_bytes(memory.states)
+    yield "= KV cache", "", show_bytes(memory.kv_cache)
+    yield from _kv_of_a_token(d, memory)
+    yield from _blocks(d, memory, context)
+    yield from _swapping(d, document)
 
 
-def _block_rows(d: Deployment, memory: Capacity, context: int) -> list[Row]:
+def _blocks(d: Deployment, memory: Capacity, context: int) -> Iterator[Row]:
     """The blocks of the KV cache, and the requests of ``context`` tokens that they hold."""
-    per_block = memory.kv_bytes_per_token * memory.block_size
-    return [
-        ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
-        (
-            "num_gpu_blocks",
-            "as given"
-            if memory.given
-            else f"{show_bytes(memory.kv_cache)} / {show_bytes(per_block)}",
-            f"{memory.num_gpu_blocks:,}",
-        ),
-        (
-            "KV cache size",
-            f"in requests of {context:,} tokens"
-            if memory.hybrid
-            else f"x {memory.block_size} tokens",
-            f"{memory.printed_tokens(context):,} tokens",
-        ),
-        (
-            "one request",
-            _blocks_arithmetic(memory, context),
-            f"{memory.blocks_of(context):,} blocks",
-        ),
-        (
-            "maximum concurrency",
-            f"{memory.num_gpu_blocks:,} / {memory.blocks_of(context):,}"
-            + (", on each data rank" if d.layout.data > 1 else ""),
-            f"{memory.max_concurrency(context):.1f}x",
-        ),
-    ]
+    block, number = f"x {memory.block_size} tokens", f"{memory.num_gpu_blocks:,}"
+    each = show_bytes(memory.kv_bytes_per_token * memory.block_size)
+    counted = "as given" if memory.given else f"{show_bytes(memory.kv_cache)} / {each}"
+    size = f"in requests of {context:,} tokens" if memory.hybrid else block
+    blocks, ranks = memory.blocks_of(context), ", on each data rank" * (d.layout.data > 1)
+    most = f"{memory.max_concurrency(context):.1f}x"
+    yield "KV of one block", block, each
+    yield "num_gpu_blocks", counted, number
+    yield "KV cache size", size, f"{memory.printed_tokens(context):,} tokens"
+    yield "one request", _blocks_arithmetic(memory, context), f"{blocks:,} blocks"
+    yield "maximum concurrency", f"{number} / {blocks:,}{ranks}", most
 
 
-def _swapping(d: Deployment, document: Mapping[str, Any]) -> list[Row]:
+def _swapping(d: Deployment, document: Document) -> Iterator[Row]:
     """From which length on a preempted request is back sooner from the host than computed again."""
-    if "swap_break_even_tokens" not in document:
-        return []
-    tokens = document["swap_break_even_tokens"]
-    link = f"over {d.gpu.host_link.kind}, {show_rate(host_rate(d.gpu.host_link), 'B/s')} each way"
-    says = "at no length" if tokens is None else f"from {tokens:,} tokens on"
-    if tokens == 1:
-        says = "at any length"
-    return [("swap beats recompute", f"{link}, if preempted", says)]
+    if "swap_break_even_tokens" in document:
+        tokens, host = document["swap_break_even_tokens"], d.gpu.host_link
+        link = f"over {host.kind}, {show_rate(host_rate(host), 'B/s')} each way, if preempted"
+        says = "at no length" if tokens is None else f"from {tokens:,} tokens on"
+        yield "swap beats recompute", link, "at any length" if tokens == 1 else says
 
 
 def _parameters(d: Deployment, memory: Capacity) -> str:
@@ -196,48 +162,29 @@ def _of_what(memory: Capacity) -> str:
     return "of what is free" if memory.of_free else "(gpu_memory_utilization)"
 
 
-def _held(d: Deployment, weights: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The weights of one GPU part by part, where a model has more than dense layers."""
-    if not d.model.has_experts:
-        return []
-    return [
-        (
-            f"  {part['name']}",
-            f"{part['parameters']:,.0f} in {part['precision']}",
-            show_bytes(part["bytes"]),
-        )
-        for part in weights
-    ]
-
-
-def _kv_of_a_token(d: Deployment, memory: Capacity) -> list[Row]:
+def _kv_of_a_token(d: Deployment, memory: Capacity) -> Iterator[Row]:
     """The rows on what a token takes: in all layers, and in one group of them where there are
     several."""
-    whole = ("KV of one token", _kv_arithmetic(d), show_bytes(d.kv_bytes_per_token()))
+    yield "KV of one token", _kv_arithmetic(d), show_bytes(d.kv_bytes_per_token())
     if d.state_bytes():
-        states = ("states of one request", _state_arithmetic(d), show_bytes(d.state_bytes()))
-        padded = (f"in {memory.state_blocks} blocks", "one for each group of recurrent layers", "")
-        return [whole, states, *([padded] if memory.state_blocks else [])]
-    if not memory.windowed:
-        return [whole]
-    kinds = ", ".join(
-        f"{number} {'with everything' if window is None else _window(window)}"
-        for number, window, _ in memory.groups
-    )
-    group = ("in one group of layers", kinds, show_bytes(memory.kv_bytes_per_token))
-    return [whole, group]
+        yield "states of one request", _state_arithmetic(d), show_bytes(d.state_bytes())
+        if memory.state_blocks:
+            yield f"in {memory.state_blocks} blocks", "one for each group of recurrent layers", ""
+    elif memory.windowed:
+        kinds = ", ".join(
+            f"{number} {'with everything' if window is None else _window(window)}"
+            for number, window, _ in memory.groups
+        )
+        yield "in one group of layers", kinds, show_bytes(memory.kv_bytes_per_token)
 
 
-def _drafting(d: Deployment) -> list[Row]:
+def _drafting(d: Deployment) -> Iterator[Row]:
     """The row on what drafts, which the weights above and the KV below have in them."""
-    if d.speculation is None or d.drafter is None:
-        return []
-    own = d.drafter.deployment
-    told = (
-        own.model.name if d.speculation.method == "draft_model" else f"{d.speculation.method} layer"
-    )
-    kv = f"{told}; {show_bytes(own.kv_bytes_per_token())} of KV a token"
-    return [("  of them the drafter", kv, show_bytes(d.drafter.weight_bytes()))]
+    if d.speculation is not None and d.drafter is not None:
+        own, method = d.drafter.deployment, d.speculation.method
+        told = own.model.name if method == "draft_model" else f"{method} layer"
+        kv = f"{told}; {show_bytes(own.kv_bytes_per_token())} of KV a token"
+        yield "  of them the drafter", kv, show_bytes(d.drafter.weight_bytes())
 
 
 def _window(window: Window) -> str:
