@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,7 @@ from calibrate.validation.figures import HEADLINES
 from calibrate.validation.wording import metric_name
 from sim.findings import Lines, Part, Table, TonedLine
 from sim.planning.answers.cells import Document, framed, text, toned
+from sim.planning.answers.validated import ErrorRow, LevelRow, RegimeRow, rows_of
 from sim.units import show_time
 
 _BAND = {
@@ -30,33 +31,31 @@ def parts(document: Document) -> Iterator[Part]:
     yield Lines((f"{document['headline']}.",), "strong")
     sample = document["sample"]
     yield Lines((sample["text"],), "alarm" if sample["state"] == "in sample" else "none")
-    yield _figures(document)
+    rows = rows_of(document)
+    yield _figures(rows.errors)
     yield Lines((_legend(document),))
-    if document["iterations"] is not None:
-        yield _regimes(document["iterations"])
-        yield Lines((_busy(document["iterations"]),))
-    yield from _composition(document["composition"])
+    if rows.whole is not None:
+        yield _regimes(rows.regimes, rows.whole)
+        yield Lines((_busy(document["iterations"], rows.whole),))
+    yield from _composition(rows.levels, document["composition"]["text"])
     yield from _advice(document["advice"])
     yield Lines(tuple(f"Note: {note}" for note in document["notes"]), "warn")
     yield Lines((f"Kernel timings: {asked['provenance']}",))
 
 
-def _figures(document: Mapping[str, Any]) -> Table:
-    found = document["figures"]
-    noise = any(row["noise"] is not None for row in found)
+def _figures(found: Sequence[ErrorRow]) -> Table:
+    noise = any(row.noise is not None for row in found)
     rows = []
     for row in found:
         cells = (
-            metric_name(row["figure"]),
-            _value(row["observed"], row["unit"]),
-            _value(row["predicted"], row["unit"]),
-            signed(row["error"]),
-            *([_noise(row["noise"])] if noise else []),
+            metric_name(row.figure),
+            *(_value(value, row.unit) for value in (row.observed, row.predicted)),
+            signed(row.error),
+            *([_noise(row.noise)] if noise else []),
         )
-        strong = "strong" if row["figure"] in HEADLINES else ""
-        band = _BAND[row["within_band"]]
+        strong, band = "strong" if row.figure in HEADLINES else "", _BAND[row.within_band]
         rows.append((*toned(cells, strong), band._replace(tone=band.tone or strong)))
-    groups = [r["figure"].split("_")[-2] if r["unit"] == "ms" else "totals" for r in found]
+    groups = [row.figure.split("_")[-2] if row.unit == "ms" else "totals" for row in found]
     ruled = tuple(at for at, pair in enumerate(pairwise(groups)) if pair[0] != pair[1])
     heads = ("", "observed", "predicted", "error", *(["noise"] if noise else []), "in band")
     return framed("Observed and predicted", heads, rows, room=1, whole=True, ruled=ruled)
@@ -97,31 +96,29 @@ def _legend(document: Mapping[str, Any]) -> str:
     return told
 
 
-def _regimes(iterations: Mapping[str, Any]) -> Table:
-    rows = [toned((row["name"], *_regime_cells(row)), "") for row in iterations["regimes"]]
+def _regimes(regimes: Sequence[RegimeRow], whole: RegimeRow) -> Table:
+    rows = [toned((row.name, *_regime_cells(row)), "") for row in regimes]
     ruled = (len(rows) - 1,)
-    rows.append(toned(("all", *_regime_cells(iterations["all"])), "strong"))
+    rows.append(toned(("all", *_regime_cells(whole)), "strong"))
     caption = "Observed iterations, predicted as they were composed"
     heads = ("", "count", "time", "observed", "predicted", "error", "typical")
     return framed(caption, heads, rows, room=1, whole=True, ruled=ruled)
 
 
-def _regime_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _regime_cells(row: RegimeRow) -> tuple[str, ...]:
     return (
-        f"{row['iterations']:,}",
-        f"{row['share']:.0%}",
-        show_time(row["observed"]),
-        show_time(row["predicted"]),
-        signed(row["error"]),
-        f"{row['typical']:.1%}",
+        f"{row.iterations:,}",
+        f"{row.share:.0%}",
+        *map(show_time, (row.observed, row.predicted)),
+        signed(row.error),
+        f"{row.typical:.1%}",
     )
 
 
-def _busy(iterations: Mapping[str, Any]) -> str:
-    whole = iterations["all"]
+def _busy(iterations: Mapping[str, Any], whole: RegimeRow) -> str:
     text = (
-        f"Busy {show_time(whole['busy_observed'])}, predicted "
-        f"{show_time(whole['busy_predicted'])}. observed, predicted: medians; error: of their sum; "
+        f"Busy {show_time(whole.busy_observed)}, predicted "
+        f"{show_time(whole.busy_predicted)}. observed, predicted: medians; error: of their sum; "
         "typical: of one iteration."
     )
     if iterations["busy_noise"] is not None:
@@ -131,17 +128,17 @@ def _busy(iterations: Mapping[str, Any]) -> str:
     return text
 
 
-def _composition(composition: Mapping[str, Any]) -> Iterator[Part]:
-    if all(level["observed"] is None for level in composition["levels"]):
+def _composition(levels: Sequence[LevelRow], text: str) -> Iterator[Part]:
+    if not levels:
         yield Lines(("Batches and memory: not in the record.",))
         return
     rows = [
-        (level["name"], *(_level(level[side], level["kind"]) for side in ("observed", "predicted")))
-        for level in composition["levels"]
+        (level.name, *(_level(value, level.kind) for value in (level.observed, level.predicted)))
+        for level in levels
     ]
     yield framed("Batches and memory", ("", "observed", "predicted"), rows, room=1)
-    if composition["text"]:
-        yield Lines((composition["text"],), "")
+    if text:
+        yield Lines((text,), "")
 
 
 def _level(value: float | None, kind: str) -> str:
