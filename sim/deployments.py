@@ -37,7 +37,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     )
     engine = catalog.engine(pool.engine, base)
     try:
-        model = pool.model.spec(base)
+        model = pool.model.spec(base).with_states(scenario.precision.state)
         special = model.is_latent or layout.data > 1 or layout.pipeline > 1
         engine = engine.asked(wish, special)
         deployment = Deployment(

@@ -22,7 +22,7 @@ from sim.specs.engine import (
     FusedSums,
     Mxfp4Padding,
 )
-from sim.specs.precision import MULTIPLIES
+from sim.specs.precision import INT4, MULTIPLIES
 
 FACTORS = {
     "tokens_factor": "tokens",
@@ -46,6 +46,13 @@ _PADDING = "pads_mxfp4"
 _EXPERT_INPUTS = "expert_inputs"
 """The key of an engine that lists the formats of experts' inputs, by GPU."""
 
+_WEIGHT_ONLY = "weight_only"
+"""The key of an engine whose kernels for weights alone in few bits are not Marlin: the share of the
+peak bandwidth that each reaches, by format."""
+
+WEIGHT_ONLY = ("int8", *INT4)
+"""Formats of weights alone."""
+
 _FUSED_SUMS = "fused_sums"
 """The key of an engine that lists the all-reduces that are one kernel with a norm, by GPU."""
 
@@ -57,6 +64,7 @@ _LISTS = (
     RELEASES,
     _DEFAULTS,
     _FUSED_SUMS,
+    _WEIGHT_ONLY,
     _FITTED_TO,
 )
 _GIVEN = ("name", "origin", "title", "sources", "factors", "marlin", "triton_attention", *_LISTS)
@@ -87,6 +95,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         expert_inputs=_expert_inputs(values) if values.has(_EXPERT_INPUTS) else (),
         releases=releases_of(values) if values.has(RELEASES) else None,
         fused_sums=_fused_sums(values) if values.has(_FUSED_SUMS) else (),
+        weight_only=_weight_only(values) if values.has(_WEIGHT_ONLY) else {},
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         defaults=_defaults(values) if values.has(_DEFAULTS) else (),
     )
@@ -112,6 +121,13 @@ def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:
     for run in runs:
         run.only(FittedTo._fields)
     return tuple(FittedTo(*map(run.text, FittedTo._fields)) for run in runs)
+
+
+def _weight_only(values: Fields) -> dict[str, float]:
+    """The share of the peak bandwidth that kernels for weights alone reach, by format."""
+    shares = values.inner(_WEIGHT_ONLY)
+    shares.only(WEIGHT_ONLY)
+    return {name: shares.share(name) for name in shares}
 
 
 def _defaults(values: Fields) -> tuple[EngineDefaults, ...]:

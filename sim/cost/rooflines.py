@@ -35,12 +35,13 @@ from sim.cost.operators import Amount, Operator, either
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
-from sim.specs.precision import INT4, precision_bytes
+from sim.specs.precision import precision_bytes
 from sim.specs.profile import FUSED, GATHERS, OLDER
 
-WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, **dict.fromkeys(INT4, 0.50)}
-"""Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
-gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
+MARLIN_BANDWIDTH = 0.97
+"""What Marlin, the library for weights alone in few bits, reads as a share of what GEMMs of full
+width do: 3.87 times the speed of fp16 where a quarter of the bytes allow 4 (batches of 1 to 16, A10
+and other cards; Frantar and others, MARLIN, arXiv 2408.11743)."""
 
 QUANTISE_BANDWIDTH = 0.25
 """Share of the peak bandwidth that dynamic quantisation of activations reaches where the profile
@@ -101,7 +102,7 @@ class Rooflines:
         weights, arithmetic = d.formats[role], d.arithmetic_of(role)
         streamed = d.gpu.efficiency.bandwidth
         if precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
-            streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH.get(weights, streamed))
+            streamed = d.engine.weight_only.get(weights, MARLIN_BANDWIDTH * streamed)
         gemm = gemm_of(d.gpu, weights, arithmetic, static=d.static)
         quantised = gemm
         if arithmetic == FUSED_FORMAT:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sim.units import Bytes, Count, Seconds
@@ -193,6 +193,8 @@ class EngineSpec:
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
     ``expert_inputs``    the formats to which inputs of experts are quantised by default, by GPU
+    ``weight_only``      the share of the peak bandwidth that its kernels for weights alone in few
+                         bits reach, by format, where they are not Marlin
     ``fused_sums``       all-reduces that are one kernel with the norm after them, by GPU and ranks
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
@@ -252,6 +254,7 @@ class EngineSpec:
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
     expert_inputs: tuple[ExpertInputs, ...] = ()
     fused_sums: tuple[FusedSums, ...] = ()
+    weight_only: Mapping[str, float] = field(default_factory=dict)
     policy: str = ""
     plans_ahead: bool = False
     serves_behind_victim: bool = False

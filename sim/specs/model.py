@@ -18,6 +18,7 @@ from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positiv
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 from sim.specs.published import PublishedFormat
+from sim.specs.recurrent import Recurrent
 from sim.specs.window import Window
 
 
@@ -72,6 +73,21 @@ class ModelSpec:
         )
         if layers == self.layers:
             raise ValueError(f"expert_skew: {self.name} has no experts")
+        return replace(self, layers=layers)
+
+    def with_states(self, precision: str | None) -> ModelSpec:
+        """The model with the states of its recurrent layers in this format; its own where there is
+        none. ValueError for a model without such layers, and for an unknown format."""
+        if precision is None:
+            return self
+        if not any(isinstance(group.attention, Recurrent) for group in self.layers):
+            raise ValueError(f"precision.state: {self.name} has no layers with states")
+        layers = tuple(
+            replace(group, attention=group.attention.with_states(precision))
+            if isinstance(group.attention, Recurrent)
+            else group
+            for group in self.layers
+        )
         return replace(self, layers=layers)
 
     @property

@@ -8,7 +8,8 @@ a decoded token reads and writes as much; a prompt goes through in chunks.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self, cast
 
 from sim.specs.layers import Kept, Read, Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
@@ -18,7 +19,7 @@ from sim.specs.window import Window
 CONV_BYTES = 2.0
 """Bytes of one number of the convolution's inputs."""
 
-STATES = ("fp32", "bf16")
+STATES = ("fp32", "bf16", "fp16")
 """Formats of a state."""
 
 
@@ -41,6 +42,10 @@ class Recurrent:
 
     conv_kernel: int
     state_precision: str
+
+    def with_states(self, precision: str) -> Self:
+        """These layers with states in that format."""
+        return cast("Self", replace(cast("Any", self), state_precision=precision))
 
     @property
     def heads(self) -> int:
@@ -69,8 +74,14 @@ class Recurrent:
         raise NotImplementedError
 
     @property
+    def behind_gates(self) -> tuple[int, int]:
+        """Width in and out of a second product, which makes gates of some of the numbers of
+        ``gates``; 0 without."""
+        return 0, 0
+
+    @property
     def small(self) -> int:
-        """Parameters of norm, decay and bias."""
+        """Parameters of norm, decay and bias, and of the second product of gates."""
         raise NotImplementedError
 
     def chunk_flops(self) -> float:

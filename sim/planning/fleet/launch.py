@@ -47,7 +47,7 @@ def launch_commands(scenario: Scenario) -> dict[str, Any]:
     model = _checkpoint(scenario, scenario.model.path)
     commands = {
         "vllm": _joined(_vllm(scenario, pool, model)),
-        "sglang": _joined(_sglang(pool, model)),
+        "sglang": _joined(_sglang(scenario, pool, model)),
         "tensorrt-llm": _joined(_tensorrt_llm(pool, model)),
     }
     if pool.deployment.gpu.is_amd:
@@ -113,6 +113,8 @@ def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
         words += ["--moe-backend", "marlin"]
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8"]
+    if scenario.precision.state is not None:
+        words += ["--mamba-ssm-cache-dtype", DTYPES[scenario.precision.state]]
     words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]
     words += ["--max-num-batched-tokens", limits.max_num_batched_tokens]
     if limits.prefill_schedule_interval > 1:
@@ -167,7 +169,7 @@ def _ranges(by_batch: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _sglang(pool: PreparedPool, model: str) -> list[object]:
+def _sglang(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
     words += ["--tp-size", d.layout.ranks]
@@ -180,6 +182,8 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
     words += _quantisation(d, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8_e4m3"]
+    if scenario.precision.state is not None:
+        words += ["--mamba-ssm-dtype", DTYPES[scenario.precision.state]]
     if d.engine.triton_attention:
         words += ["--attention-backend", "triton"]
     words += ["--context-length", limits.max_model_len]

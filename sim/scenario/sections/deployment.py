@@ -97,6 +97,11 @@ class Precision(LimitedSection):
         "as activations. For mxfp4 experts on Blackwell, TensorRT-LLM and SGLang take mxfp8 "
         "(written fp8 here); vLLM leaves 16 bits unless it is asked.",
     )
+    state: Literal["fp32", "bf16", "fp16"] | None = Field(
+        default=None,
+        description="States of recurrent layers (Mamba, gated delta nets): vLLM's "
+        "--mamba-ssm-cache-dtype, SGLang's --mamba-ssm-dtype. null: as the checkpoint states it.",
+    )
     quantisation: Literal["dynamic", "static"] = Field(
         default="dynamic",
         description="How activations below 16 bits get their scales. dynamic: extra kernels "
