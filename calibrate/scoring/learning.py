@@ -10,6 +10,7 @@ counts alike, whatever the number of its figures.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -309,60 +310,110 @@ class Coverage(NamedTuple):
     half_width90: float
 
 
-LEFT_OUT: Mapping[str, Callable[[Figure], Hashable]] = {
-    "layouts of a deployment": lambda each: (each.place, each.layout),
-    "deployments": lambda each: each.place,
-    "GPUs": lambda each: each.place.gpu,
-    "engines": lambda each: each.place.engine,
-    "model families": lambda each: each.place.family,
-}
-"""What is left out in turn."""
+Groups = Sequence[Hashable]
+"""The group of each figure that is left out together with it; None for figures that never are."""
 
 
-def coverages(known: Sequence[Figure]) -> list[Coverage]:
-    """How far bands hold what was left out, by quantity. Everything is learnt without it, the
-    number of spreads too."""
-    found = []
-    every = learn(known)
-    for name, key in LEFT_OUT.items():
-        low, high, half = (np.empty(len(known)) for _ in range(3))
-        for members in _grouped(range(len(known)), lambda index: key(known[index])).values():
-            gone = set(members)
-            rest = [each for i, each in enumerate(known) if i not in gone]
-            judged = learn(rest) if rest and name not in NEAR else every
-            own = _learnt(rest, judged.common)
-            for index in members:
-                each = known[index]
-                expected = own.expected(each.place, each.kind)
-                reach = judged.multiples(each.kind, known=expected.figures > 0)
-                width = reach.ninety * expected.spread
-                low[index], high[index] = expected.centre - width, expected.centre + width
-                half[index] = reach.half * expected.spread
-        found += list(_held(name, known, low, high, half))
+def _by(key: Callable[[Figure], Hashable]) -> Callable[[Sequence[Figure]], Groups]:
+    return lambda known: [key(each) for each in known]
+
+
+def newest(known: Sequence[Figure]) -> Groups:
+    """The newest releases of each engine, with a quarter of its figures or more, are one group:
+    older ones say what is expected of newer ones."""
+    found: list[Hashable] = [None] * len(known)
+    for members in _grouped(range(len(known)), lambda index: known[index].place.engine).values():
+        releases = {known[index].layout[0] for index in members}
+        left = len(members) / NEWEST
+        for release in sorted(releases, key=_numbers, reverse=True)[:-1]:
+            of_it = [index for index in members if known[index].layout[0] == release]
+            for index in of_it:
+                found[index] = "newest"
+            left -= len(of_it)
+            if left <= 0:
+                break
     return found
 
+
+NEWEST = 4
+"""One of so many figures of an engine is of its newest releases."""
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", release)]
+
+
+LEFT_OUT: Mapping[str, Callable[[Sequence[Figure]], Groups]] = {
+    "layouts of a deployment": _by(lambda each: (each.place, each.layout)),
+    "deployments": _by(lambda each: each.place),
+    "GPUs": _by(lambda each: each.place.gpu),
+    "engines": _by(lambda each: each.place.engine),
+    "model families": _by(lambda each: each.place.family),
+    "newest releases": newest,
+}
+"""What is left out in turn."""
 
 NEAR = ("layouts of a deployment", "deployments")
 """What is left out so often that the numbers of spreads are those of all: they were learnt from the
 same figures left out in the same way."""
 
 
-def _held(
-    name: str, known: Sequence[Figure], low: Floats, high: Floats, half: Floats
-) -> Iterable[Coverage]:
-    errors = np.array([each.error for each in known])
-    inside = (low <= errors) & (errors <= high)
-    middle = np.abs(errors - (low + high) / 2) <= half
-    width = 50 * (np.exp(np.minimum(high, 30)) - np.exp(low))
-    groups = _grouped(range(len(known)), lambda index: known[index].group)
-    for quantity, members in ({"all": list(range(len(known)))} | groups).items():
+def coverages(known: Sequence[Figure]) -> list[Coverage]:
+    """How far bands hold what was left out, by quantity. Everything is learnt without it, the
+    number of spreads too; figures of a quantity that nothing is left of are not judged."""
+    found = []
+    every = learn(known)
+    for name, groups_of in LEFT_OUT.items():
+        groups, judged = groups_of(known), []
+        for group in dict.fromkeys(group for group in groups if group is not None):
+            rest = [each for each, its in zip(known, groups, strict=True) if its != group]
+            multiples = learn(rest) if rest and name not in NEAR else every
+            own = _learnt(rest, multiples.common)
+            for each, its in zip(known, groups, strict=True):
+                if its == group and each.group in own.kinds:
+                    judged.append(_judged(each, own, multiples))
+        found += list(_held(name, judged))
+    return found
+
+
+class Judged(NamedTuple):
+    """A figure, the ends of its 90 % band and half of the width of its 50 % band."""
+
+    figure: Figure
+    low: float
+    high: float
+    half: float
+
+
+def _judged(figure: Figure, own: Learnt, judging: Learnt) -> Judged:
+    expected = own.expected(figure.place, figure.kind)
+    reach = judging.multiples(figure.kind, known=expected.figures > 0)
+    width = reach.ninety * expected.spread
+    low, high = expected.centre - width, expected.centre + width
+    return Judged(figure, low, high, reach.half * expected.spread)
+
+
+def _held(name: str, judged: Sequence[Judged]) -> Iterable[Coverage]:
+    groups = _grouped(judged, lambda each: each.figure.group)
+    for quantity, members in ({"all": list(judged)} | groups if judged else {}).items():
+        errors, low, high, half = (
+            np.array(column)
+            for column in (
+                [each.figure.error for each in members],
+                [each.low for each in members],
+                [each.high for each in members],
+                [each.half for each in members],
+            )
+        )
+        inside = (low <= errors) & (errors <= high)
+        middle = np.abs(errors - (low + high) / 2) <= half
         yield Coverage(
             name,
             quantity,
             len(members),
-            100 * float(middle[members].mean()),
-            100 * float(inside[members].mean()),
-            float(np.median(width[members])),
+            100 * float(middle.mean()),
+            100 * float(inside.mean()),
+            float(np.median(50 * (np.exp(np.minimum(high, 30)) - np.exp(low)))),
         )
 
 

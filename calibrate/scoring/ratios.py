@@ -44,7 +44,8 @@ def ratios(rows: Sequence[Scored]) -> list[RatioCoverage]:
 def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
     """Whether the measured ratio lies in the 50 % and the 90 % band, and half-widths of the latter
     with what is shared, and without."""
-    assert one.at is not None and other.at is not None
+    assert one.at is not None
+    assert other.at is not None
     expected = (
         learnt().expected(at.place, row.kind, without=at.place)
         for row, at in ((one, one.at), (other, other.at))

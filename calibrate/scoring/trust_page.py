@@ -30,8 +30,8 @@ INFERRED = (
 
 
 LEFT_OUT = (
-    "Everything that bands are made of is learnt without what is left out, one after the other, and "
-    "what was left out is judged by it. `tpot` counts times between tokens and of whole answers."
+    "Everything that bands are made of is learnt without what is left out, one after the other, "
+    "and what was left out is judged by it. `tpot` counts whole answers, too."
 )
 
 
@@ -70,8 +70,8 @@ def trust_page(trust: Part) -> str:
         _outside(trust),
         "## What the bands are made of",
         f"{learnt().origin[:1].upper()}{learnt().origin[1:]}. The rows are those of "
-        "`sim/catalog/spreads.yaml`. Errors have in common, as a multiple of how far figures of one "
-        "deployment lie apart:",
+        "`sim/catalog/spreads.yaml`. Errors have in common, as a multiple of how far figures of "
+        "one deployment lie apart:",
         _parts(),
     ]
     return "\n\n".join(parts) + "\n"

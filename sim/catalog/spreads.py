@@ -117,8 +117,8 @@ class ExpectedError(NamedTuple):
 class Learnt:
     """The content of ``spreads.yaml``: ``kinds``, with one for each of ``GROUPS`` where a kind was
     never compared; the size of each part in ``common``; the multiples of each group and manner, for
-    places that were compared (``known``) and for ``new`` ones; how far errors ``within`` a place are ``shared`` by two
-    of its figures; and the ``rows``."""
+    places that were compared (``known``) and for ``new`` ones; how far errors ``within`` a place
+    are ``shared`` by two of its figures; and the ``rows``."""
 
     origin: str
     kinds: Mapping[str, Kind]
@@ -226,7 +226,7 @@ def scaled_errors(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:
 
 
 FAR = 4.0
-"""Units beyond which an error of a row counts as this: one that is far off says little of others."""
+"""Units beyond which an error of a row counts as this: one far off says little of others."""
 
 
 def noise(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:

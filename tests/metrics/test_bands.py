@@ -49,9 +49,7 @@ def test_a_deployment_that_was_compared_is_known_best() -> None:
 
 
 def test_a_place_is_judged_by_what_is_known_without_it() -> None:
-    known, alone = (
-        learnt().expected(KNOWN, TPOT, without=each) for each in (None, KNOWN)
-    )
+    known, alone = (learnt().expected(KNOWN, TPOT, without=each) for each in (None, KNOWN))
     assert known.figures > 0
     assert alone.figures == 0
     assert alone.common["this deployment"] > known.common["this deployment"]

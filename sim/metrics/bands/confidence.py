@@ -82,7 +82,10 @@ def _band_text(error: float, half: float, parts: Mapping[str, float], at: Questi
     alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
     known = learnt()
     if at.own:
-        like = f"The engine was fitted to runs of your own: times of iterations should be within {error:.0%}"
+        like = (
+            "The engine was fitted to runs of your own: times of iterations should be within "
+            f"{error:.0%}"
+        )
     elif known.compared(engine=where.engine, gpu=where.gpu, model=where.model):
         like = (
             f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared: "

@@ -6,7 +6,6 @@ import re
 
 from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
-from sim.metrics.words.front_end_words import front_end_notes
 from sim.metrics.engine.host_tier import break_even_note
 from sim.metrics.engine.prefix_words import cold_note
 from sim.metrics.engine.speculation import borrowed_note
@@ -24,6 +23,7 @@ from sim.metrics.words.engine_notes import (
     untimed_note,
     whole_prompts_note,
 )
+from sim.metrics.words.front_end_words import front_end_notes
 from sim.pools import PreparedPool
 from sim.scenario.sections.lengths import FixedLengths
 from sim.schedulers.tensorrt import MaxUtilization

@@ -1,8 +1,8 @@
 """Says what a measurement would be worth: which parts of the error band it would narrow, and how.
 
-A band has named parts (``sim.metrics.bands.bands``). A recorded run of one's own is the nearest that
-there can be to another: it settles all that runs have in common. The measurement whose parts narrow
-the band the most is the one to make first.
+A band has named parts (``sim.metrics.bands.bands``). A recorded run of one's own is the nearest to
+another that there can be: it settles all that runs have in common. The measurement whose parts
+narrow the band the most is the one to make first.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import coverage
 from calibrate.scoring.evidence import trust
 from calibrate.scoring.floors import every_group, floors
-from calibrate.scoring.learning import Figure, coverages, figures, learn, left_out, pairs
+from calibrate.scoring.learning import Figure, coverages, figures, learn, left_out, newest, pairs
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.predict import score as predict
 from calibrate.scoring.ratios import ratios
@@ -40,10 +40,7 @@ def scored(model: str, error: float, **cells: str) -> Scored:
 
 def made_up(scale: float, each: int = 8) -> list[Scored]:
     draw = np.random.default_rng(5)
-    return [
-        scored(model, scale * draw.standard_t(4), engine_version=str(release))
-        for model, release in product(MODELS, range(each))
-    ]
+    return [scored(model, scale * draw.standard_t(4)) for model, _ in product(MODELS, range(each))]
 
 
 def drawn(seed: int, *, gpu: float, own: float, within: float) -> list[Figure]:
@@ -73,13 +70,13 @@ def test_the_size_of_what_errors_have_in_common_is_found() -> None:
 
 
 def test_a_known_gpu_says_where_another_deployment_on_it_lies() -> None:
-    known = drawn(2, gpu=0.1, own=0.02, within=0.05)
+    known = drawn(2, gpu=0.1, own=0.02, within=0.1)
     found = learn([each for each in known if each.place.model != "phi"])
     for gpu in "abcde":
         of_it = [e.error for e in known if e.place.gpu == gpu and e.place.model == "phi"]
         expected = found.expected(place("vllm", gpu, "phi", TPOT), TPOT)
-        assert expected.centre == pytest.approx(np.mean(of_it), abs=0.05)
-        assert expected.common["GPU"] < 0.05
+        assert expected.centre == pytest.approx(np.mean(of_it), abs=0.08)
+        assert expected.common["GPU"] < 0.06
     new = found.expected(place("vllm", "z", "phi", TPOT), TPOT)
     assert new.common["GPU"] > 0.06
 
@@ -94,7 +91,9 @@ def test_bands_hold_what_was_left_out() -> None:
     for name in ("layouts of a deployment", "deployments", "model families"):
         assert found[name].covered90 == pytest.approx(90, abs=6), name
         assert found[name].covered50 == pytest.approx(50, abs=12), name
-    widths = [found[name].half_width90 for name in ("layouts of a deployment", "deployments", "GPUs")]
+    widths = [
+        found[name].half_width90 for name in ("layouts of a deployment", "deployments", "GPUs")
+    ]
     assert widths == sorted(widths)
 
 
@@ -108,6 +107,19 @@ def test_what_is_left_out_is_judged_without_it() -> None:
         assert abs(other) < 8 or one != other
     apart = left_out(far, lambda each: each.place.gpu, sizes)
     assert min(abs(z) for z, each in zip(apart, far, strict=True) if each.place.gpu == "a") > 10
+
+
+def test_the_newest_releases_are_judged_by_older_ones() -> None:
+    """A quarter of the figures or more: of six releases of as many figures two, numbers by size."""
+    known = [
+        each._replace(layout=(f"0.{8 + int(each.layout[0])}",))
+        for each in drawn(6, gpu=0.1, own=0.1, within=0.1)
+    ]
+    groups = newest(known)
+    left = {each.layout[0] for each, group in zip(known, groups, strict=True) if group}
+    assert left == {"0.12", "0.13"}
+    found = [each for each in coverages(known) if each.left_out == "newest releases"]
+    assert {each.figures for each in found} == {len(known) // 3}
 
 
 def test_figures_of_one_kind_and_deployment_are_pairs() -> None:
@@ -132,7 +144,7 @@ def test_a_measurement_outside_of_its_band_on_either_side_is_not_covered() -> No
 
 
 def test_a_deployment_is_judged_by_bands_without_it() -> None:
-    """Those of a deployment that was compared are narrower than what its own figures are held to."""
+    """A deployment that was compared is held to what is known without it."""
     known = scored("Llama-3.1-70B", 0.0)
     assert known.at is not None
     assert learnt().expected(known.at.place, TPOT).figures > 0
@@ -166,7 +178,11 @@ def test_the_page_says_whether_bands_held() -> None:
     page = trust_page(found)
     assert "# How far to trust this" in page
     assert "What if a GPU, an engine or a family of models is new?" in page
-    assert {each["left_out"] for each in found["left_out"]} >= {"GPUs", "engines"}
+    assert {each["left_out"] for each in found["left_out"]} == {
+        "layouts of a deployment",
+        "deployments",
+        "model families",
+    }
     assert found["figures"] == len(rows)
 
 
@@ -190,7 +206,7 @@ def test_ratios_of_one_deployment_are_narrower_than_of_two() -> None:
 
 def test_a_real_row_has_bands_of_its_kind() -> None:
     (found,) = predict([row()], jobs=1)
-    assert found.kind == "ttft, closed loop, dense" or found.kind == "tpot, dense"
+    assert found.kind in {"ttft, closed loop, dense", "tpot, dense"}
     assert found.bands is not None
     (document,) = to_document([found])["rows"]
     assert document["band90"] == pytest.approx(list(found.bands[1]))
