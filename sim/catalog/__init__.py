@@ -7,6 +7,7 @@ a model may also be a Hugging Face ``config.json``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -62,6 +63,9 @@ _ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "full_layers", "parallel_mlp", "pos
 DEFAULT_KERNELS = "vllm"
 """The framework whose kernels stand in for those of engines that were not measured."""
 
+AMD_KERNELS = "aiter"
+"""The library whose kernels engines run on AMD's parts."""
+
 _PARAMETER_TOLERANCE = 0.01
 """How far, relatively, the count from the shape may be from the published one."""
 
@@ -114,8 +118,8 @@ def gpu(
     A file needs memory, bandwidth and the peak of 16-bit arithmetic; the rest has stated defaults.
     A relative path starts at ``base``, or at the working directory without one. A part of the
     catalogue comes with the profile of ``kernels``, the framework they belong to; where those were
-    not measured with the default ones', and where nothing was measured with that of its relative,
-    if it names one.
+    not measured with the default ones' (an AMD part with that of ``AMD_KERNELS``), and where
+    nothing was measured with that of its relative, if it names one.
     Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
     is not a GPU.
     """
@@ -136,20 +140,28 @@ def _shipped_gpu(path: Path, kernels: str) -> GpuSpec:
 def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
     """The GPU of a file, with a profile where one can be had for it."""
     base = None if entry.base is None else _gpu(entry.base, kernels)
-    spec = read_gpu(entry)
+    relative = _relative_of(entry, kernels)
+    spec = read_gpu(entry, relative)
     if "profile" in entry.own:
         return spec
-    if shipped("gpus", entry.path):
-        spec = replace(spec, profile=_shipped(spec.name, kernels))
-    elif base is not None and base.profile is not None and "relative" not in entry.own:
-        spec = replace(spec, profile=inherited(base.profile, base, spec))
-    elif base is None and spec.relative is None:
-        spec = _as_copied(spec, kernels)
-    if spec.profile is None and spec.relative is not None:
-        relative = gpu(spec.relative, entry.path.parent, kernels)
-        if relative.profile is not None:
-            spec = replace(spec, profile=transferred(relative.profile, relative, spec))
+    own = shipped("gpus", entry.path)
+    found = _shipped(spec.name, kernels) if own else None
+    if found is not None:
+        return replace(spec, profile=found)
+    if base is not None and base.profile is not None and "relative" not in entry.own:
+        return replace(spec, profile=inherited(base.profile, base, spec))
+    if base is None and relative is None and not own:
+        return _as_copied(spec, kernels)
+    if relative is not None and relative.profile is not None:
+        return replace(spec, profile=transferred(relative.profile, relative, spec))
     return spec
+
+
+def _relative_of(entry: CatalogEntry, kernels: str) -> GpuSpec | None:
+    """The part that a file names as its relative, or one that it extends does."""
+    value = entry.document.get("relative")
+    name = value.get("value") if isinstance(value, Mapping) else value
+    return gpu(name, entry.path.parent, kernels) if isinstance(name, str) else None
 
 
 def _as_copied(spec: GpuSpec, kernels: str) -> GpuSpec:
@@ -173,8 +185,8 @@ def _profiled_parts() -> tuple[GpuSpec, ...]:
 
 
 def _shipped(name: str, kernels: str) -> Profile | None:
-    """The catalogue's profile of a GPU for ``kernels``, else for the default ones."""
-    for framework in (kernels, DEFAULT_KERNELS):
+    """The catalogue's profile of a GPU for ``kernels``, else for the default ones, else AMD's."""
+    for framework in (kernels, DEFAULT_KERNELS, AMD_KERNELS):
         profile = _profile(FOLDER / "profiles" / f"{name}.{framework}.json")
         if profile is not None:
             return profile
