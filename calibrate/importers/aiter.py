@@ -4,8 +4,8 @@ Its tuner times every kernel that suits a shape and keeps the quickest: a row ha
 An engine that runs the library as it is tuned takes as long; one that does not takes longer, so
 that the fits are lower bounds. Two tables are read, as CSV files that join those of the library:
 
-- products: ``device``, ``dtype``, ``weight_dtype``, ``m``, ``n``, ``k``, ``latency_us``. Inputs come
-  in the width of the arithmetic: their quantisation is no part of a timing
+- products: ``device``, ``dtype``, ``weight_dtype``, ``m``, ``n``, ``k``, ``latency_us``. Inputs
+  come in the width of the arithmetic: their quantisation is no part of a timing
 - fused experts: ``device``, ``dtype_a``, ``dtype_w``, ``tokens``, ``hidden``, ``inter``,
   ``experts``, ``topk``, ``latency_us``, of both grouped products. The choice of experts and the
   sorting of rows are no part of a timing: ``ROUTING_FLOOR`` is added. Routing is by chance

@@ -26,7 +26,7 @@ from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.published import published_in
 from sim.catalog.recurrent_layers import recurrent_layers
-from sim.catalog.relatives import inherited, transferred
+from sim.catalog.relatives import inherited, nearest, transferred
 from sim.catalog.releases import spelled
 from sim.catalog.wrong_files import without_config
 from sim.errors import UsageError
@@ -151,7 +151,17 @@ def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
     if base is not None and base.profile is not None and "relative" not in entry.own:
         return replace(spec, profile=inherited(base.profile, base, spec))
     if base is None and relative is None and not own:
-        return _as_copied(spec, kernels)
+        copied = _as_copied(spec, kernels)
+        silent = "profile" not in copied.sources and not {"efficiency", "attention"} & {*entry.own}
+        relative = nearest(spec, _profiled_parts()) if silent and copied.profile is None else None
+        if relative is None:
+            return copied
+        relative = gpu(relative.name, kernels=kernels)
+        spec = read_gpu(entry, relative)
+        why = "the measured part nearest by its data sheet, since the file names none"
+        spec = replace(
+            spec, relative=relative.name, sources={**spec.sources, "relative": f"default: {why}"}
+        )
     if relative is not None and relative.profile is not None:
         return replace(spec, profile=transferred(relative.profile, relative, spec))
     return spec

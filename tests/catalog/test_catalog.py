@@ -427,8 +427,10 @@ class TestPlainGpu:
         assert gpu.sources["memory"] == "given in my-gpu.yaml"
         assumed = {key for key, text in gpu.sources.items() if "default, not measured" in text}
         assert assumed == set(catalog.raw("gpus", "l40s")) - {
-            "title", "names", "memory", "bandwidth", "peak_flops",
+            "title", "names", "memory", "bandwidth", "peak_flops", "efficiency", "attention",
         }  # fmt: skip
+        assert gpu.relative == "a100-sxm-80gb"
+        assert gpu.sources["relative"].startswith("default: the measured part nearest by its data")
         assert gpu.efficiency.source == gpu.sources["efficiency"]
         assert gpu.attention.source == gpu.sources["attention"]
 
@@ -444,7 +446,8 @@ class TestPlainGpu:
         assert (gpu.sources["sms"], gpu.sources["memory"]) == ("given in my-gpu.yaml", "The box.")
 
     def test_the_defaults_favour_no_part(self, tmp_path: Path) -> None:
-        mine = self.gpu(tmp_path)
+        mine = self.gpu(tmp_path, attention={"bandwidth": 0.7, "floor": "17us", "unit": "4us"})
+        assert (mine.relative, mine.profile) == (None, None)
         for name in MEASURED:
             part = catalog.gpu(name)
             assert mine.sms <= part.sms
@@ -673,11 +676,24 @@ class TestInSample:
     def test_a_gpu_of_ones_own_has_the_default_efficiencies(self, tmp_path: Path) -> None:
         from tests.planning_fixtures import small
 
-        (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
+        own = f"{PLAIN}\nattention: {{bandwidth: 0.7, floor: 17us, unit: 4us}}\n"
+        (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
         asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
         told = sim.simulate(asked).summary["infersim"]["provenance"]
         assert "GEMM at 60% of the peak compute and 70% of the peak bandwidth" in told
         assert "default, not measured" in told
+
+    def test_a_gpu_that_says_nothing_of_its_kernels_has_those_of_the_nearest(
+        self, tmp_path: Path
+    ) -> None:
+        from tests.planning_fixtures import small
+
+        (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
+        asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
+        told = sim.simulate(asked).summary["infersim"]["provenance"]
+        assert "Taken from the NVIDIA A100 SXM4 80 GB" in told
+        assert "not measured on it" in told
+        assert "inf" not in told.replace("infersim", "")
 
     def test_the_log_is_not_quoted_as_a_test_of_them(self) -> None:
         from sim.catalog.whole_runs import whole_run_errors, whole_runs_text

@@ -202,7 +202,7 @@ def _of_other_heads(fit: KernelFit | None, d: Deployment) -> str:
     if fit is None or "head_dim" not in fit.ranges or not own:
         return ""
     low, high = fit.ranges["head_dim"]
-    if low <= min(own) and max(own) <= high:
+    if low > high or (low <= min(own) and max(own) <= high):  # a relative's: none was timed
         return ""
     return f" (timed with heads of {low:g}{'' if low == high else f' to {high:g}'})"
 
