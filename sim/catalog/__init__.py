@@ -53,6 +53,7 @@ __all__ = [
     "names",
     "raw",
     "shipped_profile",
+    "timed_part",
     "written",
 ]
 
@@ -74,6 +75,21 @@ def frameworks(gpu: str) -> list[str]:
     """Whose kernels the catalogue has a profile of on the GPU of that name, sorted."""
     paths = (FOLDER / "profiles").glob("*.json")
     return sorted(path.stem.partition(".")[2] for path in paths if path.stem.startswith(f"{gpu}."))
+
+
+def timed_part(gpu: str) -> str | None:
+    """The part of the catalogue whose kernel timings predict the one of that name: itself where it
+    was timed, else its relative or the part that it extends; None where only its data sheet does.
+
+    >>> timed_part("h100-sxm"), timed_part("h100-nvl"), timed_part("tpu-v6e")
+    ('h100-sxm', 'h100-sxm', None)
+    """
+    if frameworks(gpu):
+        return gpu
+    entry = raw("gpus", gpu)
+    relative = entry.get("relative")
+    other = relative["value"] if isinstance(relative, Mapping) else entry.get("extends")
+    return timed_part(other) if isinstance(other, str) else None
 
 
 def raw(kind: Kind, name: str) -> dict[str, object]:
