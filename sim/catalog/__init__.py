@@ -26,7 +26,7 @@ from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.published import published_in
 from sim.catalog.recurrent_layers import recurrent_layers
-from sim.catalog.relatives import inherited, nearest, transferred
+from sim.catalog.relatives import ASSUMED, inherited, nearest, transferred
 from sim.catalog.releases import spelled
 from sim.catalog.wrong_files import without_config
 from sim.errors import UsageError
@@ -174,10 +174,8 @@ def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
             return copied
         relative = gpu(relative.name, kernels=kernels)
         spec = read_gpu(entry, relative)
-        why = "the measured part nearest by its data sheet, since the file names none"
-        spec = replace(
-            spec, relative=relative.name, sources={**spec.sources, "relative": f"default: {why}"}
-        )
+        sources = {**spec.sources, "relative": ASSUMED}
+        spec = replace(spec, relative=relative.name, sources=sources)
     if relative is not None and relative.profile is not None:
         return replace(spec, profile=transferred(relative.profile, relative, spec))
     return spec

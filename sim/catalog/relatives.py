@@ -23,6 +23,9 @@ factors of e of a speed."""
 
 NARROW = ("fp8", "fp4")
 
+ASSUMED = "default: the timed part nearest by its data sheet"
+"""The source of a ``relative`` that a file does not name."""
+
 _NOWHERE = (math.inf, -math.inf)
 
 

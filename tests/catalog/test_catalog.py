@@ -430,7 +430,7 @@ class TestPlainGpu:
             "title", "names", "memory", "bandwidth", "peak_flops", "efficiency", "attention",
         }  # fmt: skip
         assert gpu.relative == "a100-sxm-80gb"
-        assert gpu.sources["relative"].startswith("default: the measured part nearest by its data")
+        assert gpu.sources["relative"] == "default: the timed part nearest by its data sheet"
         assert gpu.efficiency.source == gpu.sources["efficiency"]
         assert gpu.attention.source == gpu.sources["attention"]
 
