@@ -19,7 +19,8 @@ from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.iteration import Batch, Part
 from sim.planning.analysis import roofline_document
-from sim.terminal.analysis import roofline_view
+from sim.planning.answers import roofline
+from sim.terminal.findings import parts_view
 
 model = catalog.model("llama-3.1-8b")
 gpu = catalog.gpu("h100-sxm")
@@ -162,7 +163,8 @@ even the smallest one takes some microseconds.
 
 # %%
 console = Console(width=88, force_jupyter=False, force_terminal=False)
-console.print(roofline_view(deployment, roofline_document(deployment, [1, 64], 1024, 1024)))
+document = roofline_document(deployment, [1, 64], 1024, 1024)
+console.print(parts_view(roofline.parts(deployment, document)))
 
 # %% [markdown]
 # ## On the roofline

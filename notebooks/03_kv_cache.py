@@ -21,7 +21,8 @@ from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import capacity
 from sim.planning.analysis import fit_document
-from sim.terminal.analysis import fit_view
+from sim.planning.answers.fit import memory_table
+from sim.terminal.findings import parts_view
 
 # %% [markdown]
 # ## Bytes of one token
@@ -91,7 +92,7 @@ deployment = Deployment(new, catalog.gpu("h100-sxm"), vllm)
 memory = capacity(deployment, **settings)
 console = Console(width=88, force_jupyter=False, force_terminal=False)
 document = fit_document(deployment, lambda each: capacity(each, **settings), 8192)
-console.print(fit_view(deployment, memory, 8192, document))
+console.print(parts_view([memory_table(deployment, memory, 8192, document)]))
 
 # %%
 left = memory.memory * 0.9 - memory.weights - memory.activations - memory.reserve

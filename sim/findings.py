@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Headline(NamedTuple):
@@ -61,7 +61,9 @@ class Cell(NamedTuple):
 class Table(NamedTuple):
     """Rows under a caption; ``name`` is unique among the findings. The first ``keys`` columns name
     the row. A terminal draws a line after each of the rows ``ruled``, and where rows are ``shown``,
-    no others; columns that do not fit next to each other go on below, under the same names."""
+    no others; columns that do not fit next to each other go on below, under the same names. A table
+    with a ``look`` stands whole there: framed and as wide as the terminal, or compact. Its numbers
+    and names stay in one line, ``prose`` folds, and ``note`` is below it."""
 
     name: str
     caption: str
@@ -71,6 +73,8 @@ class Table(NamedTuple):
     ruled: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
     keys: int = 1
+    look: Literal["", "framed", "compact"] = ""
+    note: str = ""
 
 
 class Drawing(NamedTuple):
@@ -95,10 +99,26 @@ class Drawings(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Sentences, each on a line of its own; ``tone`` colours them on a terminal."""
+    """Sentences, each on a line of its own; ``tone`` colours them on a terminal, which indents them
+    by so many blanks."""
 
     each: tuple[str, ...]
     tone: str = "none"
+    indent: int = 0
+
+
+class TonedLine(NamedTuple):
+    """A line of a terminal: its words, each with its tone."""
+
+    each: tuple[tuple[str, str], ...]
+
+
+class RunCourse(NamedTuple):
+    """The requests that run and wait, over the time of a run, as lines of a terminal: a
+    ``sim.metrics.latency.timeline.Timeline``, perhaps ``of_first`` of several repetitions."""
+
+    timeline: object
+    of_first: bool = False
 
 
 class Links(NamedTuple):
@@ -153,7 +173,9 @@ class Cards(NamedTuple):
     each: tuple[Card, ...]
 
 
-Part = Table | Cards | Drawings | Lines | Links | Actions | Commands | Thesis
+Part = (
+    Table | Cards | Drawings | Lines | Links | Actions | Commands | Thesis | TonedLine | RunCourse
+)
 
 
 class Heading(NamedTuple):

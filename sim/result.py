@@ -87,7 +87,7 @@ class Result(RunResult):
     def __str__(self) -> str:
         """The text that ``infersim run`` prints of it."""
         from sim.terminal.console import as_text  # noqa: PLC0415 - rich is slow to import
-        from sim.terminal.run import run_view  # noqa: PLC0415
+        from sim.terminal.findings import run_view  # noqa: PLC0415
 
         return as_text(run_view(self.shown, self.timeline()))
 

@@ -80,6 +80,7 @@ from sim.planning.answers.plan import cost_and_latency, fleet_costs
 from sim.planning.answers.sensitivity import attained_at_ends as at_ends
 from sim.planning.answers.sensitivity import changes
 from sim.planning.answers.split import replica_ratios
+from sim.planning.answers.validated import rows_of
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.answers import drawn
 from tests.observed_fixtures import made_up_validation
@@ -221,7 +222,7 @@ def _same_curves(document: Mapping[str, Any]) -> list[Any]:
 
 
 def _errors(document: Mapping[str, Any]) -> go.Figure:
-    rows = [(row["figure"], row) for row in document["figures"]]
+    rows = [(row.figure, row) for row in rows_of(document).errors]
     return observed_errors.figure(rows, document["band"]["throughput"])
 
 

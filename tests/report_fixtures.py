@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from reports.frame.page import typeset
 from reports.frame.run_directory import SavedRun
-from reports.pages.run.slo import page_text
 
 KV_TOKENS = 120_000
 SCENARIO_YAML = "version: 1\nname: chat\nmodel: llama-3.1-8b\nfleet:\n- gpu: h100-sxm\n"
@@ -40,7 +40,7 @@ class Traffic(NamedTuple):
 
 def on_page(text: str) -> str:
     """A sentence as a page has it, with single blanks."""
-    return " ".join(page_text(text.replace("`", "")).split())
+    return " ".join(typeset(text.replace("`", "")).split())
 
 
 def make_run(

@@ -11,7 +11,7 @@ from sim.longer_run import LEAST, TIMES, run_later
 from sim.result import Result, simulate
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from tests.places import CHAT
 
 

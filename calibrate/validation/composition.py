@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrate.validation.iterations import Ints, ObservedIterations
 from calibrate.validation.observed import ObservedRun
+from sim.planning.answers.validated import LevelRow
 
 COLUMNS = ("decode", "padded", "context", "prompts", "prompt tokens")
 """The quantities that agree in two iterations if they are the same."""
@@ -68,15 +69,6 @@ def agreement(iterations: ObservedIterations, plans: NDArray[np.void]) -> Agreem
     return Agreement(len(ours), len(theirs), same, parting)
 
 
-class CompositionLevel(NamedTuple):
-    """One figure of batches or memory, on both sides; None where it was not observed."""
-
-    name: str
-    kind: str
-    observed: float | None
-    predicted: float | None
-
-
 LEVELS = (
     ("iterations", "count", ("batch", "iterations")),
     ("mean running", "number", ("batch", "mean_running")),
@@ -92,7 +84,7 @@ LEVELS = (
 """Name, how it is written, and where it stands in the summary's own part."""
 
 
-def levels(run: ObservedRun, predicted: Mapping[str, Any]) -> list[CompositionLevel]:
+def levels(run: ObservedRun, predicted: Mapping[str, Any]) -> list[LevelRow]:
     """Batches and memory of both runs."""
     found = []
     for name, kind, path in LEVELS:
@@ -100,7 +92,7 @@ def levels(run: ObservedRun, predicted: Mapping[str, Any]) -> list[CompositionLe
         for key in path:
             value = value[key]
         ours = run.figure(*path)
-        found.append(CompositionLevel(name, kind, ours, None if value is None else float(value)))
+        found.append(LevelRow(name, kind, ours, None if value is None else float(value)))
     return found
 
 

@@ -25,6 +25,7 @@ from calibrate.validation.prediction import Prediction, ValidationQuestion, pred
 from calibrate.validation.proposals import FEW
 from calibrate.validation.regimes import Regime, all_iterations, by_regime, scatter
 from calibrate.validation.residuals import Term, explain
+from sim.planning.answers.validated import ErrorRow, RegimeRow
 from sim.version import version
 
 
@@ -264,19 +265,12 @@ def _observed(run: ObservedRun) -> dict[str, Any]:
 
 
 def _figure(row: ValidatedFigure) -> dict[str, Any]:
-    return {
-        "figure": row.key,
-        "unit": row.unit,
-        "observed": row.observed,
-        "predicted": row.predicted,
-        "error": row.error,
-        "noise": row.noise,
-        "within_band": row.within_band,
-    }
+    sides = row.observed, row.predicted
+    return ErrorRow(row.key, row.unit, *sides, row.error, row.noise, row.within_band)._asdict()
 
 
 def _regime(regime: Regime) -> dict[str, Any]:
-    return {**regime._asdict(), "error": regime.error}
+    return RegimeRow(*regime, regime.error)._asdict()
 
 
 def _agreement(found: Agreement) -> dict[str, Any]:

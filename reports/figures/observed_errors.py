@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
 from reports.frame import draw, theme
+from sim.planning.answers.validated import ErrorRow
 
 LEAST = 0.06
 """The axis reaches at least that far to each side."""
 
 
-def figure(rows: Sequence[tuple[str, Mapping[str, Any]]], band: float | None) -> go.Figure:
-    """``rows`` are metrics by name, with ``error`` and ``within_band``; ``band`` is shaded."""
-    errors = [row["error"] for _, row in rows]
+def figure(rows: Sequence[tuple[str, ErrorRow]], band: float | None) -> go.Figure:
+    """``rows`` are metrics by name; ``band`` is shaded."""
+    errors = [row.error for _, row in rows]
     far = 0.0 if band is None else 1 / (1 - min(band, 0.9)) - 1  # the wider side of the band
     reach = 1.1 * max(LEAST, far, *(abs(error) for error in errors))
     traces = []
@@ -23,7 +23,7 @@ def figure(rows: Sequence[tuple[str, Mapping[str, Any]]], band: float | None) ->
         ("within the band", True, "circle"),
         ("outside the band", False, "x"),
     ):
-        mine = [(title, row) for title, row in rows if (row["within_band"] is not False) == inside]
+        mine = [(title, row) for title, row in rows if (row.within_band is not False) == inside]
         traces.append(_dots(name, mine, symbol, theme.BLUE if inside else theme.VERMILLION))
     return draw.assemble(
         [trace for trace in traces if trace["x"]],
@@ -39,9 +39,9 @@ def figure(rows: Sequence[tuple[str, Mapping[str, Any]]], band: float | None) ->
 
 
 def _dots(
-    name: str, rows: Sequence[tuple[str, Mapping[str, Any]]], symbol: str, tone: theme.Tone
+    name: str, rows: Sequence[tuple[str, ErrorRow]], symbol: str, tone: theme.Tone
 ) -> draw.Trace:
-    errors, titles = [row["error"] for _, row in rows], [title for title, _ in rows]
+    errors, titles = [row.error for _, row in rows], [title for title, _ in rows]
     marker = {"size": 8, "symbol": symbol, "color": tone.light}
     return draw.points(errors, titles, marker, name, "%{y}: %{x:+.1%}")
 

@@ -17,11 +17,12 @@ from sim.catalog.engine_file import read_engine
 from sim.catalog.entries import FOLDER, Kind, names, shipped
 from sim.catalog.extends import CatalogEntry, kind_of, read_entry
 from sim.catalog.fields import Fields, keys
-from sim.catalog.files import read_json, read_yaml
+from sim.catalog.files import position, read_json, read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface_quantisation import quantisation_file
 from sim.catalog.ids import Named, named
 from sim.catalog.lookup import find, unknown
+from sim.catalog.own_layers import own_layers
 from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.published import published_in
@@ -57,7 +58,9 @@ __all__ = [
     "written",
 ]
 
-_SHAPE = keys(ModelSpec, "name", "layers", "source", "assumed_context", "published", "remarks")
+_SHAPE = keys(
+    *(ModelSpec, "name", "layers", "source", "part"), "assumed_context", "published", "remarks"
+)
 _ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "full_layers", "parallel_mlp", "post_norms")
 """The keys of a model, except those of its attention and its MLP."""
 
@@ -300,14 +303,18 @@ def _profile(path: Path) -> Profile | None:
 
 
 def _model_entry(path: Path) -> ModelSpec:
-    """The model of one catalogue file, whose published size must agree with its shape."""
-    entry = Fields(str(path), read_yaml(path))
+    """The model of one file: of the catalogue, or of one's own, which may leave out sources, title
+    and published sizes. A size that it states must agree with its shape."""
+    own = not shipped("models", path)
+    where = (lambda key: position(path, key)) if own else str(path)
+    entry = Fields(where, read_yaml(path))
     known = ["title", "checkpoint", "architecture", PUBLISHED, "parameters", "active_parameters"]
     entry.only(known)
-    entry.text("title")
-    if entry.has("checkpoint"):
-        entry.text("checkpoint")
-    values, sources = entry.without("checkpoint").sourced()
+    for key in ("title", "checkpoint"):
+        if entry.has(key) or (key == "title" and not own):
+            entry.text(key)
+    unsourced = f"given in {path.name}" if own else None
+    values, sources = entry.without("checkpoint").sourced(unsourced)
     shape = values.inner("architecture")
     try:
         layers = _layers(shape)
@@ -316,22 +323,26 @@ def _model_entry(path: Path) -> ModelSpec:
             name=path.stem,
             layers=layers,
             source=sources["architecture"],
+            part=(0, 1),
             assumed_context=False,
             published=published_in(values, sources),
             remarks=(),
         )
     except ValueError as error:
         raise UsageError(f"{path}: architecture.{error}") from None
-    _agrees(values, "parameters", values.whole("parameters"), spec.parameters)
-    if values.has("active_parameters"):
-        active = values.whole("active_parameters")
-        _agrees(values, "active_parameters", active, spec.active_parameters)
+    counted = {"parameters": spec.parameters, "active_parameters": spec.active_parameters}
+    for key, found in counted.items():
+        if values.has(key) or (key == "parameters" and not own):
+            _agrees(values, key, values.whole(key), found)
     return spec
 
 
 def _layers(shape: Fields) -> tuple[LayerGroup, ...]:
     """The layers of an architecture: all alike, or ``dense_layers`` of them without the experts
     that the others have, and of the others ``full_layers`` without the window."""
+    if shape.has("parts"):
+        shape.only([*_SHAPE, "parts", "layers"])
+        return own_layers(shape)
     if shape.has("linear_key_heads") or shape.has("mamba_heads"):
         return recurrent_layers(shape, _ARCHITECTURE_KEYS)
     attention: type[GroupedQuery | Latent] = GroupedQuery

@@ -67,6 +67,10 @@ class Fields:
         rest = {name: value for name, value in self._values.items() if name != key}
         return Fields(self._where, rest, self._prefix)
 
+    def with_values(self, more: Mapping[str, object]) -> Fields:
+        """The mapping with the keys and values of ``more``."""
+        return Fields(self._where, {**self._values, **more}, self._prefix)
+
     def has(self, key: str) -> bool:
         """Whether ``key`` is there at all, null or not."""
         return key in self._values

@@ -208,6 +208,10 @@ def position(path: Path, key: str) -> str:
     mark = None
     for name in key.split("."):
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        if isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value):
+            node = node.value[int(name)]
+            mark = node.start_mark
+            continue
         node = next((value for each, value in pairs if each.value == name), None)
         if node is None:
             break

@@ -8,7 +8,7 @@ out: engines do not load the first unless asked to, and requests here are text.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sim.catalog.fields import Fields
@@ -16,6 +16,7 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Attention, LayerGroup, Mlp
+from sim.specs.sparse_grouped import SparseGrouped
 
 MOST_LAYERS = 10_000
 """No model has nearly as many."""
@@ -48,6 +49,42 @@ def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     return (LayerGroup(layers, replace(attention, norm_across_heads=True), mlp),)
 
 
+def minimax_m3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers and layers with experts and shared ones, by ``moe_layer_freq``; attention to
+    chosen blocks where ``sparse_attention_freq`` says 1."""
+    layers = number_of_layers(config)
+    first = config.count("first_k_dense_replace") if given(config, "first_k_dense_replace") else 3
+    usual = [int(at >= first) for at in range(layers)]
+    sparse = listed(config, "moe_layer_freq", usual)
+    require_kinds(config, "moe_layer_freq", sparse, (0, 1), layers)
+    width = config.whole("intermediate_size")
+    shared = config.count("n_shared_experts") if given(config, "n_shared_experts") else 0
+    key = "shared_intermediate_size"
+    each = config.count(key) if given(config, key) else width
+    mlp = replace(
+        gated(config, "num_local_experts", 128, 4, width),
+        router_bias=config.flag("use_routing_bias", absent=True),
+        router_fp32=True,
+        shared_intermediate_size=shared * each,
+    )
+    mlps = _mlps(config, [bool(one) for one in sparse], mlp, "dense_intermediate_size")
+    chosen = [0] * layers
+    attentions = [attention, attention]
+    if given(config, "sparse_attention_config"):
+        own = config.inner("sparse_attention_config")
+        if own.flag("use_sparse_attention", absent=True):
+            chosen = listed(own, "sparse_attention_freq", usual)
+            require_kinds(own, "sparse_attention_freq", chosen, (0, 1), layers)
+            blocks = own.optional_whole("sparse_topk_blocks", 16) or 16
+            attentions[1] = SparseGrouped(
+                **asdict(attention),
+                index_n_heads=own.optional_whole("sparse_num_index_heads", 4) or 4,
+                index_head_dim=own.optional_whole("sparse_index_dim", 128) or 128,
+                index_topk=blocks * (own.optional_whole("sparse_block_size", 128) or 128),
+            )
+    return counted(zip([attentions[one] for one in chosen], mlps, strict=True))
+
+
 def qwen3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts in each ``decoder_sparse_step``-th layer that ``mlp_only_layers`` does not name."""
     width = config.optional_whole("moe_intermediate_size", 768) or 768
@@ -76,6 +113,35 @@ def glm4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     attention = replace(attention, qk_norm=norm, output_bias=False)
     sparse = [at >= first for at in range(number_of_layers(config))]
     return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))
+
+
+def dots(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of dots.llm1: those of ``glm4`` with norms of queries and keys."""
+    mlps = after_dense(config, "n_routed_experts", "n_shared_experts", 0)
+    return _groups(replace(attention, qk_norm=True), mlps)
+
+
+def bailing(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of Ling and Ring 2.0: dense ones first, then experts with shared ones."""
+    norm = config.flag("use_qk_norm", absent=True)
+    bias = config.flag("use_qkv_bias", absent=False)
+    mlps = after_dense(config, "num_experts", "num_shared_experts", 0)
+    return _groups(replace(attention, qk_norm=norm, attention_bias=bias), mlps)
+
+
+def after_dense(config: Fields, number: str, shared: str, first: int) -> list[Mlp]:
+    """``first_k_dense_replace`` dense layers, ``first`` where the file does not say, then experts,
+    that many by the key ``number``, with as many ``shared`` ones and a bias of the router."""
+    width = config.whole("moe_intermediate_size")
+    mlp = replace(
+        gated(config, number, 128, 8, width),
+        router_bias=True,
+        shared_intermediate_size=width * (config.count(shared) if given(config, shared) else 0),
+    )
+    key = "first_k_dense_replace"
+    dense = config.count(key) if given(config, key) else first
+    sparse = [at >= dense for at in range(number_of_layers(config))]
+    return _mlps(config, sparse, mlp, "intermediate_size")
 
 
 def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
@@ -112,6 +178,176 @@ def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     attentions = [local if chunked else attention for chunked in turned]
     mlps = _mlps(config, sparse, mlp, "intermediate_size_mlp")
     return counted(zip(attentions, mlps, strict=True))
+
+
+def qwen2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of Qwen2-MoE: those of ``qwen3`` with a shared expert behind a gate."""
+    width = config.optional_whole("moe_intermediate_size", 1408) or 1408
+    shared = config.optional_whole("shared_expert_intermediate_size", 5632) or 5632
+    mlp = replace(
+        gated(config, "num_experts", 60, 4, width), shared_intermediate_size=shared,
+        shared_gate=True,
+    )  # fmt: skip
+    return _groups(attention, qwen_mlps(config, mlp))
+
+
+def phi(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Experts in every layer, as wide as the file's ``intermediate_size``."""
+    mlp = gated(config, "num_local_experts", 16, 2, config.whole("intermediate_size"))
+    return (LayerGroup(number_of_layers(config), attention, mlp),)
+
+
+def dbrx(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Experts in every layer, as wide as ``ffn_config.ffn_hidden_size``."""
+    mlp = gated(config, "num_local_experts", 4, 1, config.whole("intermediate_size"))
+    return (LayerGroup(number_of_layers(config), attention, mlp),)
+
+
+def olmoe(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Experts in every layer; norms of queries and keys over all heads."""
+    mlp = gated(config, "num_experts", 64, 8, config.whole("intermediate_size"))
+    attention = replace(attention, norm_across_heads=True)
+    return (LayerGroup(number_of_layers(config), attention, mlp),)
+
+
+def granite(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Experts in every layer, and a shared one if the file gives its width."""
+    return (LayerGroup(number_of_layers(config), attention, granite_mlp(config)),)
+
+
+def granite_mlp(config: Fields) -> Mlp:
+    """Experts and a shared one; the shared one alone where there are no experts."""
+    key = "shared_intermediate_size"
+    shared = config.count(key) if given(config, key) else 0
+    if given(config, "num_local_experts") and config.count("num_local_experts"):
+        mlp = gated(config, "num_local_experts", 8, 2, config.whole("intermediate_size"))
+        return replace(mlp, shared_intermediate_size=shared)
+    return DenseMlp(shared or config.whole("intermediate_size"))
+
+
+def ernie(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Experts with a bias of the router in each ``moe_layer_interval``-th layer from
+    ``moe_layer_start_index`` to ``moe_layer_end_index``."""
+    refuse(config, "use_bias", "biases of experts and attention")
+    layers = number_of_layers(config)
+    width = config.optional_whole("moe_intermediate_size", 1536) or 1536
+    key = "moe_num_shared_experts"
+    shared = config.count(key) if given(config, key) else (0 if config.has(key) else 2)
+    mlp = replace(
+        gated(config, "moe_num_experts", 64, 6, width),
+        router_bias=True,
+        shared_intermediate_size=shared * width,
+    )
+    start = config.count("moe_layer_start_index") if config.has("moe_layer_start_index") else 1
+    end = config.value("moe_layer_end_index") if config.has("moe_layer_end_index") else -1
+    last = layers - 1 if end == -1 else config.count("moe_layer_end_index")
+    every = config.optional_whole("moe_layer_interval", 1) or 1
+    sparse = [start <= at <= last and (at + 1) % every == 0 for at in range(layers)]
+    return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))
+
+
+def hunyuan(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Experts with shared ones, whose numbers are those of all layers or stand in lists."""
+    refuse(config, "use_cla", "layers that share keys and values")
+    layers = number_of_layers(config)
+
+    def each(key: str, absent: int) -> list[int]:
+        value: Any = config.value(key) if given(config, key) else absent
+        found: list[Any] = value if isinstance(value, list) else [value] * layers
+        if len(found) != layers or any(type(one) is not int or one < 0 for one in found):
+            raise config.error(key, f"expected a whole number, or one for each of {layers} layers")
+        return found
+
+    width = config.whole("intermediate_size")
+    columns = (
+        each("num_experts", 1), each("moe_topk", 1),
+        each("moe_intermediate_size", width), each("num_shared_expert", 1),
+    )  # fmt: skip
+    mlps: list[Mlp] = [
+        MixtureOfExperts(number, chosen, wide, shared_intermediate_size=shared * width)
+        if number > 1
+        else DenseMlp(width)
+        for number, chosen, wide, shared in zip(*columns, strict=True)
+    ]
+    norm = config.flag("use_qk_norm", absent=True)
+    return _groups(replace(attention, qk_norm=norm), mlps)
+
+
+def mimo_v2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """A window where ``hybrid_layer_pattern`` says 1, with heads of its own number and width;
+    experts where ``moe_layer_freq`` says 1."""
+    layers = number_of_layers(config)
+    whole = replace(
+        attention, sliding_window=None, v_head_dim=config.optional_whole("v_head_dim", None),
+        sinks=config.flag("add_full_attention_sink_bias", absent=False),
+    )  # fmt: skip
+    near = replace(
+        whole,
+        num_heads=config.optional_whole("swa_num_attention_heads", None) or whole.num_heads,
+        num_kv_heads=config.optional_whole("swa_num_key_value_heads", None) or whole.num_kv_heads,
+        head_dim=config.optional_whole("swa_head_dim", None) or whole.head_dim,
+        v_head_dim=config.optional_whole("swa_v_head_dim", whole.v_head_dim),
+        sliding_window=attention.sliding_window,
+        sinks=config.flag("add_swa_attention_sink_bias", absent=False),
+    )
+    pattern = listed(config, "hybrid_layer_pattern", [0] * layers)
+    require_kinds(config, "hybrid_layer_pattern", pattern, (0, 1), layers)
+    sparse = listed(config, "moe_layer_freq", [1] * layers)
+    require_kinds(config, "moe_layer_freq", sparse, (0, 1), layers)
+    width = config.whole("moe_intermediate_size")
+    shared = config.count("n_shared_experts") if given(config, "n_shared_experts") else 0
+    mlp = replace(
+        gated(config, "n_routed_experts", 256, 8, width),
+        router_bias=True,
+        shared_intermediate_size=shared * width,
+    )
+    mlps = _mlps(config, [bool(each) for each in sparse], mlp, "intermediate_size")
+    kinds_of = [near if each else whole for each in pattern]
+    return counted(zip(kinds_of, mlps, strict=True))
+
+
+def step_3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """A window in the layers that ``layer_types`` says, with heads of its own number; experts with
+    a shared one where ``moe_layers_enum`` says, or behind the first dense layers. The gate of each
+    head is left out."""
+    layers = number_of_layers(config)
+    kinds = ("sliding_attention", "full_attention")
+    types = listed(config, "layer_types", [kinds[1]] * layers)[:layers]
+    require_kinds(config, "layer_types", types, kinds, layers)
+    near = attention
+    if given(config, "attention_other_setting"):
+        other = config.inner("attention_other_setting")
+        near = replace(
+            attention,
+            num_heads=other.whole("num_attention_heads"),
+            num_kv_heads=other.optional_whole("num_attention_groups", None)
+            or attention.num_kv_heads,
+            head_dim=other.optional_whole("head_dim", None) or attention.head_dim,
+        )
+    whole = replace(attention, sliding_window=None)
+    first = config.count("first_k_dense_replace") if given(config, "first_k_dense_replace") else 1
+    sparse_layers = set(range(first, layers))
+    if given(config, "moe_layers_enum"):
+        written: Any = config.value("moe_layers_enum")
+        words = written.split(",") if isinstance(written, str) else list(written)
+        if not all(str(word).strip().isdecimal() for word in words):
+            raise config.error("moe_layers_enum", "expected numbers of layers")
+        sparse_layers = {int(word) for word in words}
+    key = "share_expert_dim" if config.has("share_expert_dim") else "share_expert_dims"
+    mlp = replace(
+        gated(config, "num_experts", 288, 8, config.whole("moe_intermediate_size")),
+        router_bias=config.flag("use_moe_router_bias", absent=False),
+        shared_intermediate_size=config.count(key) if given(config, key) else 0,
+    )
+    sparse = [at in sparse_layers for at in range(layers)]
+    mlps = _mlps(config, sparse, mlp, "intermediate_size")
+    return counted(zip([near if kind == kinds[0] else whole for kind in types], mlps, strict=True))
+
+
+def refuse(config: Fields, key: str, kind: str) -> None:
+    """UsageError for a file whose ``key`` asks for a ``kind`` of layer that nothing models."""
+    if given(config, key) and config.value(key) not in (False, 0):
+        raise config.error(key, f"{kind} are not supported")
 
 
 def gated(

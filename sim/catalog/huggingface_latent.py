@@ -25,18 +25,18 @@ MLPS = ("dense", "sparse")
 
 def deepseek(config: Fields) -> tuple[LayerGroup, ...]:
     """Dense layers first, then experts with shared ones; the same attention in all of them."""
-    attention = _latent(config)
+    attention = latent(config)
     return experts.counted((attention, mlp) for mlp in _mlps(config))
 
 
 def indexed(config: Fields) -> tuple[LayerGroup, ...]:
     """Latent layers with an indexer in each layer whose entry in ``indexer_types`` is ``full``, or
     in all of them."""
-    latent = _latent(config)
-    if latent.q_lora_rank is None:
+    plain = latent(config)
+    if plain.q_lora_rank is None:
         raise config.error("q_lora_rank", "is null; the indexer needs it")
     attention = SparseLatent(
-        **asdict(latent),
+        **asdict(plain),
         index_n_heads=config.optional_whole("index_n_heads", 64) or 64,
         index_head_dim=config.optional_whole("index_head_dim", 128) or 128,
         index_topk=config.optional_whole("index_topk", 2048) or 2048,
@@ -50,7 +50,7 @@ def indexed(config: Fields) -> tuple[LayerGroup, ...]:
     return experts.counted(zip(attentions, mlps, strict=True))
 
 
-def _latent(config: Fields) -> Latent:
+def latent(config: Fields) -> Latent:
     """The attention, without an indexer."""
     return Latent(
         num_heads=config.whole("num_attention_heads"),

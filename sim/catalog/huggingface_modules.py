@@ -18,6 +18,7 @@ from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.kimi_delta import KimiDelta
 from sim.specs.latent import Latent
 from sim.specs.layers import Attention, LayerGroup, Mlp, Role
 from sim.specs.layout import ONE_GPU
@@ -51,17 +52,34 @@ def modules(model: ModelSpec) -> list[Module]:
     """Every matrix of ``model`` that a checkpoint may store in fewer bits, layer by layer, and its
     LM head. Norms, biases, routers, gates and the embedding stay at 16 bits and are left out."""
     kinds = kinds_of_layers(model)
-    # Nemotron-H counts a Mamba-2 or an attention as one layer and the MLP behind it as another.
-    apart = any(isinstance(group.attention, Mamba2) for group in model.layers)
-    widths = [1 + (apart and not isinstance(model.layers[k].mlp, NoMlp)) for k in kinds]
+    widths = [_width(model.layers[kind], _counts(model)) for kind in kinds]
     firsts = [0, *accumulate(widths)]
     found: list[Module] = []
     for first, width, kind in zip(firsts, widths, kinds, strict=False):
         group, h = model.layers[kind], model.hidden_size
         found += (_placed(first, each) for each in _attention(group.attention, h))
-        found += (_placed(first + width - 1, each) for each in _mlp(group, h))
+        found += (_placed(first + max(width, 1) - 1, each) for each in _mlp(group, h))
     head = model.head_parameters()
     return [*found, Module(("lm_head",), head, "vocabulary")] if head else found
+
+
+def _counts(model: ModelSpec) -> str:
+    """How checkpoints count layers: Nemotron-H has a Mamba-2 or an attention as one layer and the
+    MLP behind it, which has no gate, as another; Falcon-H1 Mamba-2 and the attention behind it as
+    one."""
+    if not any(isinstance(group.attention, Mamba2) for group in model.layers):
+        return "each"
+    mlps = [group.mlp for group in model.layers if not isinstance(group.mlp, NoMlp)]
+    apart = any(getattr(mlp, "mlp_matrices", 3) == 2 for mlp in mlps)
+    return "apart" if apart else "together"
+
+
+def _width(group: LayerGroup, counts: str) -> int:
+    """Layers of a checkpoint that one of the group is."""
+    alone = isinstance(group.mlp, NoMlp)
+    if counts == "apart":
+        return 1 if alone else 2
+    return 0 if counts == "together" and alone else 1
 
 
 def _placed(layer: int, module: Module) -> Module:
@@ -73,13 +91,13 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
     """The projections of one layer's attention."""
     sizes: dict[tuple[str, ...], float] = {}
     if isinstance(kind, GroupedQuery):
-        values = 0 if kind.shared_kv else kind.kv_size
+        values = 0 if kind.shared_kv else kind.values_size
         queries = kind.projected - kind.kv_size - values
         sizes = {
             ("q_proj", "qkv_proj"): h * queries,
             ("k_proj", "qkv_proj"): h * kind.kv_size,
             ("v_proj", "qkv_proj"): h * values,
-            ("o_proj", "out_proj"): h * kind.query_size,
+            ("o_proj", "out_proj"): h * kind.result_size,
         }
     elif isinstance(kind, Latent):
         low = kind.q_lora_rank
@@ -88,10 +106,19 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
             ("q_b_proj", "q_proj"): kind.num_heads * kind.key_size * (low or h),
             ("kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"): h * kind.latent_size,
             ("kv_b_proj",): kind.num_heads * kind.kv_lora_rank * kind.up_size,
+            ("g_proj",): kind.num_heads * kind.v_head_dim * h if kind.output_gate else 0,
             ("o_proj",): kind.num_heads * kind.v_head_dim * h,
         }
         if isinstance(kind, SparseLatent) and not kind.index_shared:
             sizes["indexer.wq_b",] = (low or 0) * kind.index_size
+    elif isinstance(kind, KimiDelta):
+        sizes = {
+            ("q_proj",): h * kind.key_size,
+            ("k_proj",): h * kind.key_size,
+            ("v_proj",): h * kind.inner_size,
+            ("g_proj",): h * kind.inner_size if kind.full_gate else 0,
+            ("o_proj",): h * kind.inner_size,
+        }
     elif isinstance(kind, GatedDelta):
         sizes = {
             ("in_proj_qkv", "in_proj_qkvz"): h * kind.channels,
@@ -103,7 +130,9 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
             ("in_proj", "qkv_proj"): h * kind.into(ONE_GPU),
             ("out_proj",): h * kind.inner_size,
         }
-    parents = ("linear_attn",) if isinstance(kind, GatedDelta) else ("self_attn", "mixer", "attn")
+    parents: tuple[str, ...] = ("self_attn", "mixer", "attn", "mamba", "conv")
+    if isinstance(kind, GatedDelta) and not isinstance(kind, KimiDelta):
+        parents = ("linear_attn",)
     for leaves, parameters in sizes.items():
         if parameters:
             yield Module(_below(parents, leaves), parameters, "projections")
@@ -126,8 +155,10 @@ def _mlp(group: LayerGroup, h: int) -> Iterator[Module]:
     )  # fmt: skip
     each = ("experts", "experts.0", *(("moe.experts", "moe.experts.0") if gemma else ()))
     inside = tuple(f"{parent}{name}" for parent, name in product(routed, each))
-    experts = mlp.num_experts * h * mlp.moe_intermediate_size
+    experts = mlp.num_experts * mlp.expert_hidden(h) * mlp.moe_intermediate_size
     yield from _matrices(inside, mlp.mlp_matrices, experts, "experts")
+    for leaf in ("fc1_latent_proj", "fc2_latent_proj") if mlp.latent_size else ():
+        yield Module(_below(("mixer", "mlp"), (leaf,)), h * (mlp.latent_size or 0), "projections")
     width = mlp.shared_intermediate_size
     yield from _matrices(shared, mlp.mlp_matrices, h * width, "projections")
 

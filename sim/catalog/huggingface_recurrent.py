@@ -12,14 +12,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sim.catalog import huggingface_experts as experts
+from sim.catalog import huggingface_latent as latent
 from sim.catalog.fields import Fields
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.kimi_delta import KimiDelta
 from sim.specs.layers import Attention, LayerGroup, Mlp
 from sim.specs.lightning import Lightning
 from sim.specs.mamba2 import Mamba2
+from sim.specs.short_convolution import ShortConvolution
 
 TYPES = ("linear_attention", "full_attention")
 
@@ -64,8 +67,6 @@ def nemotron_h(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...
     """Mamba-2 (M), attention (*), a dense MLP (-) or experts (E), one a layer of the file, by
     ``hybrid_override_pattern`` or the same in words, ``layers_block_type``. An MLP joins the layer
     before it: here that is one layer."""
-    if experts.given(config, "moe_latent_size"):
-        raise config.error("moe_latent_size", "experts on a smaller hidden state are not supported")
     key, pattern = _pattern(config)
     if config.has("num_hidden_layers") and len(pattern) != experts.number_of_layers(config):
         raise config.error(
@@ -91,6 +92,128 @@ def nemotron_h(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...
         return of_pattern(pattern, mamba, attention, mlps)
     except ValueError as error:
         raise config.error(key, str(error)) from None
+
+
+def granite_hybrid(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Mamba-2 or attention in each layer, as ``layer_types`` (``attn_layer_indices`` of Bamba)
+    says; behind it experts with a shared one, or the shared one alone."""
+    layers = experts.number_of_layers(config)
+    usual = ["mamba"] * layers
+    for at in experts.listed(config, "attn_layer_indices", []):
+        if not isinstance(at, int) or not 0 <= at < layers:
+            raise config.error("attn_layer_indices", f"expected layers below {layers}")
+        usual[at] = "attention"
+    key = "layers_block_type" if config.has("layers_block_type") else "layer_types"
+    types = experts.kinds(config, key, ("mamba", "attention"), usual)
+    mamba, mlp = _mamba(config, 128, 1), experts.granite_mlp(config)
+    return experts.counted((mamba if kind == "mamba" else attention, mlp) for kind in types)
+
+
+def falcon_h1(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Mamba-2 and attention next to each other in each layer: here a layer of Mamba-2 alone, and
+    one of attention with the MLP, so that there is a norm too many."""
+    layers = experts.number_of_layers(config)
+    mlp = DenseMlp(config.whole("intermediate_size"))
+    mamba = _mamba(config, 128, 1)
+    places = range(2 * layers)
+    return (
+        LayerGroup(layers, mamba, NoMlp(), parallel_mlp=True, places=tuple(places[::2])),
+        LayerGroup(layers, attention, mlp, places=tuple(places[1::2])),
+    )
+
+
+def _mamba(config: Fields, heads: int, groups: int) -> Mamba2:
+    """Mamba-2 by the keys that Bamba, Granite 4 and Falcon-H1 have for it."""
+    number = config.optional_whole("mamba_n_heads", heads) or heads
+    width = (config.optional_whole("mamba_expand", 2) or 2) * config.whole("hidden_size")
+    if experts.given(config, "mamba_d_ssm"):
+        width = config.whole("mamba_d_ssm")
+    given = config.value("mamba_d_head") if config.has("mamba_d_head") else "auto"
+    each = width // number if given in ("auto", None) else config.whole("mamba_d_head")
+    if each * number != width:
+        raise config.error("mamba_d_head", f"{number} heads of {each} are not {width} wide")
+    return Mamba2(
+        mamba_heads=number,
+        mamba_head_dim=each,
+        state_size=config.optional_whole("mamba_d_state", 256) or 256,
+        mamba_groups=config.optional_whole("mamba_n_groups", groups) or groups,
+        conv_kernel=config.optional_whole("mamba_d_conv", 4) or 4,
+        conv_bias=config.flag("mamba_conv_bias", absent=True),
+        state_precision=state_format(config, "mamba_ssm_cache_dtype"),
+    )
+
+
+def kimi_linear(config: Fields) -> tuple[LayerGroup, ...]:
+    """Latent attention in the layers that ``linear_attn_config`` lists as ``full_attn_layers``,
+    counted from 1, Kimi Delta Attention in the others; dense layers first, then experts."""
+    linear = config.inner("linear_attn_config")
+    heads, width = linear.whole("num_heads"), linear.whole("head_dim")
+    delta = KimiDelta(
+        *(heads, heads, width, width),
+        conv_kernel=linear.optional_whole("short_conv_kernel_size", 4) or 4,
+        gate_rank=width,
+        full_gate=linear.flag("use_full_rank_gate", absent=False),
+    )
+    full = set(experts.listed(linear, "full_attn_layers", []))
+    gate = config.flag("mla_use_output_gate", absent=False)
+    attention = replace(latent.latent(config), output_gate=gate)
+    layers = experts.number_of_layers(config)
+    shared, key = 0, "num_shared_experts"
+    width = config.whole("moe_intermediate_size")
+    if experts.given(config, key):
+        shared = config.count(key) * width
+    mlp = replace(
+        experts.gated(config, "num_experts", 256, 8, width),
+        router_bias=True,
+        shared_intermediate_size=shared,
+        latent_size=config.optional_whole("routed_expert_hidden_size", None),
+    )
+    first = config.count("first_k_dense_replace") if config.has("first_k_dense_replace") else 0
+    every = config.optional_whole("moe_layer_freq", 1) or 1
+    dense = DenseMlp(config.whole("intermediate_size"))
+    return experts.counted(
+        (
+            attention if at + 1 in full else delta,
+            mlp if at >= first and at % every == 0 else dense,
+        )
+        for at in range(layers)
+    )
+
+
+def lfm2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Short convolutions, and attention where ``layer_types`` says ``full_attention`` or
+    ``full_attn_idxs`` lists it; experts behind the first dense layers where there are any."""
+    layers, kinds = experts.number_of_layers(config), ("conv", "full_attention")
+    full = experts.listed(config, "full_attn_idxs", [])
+    usual = [kinds[not config.has("full_attn_idxs") or at in full] for at in range(layers)]
+    types = experts.kinds(config, "layer_types", kinds, usual)
+    conv = ShortConvolution(
+        config.whole("hidden_size"),
+        config.optional_whole("conv_L_cache", 3) or 3,
+        config.flag("conv_bias", absent=False),
+    )
+    mlps: list[Mlp] = [DenseMlp(_lfm_width(config))] * layers
+    if experts.given(config, "num_experts"):
+        moe = experts.gated(config, "num_experts", 32, 4, config.whole("moe_intermediate_size"))
+        biased = config.flag("use_expert_bias", absent=True)
+        first = config.count("num_dense_layers") if config.has("num_dense_layers") else 2
+        mlps[first:] = [replace(moe, router_bias=biased)] * (layers - first)
+    attentions = [conv if kind == kinds[0] else attention for kind in types]
+    return experts.counted(zip(attentions, mlps, strict=True))
+
+
+def _lfm_width(config: Fields) -> int:
+    """The width of a dense MLP: two thirds of the stated one, rounded up, unless
+    ``block_auto_adjust_ff_dim`` is false (transformers, Lfm2MLP)."""
+    key = "block_ff_dim" if config.has("block_ff_dim") else "intermediate_size"
+    width = config.whole(key)
+    if config.has("num_experts") or not config.flag("block_auto_adjust_ff_dim", absent=True):
+        return width
+    width = 2 * width // 3
+    if experts.given(config, "block_ffn_dim_multiplier"):
+        width = int(config.number("block_ffn_dim_multiplier") * width)
+    step = config.optional_whole("block_multiple_of", 256) or 256
+    return -(-width // step) * step
 
 
 def _pattern(config: Fields) -> tuple[str, str]:
@@ -185,4 +308,5 @@ def _nemotron_experts(config: Fields) -> MixtureOfExperts:
         mlp_matrices=2,
         router_bias=True,
         shared_intermediate_size=shared * whole,
+        latent_size=config.optional_whole("moe_latent_size", None),
     )

@@ -10,15 +10,19 @@ from dataclasses import replace
 
 from sim.catalog import huggingface_experts as experts
 from sim.catalog.fields import Fields
-from sim.specs.dense_mlp import DenseMlp
+from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import LayerGroup, Mlp
+from sim.specs.layers import Attention, LayerGroup, Mlp
+from sim.specs.no_attention import NoAttention
 
 WINDOW_LAYERS = 28
 """``max_window_layers`` of the Qwen classes where the file does not say."""
 
 KINDS = ("sliding_attention", "full_attention")
+
+DECI_STEP = 256
+"""The width of an MLP of DeciLM is a multiple of it."""
 
 
 def qwen(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
@@ -73,6 +77,140 @@ def gemma4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
             shared_intermediate_size=width,
         )
     return _normed(_alternating(config, _every_sixth(config), attention, mlp, whole))
+
+
+def olmo(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of OLMo 2 and 3: norms of queries and keys over all heads, and norms behind attention
+    and MLP in the place of those before."""
+    return every_fourth(config, replace(attention, norm_across_heads=True))
+
+
+def every_fourth(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers of which every fourth sees everything, or those that ``layer_types`` or
+    ``sliding_window_pattern`` says: a number, or letters such as LLLG, which repeat."""
+    mlp = DenseMlp(config.whole("intermediate_size"))
+    return _alternating(config, _by_pattern(config), attention, mlp)
+
+
+def _by_pattern(config: Fields) -> list[str]:
+    """The kinds of layers by ``sliding_window_pattern``."""
+    layers, key = experts.number_of_layers(config), "sliding_window_pattern"
+    given = config.value(key) if config.has(key) else None
+    pattern = given if isinstance(given, str) and given else None
+    if pattern is None:
+        pattern = "L" * ((config.optional_whole(key, 4) or 4) - 1) + "G"
+    if set(pattern) - {"L", "G"}:
+        raise config.error(key, f"expected a number, or L and G, found {pattern}")
+    usual = [KINDS[pattern[at % len(pattern)] == "G"] for at in range(layers)]
+    if isinstance(given, str):
+        usual[-1] = KINDS[1]
+    return usual
+
+
+def cohere(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Attention and MLP next to each other, behind one norm; a window in three layers of four
+    where the class has one."""
+    attention = replace(attention, qk_norm=config.flag("use_qk_norm", absent=False))
+    groups = every_fourth(config, attention)
+    return tuple(replace(group, parallel_mlp=True) for group in groups)
+
+
+def glm(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers without a bias on the output projection."""
+    mlp = DenseMlp(config.whole("intermediate_size"))
+    layers = experts.number_of_layers(config)
+    return (LayerGroup(layers, replace(attention, output_bias=False), mlp),)
+
+
+def glm4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of ``glm`` with norms after attention and MLP, too."""
+    return _normed(glm(config, attention))
+
+
+def seed_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers with a key of its own for the bias of the output projection."""
+    bias = config.flag("attention_out_bias", absent=False)
+    mlp = DenseMlp(config.whole("intermediate_size"), config.flag("mlp_bias", absent=False))
+    layers = experts.number_of_layers(config)
+    return (LayerGroup(layers, replace(attention, output_bias=bias), mlp),)
+
+
+def ernie(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers with biases everywhere if ``use_bias`` says so."""
+    bias = config.flag("use_bias", absent=False)
+    attention = replace(attention, attention_bias=bias, output_bias=bias)
+    mlp = DenseMlp(config.whole("intermediate_size"), bias)
+    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def without_gate(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers of two matrices, up and down."""
+    bias = config.flag("mlp_bias", absent=False)
+    mlp = DenseMlp(config.whole("intermediate_size"), bias, mlp_matrices=2)
+    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def starcoder2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers of two matrices, with biases everywhere unless ``use_bias`` says otherwise."""
+    bias = config.flag("use_bias", absent=True)
+    attention = replace(attention, attention_bias=bias, output_bias=bias)
+    mlp = DenseMlp(config.whole("intermediate_size"), bias, mlp_matrices=2)
+    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def exaone_moe(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Windows as in ``every_fourth``; dense layers first, then experts with shared ones."""
+    types = experts.kinds(config, "layer_types", KINDS, _by_pattern(config))
+    whole = replace(attention, sliding_window=None)
+    attentions = [attention if kind == KINDS[0] else whole for kind in types]
+    mlps = experts.after_dense(config, "num_experts", "num_shared_experts", 1)
+    return experts.counted(zip(attentions, mlps, strict=True))
+
+
+def hunyuan(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Dense layers; norms of queries and keys unless ``use_qk_norm`` says otherwise."""
+    experts.refuse(config, "use_cla", "layers that share keys and values")
+    attention = replace(attention, qk_norm=config.flag("use_qk_norm", absent=True))
+    mlp = DenseMlp(config.whole("intermediate_size"))
+    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+
+
+def deci(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers one by one by ``block_configs``: some have no attention or no MLP, the others MLPs and
+    KV heads of their own number."""
+    blocks = config.mappings("block_configs")
+    if len(blocks) != experts.number_of_layers(config):
+        raise config.error("block_configs", f"has {len(blocks)} layers, not num_hidden_layers")
+    found = [(_deci_attention(block, attention), _deci_mlp(config, block)) for block in blocks]
+    return tuple(
+        replace(group, parallel_mlp=group.mlp == NoMlp() or group.attention == NoAttention())
+        for group in experts.counted(found)
+    )
+
+
+def _deci_attention(block: Fields, attention: GroupedQuery) -> Attention:
+    """The attention of one layer of ``deci``."""
+    own = block.inner("attention")
+    experts.refuse(own, "replace_with_linear", "one product in the place of attention")
+    experts.refuse(own, "num_sink_tokens", "attention to the first tokens and a window")
+    if own.flag("no_op", absent=False):
+        return NoAttention()
+    shared = own.whole("n_heads_in_group")
+    if attention.num_heads % shared:
+        raise own.error("n_heads_in_group", f"does not divide {attention.num_heads} heads")
+    window = own.optional_whole("window_length", None)
+    return replace(attention, num_kv_heads=attention.num_heads // shared, sliding_window=window)
+
+
+def _deci_mlp(config: Fields, block: Fields) -> Mlp:
+    """The MLP of one layer of ``deci``: two thirds of a multiple of twice the hidden size, rounded
+    up to whole ``DECI_STEP`` (modeling_decilm.py of the checkpoints)."""
+    own = block.inner("ffn")
+    experts.refuse(own, "replace_with_linear", "one product in the place of an MLP")
+    if own.flag("no_op", absent=False):
+        return NoMlp()
+    width = int(2 * own.number("ffn_mult") * config.whole("hidden_size") / 3)
+    return DenseMlp(-(-width // DECI_STEP) * DECI_STEP)
 
 
 def _every_sixth(config: Fields) -> list[str]:

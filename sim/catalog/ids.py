@@ -24,8 +24,8 @@ FORMAT_WORDS = (
 
 NO_SHAPE = (
     *FORMAT_WORDS,
-    *("instruct", "chat", "hf", "it", "thinking", "base"),
-    *("2407", "2410", "2501", "2507", "0528"),
+    *("instruct", "chat", "hf", "it", "pt", "thinking", "base"),
+    *("2407", "2410", "2501", "2503", "2505", "2506", "2507", "2512", "0528"),
 )
 """Words of names that change no size of a model."""
 
@@ -37,6 +37,17 @@ SAME_SHAPE = {
     "kimi-k2.6": "kimi-k2.5",
     "kimi-k2-thinking": "kimi-k2.5",
     "glm-5.1": "glm-5",
+    "glm-5.3": "glm-5.2",
+    "glm-4.7": "glm-4.6",
+    "qwen3.6-27b": "qwen3.5-27b",
+    "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
+    "mistral-small-3.1-24b": "mistral-small-3.2-24b",
+    "devstral-small": "mistral-small-3.2-24b",
+    "olmo-3.1-32b": "olmo-3-32b",
+    "llama-3-3-nemotron-super-49b-v1": "nemotron-super-49b",
+    "llama-3-3-nemotron-super-49b-v1-5": "nemotron-super-49b",
+    "nemotron-3-super": "nemotron-3-super-120b-a12b",
+    "nemotron-3-ultra": "nemotron-3-ultra-550b-a55b",
     "gptj-6b": "gpt-j-6b",
     "gpt-j": "gpt-j-6b",
     "minimax-m2.5": "minimax-m2",
@@ -57,8 +68,8 @@ PUBLISHERS = ("meta", "nvidia", "mistralai", "qwen", "openai", "neuralmagic")
 """Words with which the names of some checkpoints begin, and which belong to no model."""
 
 CONTEXTS = {"2507": 262144}
-"""``max_position_embeddings`` by a word of a name: config.json of Qwen3-235B-A22B-Instruct-2507,
--Thinking-2507 and the other Qwen3 of that month."""
+"""``max_position_embeddings`` by a word of a name of Qwen3: config.json of
+Qwen3-235B-A22B-Instruct-2507, -Thinking-2507 and the other Qwen3 of that month."""
 
 BY_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "moonshotai/")
 """How the ids of fp8 checkpoints with a scale for each block of 128 x 128 weights begin:
@@ -91,6 +102,8 @@ class Named(NamedTuple):
     @property
     def context(self) -> int | None:
         """``max_position_embeddings``, where it is another than that of the catalogue's model."""
+        if not self.entry.startswith("qwen3"):
+            return None
         return next((CONTEXTS[word] for word in self.words if word in CONTEXTS), None)
 
     @property

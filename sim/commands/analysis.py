@@ -196,8 +196,9 @@ def roofline(
     with plain_errors():
         from sim.memory.capacity import capacity
         from sim.planning.analysis import roofline_document
-        from sim.terminal.analysis import roofline_view
+        from sim.planning.answers.roofline import parts
         from sim.terminal.console import stdout
+        from sim.terminal.findings import parts_view
 
         d = _deployment(model, gpu, "ideal", served)
         memory = capacity(
@@ -220,7 +221,7 @@ def roofline(
         if as_json:
             typer.echo(json.dumps(document, allow_nan=False))
             return
-        stdout().print(roofline_view(d, document))
+        stdout().print(parts_view(parts(d, document)))
 
 
 OWN = "default: what the engine's release chooses on the GPU"
@@ -275,8 +276,9 @@ def fit(
     with plain_errors():
         from sim.memory.capacity import capacity
         from sim.planning.analysis import fit_document
-        from sim.terminal.analysis import fit_view, layouts_view, stages_view
+        from sim.planning.answers.fit import parts
         from sim.terminal.console import stdout
+        from sim.terminal.findings import parts_view
 
         d = _deployment(model, gpu, engine, served)
         if drafter is not None:
@@ -291,11 +293,6 @@ def fit(
         if as_json:
             typer.echo(json.dumps(document, allow_nan=False))
         else:
-            console = stdout()
-            console.print(fit_view(d, memory, context, document))
-            if memory.stages:
-                console.print(stages_view(d, memory))
-            console.print(layouts_view(document))
-            console.print(document["text"], style="" if document["fits"] else "red")
+            stdout().print(parts_view(parts(d, memory, context, document)))
         if memory.usable_blocks == 0:
             raise typer.Exit(INFEASIBLE)

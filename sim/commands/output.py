@@ -145,7 +145,7 @@ def show(result: RunResult, directory: Path | None, page: Path | None, as_json: 
             typer.echo(json.dumps(shown, allow_nan=False))
             return
         from sim.terminal.console import paths_view, stdout
-        from sim.terminal.run import run_view
+        from sim.terminal.findings import run_view
 
         console = stdout()
         console.print(run_view(summary, result.timeline()))

@@ -230,12 +230,13 @@ def _show(
         shown = {**document, "check": checked, "page": None if page is None else str(page)}
         typer.echo(json.dumps(shown, allow_nan=False))
         return
-    from calibrate.validation.console import next_steps, validation_view
+    from calibrate.validation.answer import next_steps, parts
     from sim.terminal.console import stdout
+    from sim.terminal.findings import parts_of, parts_view
 
     console = stdout()
-    console.print(validation_view(document))
-    for line in next_steps(correction):
+    console.print(parts_view(parts(document)))
+    for line in parts_of(next_steps(correction)):
         console.print(line, soft_wrap=True)
     if checked is not None:
         typer.echo(checked["text"])
@@ -301,13 +302,14 @@ def _fit(
     as_json: bool,
 ) -> None:
     """Fit an engine to all runs and write it."""
-    from calibrate.validation.console import fit_view
+    from calibrate.validation.answer import fitted
     from calibrate.validation.engine_file import engine_document, write_engine
     from calibrate.validation.engine_fit import fit_engine
     from calibrate.validation.observed import read_observed
     from calibrate.validation.prediction import question
     from sim.metrics.bands.confidence import provenance
     from sim.terminal.console import stdout
+    from sim.terminal.findings import parts_view
 
     pairs: list[tuple[ObservedRun, ValidationQuestion]] = []
     for directory in directories:
@@ -321,5 +323,5 @@ def _fit(
         typer.echo(json.dumps(fit.document() | {"engine": str(target)}, allow_nan=False))
         return
     console = stdout()
-    console.print(fit_view(fit))
+    console.print(parts_view(fitted(fit)))
     console.print(f"Engine: {target}  (use it as `engine: {target}`)", soft_wrap=True)

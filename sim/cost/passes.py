@@ -16,6 +16,7 @@ from sim.cost.checks import ChunkChecks, by_sequence
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, either, merged, mixed
 from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
+from sim.cost.parts.no_attention import NoAttentionPart
 from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.shared import Shared
 from sim.cost.rooflines import Rooflines
@@ -123,6 +124,7 @@ class GroupAttention:
         factors = deployment.engine.factors
         self._decode = factors.decode_attention * factors.kernels
         self._prefill = factors.prefill_attention * factors.kernels
+        groups = [each for each in groups if not isinstance(each.attention, NoAttentionPart)]
         self._kinds = [group.attention for group in groups]
         self._recurrent = [each for each in self._kinds if isinstance(each, RecurrentPart)]
         self._seeing = [each for each in self._kinds if not isinstance(each, RecurrentPart)]
@@ -134,7 +136,8 @@ class GroupAttention:
             window: self._decode * self._seconds_per_token(deployment, window)
             for window in (None, *self.windows)
         }
-        self._shares = [group.layers / deployment.model.num_layers for group in groups]
+        layers = sum(group.layers for group in groups)
+        self._shares = [group.layers / layers for group in groups]
         self._checks: ChunkChecks | None = None
         plain = not self.windows and not self._recurrent
         if plain and by_sequence(deployment):

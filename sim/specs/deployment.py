@@ -309,13 +309,14 @@ class Deployment:
         whose sizes are padded before they are stored."""
         if self.formats["experts"] != "mxfp4":
             return 0.0
-        hidden, gpus = self.model.hidden_size, self.layout.expert_width
+        gpus = self.layout.expert_width
         marlin = self.engine.marlin
         into, across = PADDED if marlin else self.engine.padding_of_mxfp4(self.gpu.title)
         padding = 0.0
         for group in self.model.layers:
             if isinstance(mlp := group.mlp, MixtureOfExperts):
                 inner = mlp.moe_intermediate_size / gpus
+                hidden = mlp.expert_hidden(self.model.hidden_size)
                 padded = math.ceil(hidden / into) * into * math.ceil(inner / across) * across
                 matrices = mlp.held(self.layout) * mlp.mlp_matrices * group.count
                 padding += matrices * (padded - hidden * inner)

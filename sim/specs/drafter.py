@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sim.specs.dense_mlp import DenseMlp
+from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment, Drafter
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Attention, LayerGroup
 from sim.specs.layout import DEFAULT_BACKEND, Layout
 from sim.specs.model import ModelSpec
+from sim.specs.no_attention import NoAttention
 from sim.specs.precision import MULTIPLIES, precision_bytes
 
 EAGLE_VOCABULARY = 32_000
@@ -33,7 +34,7 @@ def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Dr
     joins: tuple[tuple[int, int], ...] = ()
     hidden = d.model.hidden_size
     if model is None:
-        last = replace(d.model.layers[-1], count=1, places=())
+        last = replace(_like(d.model), count=1, places=())
         if method == "mtp":
             model, joins = replace(d.model, layers=(last,)), ((2 * hidden, hidden),)
         else:
@@ -70,6 +71,16 @@ def on_layout(d: Deployment, layout: Layout) -> Deployment:
         raise ValueError("pipelines are not modelled with drafts")
     own = d.drafter.deployment.model if given.method == "draft_model" else None
     return replace(moved, speculation=given, drafter=drafter_of(moved, given.method, own))
+
+
+def _like(model: ModelSpec) -> LayerGroup:
+    """The last kind of layer that has both attention and MLP, or the last."""
+    whole = (
+        group
+        for group in reversed(model.layers)
+        if not isinstance(group.mlp, NoMlp) and not isinstance(group.attention, NoAttention)
+    )
+    return next(whole, model.layers[-1])
 
 
 def _dense(group: LayerGroup) -> DenseMlp:

@@ -34,7 +34,9 @@ class MixtureOfExperts:
     ``mlp_bias`` puts biases on all of them, ``router_bias`` one number per expert on the router.
     ``router_fp32`` says that engines multiply the router in fp32, whatever else they multiply in.
     ``shared_gate`` multiplies the result of the shared experts by one number for each token, which
-    is projected from the hidden state. ``skew`` is the exponent of the power law by which experts
+    is projected from the hidden state. With a ``latent_size`` the experts, but not the shared ones,
+    work on that many numbers, which one product makes of the hidden state and another takes back;
+    every GPU has both whole. ``skew`` is the exponent of the power law by which experts
     are chosen, 0 for equally often: no checkpoint says it, a scenario does.
     Raises ValueError for an impossible shape.
     """
@@ -49,6 +51,7 @@ class MixtureOfExperts:
     shared_gate: bool = False
     router_fp32: bool = False
     skew: float = 0.0
+    latent_size: int | None = None
 
     def __post_init__(self) -> None:
         require_positive(self, "num_experts", "experts_per_token", "moe_intermediate_size")
@@ -65,12 +68,18 @@ class MixtureOfExperts:
             raise ValueError(f"mlp_matrices: got {self.mlp_matrices}, expected 2 or 3")
         if self.shared_gate and not self.shared_intermediate_size:
             raise ValueError("shared_gate: there are no shared experts")
+        if self.latent_size is not None:
+            require_positive(self, "latent_size")
         if self.skew < 0:
             raise ValueError(f"skew: got {self.skew}, expected 0 or more")
 
+    def expert_hidden(self, hidden_size: int) -> int:
+        """Width of what goes into an expert, and of its result."""
+        return self.latent_size or hidden_size
+
     def expert_parameters(self, hidden_size: int) -> int:
         """Weights of one expert, without biases."""
-        return self.mlp_matrices * hidden_size * self.moe_intermediate_size
+        return self.mlp_matrices * self.expert_hidden(hidden_size) * self.moe_intermediate_size
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
         """The experts of one group of GPUs, or of each expert a part; the router, which every GPU
@@ -80,6 +89,10 @@ class MixtureOfExperts:
         experts = held * self.expert_parameters(hidden_size) / width
         router = self.num_experts * (hidden_size + (1 if self.router_bias else 0))
         found = [Weights("experts", experts, "experts"), Weights("router", router, "kept")]
+        if self.latent_size:
+            found.append(
+                Weights("experts' latent", 2 * hidden_size * self.latent_size, "projections")
+            )
         if self.shared_intermediate_size:
             shared = self.mlp_matrices * hidden_size * self.shared_intermediate_size
             found.append(Weights("shared experts", shared / self._cut(layout), "projections"))
@@ -102,9 +115,10 @@ class MixtureOfExperts:
 
     def flops_per_token(self, hidden_size: int) -> float:
         """Two for each weight of the router, the chosen experts and the shared ones."""
-        chosen = self.experts_per_token * self.moe_intermediate_size + self.shared_intermediate_size
-        routes = self.num_experts + (1 if self.shared_gate else 0)
-        return 2.0 * hidden_size * (routes + self.mlp_matrices * chosen)
+        chosen = self.experts_per_token * self.expert_parameters(hidden_size)
+        routes = self.num_experts + (1 if self.shared_gate else 0) + 2 * (self.latent_size or 0)
+        shared = self.mlp_matrices * self.shared_intermediate_size
+        return 2.0 * (chosen + hidden_size * (routes + shared))
 
     def touched(self, tokens: Any) -> Any:
         """Distinct experts that this many tokens choose, on average: a number, or an array of them.
@@ -132,11 +146,12 @@ class MixtureOfExperts:
         """For each chosen expert, what goes in or comes out of a product (one buffer serves the
         wider of the gate and up outputs and the result) and the product of gate and up. With data
         ranks there are as many tokens on every GPU, and their inputs and sums."""
-        inner = self.moe_intermediate_size / layout.expert_width
-        routed = max((self.mlp_matrices - 1) * inner, hidden_size) + inner
+        inner, latent = self.moe_intermediate_size / layout.expert_width, self.latent_size or 0
+        hidden = self.expert_hidden(hidden_size)
+        routed = max((self.mlp_matrices - 1) * inner, hidden) + inner
         shared = self.mlp_matrices * self.shared_intermediate_size / layout.tensor
-        gathered = 2 * hidden_size * layout.data if layout.data > 1 else 0
-        return self.experts_per_token * routed * layout.data + gathered + shared
+        gathered = 2 * hidden * layout.data if layout.data > 1 else 0
+        return self.experts_per_token * routed * layout.data + gathered + shared + 2 * latent
 
     def not_shared(self, layout: Layout) -> str | None:
         """Whole experts, or every expert cut along its width; shared experts are always cut."""
@@ -163,7 +178,7 @@ class MixtureOfExperts:
         return 1 if layout.shares_tokens else layout.tensor
 
     def _expert_biases(self, hidden_size: int) -> int:
-        return self._biases(hidden_size, self.moe_intermediate_size)
+        return self._biases(self.expert_hidden(hidden_size), self.moe_intermediate_size)
 
     def _biases(self, hidden_size: int, width: int) -> int:
         if not self.mlp_bias or not width:

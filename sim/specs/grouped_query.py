@@ -25,6 +25,7 @@ class GroupedQuery:
     softmax and keeps nothing. ``softcap`` says that scores are squashed before the softmax,
     ``shared_kv`` that one projection makes both keys and values (which are kept apart).
     ``output_gate`` multiplies each element of the result by a gate that is projected like queries.
+    Values are as wide as keys unless ``v_head_dim`` says otherwise.
     Raises ValueError for an impossible shape.
     """
 
@@ -41,6 +42,7 @@ class GroupedQuery:
     shared_kv: bool = False
     output_gate: bool = False
     norm_across_heads: bool = False
+    v_head_dim: int | None = None
 
     def __post_init__(self) -> None:
         require_positive(self, "num_heads", "num_kv_heads", "head_dim")
@@ -49,7 +51,7 @@ class GroupedQuery:
                 f"num_kv_heads: got {self.num_kv_heads}, expected a divisor of the "
                 f"{self.num_heads} attention heads"
             )
-        for name in ("sliding_window", "attention_chunk"):
+        for name in ("sliding_window", "attention_chunk", "v_head_dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, expected at least 1 or null")
@@ -71,7 +73,7 @@ class GroupedQuery:
     @property
     def projected(self) -> int:
         """Width of queries, keys, values and gates as they come from the hidden state."""
-        return self._query_and_gate + (1 if self.shared_kv else 2) * self.kv_size
+        return self._query_and_gate + self.kv_size + (0 if self.shared_kv else self.values_size)
 
     @property
     def _query_and_gate(self) -> int:
@@ -79,8 +81,18 @@ class GroupedQuery:
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together; the value heads are as wide again."""
+        """Width of all key heads together."""
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def values_size(self) -> int:
+        """Width of all value heads together."""
+        return self.num_kv_heads * (self.v_head_dim or self.head_dim)
+
+    @property
+    def result_size(self) -> int:
+        """Width of the results of all query heads together."""
+        return self.num_heads * (self.v_head_dim or self.head_dim)
 
     def share(self, gpus: int) -> GroupedQuery:
         """The heads of one of ``gpus``; with more GPUs than KV heads, these are copied."""
@@ -93,7 +105,7 @@ class GroupedQuery:
         Those are shared out though every GPU has some of them whole: they are few.
         """
         one = self.share(layout.tensor)
-        projections = hidden_size * (one.query_size + one.projected)
+        projections = hidden_size * (one.result_size + one.projected)
         found = Weights("attention", projections, "projections")
         small = self._norms_and_biases(hidden_size) / layout.tensor
         return (
@@ -103,7 +115,7 @@ class GroupedQuery:
     def _norms_and_biases(self, hidden_size: int) -> int:
         count = 2 * self.head_dim if self.qk_norm else 0
         if self.attention_bias:
-            count += self._query_and_gate + 2 * self.kv_size
+            count += self._query_and_gate + self.kv_size + self.values_size
         if self.output_bias:
             count += hidden_size
         if self.sinks:
@@ -112,7 +124,8 @@ class GroupedQuery:
 
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
         """One key and one value for each KV head (not for each query head)."""
-        return 2 * self.share(layout.tensor).kv_size * precision_bytes(precision)
+        one = self.share(layout.tensor)
+        return (one.kv_size + one.values_size) * precision_bytes(precision)
 
     def kept(self, precision: str, layout: Layout = ONE_GPU) -> Kept:
         """Keys and values of the tokens in the window."""
@@ -125,16 +138,16 @@ class GroupedQuery:
 
     def flops_per_pair(self) -> float:
         """Two for each element of the query heads, in the scores and in the weighted values."""
-        return 4.0 * self.query_size
+        return 2.0 * (self.query_size + self.result_size)
 
     def flops_per_token(self, hidden_size: int) -> float:
         """Two for each weight of the projections."""
-        return 2.0 * hidden_size * (self.query_size + self.projected)
+        return 2.0 * hidden_size * (self.result_size + self.projected)
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """Queries, gates, keys, values and the result."""
         one = self.share(layout.tensor)
-        return one._query_and_gate + one.query_size + 2 * one.kv_size
+        return one._query_and_gate + one.result_size + one.kv_size + one.values_size
 
     def copies(self, layout: Layout) -> float:
         """No numbers."""
@@ -155,11 +168,11 @@ class GroupedQuery:
 
     def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
         """Keys and values of the KV heads."""
-        heads = self.share(layout.tensor).num_kv_heads
-        return (
-            f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim} x "
-            f"{precision_bytes(precision):g} B"
-        )
+        heads, kept = self.share(layout.tensor).num_kv_heads, precision_bytes(precision)
+        if self.v_head_dim not in (None, self.head_dim):
+            widths = f"({self.head_dim} + {self.v_head_dim})"
+            return f"{layers} layers x {heads} heads x {widths} x {kept:g} B"
+        return f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim} x {kept:g} B"
 
     @property
     def operators(self) -> tuple[str, str]:

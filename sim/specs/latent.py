@@ -22,7 +22,8 @@ class Latent:
     A token keeps ``kv_lora_rank`` numbers, and ``qk_rope_head_dim`` of its position, for all
     ``num_heads`` together; a key is ``qk_nope_head_dim`` and the position wide, a value
     ``v_head_dim``. Queries come from the hidden state, or from ``q_lora_rank`` numbers where that
-    is given. ``attention_bias`` puts biases on the projections down and on the output projection.
+    is given. ``attention_bias`` puts biases on the projections down and on the output projection;
+    ``output_gate`` multiplies each element of the result by a gate made from the hidden state.
     (DeepSeek-V2, arXiv 2405.04434, section 2.1.) Raises ValueError for an impossible shape.
     """
 
@@ -33,6 +34,7 @@ class Latent:
     v_head_dim: int
     q_lora_rank: int | None = None
     attention_bias: bool = False
+    output_gate: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "num_heads", "kv_lora_rank", "qk_nope_head_dim")
@@ -80,10 +82,11 @@ class Latent:
         )
 
     def _per_head(self, hidden_size: int) -> int:
-        """Weights of all heads: up to queries, up to keys and values, and output."""
+        """Weights of all heads: up to queries, up to keys and values, output, and its gate."""
         queries = self.key_size * (self.q_lora_rank or hidden_size)
         up = self.kv_lora_rank * self.up_size
-        return self.num_heads * (queries + up + self.v_head_dim * hidden_size)
+        output = (2 if self.output_gate else 1) * self.v_head_dim * hidden_size
+        return self.num_heads * (queries + up + output)
 
     def _kept(self, hidden_size: int) -> int:
         norms = self.kv_lora_rank + (self.q_lora_rank or 0)

@@ -69,8 +69,14 @@ class Recurrent:
         raise NotImplementedError
 
     @property
+    def behind_gates(self) -> tuple[int, int]:
+        """Width in and out of a second product, which makes gates of some of the numbers of
+        ``gates``; 0 without."""
+        return 0, 0
+
+    @property
     def small(self) -> int:
-        """Parameters of norm, decay and bias."""
+        """Parameters of norm, decay and bias, and of the second product of gates."""
         raise NotImplementedError
 
     def chunk_flops(self) -> float:

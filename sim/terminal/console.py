@@ -16,19 +16,7 @@ from typing import Literal
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from sim.metrics.states import SloState, State
-
 WIDTH = 88
-
-STATE_STYLES = {
-    State.STABLE: "green",
-    State.NEAR_SATURATION: "yellow",
-    State.TOO_SHORT: "yellow",
-    State.OVERLOADED: "red",
-    State.NOTHING_SERVED: "red",
-}
-
-SLO_STYLES = {SloState.MET: "green", SloState.OPEN: "yellow", SloState.MISSED: "red"}
 
 
 def stdout() -> Console:

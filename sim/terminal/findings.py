@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import indent, wrap
-from typing import Any
+from typing import Any, cast
 
 from rich import box
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from sim.findings import Actions, Cell, Column, Commands, Findings, Lines, Table, Thesis
-from sim.planning.answers import findings_of
+from sim.findings import (
+    Actions,
+    Cell,
+    Column,
+    Commands,
+    Findings,
+    Lines,
+    Part,
+    RunCourse,
+    Table,
+    Thesis,
+    TonedLine,
+)
+from sim.metrics.latency.timeline import Timeline
+from sim.planning.answers import findings_of, run
 from sim.terminal.console import WIDTH, axis_columns, folded, head_words
+from sim.terminal.sparkline import Sparks
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
+STYLES |= {"strong": "bold", "alarm": "bold red"}
 """Tone -> style."""
 
 FOLDS = (("", 2), ("heads", 2), ("heads", 1), ("words", 1))
@@ -60,26 +76,75 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
     if headline.text:
         yield Text(headline.text)
     for section in findings.sections:
-        for part in section.parts:
-            match part:
-                case Lines():
-                    style, left = STYLES.get(part.tone, ""), len(part.each) - MOST_LINES
-                    yield from (Text(line, style=style) for line in part.each[:MOST_LINES])
-                    yield from _more(left, "lines")
-                case Thesis():
-                    verdict = (f"{part.verdict} ", STYLES[part.tone])
-                    yield Text.assemble("\n", verdict, (part.title, "bold"))
-                    yield Text(part.text, style="dim")
-                case Commands(on_terminal=True):
-                    yield Text(f"{part.title}:", style="bold")
-                    yield from (Text(f"{use}:\n{_continued(text)}") for use, text in part.each)
-                case Table(on_terminal=True, columns=(_, Column(prose=True))):
-                    for what, why in _rows(part):
-                        yield Text(f"{section.title}: {what.text}: {why.text}", style="dim")
-                    yield from _more(len(part.rows) - len(_rows(part)), "rows")
-                case Table(on_terminal=True) if part.rows:
-                    yield from _tables(part)
-                    yield from _more(len(part.rows) - len(_rows(part)), "rows")
+        yield from parts_of(section.parts, section.title)
+
+
+def parts_of(parts: Iterable[Part], heading: str = "") -> Iterator[RenderableType]:
+    """What a terminal shows of ``parts`` under a ``heading``."""
+    for part in parts:
+        match part:
+            case TonedLine():
+                yield Text.assemble(*((text, STYLES.get(tone, "")) for text, tone in part.each))
+            case RunCourse():
+                yield Sparks(cast("Timeline", part.timeline), of_first=part.of_first)
+            case Lines():
+                style, left = STYLES.get(part.tone, ""), len(part.each) - MOST_LINES
+                lines = [Text(line, style=style) for line in part.each[:MOST_LINES]]
+                yield from (Padding(x, (0, 0, 0, part.indent)) if part.indent else x for x in lines)
+                yield from _more(left, "lines")
+            case Thesis():
+                verdict = (f"{part.verdict} ", STYLES[part.tone])
+                yield Text.assemble("\n", verdict, (part.title, "bold"))
+                yield Text(part.text, style="dim")
+            case Commands(on_terminal=True):
+                yield Text(f"{part.title}:", style="bold")
+                yield from (Text(f"{use}:\n{_continued(text)}") for use, text in part.each)
+            case Table(look="framed" | "compact"):
+                yield _whole(part)
+            case Table(on_terminal=True, columns=(_, Column(prose=True))):
+                for what, why in _rows(part):
+                    yield Text(f"{heading}: {what.text}: {why.text}", style="dim")
+                yield from _more(len(part.rows) - len(_rows(part)), "rows")
+            case Table(on_terminal=True) if part.rows:
+                yield from _tables(part)
+                yield from _more(len(part.rows) - len(_rows(part)), "rows")
+
+
+def parts_view(parts: Iterable[Part]) -> Group:
+    """Parts one below the other."""
+    return Group(*parts_of(parts))
+
+
+def run_view(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Group:
+    """The figures of one run, and what went on in it."""
+    return parts_view(run.parts(summary, timeline))
+
+
+def _whole(found: Table) -> RichTable:
+    """A table with a look of its own, all of it."""
+    framed, titles = found.look == "framed", [column.title for column in found.columns]
+    table = RichTable(
+        title=found.caption or None,
+        title_justify="left",
+        expand=framed,
+        show_header=any(titles),
+        box=box.HEAVY_HEAD if framed else box.SIMPLE_HEAD,
+        padding=(0, 1) if framed else (0, 1, 0, 0),
+        caption=found.note or None,
+    )
+    for column in found.columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.numeric else "left",
+            ratio=column.fold or None,
+            no_wrap=not column.prose,
+            overflow="fold" if column.prose else "ellipsis",
+        )
+    for place, row in enumerate(found.rows):
+        table.add_row(*map(_cell, row))
+        if place in found.ruled:
+            table.add_section()
+    return table
 
 
 def _more(left: int, what: str) -> Iterator[Text]:

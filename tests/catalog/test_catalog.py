@@ -616,7 +616,7 @@ class TestHuggingFace:
                 {"architectures": ["DeepseekV4ForCausalLM"]},
                 "architectures: found DeepseekV4ForCausalLM",
             ),
-            ({"architectures": ["DeepseekV4ForCausalLM"]}, "supported are the text models Llama"),
+            ({"architectures": ["UnheardForCausalLM"]}, "supported are the text models Llama"),
             ({"architectures": ["FalconMambaForCausalLM"]}, "found FalconMambaForCausalLM"),
             ({"architectures": ["LlavaForConditionalGeneration"]}, "is not supported"),
             ({"architectures": ...}, "architectures: is missing"),

@@ -184,7 +184,7 @@ def test_layers_of_llama_4(tmp_path: Path) -> None:
         (GPT_OSS, {"layer_types": ["linear"] * 36}, "full_attention for each of the 36 layers"),
         (MINIMAX, {"attn_type_list": [0] * 62}, "attn_type_list: a layer is of another type"),
         (llama4(no_rope_layers=[1]), {}, "text_config.no_rope_layers: expected 0 or 1"),
-        (GLM, {"architectures": ["DeepseekV4ForCausalLM"]}, "which is not supported"),
+        (GLM, {"architectures": ["UnheardForCausalLM"]}, "which is not supported"),
     ],
 )
 def test_a_bad_config_names_file_and_key(

@@ -133,7 +133,7 @@ def test_a_pattern_with_dense_layers(tmp_path: Path) -> None:
         (NANO, {"hybrid_override_pattern": "MEE*", "num_hidden_layers": 4}, "'E' has to follow M"),
         (NANO, {"hybrid_override_pattern": "MEX*", "num_hidden_layers": 4}, "found 'X'"),
         (NANO, {"hybrid_override_pattern": "MEME", "num_hidden_layers": 4}, "at least one layer"),
-        (NANO, {"moe_latent_size": 1024}, "moe_latent_size: experts on a smaller hidden state"),
+        (NANO, {"moe_latent_size": 0}, "moe_latent_size: expected a whole number of at least 1"),
         (NANO, {"mamba_ssm_cache_dtype": "int8"}, "expected float32 or bfloat16 or float16"),
         (NEXT, {"layer_types": ["sliding"] * 48}, "expected linear_attention or full_attention"),
     ],

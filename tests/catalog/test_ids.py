@@ -40,6 +40,14 @@ from sim.errors import UsageError
         ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ("bf16", "int4-group32", None, None)),
         ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", None),
         ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b", None),
+        ("Qwen/Qwen3.6-27B", "qwen3.5-27b", None),
+        ("zai-org/GLM-4.7", "glm-4.6", None),
+        ("zai-org/GLM-5.3", "glm-5.2", None),
+        ("mistralai/Devstral-Small-2507", "mistral-small-3.2-24b", None),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron-super-49b", None),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron-3-super-120b-a12b", None),
+        ("baidu/ERNIE-4.5-21B-A3B-PT", "ernie-4.5-21b-a3b", None),
+        ("moonshotai/Kimi-K3", "kimi-k3", ("bf16", "mxfp4", None, None)),
     ],
 )
 def test_an_id_is_the_shape_of_an_entry_in_the_format_that_it_states(
@@ -106,3 +114,10 @@ def test_the_checkpoint_of_an_id_is_itself() -> None:
 
 def test_of_words_that_begin_alike_the_longer_one_is_left_out() -> None:
     assert spelt("llama-3.1-8b-99.9", {}, ("99", "99.9")) == ("llama-3.1-8b", ("99.9",))
+
+
+def test_a_month_that_lengthens_qwen3_lengthens_no_other_model() -> None:
+    """``2507`` is in the names of Qwen3 of July 2025, and of a Devstral of that month."""
+    assert catalog.model("Qwen/Qwen3-4B-Instruct-2507").max_position_embeddings == 262144
+    devstral = catalog.model("mistralai/Devstral-Small-2507")
+    assert devstral.max_position_embeddings == 131072

@@ -34,6 +34,25 @@ SIZES = {
     "qwen3.5-397b-a17b": 397,
     "nemotron-3-nano-30b-a3b": 31.6,
     "nemotron-h-56b": 56,
+    "glm-4.7-flash": 30,
+    "mistral-small-3.2-24b": 23.57,
+    "granite-4.0-h-small": 32.207,
+    "falcon-h1-34b": 33.6,
+    "olmo-3-7b": 7.298,
+    "olmo-3-32b": 32.23,
+    "exaone-4.0-32b": 32.0,
+    "seed-oss-36b": 36.15,
+    "ernie-4.5-21b-a3b": 21.8,
+    "ernie-4.5-300b-a47b": 300,
+    "hunyuan-a13b": 80.4,
+    "kimi-linear-48b-a3b": 49.1,
+    "nemotron-super-49b": 49.9,
+    "nemotron-3-super-120b-a12b": 120.6,
+    "nemotron-3-ultra-550b-a55b": 550,
+    "smollm3-3b": 3.075,
+    "gemma-4-26b-a4b": 25.2,
+    "gemma-4-31b": 30.7,
+    "mimo-v2-flash": 309,
 }
 """All parameters, by model cards or by the Hub's count of the tensors."""
 
@@ -48,6 +67,14 @@ ACTIVE = {
     "qwen3.5-122b-a10b": (10, 0),
     "qwen3.5-397b-a17b": (17, 0),
     "nemotron-3-nano-30b-a3b": (3.6, 0),
+    "granite-4.0-h-small": (9, 0),
+    "ernie-4.5-300b-a47b": (47, 1),
+    "hunyuan-a13b": (13, 0),
+    "nemotron-3-super-120b-a12b": (12.7, 0),
+    "nemotron-3-ultra-550b-a55b": (55, 1),
+    "kimi-linear-48b-a3b": (3, 1),
+    "gemma-4-26b-a4b": (3.8, 0),
+    "mimo-v2-flash": (15, 0),
 }
 """Those that one token goes through, as published; and how many of embedding and LM head the
 publisher leaves out."""

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import ScenarioError, TraceError, UsageError
+from sim.planning.answers.run_tables import MOST_CLASSES
 from sim.request import PLAIN, TrafficClass
 from sim.rng import stream
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import stdout
-from sim.terminal.run import MOST_CLASSES, run_view
+from sim.terminal.findings import run_view
 from sim.workload import ClosedTraffic, Mix, OpenTraffic, build, generate
 from sim.workload.arrivals import Poisson
 from sim.workload.lengths import Uniform

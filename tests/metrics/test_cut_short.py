@@ -13,7 +13,7 @@ from sim.metrics.latency.intervals import rounded_up
 from sim.metrics.record.cut_short import cut_short, foreseen_cut
 from sim.metrics.words.slo_text import slo_text
 from sim.planning.load.find import find
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from tests.planning_fixtures import small
 
 DAY = {"kind": "diurnal", "rate": 2, "peak_rate": 30, "period": "20s"}

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import sim
+from reports.frame.page import typeset
 from reports.pages.run.failures import facts
 from reports.pages.run.limits import sentence
-from reports.pages.run.slo import page_text
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.record.run_record import warmup_length
@@ -192,7 +192,7 @@ def test_a_page_and_a_terminal_say_what_failures_cost(tmp_path: Path) -> None:
         "Lost work",
         "Outages",
         "not in this run",
-        page_text(found["text"]),
+        typeset(found["text"]),
     ):
         assert (words if "=" in words else escape(words)) in page
     attempts = pd.read_parquet(saved / "attempts.parquet")

@@ -37,7 +37,7 @@ from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import Result, simulate
 from sim.scenario import load_scenario
 from sim.scenario.sections.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from tests.places import CHAT
 
 

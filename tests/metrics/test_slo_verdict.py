@@ -24,7 +24,7 @@ from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.planning.load.finder import Finder
 from sim.result import Result
 from sim.scenario import load_scenario
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from sim.units import show_share
 from tests.places import CHAT, ROOT
 from tests.planning_fixtures import SMALL, small

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.figures import find_attainment, find_curve
-from reports.pages.run.slo import page_text
+from reports.frame.page import typeset
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
@@ -404,7 +404,7 @@ def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
     assert printed == {**saved, "directory": str(out), "page": str(out / "report.html")}
     page = (out / "report.html").read_text("utf-8")
     for sentence in saved["sentences"][1:3]:
-        assert page_text(sentence) in page
+        assert typeset(sentence) in page
     again = CliRunner().invoke(app, ["find", str(path), "-o", str(out)])
     assert again.exit_code == 2
     assert "not empty" in again.stderr

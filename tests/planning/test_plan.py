@@ -29,7 +29,7 @@ from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import _one_gone, document
-from sim.planning.fleet.sizing import Confirmed, Sized
+from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
 from sim.planning.fleet.worth import worth
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting
@@ -256,8 +256,7 @@ def test_what_only_chance_lets_hold_at_the_slower_end_is_asked_of_the_nearer_one
 
     monkeypatch.setattr(fleet_ends, "lasting", at)
     monkeypatch.setattr(fleet_ends, "smallest_fleet", lambda *_: 1)
-    question = found.question
-    ends = if_slower(found.scenario, sized, question.target, question.rate, found.objectives)
+    ends = if_slower(FleetSearch(found.scenario, found.question, found.objectives), sized)
     assert (ends.holds_if_slower, ends.sure_if_slower, ends.holds_at_half) == (True, False, True)
 
 

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 import sim
-from reports.pages.run.slo import page_text
+from reports.frame.page import typeset
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
@@ -90,7 +90,7 @@ def test_the_answer_says_what_both_in_one_would_cost() -> None:
     shown = " ".join(as_text(plan_view(found)).split())
     assert found["text"] in shown
     assert f"${apart:,.2f}/h" in shown
-    assert page_text(found["text"]) in render_plan(found)
+    assert typeset(found["text"]) in render_plan(found)
     again = asked().override(best["settings"])
     roles = {pool.role: pool.replicas for pool in again.pools}
     assert roles == {"prefill": plan.best[0].prompts, "decode": plan.best[0].answers}

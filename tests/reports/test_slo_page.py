@@ -11,6 +11,7 @@ import pytest
 import sim
 from reports.figures import attainment, latency_cdf
 from reports.frame.formats import NARROW_SPACE
+from reports.frame.page import typeset
 from reports.frame.run_directory import SavedRun
 from reports.pages.run import head, limits
 from reports.pages.run.slo import judged, percent
@@ -18,7 +19,7 @@ from reports.pages.run.verdict import verdict
 from sim.metrics.words.slo_text import headroom_text
 from sim.scenario import load_scenario
 from sim.terminal.console import as_text
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from tests.planning_fixtures import SMALL
 
 
@@ -36,7 +37,7 @@ def answers(run: SavedRun) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    return text.replace(NARROW_SPACE, " ")
+    return str(typeset(text)).replace(NARROW_SPACE, " ")
 
 
 def limit_at(run: SavedRun, metric: str, share: float) -> str:

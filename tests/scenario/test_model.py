@@ -89,3 +89,12 @@ def test_skew_is_an_uncertain_input_of_models_with_experts() -> None:
 def test_a_diagnosis_tries_even_experts_where_they_are_not() -> None:
     assert "even-experts" in [each.name for each in counterfactuals(small(model=FACT))]
     assert "even-experts" not in [each.name for each in counterfactuals(small(model=QWEN))]
+
+
+def test_a_context_longer_than_the_model_was_made_for_is_possible_when_asked_for() -> None:
+    """Llama 2 was made for 4,096 tokens."""
+    long = {"model": "llama-2-7b", "max_model_len": 16384}
+    with pytest.raises(UsageError, match="allow_long_max_model_len: true takes them all"):
+        prepare_pool(found := small(**long), found.only_pool)
+    asked = small(**long, allow_long_max_model_len=True)
+    assert prepare_pool(asked, asked.only_pool).limits.max_model_len == 16384

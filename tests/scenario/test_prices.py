@@ -21,7 +21,7 @@ from sim.errors import UsageError
 from sim.planning.points.figures import FIGURES
 from sim.scenario import load_scenario
 from sim.scenario.prices import price_of
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_cost
 from tests.planning_fixtures import small
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import sim
 from sim.terminal.console import WIDTH
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 
 LENGTHS = {"kind": "fixed", "value": 20}
 SCENARIO = {

@@ -20,10 +20,11 @@ from sim.findings import (
     Lines,
     Links,
     Table,
+    TonedLine,
 )
 from sim.planning.answers import findings_of
 from sim.terminal.console import WIDTH, as_text
-from sim.terminal.findings import actions_view, findings_view
+from sim.terminal.findings import actions_view, findings_view, parts_view
 from tests import made_up, made_up_studies, made_up_verdicts
 
 MADE_UP = {
@@ -162,3 +163,20 @@ def test_terminal_and_page_show_every_table_of_a_decision(kind: str) -> None:
             assert all(command in page for _, command in part.each)
         elif isinstance(part, Lines):
             assert all(" ".join(line.split()) in text for line in part.each)
+
+
+def test_tables_with_a_look_stand_whole_and_lines_keep_their_indent() -> None:
+    long = (
+        "a name that is far too long to stand next to three numbers in one line of a terminal " * 2
+    )
+    columns = (Column("", False, fold=1), Column("Count"), Column("Why", False, prose=True))
+    row = (Cell(long, long), Cell("12", 12), Cell("few words", "few words"))
+    framed = Table("t", "Title", columns, (row,), look="framed", note="below it")
+    head, *_, note = as_text(parts_view([framed])).splitlines()
+    assert head == "Title"
+    assert note.strip() == "below it"
+    told = as_text(parts_view([framed, framed._replace(look="compact")]))
+    assert "…" in told  # a name stays in one line
+    assert max(map(len, told.splitlines())) <= 88
+    lines = [TonedLine((("one ", "strong"), ("two", "bad"))), Lines(("three",), "", indent=3)]
+    assert as_text(parts_view(lines)).splitlines() == ["one two", "   three"]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import reports
-from reports.pages.run.slo import page_text
+from reports.frame.page import typeset
 from sim.metrics.words.slo_text import headroom_text, slo_text
 from sim.result import simulate
 from sim.terminal.console import as_text
-from sim.terminal.run import run_view
+from sim.terminal.findings import run_view
 from sim.units import parse, show_share
 from tests.planning_fixtures import small
 
@@ -118,7 +118,7 @@ def test_the_verdict_is_the_same_sentence(case: str) -> None:
     text = both.own["verdict"]["text"]
     assert text in both.terminal
     state, _, rest = text.partition(": ")
-    rest = page_text(rest[:1].upper() + rest[1:]) if rest else state
+    rest = typeset(rest[:1].upper() + rest[1:]) if rest else state
     assert " ".join(rest.split()) in both.page
     if rest != state:
         assert state in both.page
@@ -138,10 +138,10 @@ def test_the_slo_has_the_same_state_and_the_same_shares(case: str) -> None:
         if "_p" not in name:
             share = show_share(limit["attainment"], limit["target"])
             assert f" {share}" in both.terminal
-            assert f": {' '.join(page_text(share).split())}" in both.page
+            assert f": {' '.join(typeset(share).split())}" in both.page
     if not all("_p" in name for name in verdict["limits"]):
         share = show_share(verdict["attainment"], verdict["target"])
-        assert " ".join(f"{page_text(share)} of requests are within".split()) in both.page
+        assert " ".join(f"{typeset(share)} of requests are within".split()) in both.page
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -153,13 +153,11 @@ def test_the_part_of_a_curve_stands_by_the_slo(case: str) -> None:
         return
     if cut["has_peak"]:
         assert f"SLO met in {cut['part']}: " in both.terminal
-        assert f"Yes, in {page_text(cut['part'])}: " in both.page
+        assert f"Yes, in {typeset(cut['part'])}: " in both.page
     else:
         assert "SLO too close to call: so far met, 100% of requests, 99% wanted" in both.terminal
         for text in (both.terminal, both.page):
-            assert (
-                text.count(" ".join(page_text(cut["note"]).split())) + text.count(cut["note"]) >= 2
-            )
+            assert text.count(" ".join(typeset(cut["note"]).split())) + text.count(cut["note"]) >= 2
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -168,7 +166,7 @@ def test_the_headroom_is_the_same_sentence(case: str) -> None:
     text = headroom_text(both.own["verdict"])
     assert (f"Headroom: {text}" in both.terminal) == bool(text)
     for sentence in text.replace("`", "").split(". ") if text else []:
-        assert " ".join(page_text(sentence).split()) in both.page
+        assert " ".join(typeset(sentence).split()) in both.page
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -178,7 +176,7 @@ def test_rejected_requests_are_the_same_sentence(case: str) -> None:
     assert ("Rejected:" in both.terminal) == (refused is not None)
     if refused is not None:
         assert " ".join(refused["text"].split()) in both.terminal
-        assert " ".join(page_text(refused["text"]).split()) in both.page
+        assert " ".join(typeset(refused["text"]).split()) in both.page
         assert refused["remedy"] in both.terminal
         assert refused["remedy"] in both.page
 
@@ -191,7 +189,7 @@ def test_error_band_and_its_ends_are_the_same_sentences(case: str) -> None:
         sentences.append(both.own["ends"]["text"])
     for sentence in sentences:
         assert " ".join(sentence.split()) in both.terminal
-        assert " ".join(page_text(sentence).split()) in both.page
+        assert " ".join(typeset(sentence).split()) in both.page
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -202,7 +200,7 @@ def test_later_requests_are_the_same_sentences(case: str) -> None:
     if both.own["later"] is not None:
         text = " ".join(both.own["later"]["text"].split())
         assert text in both.terminal
-        assert " ".join(page_text(text).split()) in both.page
+        assert " ".join(typeset(text).split()) in both.page
 
 
 @pytest.mark.parametrize("case", CASES)

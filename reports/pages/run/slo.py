@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from reports.frame.formats import MISSING, NARROW_SPACE, show
+from reports.frame.formats import MISSING, show
 from reports.frame.run_directory import known, pick
 from sim.metrics.states import DoubtKind, is_apart, too_short_for
 from sim.metrics.words.slo_text import limit_title
@@ -128,12 +127,12 @@ def shown_limit(summary: Mapping[str, Any], metric: str) -> SloLimit | None:
 def percent(share: float | None, target: float | None = None) -> str:
     """A share for a sentence, with the digits that tell it from ``target``.
 
-    >>> percent(0.9866, 0.99).replace(NARROW_SPACE, " ")
-    '98.66 %'
+    >>> percent(0.9866, 0.99)
+    '98.66%'
     """
     if share is None:
         return "an unknown number"
-    return page_text(show_share(share, target))
+    return show_share(share, target)
 
 
 def digits(share: float | None, target: float | None) -> str:
@@ -148,19 +147,6 @@ def digits(share: float | None, target: float | None) -> str:
     if target is None or share == target or text != show(target, "share").text:
         return text
     return show_share(share, target).removesuffix("%")
-
-
-def page_text(text: str) -> str:
-    """A sentence of the terminal in the typography of pages.
-
-    >>> page_text("3536% of it").replace(NARROW_SPACE, " ")
-    '3,536 % of it'
-    """
-    text = re.sub(r"\b\d{4,}(?=%)", lambda digits: f"{int(digits[0]):,}", text)
-    return "".join(
-        f"{NARROW_SPACE}%" if char == "%" and before.isdigit() else char
-        for before, char in zip(f" {text}", text, strict=False)
-    )
 
 
 def milliseconds(value: float) -> str:

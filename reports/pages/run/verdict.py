@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from reports.frame.formats import NARROW_SPACE, phrase, show
+from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
 from reports.pages.run import classes
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
-from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, page_text, percent
+from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, percent
 from sim.metrics.states import SloState, State, is_apart
 from sim.metrics.words.slo_text import (
     UNSERVED,
@@ -79,7 +79,7 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
     tones = [tone, *(answer.tone for answer in answers[:3])]
     worst = max(tones, key=lambda each: _SEVERITY[each])
     text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
-    return Verdict(worst, title, page_text(f"{_rejected(summary)}{text}"), answers)
+    return Verdict(worst, title, f"{_rejected(summary)}{text}", answers)
 
 
 def _rejected(summary: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def _fits(summary: Mapping[str, Any]) -> RowAnswer:
     rejected = pick(summary, "infersim.requests.rejected")
     submitted = pick(summary, "infersim.requests.submitted")
     cache = pick(summary, "infersim.kv_cache")
-    detail = page_text(_rejected(summary))
+    detail = _rejected(summary)
     if pick(cache, "tokens") is not None:
         size = phrase(pick(cache, "tokens"), "count", "tokens")
         detail += f"The KV cache holds {size}."
@@ -170,7 +170,7 @@ def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
     detail = " ".join(sentences)
     if judged(summary)["slo_state"] is None:
         detail += _later(summary)
-    return RowAnswer(State.STABLE, "Does it keep up?", tone, short, page_text(detail))
+    return RowAnswer(State.STABLE, "Does it keep up?", tone, short, detail)
 
 
 def _recovers(summary: Mapping[str, Any]) -> list[RowAnswer]:
@@ -180,7 +180,7 @@ def _recovers(summary: Mapping[str, Any]) -> list[RowAnswer]:
         return []
     back = known(summary, "infersim.failures.outages") or []
     tone: Tone = "warn" if any(each["recovered_after_s"] is None for each in back) else "good"
-    return [RowAnswer("recovers", "Does it recover?", tone, page_text(told), "")]
+    return [RowAnswer("recovers", "Does it recover?", tone, told, "")]
 
 
 def _limits(summary: Mapping[str, Any]) -> RowAnswer:
@@ -208,8 +208,8 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
     detail += _later(summary)
     cut = known(found, "cut")
     where = "" if cut is None or state == SloState.OPEN else f", in {cut['part']}"
-    short = f"{word}{page_text(where)}: {_share_within(found, given)}"
-    return RowAnswer("slo", question, tones.get(state, "warn"), short, page_text(detail))
+    short = f"{word}{where}: {_share_within(found, given)}"
+    return RowAnswer("slo", question, tones.get(state, "warn"), short, detail)
 
 
 def _later(summary: Mapping[str, Any]) -> str:
@@ -257,7 +257,7 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
         detail += f", ±{phrase(wide, 'share')} by chance in the lengths (95 %)"
     tone: Tone = "bad" if used >= 1 else "neutral"
     told = " ".join([f"{detail}.", *rest])
-    return RowAnswer("headroom", question, tone, page_text(short), page_text(told))
+    return RowAnswer("headroom", question, tone, short, told)
 
 
 def _no_headroom(summary: Mapping[str, Any]) -> str:
@@ -332,7 +332,7 @@ def _sure(summary: Mapping[str, Any]) -> RowAnswer:
     if is_observed(summary):
         simulated = known(summary, "infersim.simulated_by")
         short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
-    return RowAnswer("band", "How sure is this?", "neutral", short, page_text(detail))
+    return RowAnswer("band", "How sure is this?", "neutral", short, detail)
 
 
 def _band_of_the_first_limit(summary: Mapping[str, Any]) -> str:
@@ -345,4 +345,4 @@ def _band_of_the_first_limit(summary: Mapping[str, Any]) -> str:
     low, high = tight.band
     most = "an overload" if high is None else milliseconds(high)
     title = tight.title if is_apart(tight.name) else f"{tight.title} {tight.rank}"
-    return f"{title} is between {milliseconds(low)} and {most}, with a chance of 90{NARROW_SPACE}%."
+    return f"{title} is between {milliseconds(low)} and {most}, with a chance of 90%."

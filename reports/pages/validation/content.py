@@ -21,6 +21,7 @@ from reports.frame.run_directory import Frames
 from reports.pages.validation import tables
 from sim.findings import Card, Headline
 from sim.metrics.terms.definitions import DEFINITIONS
+from sim.planning.answers.validated import ErrorRow, ValidatedRows
 
 GOOD, FAIR = 0.10, 0.25
 """Errors up to which a prediction is called good, and up to which fair."""
@@ -31,20 +32,19 @@ JUDGED: Mapping[str, str] = {
 }
 
 
-def headline(document: Mapping[str, Any]) -> Headline:
+def headline(document: Mapping[str, Any], errors: Sequence[ErrorRow]) -> Headline:
     """How many metrics are within the band and which is off most, then the main ones."""
-    rows = {row["figure"]: row for row in document["figures"] if row["figure"] in JUDGED}
-    told = ", ".join(f"{JUDGED[key]} {signed(row['error'])}" for key, row in rows.items())
-    text = f"{told}. {document['sample']['text']}" if rows else ""
-    return Headline(_tone_of_all(document["figures"]), document["headline"], text)
+    told = [f"{JUDGED[row.figure]} {signed(row.error)}" for row in errors if row.figure in JUDGED]
+    text = f"{', '.join(told)}. {document['sample']['text']}" if told else ""
+    return Headline(_tone_of_all(errors), document["headline"], text)
 
 
-def _tone_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
+def _tone_of_all(rows: Sequence[ErrorRow]) -> str:
     """Good where most metrics are within the band and none is far off."""
     if not rows:
         return "neutral"
-    worst = max((row["error"] for row in rows), key=abs)
-    outside = sum(row["within_band"] is False for row in rows)
+    worst = max((row.error for row in rows), key=abs)
+    outside = sum(row.within_band is False for row in rows)
     found = tone(worst)
     return "warn" if found == "good" and 2 * outside > len(rows) else found
 
@@ -60,27 +60,25 @@ def signed(error: float) -> str:
     return f"{'+' if error >= 0 else '-'}{phrase(round(abs(error), 3), 'share')}"
 
 
-def cards(document: Mapping[str, Any]) -> list[Card]:
+def cards(document: Mapping[str, Any], rows: ValidatedRows) -> list[Card]:
     """The errors that most readers look for."""
     found = []
-    for row in document["figures"]:
-        if row["figure"] not in JUDGED:
+    for row in rows.errors:
+        if row.figure not in JUDGED:
             continue
         details = [
-            f"{side} {phrase(row[side], 'ms')}"
-            if row["unit"] == "ms"
-            else f"{side} {phrase(row[side], 'number', row['unit'])}"
-            for side in ("observed", "predicted")
+            f"{side} {phrase(value, 'ms')}"
+            if row.unit == "ms"
+            else f"{side} {phrase(value, 'number', row.unit)}"
+            for side, value in (("observed", row.observed), ("predicted", row.predicted))
         ]
-        if row["within_band"] is not None:
-            details.append(f"{'within' if row['within_band'] else 'outside'} the error band")
-        error = row["error"]
-        name = JUDGED[row["figure"]]
-        found.append(Card("error", name, signed(error), "error", tuple(details), tone(error)))
-    if document["iterations"] is not None:
-        whole = document["iterations"]["all"]
-        details = [f"typical iteration {phrase(round(whole['typical'], 3), 'share')}"]
-        error = whole["error"]
+        if row.within_band is not None:
+            details.append(f"{'within' if row.within_band else 'outside'} the error band")
+        name, shown = JUDGED[row.figure], signed(row.error)
+        found.append(Card("error", name, shown, "error", tuple(details), tone(row.error)))
+    if rows.whole is not None:
+        error, typical = rows.whole.error, phrase(round(rows.whole.typical, 3), "share")
+        details = [f"typical iteration {typical}"]
         card = Card("predicted", "Busy time", signed(error), "of the same batches", tuple(details))
         found.append(card._replace(tone=tone(error)))
     agreed = document["composition"]["agreement"]
@@ -92,7 +90,11 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
 
 
 def plots(
-    document: Mapping[str, Any], observed: Frames, predicted: Frames, series: Mapping[str, Any]
+    document: Mapping[str, Any],
+    errors: Sequence[ErrorRow],
+    observed: Frames,
+    predicted: Frames,
+    series: Mapping[str, Any],
 ) -> dict[str, list[Plot]]:
     """Section -> its figures; a section without any has an empty list."""
     kv = document["composition"]["kv_tokens"]
@@ -112,21 +114,21 @@ def plots(
         else []
     )
     return {
-        "errors": _errors(document),
+        "errors": _errors(errors, document["band"]["throughput"]),
         "latency": _latencies(observed, predicted, series),
         "timeline": drawn,
         "iterations": _iterations(series["iterations"]),
     }
 
 
-def _errors(document: Mapping[str, Any]) -> list[Plot]:
+def _errors(errors: Sequence[ErrorRow], band: float | None) -> list[Plot]:
     """Every error with the error band, in one figure."""
-    if not document["figures"]:
+    if not errors:
         return []
-    rows = [(tables.figure_title(row["figure"], unit=False)[0], row) for row in document["figures"]]
+    rows = [(tables.figure_title(row.figure, unit=False)[0], row) for row in errors]
     note = "Above 0 % the prediction is too large. Crosses: outside the 90 % band of the figure. "
     note += "Shaded: the errors that iterations may have."
-    drawn = to_json(observed_errors.figure(rows, document["band"]["throughput"]))
+    drawn = to_json(observed_errors.figure(rows, band))
     return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
 
 

@@ -10,6 +10,7 @@ from reports.frame.page import fill
 from reports.frame.run_directory import Frames
 from reports.pages.validation import content, tables
 from reports.pages.validation.definitions import DEFINITIONS
+from sim.planning.answers.validated import rows_of
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -30,8 +31,9 @@ def render(
 ) -> str:
     """The page; see ``reports.pages.validation.render_validation``."""
     seen, asked = document["observed"], document["predicted"]
-    plots = content.plots(document, observed, predicted, series)
-    regimes, levels = tables.regimes(document), tables.levels(document)
+    rows = rows_of(document)
+    plots = content.plots(document, rows.errors, observed, predicted, series)
+    regimes, levels = tables.regimes(rows), tables.levels(rows.levels)
     known = {
         "timeline": bool(plots["timeline"]),
         "iterations": regimes is not None,
@@ -54,15 +56,15 @@ def render(
                 ("Sample", document["sample"]["state"] or "engine not fitted to runs"),
             ],
         },
-        headline=content.headline(document),
-        cards=content.cards(document),
+        headline=content.headline(document, rows.errors),
+        cards=content.cards(document, rows),
         advice=document["advice"],
         sample=document["sample"],
         plots=plots,
         missing=missing,
         correction=document.get("correction"),
         tables={
-            "figures": tables.figures(document),
+            "figures": tables.figures(rows.errors),
             "regimes": regimes,
             "levels": levels,
         },

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 from reports.frame.formats import MISSING, Kind, show
 from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import METRIC
+from sim.planning.answers.validated import ErrorRow, LevelRow, RegimeRow, ValidatedRows
 
 _BAND = {True: "yes", False: "no ✗", None: MISSING}
 
 
-def figures(document: Mapping[str, Any]) -> Table:
+def figures(errors: Sequence[ErrorRow]) -> Table:
     """Every metric that both sides have; the noise only where a run was repeated."""
-    noise = any(row["noise"] is not None for row in document["figures"])
+    noise = any(row.noise is not None for row in errors)
     rows = []
-    for row in document["figures"]:
-        name, definition = figure_title(row["figure"])
+    for row in errors:
+        name, definition = figure_title(row.figure)
         rows.append(
             (
                 Cell(name, name, definition),
-                *(
-                    Cell(*show(row[side], _kind(row["figure"])))
-                    for side in ("observed", "predicted")
-                ),
-                percent(row["error"], signed=True),
-                *((percent(row["noise"]),) if noise else ()),
-                Cell(_BAND[row["within_band"]], _BAND[row["within_band"]]),
+                *(Cell(*show(v, _kind(row.figure))) for v in (row.observed, row.predicted)),
+                percent(row.error, signed=True),
+                *((percent(row.noise),) if noise else ()),
+                Cell(_BAND[row.within_band], _BAND[row.within_band]),
             )
         )
     columns = (
@@ -64,12 +62,11 @@ def _kind(key: str) -> Kind:
     return "ms" if known.kind == "ms" else "s" if known.unit == "s" else "number"
 
 
-def regimes(document: Mapping[str, Any]) -> Table | None:
+def regimes(found: ValidatedRows) -> Table | None:
     """Observed iterations by regime, and all of them; None where they were not recorded."""
-    iterations = document["iterations"]
-    if iterations is None:
+    if found.whole is None:
         return None
-    rows = [_regime(row) for row in (*iterations["regimes"], iterations["all"])]
+    rows = map(_regime, (*found.regimes, found.whole))
     columns = (
         Column("Regime", False, "regime"),
         Column("Iterations"),
@@ -82,27 +79,26 @@ def regimes(document: Mapping[str, Any]) -> Table | None:
     return Table("iterations", "Iterations, predicted as composed", columns, tuple(rows))
 
 
-def _regime(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _regime(row: RegimeRow) -> tuple[Cell, ...]:
     return (
-        Cell(row["name"], row["name"]),
-        Cell(*show(row["iterations"], "count")),
-        percent(row["share"]),
-        Cell(*show(1e3 * row["observed"], "number")),
-        Cell(*show(1e3 * row["predicted"], "number")),
-        percent(row["error"], signed=True),
-        percent(row["typical"]),
+        Cell(row.name, row.name),
+        Cell(*show(row.iterations, "count")),
+        percent(row.share),
+        *(Cell(*show(1e3 * seconds, "number")) for seconds in (row.observed, row.predicted)),
+        percent(row.error, signed=True),
+        percent(row.typical),
     )
 
 
-def levels(document: Mapping[str, Any]) -> Table | None:
+def levels(found: Sequence[LevelRow]) -> Table | None:
     """Batches and memory of both runs; None where the record says nothing of them."""
-    rows = []
-    if all(level["observed"] is None for level in document["composition"]["levels"]):
+    if not found:
         return None
-    for level in document["composition"]["levels"]:
-        kind = cast("Kind", level["kind"])
-        name = level["name"] + (" (%)" if kind == "share" else "")
-        observed, predicted = show(level["observed"], kind), show(level["predicted"], kind)
+    rows = []
+    for level in found:
+        kind = cast("Kind", level.kind)
+        name = level.name + (" (%)" if kind == "share" else "")
+        observed, predicted = show(level.observed, kind), show(level.predicted, kind)
         rows.append((Cell(name, name), Cell(*observed), Cell(*predicted)))
     columns = (Column("Metric", False), Column("Observed"), Column("Predicted"))
     return Table("levels", "Batches and memory", columns, tuple(rows))

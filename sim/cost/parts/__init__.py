@@ -15,30 +15,40 @@ from sim.cost.parts.dense_mlp import DenseMlpPart, NoMlpPart
 from sim.cost.parts.grouped_query import GroupedQueryPart
 from sim.cost.parts.latent import LatentPart
 from sim.cost.parts.mixture_of_experts import MixtureOfExpertsPart
+from sim.cost.parts.no_attention import NoAttentionPart
 from sim.cost.parts.part import AttentionPart, MlpPart
 from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.sparse import SparseLatentPart
+from sim.cost.parts.sparse_grouped import SparseGroupedPart
 from sim.cost.rooflines import Rooflines
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.kimi_delta import KimiDelta
 from sim.specs.latent import Latent
 from sim.specs.layers import LayerGroup
 from sim.specs.lightning import Lightning
 from sim.specs.mamba2 import Mamba2
+from sim.specs.no_attention import NoAttention
+from sim.specs.short_convolution import ShortConvolution
 from sim.specs.sparse import SparseLatent
+from sim.specs.sparse_grouped import SparseGrouped
 
 __all__ = ["ATTENTION", "MLP", "AttentionPart", "MlpPart", "attention_part", "mlp_part"]
 
 ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]] = {
     GroupedQuery: GroupedQueryPart,
+    SparseGrouped: SparseGroupedPart,
     Latent: LatentPart,
     SparseLatent: SparseLatentPart,
     GatedDelta: RecurrentPart,
     Mamba2: RecurrentPart,
     Lightning: RecurrentPart,
+    KimiDelta: RecurrentPart,
+    ShortConvolution: RecurrentPart,
+    NoAttention: NoAttentionPart,
 }
 """The predictor of each kind of attention, made from the record, the number of layers, the
 deployment and its kernels."""

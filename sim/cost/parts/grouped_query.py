@@ -51,16 +51,18 @@ class GroupedQueryPart(AttentionBase):
     ) -> None:
         super().__init__(layers, d, kernels)
         one, gpu = attention.share(d.layout.tensor), d.gpu
-        (read,) = attention.reads(d.kv_cache, d.layout)
+        read = attention.reads(d.kv_cache, d.layout)[0]
         self._query_size, self._kv_size = one.query_size, one.kv_size
+        self._result_size = one.result_size
         self._projected, self._gated = one.projected, one.output_gate
         self._sums_squares = one.norm_across_heads and d.layout.tensor > 1
-        self.inputs = (self._hidden, self._query_size)
+        self.inputs = (self._hidden, self._result_size)
         self.window = window = attention.window
         # tokens of a part and its context that see each other; chunks are cut before
         self._reach = NEVER if window is None or window.chunked else window.size
         self._token_bytes = read.bytes
-        self._sequence_bytes = 2.0 * one.query_size * d.activation_bytes  # query in, result out
+        # query in, result out
+        self._sequence_bytes = (one.query_size + one.result_size) * d.activation_bytes
         self._pair_flops = one.flops_per_pair()
         self.pair_flops = self._pair_flops * layers
         self._peak = gpu.flops("bf16")  # that the shares are of
@@ -122,17 +124,17 @@ class GroupedQueryPart(AttentionBase):
         """The projections, the sums that norms over all heads need, rotary positions, the write to
         the cache, and the gate of results."""
         h, q, kv, layers = self._hidden, self._query_size, self._kv_size, self._layers
-        kernels = self._kernels
+        kernels, result = self._kernels, self._result_size
         sums = []
         if self._sums_squares:  # of queries and of keys, a number in fp32 for each token
             sums = [kernels.all_reduce(layers, m * 2 * 4)._replace(name="norms: all-reduce")]
-        gate = [kernels.plain("output gate", layers, 3 * m * q * kernels.moved)]
+        gate = [kernels.plain("output gate", layers, 3 * m * result * kernels.moved)]
         return [
             kernels.after_norm("qkv projection", layers, m, h, self._projected),
             *sums,
             kernels.rotary(layers, m, q, kv),
             *(gate if self._gated else []),
-            kernels.projection("output projection", layers, m, q, h),
+            kernels.projection("output projection", layers, m, result, h),
         ]
 
     def decode_lines(self, sequences: int) -> list[Line]:

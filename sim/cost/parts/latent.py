@@ -76,12 +76,17 @@ class LatentPart(AttentionBase):
             source, name = (one.q_lora_rank, "q up projection")
         latents = one.kv_lora_rank + (one.q_lora_rank or 0)
         results = one.num_heads * one.v_head_dim
+        gate = [
+            kernels.after_norm("gate projection", layers, m, self._hidden, results),
+            kernels.plain("output gate", layers, 3 * m * results * kernels.moved),
+        ]
         return [
             kernels.after_norm("latent projection", layers, m, self._hidden, one.down_size),
             kernels.moving("norms", "norm", layers, 2 * m * latents * kernels.moved),
             kernels.projection(name, layers, m, source, one.num_heads * one.key_size),
             self._rotary(m),
             kernels.unquantised("kv up projection", layers, m, one.kv_lora_rank, self._up_size),
+            *(gate if one.output_gate else []),
             kernels.projection("output projection", layers, m, results, self._hidden),
         ]
 

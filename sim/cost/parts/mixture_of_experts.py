@@ -58,13 +58,19 @@ class MixtureOfExpertsPart:
     ) -> None:
         self._mlp, self._layers, self._kernels, self._layout = mlp, layers, kernels, d.layout
         self._hidden = d.model.hidden_size
+        self._expert_hidden = mlp.expert_hidden(self._hidden)
         self._inner = mlp.moe_intermediate_size / d.layout.expert_width
         found = fit_for(d)
         self._measured = (
             None
             if found is None
             else MeasuredExperts(
-                found, d.gpu, self._hidden, mlp, d.layout, exchanged=d.all2all != DEFAULT_BACKEND
+                found,
+                d.gpu,
+                self._expert_hidden,
+                mlp,
+                d.layout,
+                exchanged=d.all2all != DEFAULT_BACKEND,
             )
         )
         self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2 and not d.static
@@ -101,6 +107,12 @@ class MixtureOfExpertsPart:
         if self._among > 1:
             whole = m * h * kernels.moved
             operators.append(kernels.all_gather("experts: tokens back", layers, whole, self._among))
+        if self._mlp.latent_size:
+            latent = self._mlp.latent_size
+            operators += [
+                kernels.projection("experts: into latent", layers, own, h, latent),
+                kernels.projection("experts: out of latent", layers, own, latent, h),
+            ]
         if self._shared is not None:
             shared = self._shared.per_token(own)
             operators += [o._replace(name=f"shared experts: {o.name}") for o in shared]
@@ -114,7 +126,7 @@ class MixtureOfExpertsPart:
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
         """The experts, and bringing the tokens of all data ranks there and back."""
-        h, layers, kernels = self._hidden, self._layers, self._kernels
+        h, layers, kernels = self._expert_hidden, self._layers, self._kernels
         operators = self._by_data_sheet(m) if self._measured is None else self._by_profile(m)
         if self._exchanging == 1:
             return operators
@@ -143,7 +155,7 @@ class MixtureOfExpertsPart:
 
     def _by_data_sheet(self, m: Amount) -> list[Operator]:
         """The experts by the data sheet, as kernels of their own."""
-        h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
+        h, i, layers, kernels = self._expert_hidden, self._inner, self._layers, self._kernels
         matrices, (rows, touched) = self._mlp.mlp_matrices, self._mlp.busiest(m, self._layout)
         into, out = (h, (matrices - 1) * i), (i, h)
         if self._backend is not None:  # tokens of other GPUs' experts do not come here
@@ -160,7 +172,7 @@ class MixtureOfExpertsPart:
 
     def _routing(self, m: Amount, rows: Amount) -> Operator:
         """Scores read, results of the chosen experts read and summed."""
-        scores, summed = m * self._mlp.num_experts, (rows + m) * self._hidden
+        scores, summed = m * self._mlp.num_experts, (rows + m) * self._expert_hidden
         moved = (scores + summed) * self._kernels.moved
         operator = self._kernels.plain("experts: routing and sum", self._layers, moved)
         return operator._replace(latency=ROUTING_FLOOR * self._layers, error=EXPERTS_ERROR)

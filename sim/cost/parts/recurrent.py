@@ -54,6 +54,8 @@ class RecurrentPart(AttentionBase):
         self._layer, self._into = layer, layer.into(layout)
         self._inner = layer.inner_size / layout.tensor
         self._gates = layer.gates / layout.tensor
+        width, made = layer.behind_gates
+        self._behind = (width, made / layout.tensor) if made else None
         self.inputs = (self._hidden, self._inner)
         # of a layer's kernels: the convolution and the update
         convolved = layer.conv_kernel > 1
@@ -90,6 +92,8 @@ class RecurrentPart(AttentionBase):
         ]
         if self._gates:
             operators.append(kernels.unquantised("state gates", layers, m, h, self._gates))
+        if self._behind:
+            operators.append(kernels.unquantised("state gates, second", layers, m, *self._behind))
         return operators
 
     def decode_lines(self, sequences: int) -> list[Line]:

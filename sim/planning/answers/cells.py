@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Heading, Table
@@ -63,6 +63,32 @@ def setup(document: Document) -> Iterator[tuple[str, str]]:
 def text(value: str) -> Cell:
     """A cell of words."""
     return Cell(value, value)
+
+
+def framed(
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str | Cell]],
+    *,
+    room: int = 0,
+    whole: bool = False,
+    note: str = "",
+    ruled: tuple[int, ...] = (),
+) -> Table:
+    """A table of a terminal, whose first column names the rows and takes the ``room`` that others
+    leave, if any; ``whole``: no cell folds."""
+    first, *others = heads
+    columns = (
+        Column(first, False, prose=not whole, fold=room),
+        *(Column(head, prose=not whole) for head in others),
+    )
+    cells = tuple(tuple(text(c) if isinstance(c, str) else c for c in row) for row in rows)
+    return Table(caption, caption, columns, cells, ruled=ruled, look="framed", note=note)
+
+
+def toned(row: Iterable[str], tone: str) -> tuple[Cell, ...]:
+    """Cells of words in one tone."""
+    return tuple(text(each)._replace(tone=tone) for each in row)
 
 
 def figure(found: float | None, write: Callable[[float], str]) -> Cell:

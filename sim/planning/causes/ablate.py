@@ -9,7 +9,7 @@ product is the whole. A metric that is 0 or undefined somewhere on the way has d
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -20,14 +20,13 @@ from sim.planning.causes.techniques import SMALL_BATCH, Technique, effective, or
 from sim.planning.causes.techniques import settings as settings_of
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure
 from sim.planning.points.executors import Executor
-from sim.planning.points.points import Outcome, Point, Settings
+from sim.planning.points.points import Outcome, Settings
+from sim.planning.points.study import Study, Tell, running
 from sim.scenario import Scenario
 
 MOST_EXACT = 6
 """Techniques of which all sets are simulated: 64 runs. Of more, a sample of orders."""
 SAMPLED_ORDERS = 16
-
-Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,8 @@ def ablate(
     if saturate:
         scenario = saturated(scenario)
     names = [technique.name for technique in known]
-    runs = _Runs(scenario, known, executor, tell)
-    whole = runs.of([frozenset(names)])[0]
-    if whole.error is not None:
-        raise InfeasibleError("the scenario itself does not run", whole.error)
+    runs = _Runs(Study(scenario, executor, tell), known)
+    running(runs.of([frozenset(names)])[0])
     exact = len(names) <= MOST_EXACT
     if exact:
         runs.of(subsets(names))
@@ -135,35 +132,20 @@ def saturated(scenario: Scenario) -> Scenario:
 class _Runs:
     """Runs of sets of techniques, each made once."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        known: Sequence[Technique],
-        executor: Executor,
-        tell: Tell | None,
-    ) -> None:
+    def __init__(self, study: Study, known: Sequence[Technique]) -> None:
         self.outcomes: dict[Coalition, Outcome] = {}
-        self._scenario, self._known = scenario, known
-        self._executor, self._tell = executor, tell
+        self._study, self._known = study, known
 
     def of(self, wanted: Sequence[Coalition]) -> list[Outcome]:
         """Outcomes of these sets; new ones are simulated."""
         keys = [effective(present, self._known) for present in wanted]
         new = [key for key in dict.fromkeys(keys) if key not in self.outcomes]
-        known = self._known
-        label = {t.name: t.title for t in known}
-        points = [
-            Point(
-                index,
-                settings_of(key, known),
-                ", ".join(label[t.name] for t in known if t.name in key) or "baseline",
-            )
-            for index, key in enumerate(new)
-        ]
-        for done, outcome in enumerate(self._executor.run(self._scenario, points), 1):
-            self.outcomes[new[outcome.point.index]] = outcome
-            if self._tell is not None:
-                self._tell(done, len(new))
+        labels = (
+            ", ".join(t.title for t in self._known if t.name in key) or "baseline" for key in new
+        )
+        settings = (settings_of(key, self._known) for key in new)
+        made = self._study.variants(zip(labels, settings, strict=True))
+        self.outcomes |= zip(new, made, strict=True)
         return [self.outcomes[key] for key in keys]
 
     def feasible(self, present: Coalition) -> bool:

@@ -11,15 +11,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sim.metrics.question.fleet_words import fleet_text
-from sim.metrics.question.question_text import asked, changed
 from sim.metrics.states import State
 from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
 from sim.planning.contrast.gains import FIGURES, GainFigure
-from sim.planning.points.footnote_words import notes_of, sure_of_all
-from sim.version import version
+from sim.planning.points.study import head, notes_on, setup_text
 
 Values = Mapping[Coalition, float]
 
@@ -28,12 +25,8 @@ def document(found: Ablation) -> dict[str, Any]:
     """The content of ``result.json``."""
     title = {t.name: t.title for t in found.known}
     return {
-        "kind": "ablation",
-        "infersim": version(),
-        "scenario": found.scenario.name,
-        "description": found.scenario.description,
-        "asked": asked(found.scenario) | changed(found.scenario),
-        "setup": _setup(found),
+        **head("ablation", found.scenario),
+        "setup": setup_text(next(each.summary for each in found.outcomes.values() if each.summary)),
         "saturated": found.saturated,
         "baseline": {"text": _baseline(found), "settings": dict(found.settings(frozenset()))},
         "techniques": [
@@ -56,12 +49,6 @@ def document(found: Ablation) -> dict[str, Any]:
         ],
         "notes": _notes(found),
     }
-
-
-def _setup(found: Ablation) -> str:
-    """Model, GPUs and engine, which all sets of techniques share."""
-    own = next(each.summary for each in found.outcomes.values() if each.summary)["infersim"]
-    return f"{own['model']} on {fleet_text(own)}, {own['engine']}"
 
 
 def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:
@@ -202,7 +189,7 @@ def _notes(found: Ablation) -> list[str]:
             "A figure that is 0 for some set has no factors: differences stand for them, which add "
             "up to the whole; one that is undefined for some set has neither."
         )
-    return [*notes, *([] if full is None else [*notes_of([("", full)]), *sure_of_all([full])])]
+    return [*notes, *([] if full is None else notes_on([("", full)]))]
 
 
 def _complete(found: Ablation, figure: GainFigure) -> bool:

@@ -12,7 +12,7 @@ brings requests within it, advice is ranked by effect per effort.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +33,11 @@ from sim.planning.causes.counterfactuals import (
     Shortage,
     counterfactuals,
 )
-from sim.planning.contrast.gains import figures_of, gains, in_order, mean_gain
+from sim.planning.contrast.gains import FIGURES, Gained, gained
 from sim.planning.points.evaluate import check_served
 from sim.planning.points.executors import Executor
-from sim.planning.points.points import Outcome, Point
 from sim.planning.points.slo_state import meets, slo_state
+from sim.planning.points.study import Study, Tell
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
@@ -70,30 +70,17 @@ WORTH_SHARE = 0.01
 """Requests within the SLO, as a share of all, that make a change worth mentioning whatever else it
 does."""
 
-Tell = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
-class Trial:
-    """A counterfactual, what came of it, its gains by figure (positive: better) and its effect;
-    without gains if it does not run."""
+class Trial(Gained):
+    """A counterfactual and what came of it."""
 
     change: Counterfactual
-    outcome: Outcome
-    figures: Mapping[str, float | None]
-    gains: Mapping[str, float | None]
-    effect: float | None
 
     @property
     def rank(self) -> float:
         """Effect per effort."""
         return (self.effect or 0.0) / (self.change.effort.weight or math.inf)
-
-    @property
-    def verdict(self) -> Mapping[str, Any] | None:
-        """The verdict of its run; None if it does not run."""
-        summary = self.outcome.summary
-        return None if summary is None else summary["infersim"]["verdict"]
 
     @property
     def slo(self) -> str | None:
@@ -236,22 +223,11 @@ def diagnose(
     own = base["infersim"]
     evicted = own.get("prefix_cache", {}).get("evicted") or 0
     changes = counterfactuals(scenario, rejected, Shortage(evicted, own["preemptions"] or 0))
-    points = [Point(i, c.settings, c.title, at_ends=True) for i, c in enumerate(changes)]
-    outcomes = []
-    for done, outcome in enumerate(executor.run(scenario, points), 1):
-        outcomes.append(outcome)
-        if tell is not None:
-            tell(done, len(points))
-    before = figures_of(base)
-    ordered = in_order(outcomes, len(points))
-    trials = [_trial(change, o, before) for change, o in zip(changes, ordered, strict=True)]
+    study = Study(scenario, executor, tell)
+    outcomes = study.variants(((c.title, c.settings) for c in changes), at_ends=True)
+    trials = [
+        Trial(*gained(base, outcome, lambda _: FIGURES), change)
+        for change, outcome in zip(changes, outcomes, strict=True)
+    ]
     parts = mean_parts(result.record)
     return Diagnosis(scenario, target, given, base, parts, rejected, trials)
-
-
-def _trial(change: Counterfactual, outcome: Outcome, before: Mapping[str, float | None]) -> Trial:
-    if outcome.summary is None:
-        return Trial(change, outcome, {}, {}, None)
-    figures = figures_of(outcome.summary)
-    found = gains(before, figures)
-    return Trial(change, outcome, figures, found, mean_gain(found))

@@ -11,20 +11,18 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.question.fleet_words import fleet_text
-from sim.metrics.question.question_text import asked, changed
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import deciding, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
-from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figures_of
+from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Settings, show
+from sim.planning.points.study import head, setup_text
 from sim.planning.points.wording import share
 from sim.schedulers import RequestLevel, Static
 from sim.units import milliseconds, number, show_number
-from sim.version import version
 
 FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
@@ -209,25 +207,15 @@ def document(found: Diagnosis) -> dict[str, Any]:
     base = figures_of(found.base)
     own = found.base["infersim"]
     return {
-        "kind": "diagnosis",
-        "infersim": version(),
-        "scenario": found.scenario.name,
-        "description": found.scenario.description,
-        "asked": asked(found.scenario) | changed(found.scenario),
+        **head("diagnosis", found.scenario),
         "target": found.target,
-        "setup": f"{own['model']} on {fleet_text(own)}, {own['engine']}",
+        "setup": setup_text(found.base),
         "verdict": own["verdict"],
         "headline": headline(found),
         "at_ease": found.at_ease,
         "order": order_text(found),
         "rejection": None if found.rejection is None else found.rejection.document(),
-        "figures": [
-            {
-                **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
-                **{"value": base[f.key], "chance": f.chance(found.base)},
-            }
-            for f in FIGURES
-        ],
+        "figures": figure_rows(found.base),
         "bound": _bound(found),
         "busy_time": own["bound_by"],
         "latency": {name: dict(means) for name, means in found.latency.items()},
@@ -268,26 +256,14 @@ def _trial(found: Diagnosis, trial: Trial, base: Mapping[str, float | None]) -> 
         "effort": change.effort.name,
         "bound": change.bound or None,
         "command": command(found.target, change.settings, found.given),
-        "error": trial.outcome.error,
-        "figures": dict(trial.figures) or None,
-        "changes": {key: _relative(base[key], value) for key, value in trial.figures.items()},
-        "effect": None if trial.effect is None else math.expm1(trial.effect),
+        **trial.document(base),
         "per_effort": None if change.effort is PROBE or trial.effect is None else trial.rank,
-        "attainment": _verdict(trial, "attainment"),
+        "attainment": trial.judged("attainment"),
         "told": told(found, trial),
-        "slo_met": _verdict(trial, "slo_met"),
+        "slo_met": trial.judged("slo_met"),
         "slo_state": trial.slo,
-        "state": _verdict(trial, "state"),
+        "state": trial.judged("state"),
     }
-
-
-def _verdict(trial: Trial, key: str) -> Any:
-    summary = trial.outcome.summary
-    return None if summary is None else summary["infersim"]["verdict"][key]
-
-
-def _relative(before: float | None, after: float | None) -> float | None:
-    return after / before - 1 if before and after is not None else None
 
 
 def _plan_command(found: Diagnosis) -> str:

@@ -7,44 +7,47 @@ end all are moved together to the ends at which each of them alone was worse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.errors import InfeasibleError
 from sim.metrics.states import State
 from sim.planning.causes.uncertain import Input, uncertain
 from sim.planning.contrast.gains import (
     CAPACITY,
     LATENCIES,
     THROUGHPUT,
-    figures_of,
-    gains,
-    in_order,
-    mean_gain,
+    Figures,
+    Gained,
+    GainFigure,
+    gained,
 )
 from sim.planning.load.loads import Scale
 from sim.planning.points.executors import Executor
-from sim.planning.points.points import Outcome, Point, Settings
+from sim.planning.points.points import Outcome, Settings
+from sim.planning.points.study import Study, Tell, running
 from sim.scenario import Scenario
 
 STRAIN = (*LATENCIES, CAPACITY)
 """The figures that say how hard the traffic is on the fleet. Throughput does not, where more of it
 comes of more traffic; it counts only where there is no capacity to compare."""
 
-Tell = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
-class End:
-    """One input at one end: what came of it, how much better that is, and what is decided then."""
+class End(Gained):
+    """One input at one end, in a ``text``: what came of it, and what is decided then."""
 
-    settings: Settings
     text: str
-    outcome: Outcome
-    figures: Mapping[str, float | None]
-    effect: float | None
-    holds: bool | None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the end."""
+        return self.outcome.point.settings
+
+    @property
+    def holds(self) -> bool | None:
+        """The decision there: none holds where nothing runs."""
+        return False if self.outcome.summary is None else decision(self.outcome.summary)
 
 
 @dataclass(frozen=True)
@@ -123,25 +126,18 @@ def sensitivity(
     """
     chosen = ranges or {}
     uncertain(scenario, 0.0, chosen, scale)  # complains before anything is simulated
-    (first,) = executor.run(scenario, [Point(0, {}, "as it is", at_ends=True)])
-    if first.summary is None:
-        raise InfeasibleError("the scenario itself does not run", first.error or "")
-    base = first.summary
+    study = Study(scenario, executor, tell)
+    base = running(study.one("as it is", {}, at_ends=True))
     band = float(base["infersim"]["error_band"]["throughput"] or 0.0)
     inputs = uncertain(scenario, band, chosen, scale)
-    ends = [
-        (settings, f"{each.title} {text}")
-        for each in inputs
-        for settings, text in zip((each.low, each.high), each.texts, strict=True)
-        if settings is not None
-    ]
-    points = [Point(index, *end) for index, end in enumerate(ends)]
-    outcomes = []
-    for done, outcome in enumerate(executor.run(scenario, points), 1):
-        outcomes.append(outcome)
-        if tell is not None:
-            tell(done, len(points))
-    made = iter(in_order(outcomes, len(points)))
+    made = iter(
+        study.variants(
+            (f"{each.title} {text}", settings)
+            for each in inputs
+            for settings, text in zip((each.low, each.high), each.texts, strict=True)
+            if settings is not None
+        )
+    )
     swings = [
         Swing(
             each,
@@ -150,24 +146,20 @@ def sensitivity(
         )
         for each in inputs
     ]
-    together = _together(scenario, base, swings, executor)
+    together = _together(study, base, swings)
     return Sensitivity(scenario, base, band, swings, together, scale)
 
 
 def _end(base: Mapping[str, Any], outcome: Outcome, text: str) -> End:
-    settings = outcome.point.settings
-    if outcome.summary is None:
-        return End(settings, text, outcome, {}, None, False)
-    figures = figures_of(outcome.summary)
-    found = gains(figures_of(base), figures)
-    judged = STRAIN if found[CAPACITY.key] is not None else (THROUGHPUT, *STRAIN)
-    effect = mean_gain({figure.key: found[figure.key] for figure in judged})
-    return End(settings, text, outcome, figures, effect, decision(outcome.summary))
+    return End(*gained(base, outcome, _strain), text)
 
 
-def _together(
-    scenario: Scenario, base: Mapping[str, Any], swings: Sequence[Swing], executor: Executor
-) -> End | None:
+def _strain(found: Figures) -> Sequence[GainFigure]:
+    """The figures whose gains make the effect of an end."""
+    return STRAIN if found[CAPACITY.key] is not None else (THROUGHPUT, *STRAIN)
+
+
+def _together(study: Study, base: Mapping[str, Any], swings: Sequence[Swing]) -> End | None:
     """All worse ends at once; arrivals of another kind bring the other rate with them."""
     merged: dict[str, object] = {}
     for swing in swings:
@@ -181,5 +173,4 @@ def _together(
         merged |= settings
     if not merged:
         return None
-    (outcome,) = executor.run(scenario, [Point(0, merged, "all together")])
-    return _end(base, outcome, "all worse ends together")
+    return _end(base, study.one("all together", merged), "all worse ends together")

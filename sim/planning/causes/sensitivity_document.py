@@ -11,30 +11,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.metrics.bands.trust import trust
-from sim.metrics.question.fleet_words import fleet_text
-from sim.metrics.question.question_text import asked, changed
 from sim.metrics.states import too_short_for
 from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
-from sim.planning.contrast.gains import FIGURES, figures_of
+from sim.planning.contrast.gains import Figures, figure_rows, figures_of
 from sim.planning.load.loads import LoadAxis
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
-from sim.version import version
-
-Figures = Mapping[str, float | None]
+from sim.planning.points.study import head, setup_text
 
 
 def document(found: Sensitivity) -> dict[str, Any]:
     """The content of ``result.json``."""
     base, own = figures_of(found.base), found.base["infersim"]
     return {
-        "kind": "sensitivity",
-        "infersim": version(),
-        "scenario": found.scenario.name,
-        "description": found.scenario.description,
-        "asked": asked(found.scenario) | changed(found.scenario),
-        "setup": f"{own['model']} on {fleet_text(own)}, {own['engine']}",
+        **head("sensitivity", found.scenario),
+        "setup": setup_text(found.base),
         "verdict": own["verdict"],
         "holds": found.holds,
         "trust": _trust(found),
@@ -43,13 +35,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "short": _short(found),
         "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
         "band": found.band,
-        "figures": [
-            {
-                **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
-                **{"value": base[f.key], "chance": f.chance(found.base)},
-            }
-            for f in FIGURES
-        ],
+        "figures": figure_rows(found.base),
         "inputs": [_swing(found, swing, base) for swing in found.ordered],
         "together": None if found.together is None else _end(found.together, base),
         "scaling": LoadAxis(found.scenario, "rate", None, found.scale).scaling,
@@ -163,21 +149,10 @@ def _swing(found: Sensitivity, swing: Swing, base: Figures) -> dict[str, Any]:
 
 
 def _end(end: End, base: Figures) -> dict[str, Any]:
-    summary = end.outcome.summary
-    verdict = None if summary is None else summary["infersim"]["verdict"]
     return {
         "text": end.text,
         "settings": dict(end.settings),
-        "error": end.outcome.error,
-        "figures": dict(end.figures) or None,
-        "changes": {key: _relative(base[key], value) for key, value in end.figures.items()},
-        "effect": None if end.effect is None else math.expm1(end.effect),
+        **end.document(base),
         "holds": end.holds,
-        "attainment": None if verdict is None else verdict["attainment"],
-        "state": None if verdict is None else verdict["state"],
-        "slo_state": None if verdict is None else verdict["slo_state"],
+        **{key: end.judged(key) for key in ("attainment", "state", "slo_state")},
     }
-
-
-def _relative(before: float | None, after: float | None) -> float | None:
-    return after / before - 1 if before and after is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
@@ -11,19 +11,17 @@ from sim.metrics.terms.definitions import DEFINITIONS, METRIC, path_of
 from sim.planning.claims.claim import Claim
 from sim.planning.claims.expressions import check
 from sim.planning.points.executors import Executor
-from sim.planning.points.points import Outcome, Point
+from sim.planning.points.points import Outcome
+from sim.planning.points.study import Study, Tell
 from sim.scenario import Scenario
 from sim.setup import prepare
 from sim.version import version
 
-Progress = Callable[[int, int], None]
-"""Called with (claims that are checked, claims in all)."""
-
 
 def check_claims(
-    claims: Sequence[Claim], executor: Executor, progress: Progress | None = None
+    claims: Sequence[Claim], executor: Executor, progress: Tell | None = None
 ) -> dict[str, Any]:
-    """Every claim with its figures and its verdict, as plain data.
+    """Every claim with its figures and its verdict, as plain data; ``progress`` counts claims.
 
     Raises UsageError where a statement cannot be evaluated, and InfersimError where a variant
     cannot be simulated: neither says anything about the claim.
@@ -43,10 +41,7 @@ def check_claims(
 
 
 def _checked(claim: Claim, executor: Executor) -> dict[str, Any]:
-    points = [
-        Point(index, changes, name) for index, (name, changes) in enumerate(claim.variants.items())
-    ]
-    outcomes = sorted(executor.run(claim.base, points), key=lambda outcome: outcome.point.index)
+    outcomes = Study(claim.base, executor).variants(claim.variants.items())
     summaries = {outcome.point.label: _figures(claim, outcome) for outcome in outcomes}
     try:
         checks = [check(statement, summaries) for statement in claim.holds_if]

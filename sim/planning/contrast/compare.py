@@ -20,9 +20,9 @@ from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held
-from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import Axis, check_values, points
 from sim.planning.points.points import Keeper, Outcome, Point, show
+from sim.planning.points.study import Study, Tell, notes_on, told_of
 from sim.planning.points.wording import short_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
@@ -35,9 +35,6 @@ REPETITIONS = 5
 
 OURS = ("seed", "run.repetitions")
 """Keys that a comparison sets itself."""
-
-Progress = Callable[[int, int], None]
-"""Called with (runs that are done, runs in all)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Comparison:
     def run(
         self,
         executor: Executor,
-        progress: Progress | None = None,
+        progress: Tell | None = None,
         keep: Callable[[int], Keeper] | None = None,
     ) -> dict[str, Any]:
         """Simulate every variant under every seed; the comparison as plain data. The first run of
@@ -94,28 +91,18 @@ class Comparison:
             for variant in self.variants
             for number, seed in enumerate(seeds)
         ]
-        found: dict[int, Outcome] = {}
-        for outcome in executor.run(self.scenario, runs):
-            found[outcome.point.index] = outcome
-            if progress is not None:
-                progress(len(found), len(runs))
+        found = Study(self.scenario, executor, progress).run(runs)
         names = self._names()
-        columns = []
-        for variant in self.variants:
-            mine = [found[variant.index * count + number] for number in range(count)]
-            columns.append(_column(_named(variant, names), variant.settings, mine))
+        labels = [_named(variant, names) for variant in self.variants]
+        columns = [
+            _column(label, variant.settings, found[at * count : (at + 1) * count])
+            for at, (label, variant) in enumerate(zip(labels, self.variants, strict=True))
+        ]
         document = self._document(columns, seeds)
         if self.wanted != count:
-            document["notes"].insert(0, self._fixed(found.values()))
-        label = {
-            variant.index * count + number: _named(variant, names)
-            for variant in self.variants
-            for number in range(count)
-        }
-        ordered = sorted(found.items())
-        told = [(label[index], o.summary) for index, o in ordered if o.summary is not None]
-        served = [summary for _, summary in told]
-        document["notes"] += [*failures(served), *notes_of(told), *sure_of_all(served)]
+            document["notes"].insert(0, self._fixed(found))
+        told = told_of((labels[each.point.index // count], each) for each in found)
+        document["notes"] += [*failures([summary for _, summary in told]), *notes_on(told)]
         return document
 
     def _names(self) -> dict[str, str]:

@@ -7,11 +7,15 @@ a latency that halves gain both ``ln 2``. Logarithms add up where speed-ups mult
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sim.metrics.terms.definitions import METRIC, STUDIED
 from sim.planning.points.points import Outcome
+
+Summary = Mapping[str, Any]
+Figures = Mapping[str, float | None]
 
 CLIP = math.log(10)
 """No figure counts for more than a factor of ten in a mean of gains: an unstable queue would drown
@@ -93,7 +97,57 @@ def mean_gain(found: Mapping[str, float | None]) -> float:
     return math.fsum(known) / len(known) if known else 0.0
 
 
-def in_order(outcomes: Iterable[Outcome], count: int) -> Sequence[Outcome]:
-    """``count`` outcomes by the index of their points, in whatever order they come."""
-    found = {outcome.point.index: outcome for outcome in outcomes}
-    return [found[index] for index in range(count)]
+@dataclass(frozen=True)
+class Gained:
+    """The outcome of a variant, its ``figures`` and ``gains`` (positive: better; both empty if it
+    does not run), and its ``effect``, a mean of gains; None if it does not run."""
+
+    outcome: Outcome
+    figures: Figures
+    gains: Figures
+    effect: float | None
+
+    @property
+    def verdict(self) -> Mapping[str, Any] | None:
+        """The verdict of its run; None if it does not run."""
+        summary = self.outcome.summary
+        return None if summary is None else summary["infersim"]["verdict"]
+
+    def judged(self, key: str) -> Any:
+        """An entry of its verdict; None if it does not run."""
+        return None if self.verdict is None else self.verdict[key]
+
+    def document(self, base: Figures) -> dict[str, Any]:
+        """Its figures as plain data, with their changes relative to those of ``base``."""
+        return {
+            "error": self.outcome.error,
+            "figures": dict(self.figures) or None,
+            "changes": {key: _relative(base[key], value) for key, value in self.figures.items()},
+            "effect": None if self.effect is None else math.expm1(self.effect),
+        }
+
+
+def gained(
+    base: Summary, outcome: Outcome, judged: Callable[[Figures], Sequence[GainFigure]]
+) -> tuple[Outcome, Figures, Figures, float | None]:
+    """The fields of a ``Gained`` over ``base``; ``judged`` are the figures whose mean counts."""
+    if outcome.summary is None:
+        return outcome, {}, {}, None
+    figures = figures_of(outcome.summary)
+    found = gains(figures_of(base), figures)
+    return outcome, figures, found, mean_gain({each.key: found[each.key] for each in judged(found)})
+
+
+def _relative(before: float | None, after: float | None) -> float | None:
+    return after / before - 1 if before and after is not None else None
+
+
+def figure_rows(summary: Summary) -> list[dict[str, Any]]:
+    """Every figure of a run as plain data: its name, its value, and how far chance moves it."""
+    return [
+        {
+            **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
+            **{"value": f.of(summary), "chance": f.chance(summary)},
+        }
+        for f in FIGURES
+    ]

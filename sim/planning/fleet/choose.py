@@ -22,7 +22,7 @@ from sim.load_refusals import check_undisturbed
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
-from sim.planning.fleet.sizing import Confirmed, Sized, size
+from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized, size
 from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
@@ -35,8 +35,6 @@ from sim.units import show_load
 WAVE = 4
 """Layouts that are sized together before it is asked again which of the others could be cheaper; a
 constant, so that the answer does not depend on the number of processes."""
-
-TOLERANCE = 0.02
 
 MOST_RATE = 1e9
 """The most requests per second that are accepted as a rate."""
@@ -88,14 +86,15 @@ def choose(
     traffic = traffic_of(scenario)
     axis = axis_of(scenario, "rate", traffic)
     objectives = (*slo_objectives(scenario), *question.constraints.objectives)
+    search = FleetSearch(scenario, question, objectives)
     steps = steps or PlanSteps(progress)
     # no more processes than there is to do at a time
     jobs = min(cores() if jobs == -1 else jobs, EACH * len(question.layouts))
     with crew(steps.simulated, jobs, steps.show) as them:
-        screened, rejected = _screened(them, scenario, question, objectives)
+        screened, rejected = _screened(them, search)
         say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
         steps.expect(EACH * len(screened))
-        sized, ends, further = _sized(them, scenario, question, objectives, screened, say, steps)
+        sized, ends, further = _sized(them, search, screened, say, steps)
         rejected += further
         if not sized:
             raise no_fleet(
@@ -107,7 +106,7 @@ def choose(
             "the fleets up to what they hold, and with iterations faster and slower by their error "
             "band"
         )
-        best, ranked, found_ends = _ranked(them, scenario, question, objectives, sized, ends, steps)
+        best, ranked, found_ends = _ranked(them, search, sized, ends, steps)
     rejected += [_more_expensive(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
@@ -166,9 +165,7 @@ def as_cheap(plan: FleetPlan) -> list[str]:
 
 def _ranked(
     them: Crew,
-    scenario: Scenario,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
+    search: FleetSearch,
     sized: Sequence[Sized],
     begun: Sequence[EndCalls],
     steps: PlanSteps,
@@ -176,25 +173,22 @@ def _ranked(
     """The ``top`` best fleets, confirmed, all fleets in their order, and their ends. Whatever costs
     as much as the last of the best is confirmed too, since the load that it holds decides between
     them."""
-    costs = sorted(_money(each.cost) for each in sized)
-    most = costs[min(question.top, len(costs)) - 1]
+    costs, top = sorted(_money(each.cost) for each in sized), search.question.top
+    most = costs[min(top, len(costs)) - 1]
     near = [_money(each.cost) <= most for each in sized]
     steps.did(len(sized) - sum(near))
-    found = tried(them, scenario, question, objectives, sized, near, begun, steps)
+    found = tried(them, search, sized, near, begun, steps)
     ends = {each.layout: of for each, (_, of) in zip(sized, found, strict=True)}
     confirmed = sorted((each for each, _ in found if each is not None), key=rank)
     dearer = (each for each, with_rank in zip(sized, near, strict=True) if not with_rank)
     ranked = [*(each.sized for each in confirmed), *sorted(dearer, key=_unconfirmed)]
-    return confirmed[: question.top], ranked, [ends[each.layout] for each in ranked]
+    return confirmed[:top], ranked, [ends[each.layout] for each in ranked]
 
 
-def _screened(
-    them: Crew, scenario: Scenario, question: FleetQuestion, objectives: Sequence[Objective]
-) -> tuple[list[Screened], list[Rejected]]:
-    asked = [
-        them.begin(_screen, scenario, layout, question.target, objectives, question.constraints)
-        for layout in question.layouts
-    ]
+def _screened(them: Crew, search: FleetSearch) -> tuple[list[Screened], list[Rejected]]:
+    question = search.question
+    limits = (question.target, search.objectives, question.constraints)
+    asked = [them.begin(_screen, search.scenario, layout, *limits) for layout in question.layouts]
     them.finish(asked)
     found = [call.result for call in asked]
     left = [each for each in found if isinstance(each, Screened)]
@@ -208,9 +202,7 @@ def _screen(_: object, *asked: Any) -> Screened | Rejected:
 
 def _sized(
     them: Crew,
-    scenario: Scenario,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
+    search: FleetSearch,
     screened: Sequence[Screened],
     say: Tell,
     steps: PlanSteps,
@@ -220,34 +212,21 @@ def _sized(
     sized: list[Sized] = []
     ends: list[EndCalls] = []
     rejected: list[Rejected] = []
-    waiting = list(screened)
+    waiting, top = list(screened), search.question.top
     while waiting:
         costs = sorted(each.cost for each in sized)
-        most = costs[question.top - 1] if len(costs) >= question.top else None
+        most = costs[top - 1] if len(costs) >= top else None
         dearer = [each for each in waiting if most and _money(each.cost) > _money(most)]
         rejected += [_too_expensive(each, most) for each in dearer if most]
         steps.did(EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        begun = [
-            them.begin(
-                counted_in,
-                size,
-                scenario,
-                each,
-                question.target,
-                objectives,
-                question.constraints,
-                question.scale,
-                question.rate,
-            )
-            for each in wave
-        ]
+        begun = [them.begin(counted_in, size, search, each) for each in wave]
         at_ends: dict[CrewCall[Sized | Rejected], EndCalls] = {}
         for call in them.as_done(begun):
             found = call.result
             if isinstance(found, Sized):
-                at_ends[call] = begin_ends(them, scenario, question, objectives, found)
+                at_ends[call] = begin_ends(them, search, found)
                 steps.did()
                 fleet = counted(found.replicas, "replica")
                 say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")

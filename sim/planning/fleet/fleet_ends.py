@@ -7,20 +7,13 @@ the ends of the error band are simulated, not scaled.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.band_runs import at_factor, end_factors
+from sim.band_runs import end_factors
 from sim.metrics.bands.bands import half_of
-from sim.metrics.slo.objectives import Objective
-from sim.planning.fleet.sizing import FAR, Sized, smallest_fleet
-from sim.planning.load.advance import Advance
-from sim.planning.load.finder import Finder
+from sim.planning.fleet.sizing import FAR, FleetSearch, Sized, smallest_fleet
 from sim.planning.load.lasting import lasting
-from sim.planning.load.loads import Scale
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import LoadOutcome
-from sim.scenario import Scenario
 
 ENDS = 0.125
 """How close together two numbers of replicas are, as a share, between which strain says how many
@@ -46,53 +39,32 @@ class FleetEnds:
     sure_if_slower: bool = True
 
 
-def fewest_if_faster(
-    scenario: Scenario,
-    sized: Sized,
-    target: float,
-    rate: float,
-    objectives: Sequence[Objective],
-    scale: Scale = "compress",
-    simulated: Simulated | None = None,
-) -> int:
-    """The replicas that hold ``target`` requests per second if iterations are faster by the error
-    band."""
+def fewest_if_faster(search: FleetSearch, sized: Sized) -> int:
+    """The replicas that hold the target load if iterations are faster by the error band."""
     error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
     least, fewer = spare + 1, mine - 1
     if not error or fewer < least:
         return mine
     factor = end_factors(error)[0]
-    faster = _at(scenario, sized, objectives, scale, factor, simulated)
+    faster = search.of_layout(sized.layout, factor)
     guess = min(fewer, max(least, math.ceil(mine * factor ** _power(sized))))
-    return smallest_fleet(faster, target, rate, spare, least, guess, fewer, ENDS) or mine
+    return smallest_fleet(faster, search.question, least, guess, fewer, ENDS) or mine
 
 
-def if_slower(
-    scenario: Scenario,
-    sized: Sized,
-    target: float,
-    rate: float,
-    objectives: Sequence[Objective],
-    scale: Scale = "compress",
-    simulated: Simulated | None = None,
-) -> FleetEnds:
-    """The effect of slower iterations on the size of a fleet, whose ``fewest`` are its own.
-
-    ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
-    second. ``scale`` says how a trace gets them.
-    """
-    error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
+def if_slower(search: FleetSearch, sized: Sized) -> FleetEnds:
+    """The effect of slower iterations on the size of a fleet, whose ``fewest`` are its own."""
+    error, mine, left = sized.at_target.error, sized.replicas, sized.replicas - sized.survive
     if not error:
         return FleetEnds(0.0, mine, mine, True)
     factor = end_factors(error)[1]
-    slower = _at(scenario, sized, objectives, scale, factor, simulated)
-    at_end = lasting(slower, rate, mine - spare)
+    slower, rate = search.of_layout(sized.layout, factor), search.question.rate
+    at_end = lasting(slower, rate, left)
     at_half = at_end.holds and at_end.sure
     if not at_half:
-        half = _at(scenario, sized, objectives, scale, 1 + half_of(error), simulated)
-        at_half = lasting(half, rate, mine - spare).outcome == LoadOutcome.HOLDS
+        half = search.of_layout(sized.layout, 1 + half_of(error))
+        at_half = lasting(half, rate, left).outcome == LoadOutcome.HOLDS
     guess = int(mine * factor ** _power(sized))
-    most = smallest_fleet(slower, target, rate, spare, mine, guess, FAR * mine, ENDS)
+    most = smallest_fleet(slower, search.question, mine, guess, FAR * mine, ENDS)
     return FleetEnds(error, mine, most, at_end.holds, at_half, at_end.sure)
 
 
@@ -100,16 +72,3 @@ def _power(sized: Sized) -> float:
     """By what power of the times a fleet within its limits grows: the load of each replica must
     fall until latencies, which are as many times as long, are within their limits again."""
     return 1 + 1 / sized.slope
-
-
-def _at(
-    scenario: Scenario,
-    sized: Sized,
-    objectives: Sequence[Objective],
-    scale: Scale,
-    factor: float,
-    simulated: Simulated | None,
-) -> Finder:
-    """The finder for the same fleet with all times multiplied by ``factor``."""
-    own = scenario.override(sized.layout.settings(scenario))
-    return Finder(at_factor(own, factor), "rate", objectives, scale, Advance(None, simulated))

@@ -10,21 +10,28 @@ unevenness of the traffic. Where a short run's empty start may have decided, lon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from sim.band_runs import at_factor
 from sim.errors import InfersimError
 from sim.metrics.slo.objectives import Objective
 from sim.metrics.states import Unserved
-from sim.planning.fleet.constraints import Constraints
-from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
+from sim.planning.fleet.layouts import (
+    REJECTS,
+    Candidate,
+    FleetQuestion,
+    Rejected,
+    Screened,
+    over_budget,
+)
 from sim.planning.load.advance import Advance
 from sim.planning.load.band_ends import SLOPES
 from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
-from sim.planning.load.loads import Scale
 from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused
 from sim.planning.load.search import search
+from sim.planning.points.points import Settings
 from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
@@ -32,6 +39,9 @@ from sim.units import show_load
 
 ROUGH = 0.05
 """Tolerance of the rate that one replica holds, which is only a guess at how many are needed."""
+
+TOLERANCE = 0.02
+"""How close together the highest load that a fleet holds and the lowest that fails are."""
 
 SOME = 1e-6
 """Any strain above 0."""
@@ -51,6 +61,28 @@ AROUND = 1.5
 
 FAR = 4
 """Times the guessed number of replicas up to which a fleet is tried."""
+
+
+@dataclass(frozen=True)
+class FleetSearch:
+    """What every fleet of a plan is tried with: the load and its limits; ``simulated`` counts the
+    requests of the runs."""
+
+    scenario: Scenario
+    question: FleetQuestion
+    objectives: tuple[Objective, ...]
+    simulated: Simulated | None = None
+
+    def finder(self, settings: Settings, factor: float | None = None) -> Finder:
+        """The finder of the fleet with ``settings``, its times multiplied by ``factor``, if any."""
+        own = self.scenario.override(settings)
+        asked = own if factor is None else at_factor(own, factor)
+        advance = Advance(None, self.simulated)
+        return Finder(asked, "rate", self.objectives, self.question.scale, advance)
+
+    def of_layout(self, layout: Candidate, factor: float | None = None) -> Finder:
+        """The finder of fleets of one layout."""
+        return self.finder(layout.settings(self.scenario), factor)
 
 
 @dataclass(frozen=True)
@@ -102,38 +134,29 @@ class Confirmed:
     fails: Probe | None
 
 
-def size(
-    scenario: Scenario,
-    screened: Screened,
-    target: float,
-    objectives: Sequence[Objective],
-    constraints: Constraints,
-    scale: Scale = "compress",
-    rate: float = 0.0,
-    simulated: Simulated | None = None,
-) -> Sized | Rejected:
-    """The smallest fleet of a layout for ``target`` requests per second, or why there is none.
+def size(search: FleetSearch, screened: Screened) -> Sized | Rejected:
+    """The smallest fleet of a layout that holds the target load, or why there is none.
 
-    Without ``constraints.survive`` of its replicas it holds ``rate`` requests per second.
-    ``simulated`` counts the requests of the runs, here and below.
+    Without the replicas that it must survive it holds the load without headroom.
     """
-    layout, spare = screened.layout, constraints.survive
+    layout, question = screened.layout, search.question
+    target, spare = question.target, question.constraints.survive
     least = max(screened.least, spare + 1)
     try:
-        own = scenario.override(layout.settings(scenario))
-        finder = Finder(own, "rate", objectives, scale, Advance(None, simulated))
+        finder = search.of_layout(layout)
         alone, replicas = finder.first_rate, None
         if finder.guessed_well:
-            replicas, most = _smallest(finder, target, rate, spare, least, alone)
+            replicas, most = _smallest(finder, question, least, alone)
         if replicas is None:
             best, fails = _alone(finder)
             if best is None or (fails is not None and fails.cut and not best.sure):
                 assert fails is not None
                 if fails.cut:
-                    return Rejected(layout, "cut off", cut_off(scenario), screened.price)
+                    why = cut_off(search.scenario)
+                    return Rejected(layout, "cut off", why, screened.price)
                 return _not_even(layout, fails, screened.price)
             alone = best.load
-            replicas, most = _smallest(finder, target, rate, spare, least, alone)
+            replicas, most = _smallest(finder, question, least, alone)
         if replicas is None:
             last = lasting(finder, target, most)
             return Rejected(layout, f"{limit_name(last.breaks)} missed", _no_fleet(most, last))
@@ -144,7 +167,7 @@ def size(
         usual = quick(finder, target, replicas)
     except InfersimError as error:
         return Rejected(layout, "cannot be simulated", str(error))
-    broken = next(over_budget(layout, replicas, screened.price, constraints), None)
+    broken = next(over_budget(layout, replicas, screened.price, question.constraints), None)
     if broken is not None:
         return Rejected(layout, "constraint", broken, replicas * screened.price)
     return Sized(
@@ -158,7 +181,7 @@ def size(
         usual=usual.requests // usual.runs,
         flattered=flattered,
         survive=spare,
-        survivors=lasting(finder, rate, replicas - spare) if spare else None,
+        survivors=lasting(finder, question.rate, replicas - spare) if spare else None,
         slope=_slope(finder.fleets(target), replicas),
     )
 
@@ -172,12 +195,13 @@ def _alone(finder: Finder) -> tuple[Probe | None, Probe | None]:
 
 
 def _smallest(
-    finder: Finder, target: float, rate: float, spare: int, least: int, alone: float
+    finder: Finder, question: FleetQuestion, least: int, alone: float
 ) -> tuple[int | None, int]:
     """``smallest_fleet`` near the number of replicas that are needed if each holds as much as one
     ``alone``, and the most that are tried."""
-    near = max(least, math.ceil(target / alone), math.ceil(rate / alone) + spare)
-    return smallest_fleet(finder, target, rate, spare, least, near, FAR * near), FAR * near
+    left = math.ceil(question.rate / alone) + question.constraints.survive
+    near = max(least, math.ceil(question.target / alone), left)
+    return smallest_fleet(finder, question, least, near, FAR * near), FAR * near
 
 
 def _slope(fleets: Mapping[int, Probe], replicas: int) -> float:
@@ -200,25 +224,24 @@ def _slope(fleets: Mapping[int, Probe], replicas: int) -> float:
 
 def smallest_fleet(
     finder: Finder,
-    target: float,
-    rate: float,
-    spare: int,
+    question: FleetQuestion,
     least: int,
     guess: int,
     most: int,
     coarse: float = 0.0,
 ) -> int | None:
-    """The smallest fleet from ``least`` to ``most`` replicas that holds ``target``, and without
-    ``spare`` of them ``rate``; None if there is none. It is looked for from ``guess`` on by single
-    usual runs, whose strain leads there soon; then next to what these say by those that decide.
-    With a ``coarse`` share one run of a length decides, and strain says where the answer is between
-    two fleets that are so close."""
+    """The smallest fleet from ``least`` to ``most`` replicas that holds the target, and the rate
+    without those that it must survive; None if there is none. It is looked for from ``guess`` on by
+    single usual runs, whose strain leads there soon; then next to what these say by those that
+    decide. With a ``coarse`` share one run of a length decides, and strain says where the answer is
+    between two fleets that are so close."""
+    spare = question.constraints.survive
 
     def strain(replicas: int, judge: Judge) -> float:
         if replicas <= spare:
             return math.inf
-        asked = [(target, replicas), (rate, replicas - spare)][: 2 if spare else 1]
-        return max(judge(finder, *each).strain for each in asked)
+        asked = [(question.target, replicas), (question.rate, replicas - spare)]
+        return max(judge(finder, *each).strain for each in asked[: 2 if spare else 1])
 
     if coarse:
         once = _Once()
@@ -302,22 +325,12 @@ def smallest(
     return int(min(max(math.ceil(root), few + 1), many))
 
 
-def confirm(
-    scenario: Scenario,
-    sized: Sized,
-    rate: float,
-    objectives: Sequence[Objective],
-    tolerance: float,
-    scale: Scale = "compress",
-    simulated: Simulated | None = None,
-) -> Confirmed:
-    """The fleet's results at ``rate``, and the highest rate that a usual run holds. Less than the
-    load that it is sure to hold it holds as surely."""
-    settings = {**sized.layout.settings(scenario)}
-    advance = Advance(None, simulated)
-    finder = Finder(scenario.override(settings), "rate", objectives, scale, advance)
+def confirm(search: FleetSearch, sized: Sized) -> Confirmed:
+    """The fleet's results at the wanted rate, and the highest rate that a usual run holds. Less
+    than the load that it is sure to hold it holds as surely."""
+    finder, rate = search.of_layout(sized.layout), search.question.rate
     held, replicas = sized.at_target, sized.replicas
-    best, fails = finder.above(held, replicas, tolerance)
+    best, fails = finder.above(held, replicas, TOLERANCE)
     if rate == held.load:
         at_rate = held
     elif rate < held.load and held.sure and not finder.waits_for_batches:

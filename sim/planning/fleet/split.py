@@ -20,6 +20,7 @@ from sim.errors import InfersimError
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, Tell, choose, no_fleet, to_plan
 from sim.planning.fleet.layouts import FleetQuestion
+from sim.planning.fleet.sizing import FleetSearch
 from sim.planning.fleet.split_pairs import (
     LayoutPair,
     RejectedPair,
@@ -76,10 +77,11 @@ def choose_split(
     scenario = to_plan(scenario)
     traffic = traffic_of(scenario)
     objectives = tuple(slo_objectives(scenario))
+    search = FleetSearch(scenario, question, objectives, steps.simulated)
     screened, rejected = _screened(scenario, question, traffic)
     steps.expect(len(screened) + LAST)
     say(f"{len(screened)} of {len(question.layouts) ** 2} pairs are left after the screening")
-    sized, further = _sized(scenario, question, objectives, screened, say, steps, jobs)
+    sized, further = _sized(search, screened, say, steps, jobs)
     rejected += further
     if not sized:
         raise no_fleet(
@@ -91,10 +93,7 @@ def choose_split(
     best, others = sized[: question.top], sized[question.top :]
     rejected += [_dearer(each) for each in others]
     say("the cheapest with slower iterations, and fleets whose replicas do both")
-    trying = partial(split_ends, simulated=steps.simulated)
-    ends = calls(
-        trying, [(scenario, each, question, objectives) for each in best], jobs, steps.show
-    )
+    ends = calls(partial(split_ends, search), [(each,) for each in best], jobs, steps.show)
     axis = axis_of(scenario, "rate", traffic, question.scale)
     assert axis.own is not None
     found_ends = tuple(ends)
@@ -114,29 +113,26 @@ def choose_split(
 
 
 def _sized(
-    scenario: Scenario,
-    question: FleetQuestion,
-    objectives: tuple[Objective, ...],
+    search: FleetSearch,
     screened: Sequence[ScreenedPair],
     say: Tell,
     steps: PlanSteps,
     jobs: int,
 ) -> tuple[list[SizedPair], list[RejectedPair]]:
     """The smallest fleets of all pairs that could be among the cheapest, and the other pairs."""
-    sizing = partial(size_pair, simulated=steps.simulated)
+    sizing, top = partial(size_pair, search), search.question.top
     sized: list[SizedPair] = []
     rejected: list[RejectedPair] = []
     waiting = list(screened)
     while waiting:
         costs = sorted(each.cost for each in sized)
-        most = costs[question.top - 1] if len(costs) >= question.top else math.inf
+        most = costs[top - 1] if len(costs) >= top else math.inf
         dear = [each for each in waiting if each.lowest > most]
         rejected += [_too_expensive(each, most) for each in dear]
         steps.did(len(dear))
         waiting = [each for each in waiting if each not in dear]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        asked = [(scenario, each, question, objectives) for each in wave]
-        for found in calls(sizing, asked, jobs, steps.show):
+        for found in calls(sizing, [(each,) for each in wave], jobs, steps.show):
             steps.did()
             if isinstance(found, RejectedPair):
                 rejected.append(found)

@@ -10,20 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sim.band_runs import at_factor, end_factors
+from sim.band_runs import end_factors
 from sim.errors import InfersimError
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import trust
-from sim.metrics.slo.objectives import Objective
-from sim.planning.fleet.layouts import FleetQuestion
+from sim.planning.fleet.sizing import FleetSearch
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair
-from sim.planning.load.advance import Advance
-from sim.planning.load.finder import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import Probe, missed
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import LoadOutcome, counted, limit_name
-from sim.scenario import Scenario
 from sim.units import show_load
 
 FAR = (4, 16)
@@ -90,16 +85,10 @@ class SplitEnds:
         return trust(decided=probe.sure, at_band=at_band, at_half=self.holds_at_half)
 
 
-def size_pair(
-    scenario: Scenario,
-    screened: ScreenedPair,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
-    simulated: Simulated | None = None,
-) -> SizedPair | RejectedPair:
+def size_pair(search: FleetSearch, screened: ScreenedPair) -> SizedPair | RejectedPair:
     """The cheapest numbers of replicas of a pair that hold the target load, or why there are
-    none. ``simulated`` counts the requests of the runs, here and below."""
-    judge = _judge(scenario, screened, question, objectives, simulated)
+    none."""
+    judge = _judge(search, screened)
     try:
         enough = _enough(screened, judge)
         if isinstance(enough, Tried):
@@ -155,21 +144,13 @@ def _bounds(screened: ScreenedPair, enough: tuple[int, int], judge: Judge) -> li
     return found
 
 
-def _judge(
-    scenario: Scenario,
-    screened: ScreenedPair,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
-    simulated: Simulated | None,
-) -> Judge:
+def _judge(search: FleetSearch, screened: ScreenedPair) -> Judge:
     """The judge of a pair under the target load."""
 
     def judge(prompts: int, answers: int, once: bool) -> Tried:
-        asked = scenario.override(screened.pair.settings(scenario, prompts, answers))
-        finder = Finder(asked, "rate", objectives, question.scale, Advance(None, simulated))
-        decide = quick if once else lasting
-        probe = decide(finder, question.target, asked.replicas)
-        usual = quick(finder, question.target, asked.replicas)
+        finder = search.finder(screened.pair.settings(search.scenario, prompts, answers))
+        asked = search.question.target, finder.axis.scenario.replicas
+        probe, usual = (quick if once else lasting)(finder, *asked), quick(finder, *asked)
         each = usual.requests // usual.runs
         return Tried(prompts, answers, screened.cost(prompts, answers), probe, each)
 
@@ -216,23 +197,16 @@ def _breaks(tried: Sequence[Tried], prompts: int, answers: int) -> str | None:
     return None
 
 
-def split_ends(
-    scenario: Scenario,
-    found: SizedPair,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
-    simulated: Simulated | None = None,
-) -> SplitEnds:
+def split_ends(search: FleetSearch, found: SizedPair) -> SplitEnds:
     """Whether the fleet holds the rate, without headroom, with slower iterations."""
     error = found.at_target.error
     if not error:
         return SplitEnds(0.0, True, True)
-    asked = scenario.override(found.pair.settings(scenario, found.prompts, found.answers))
+    settings = found.pair.settings(search.scenario, found.prompts, found.answers)
 
     def at(factor: float) -> Probe:
-        slower = at_factor(asked, factor)
-        finder = Finder(slower, "rate", objectives, question.scale, Advance(None, simulated))
-        return lasting(finder, question.rate, asked.replicas)
+        slower = search.finder(settings, factor)
+        return lasting(slower, search.question.rate, slower.axis.scenario.replicas)
 
     end = at(end_factors(error)[1])
     half = end.outcome == LoadOutcome.HOLDS or at(1 + half_of(error)).outcome == LoadOutcome.HOLDS

@@ -10,31 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sim.metrics.slo.objectives import Objective
 from sim.planning.fleet.fleet_ends import FleetEnds, fewest_if_faster, if_slower
-from sim.planning.fleet.layouts import FleetQuestion
-from sim.planning.fleet.sizing import Confirmed, Sized, confirm
+from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized, confirm
 from sim.planning.load.advance import PlanSteps
 from sim.planning.points.crew import Crew, CrewCall
 from sim.planning.points.simulated import Simulated
-from sim.scenario import Scenario
-
-TOLERANCE = 0.02
 
 EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int]]
 """The calls that say what a fleet is at the slower and at the faster end of its band."""
 
 
-def begin_ends(
-    crew: Crew,
-    scenario: Scenario,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
-    fleet: Sized,
-) -> EndCalls:
+def begin_ends(crew: Crew, search: FleetSearch, fleet: Sized) -> EndCalls:
     """Ask what ``fleet`` is at both ends of its band."""
-    asked = (scenario, fleet, question.target, question.rate, objectives, question.scale)
-    later = 1 / fleet.replicas
+    asked, later = (search, fleet), 1 / fleet.replicas
     return (
         crew.begin(counted_in, if_slower, *asked, later=later),
         crew.begin(counted_in, fewest_if_faster, *asked, later=later),
@@ -43,9 +31,7 @@ def begin_ends(
 
 def tried(
     crew: Crew,
-    scenario: Scenario,
-    question: FleetQuestion,
-    objectives: Sequence[Objective],
+    search: FleetSearch,
     fleets: Sequence[Sized],
     confirmed: Sequence[bool],
     ends: Sequence[EndCalls],
@@ -54,14 +40,7 @@ def tried(
     """The outcome of each fleet: the highest load that it holds, None unless it is to be
     ``confirmed``, and its ``ends``, which were asked for; each is one of ``steps``."""
     best = [
-        crew.begin(
-            counted_in,
-            confirm,
-            *(scenario, fleet, question.rate, objectives, TOLERANCE, question.scale),
-            later=1 / fleet.replicas,
-        )
-        if wanted
-        else None
+        crew.begin(counted_in, confirm, search, fleet, later=1 / fleet.replicas) if wanted else None
         for fleet, wanted in zip(fleets, confirmed, strict=True)
     ]
     asked: list[CrewCall[Any]] = [call for call in best if call is not None]
@@ -75,6 +54,8 @@ def tried(
     ]
 
 
-def counted_in(simulated: Simulated | None, trial: Callable[..., Any], *arguments: Any) -> Any:
+def counted_in(
+    simulated: Simulated | None, trial: Callable[..., Any], search: FleetSearch, what: Any
+) -> Any:
     """The outcome of a trial, whose requests are counted."""
-    return trial(*arguments, simulated)
+    return trial(replace(search, simulated=simulated), what)

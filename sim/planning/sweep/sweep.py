@@ -6,7 +6,7 @@ Outcomes are stored as they come; the document in the end is a function of the q
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sim.planning.points.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
 from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.store import QUESTION, Store, digests, question_of, to_row
+from sim.planning.points.study import Study, Tell, told_of
 from sim.planning.points.wording import short_keys
 from sim.scenario import Scenario, load_scenario
 from sim.setup import is_random
@@ -32,9 +33,6 @@ AT_PREDICTED = (
     "Points are judged at the predicted times: `infersim run` says what their error band leaves "
     "open."
 )
-
-Progress = Callable[[int, int], None]
-"""Called with (points that are done, points in all)."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +92,13 @@ class Sweep:
                 )
         return Store.resume(path, self.grid, self.scenario)
 
-    def run(self, store: Store, executor: Executor, progress: Progress | None = None) -> None:
+    def run(self, store: Store, executor: Executor, progress: Tell | None = None) -> None:
         """Evaluate what the store does not have yet, and store it."""
         done = {outcome.point.index for outcome in store.known}
         missing = [point for point in self.grid if point.index not in done]
-        count, total = len(done), len(done) + len(missing)
-        for outcome in executor.run(self.scenario, missing) if missing else ():
+        for outcome in Study(self.scenario, executor, progress).each(missing, len(done)):
             store.add(outcome)
             store.known.append(outcome)
-            count += 1
-            if progress is not None:
-                progress(count, total)
 
 
 _WORDS = {
@@ -159,7 +153,7 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     axes = [{**axis, "name": names[axis["key"]]} for axis in question["axes"]]
     load = load_axis(sweep.axes)
     answers = _answers(sweep, ordered, names)
-    told = [(_named(o.point.settings, names), o.summary) for o in ordered if o.summary is not None]
+    told = told_of((_named(o.point.settings, names), o) for o in ordered)
     served = [summary for _, summary in told]
     return {
         **question,

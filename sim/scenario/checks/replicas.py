@@ -75,7 +75,8 @@ LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
         lambda r: (
             r.longest > r.model.max_position_embeddings and not r.scenario.allow_long_max_model_len
         ),
-        "{longest:,} tokens are more than {model.made_for}",
+        "{longest:,} tokens are more than {model.made_for}; allow_long_max_model_len: true takes "
+        "them all the same",
         where=("max_model_len",),
     ),
     Clash(

@@ -1,0 +1,98 @@
+"""Lays out the answer of ``infersim roofline``: what bounds each operator of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sim.cost import Deployment
+from sim.findings import Column, Lines, Part, Table
+from sim.planning.analysis import TILES
+from sim.planning.answers.cells import Document, text
+from sim.units import show_number, show_rate, show_time
+
+MOST_SHOWN = 1e5
+"""A column takes the first unit in which its largest number is less."""
+
+Scale = Sequence[tuple[str, float]]
+
+FLOP: Scale = [(f"{p}FLOP", 10.0 ** (3 * i)) for i, p in enumerate(("", "k", "M", "G", "T", "P"))]
+
+BYTES: Scale = [(unit, 2.0 ** (10 * i)) for i, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))]
+
+TIME: Scale = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
+
+EMPTY = "tiles: a kernel computes whole tiles of rows, and a small batch fills few of them."
+
+SHARING = (
+    "Can it be batched? 'weights': read once for the whole batch, so more sequences cost little "
+    "until compute binds. 'no, KV': every sequence reads its own cache, a larger batch reads more. "
+    "'in part': the experts that a batch touches, more with every sequence until all are. "
+    "'no': work that grows with the tokens in the pass."
+)
+
+
+def parts(d: Deployment, document: Document) -> Iterator[Part]:
+    """What the GPU can, and each pass of ``document``, the ``roofline_document`` of ``d``."""
+    computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
+    yield Lines(
+        (
+            f"{d.model.name} ({_formats(d)}{computed}, {d.kv_cache} KV) on "
+            f"{d.layout.gpus} x {d.gpu.name}: {show_rate(document['flops_per_s'], 'FLOP/s')}, "
+            f"{show_rate(document['bytes_per_s'], 'B/s')}, "
+            f"ridge at {document['ridge_flops_per_byte']:.0f} FLOP per byte",
+        ),
+        "",
+    )
+    yield Lines(tuple(document["notes"]), "warn")
+    yield from map(_operators, document["passes"])
+    if any(row["bound_by"] == TILES for each in document["passes"] for row in each["operators"]):
+        yield Lines((f"{EMPTY}\n",), "")
+    yield Lines((SHARING,), "")
+
+
+def _formats(d: Deployment) -> str:
+    """The precision of the weights, and of the experts where that is another one."""
+    experts = d.formats["experts"]
+    other = d.model.has_experts and experts != d.weights
+    return f"{d.weights} weights{f', experts in {experts}' if other else ''}"
+
+
+def _operators(found: Mapping[str, Any]) -> Table:
+    """The operators of one pass; a column has one unit, which its head names."""
+    tokens, rows = f"{found['tokens']:,}", found["operators"]
+    what = (
+        f"Decode, batch {found['batch']:,}, {tokens} tokens of context each"
+        if found["phase"] == "decode"
+        else f"Prefill, {tokens} tokens"
+    )
+    title = f"{what}: {show_time(found['seconds'])} a pass"
+    if "stages" in found:
+        title += f"\nstages: {', '.join(map(show_time, found['stages']))}"
+    scales = {"flops": FLOP, "bytes": BYTES, "seconds": TIME}
+    units = {name: _unit([row[name] for row in rows], scale) for name, scale in scales.items()}
+    flop, size, time = (units[name][0] for name in scales)
+    heads = (f"work\n{flop}", f"traffic\n{size}", "FLOP\nper byte", f"time\n{time}")
+    columns = (
+        Column("operator", False, prose=True),
+        *map(Column, heads),
+        Column("bound by", False),
+        Column("shared", False),
+    )
+    lines = []
+    for row in rows:
+        flops, moved, seconds = (_amount(row[name], units[name]) for name in scales)
+        intensity = show_number(row["flops"] / row["bytes"]) if row["flops"] else "-"
+        cells = (row["name"], flops, moved, intensity, seconds, row["bound_by"], row["shared"])
+        lines.append(tuple(map(text, cells)))
+    return Table(found["phase"], title, columns, tuple(lines), look="compact")
+
+
+def _unit(values: Sequence[float], scale: Scale) -> tuple[str, float]:
+    """The unit of a column."""
+    largest = max(values)
+    return next((unit for unit in scale if largest < MOST_SHOWN * unit[1]), scale[-1])
+
+
+def _amount(value: float, unit: tuple[str, float]) -> str:
+    return show_number(value / unit[1]) if value else "-"
