@@ -142,12 +142,16 @@ def gpu(
     Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
     is not a GPU.
     """
-    path = find("gpus", name_or_path, base)
+    return _gpu_at(find("gpus", name_or_path, base), kernels)
+
+
+def _gpu_at(path: Path, kernels: str, chain: tuple[Path, ...] = ()) -> GpuSpec:
+    """The GPU of the file at ``path``; ``chain`` are the files that led to it."""
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
     if shipped("gpus", path):
         return _shipped_gpu(path, kernels)
-    return _gpu(read_entry("gpus", path), kernels)
+    return _gpu(read_entry("gpus", path), kernels, chain)
 
 
 @cache
@@ -156,10 +160,12 @@ def _shipped_gpu(path: Path, kernels: str) -> GpuSpec:
     return _gpu(read_entry("gpus", path), kernels)
 
 
-def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
-    """The GPU of a file, with a profile where one can be had for it."""
-    base = None if entry.base is None else _gpu(entry.base, kernels)
-    relative = _relative_of(entry, kernels)
+def _gpu(entry: CatalogEntry, kernels: str, chain: tuple[Path, ...] = ()) -> GpuSpec:
+    """The GPU of a file, with a profile where one can be had for it; ``chain`` are the files that
+    led to it."""
+    chain = (*chain, entry.path)
+    base = None if entry.base is None else _gpu(entry.base, kernels, chain)
+    relative = _relative_of(entry, kernels, chain)
     spec = read_gpu(entry, relative)
     if "profile" in entry.own:
         return spec
@@ -184,11 +190,21 @@ def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
     return spec
 
 
-def _relative_of(entry: CatalogEntry, kernels: str) -> GpuSpec | None:
-    """The part that a file names as its relative, or one that it extends does."""
+def _relative_of(entry: CatalogEntry, kernels: str, chain: tuple[Path, ...]) -> GpuSpec | None:
+    """The part that a file names as its relative, or one that it extends does.
+
+    Raises UsageError, with file and line, for files of the ``chain`` that lead back to one of them.
+    """
     value = entry.document.get("relative")
     name = value.get("value") if isinstance(value, Mapping) else value
-    return gpu(name, entry.path.parent, kernels) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    path = find("gpus", name, entry.path.parent)
+    if path.resolve() in [each.resolve() for each in chain]:
+        circle = " -> ".join(each.name for each in (*chain, path))
+        where = position(entry.path, "relative")
+        raise UsageError(f"{where}: relative: files name each other in a circle ({circle})")
+    return _gpu_at(path, kernels, chain)
 
 
 def _as_copied(spec: GpuSpec, kernels: str) -> GpuSpec:

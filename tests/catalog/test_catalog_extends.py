@@ -246,6 +246,23 @@ class TestCopies:
         assert given.efficiency.compute == 0.9
         assert unmeasured(given.profile)
 
+    def test_files_that_name_each_other_as_relatives_are_refused(
+        self, write: Any, tmp_path: Path
+    ) -> None:
+        card = "memory: 40GB\nbandwidth: 700GB/s\npeak_flops: {bf16: 120TFLOP/s}\n"
+        (tmp_path / "two.yaml").write_text(f"{card}relative: ./one.yaml\n", encoding="utf-8")
+        circle = r"two.yaml:4:\d+: relative: .*circle \(one.yaml -> two.yaml -> one.yaml\)"
+        for first in (f"{card}relative: ./two.yaml\n", "extends: ./two.yaml\ntitle: One\n"):
+            with pytest.raises(UsageError, match=circle):
+                write("one.yaml", first)
+
+    def test_what_another_card_lends_names_it(self, write: Any) -> None:
+        same = write("same.yaml", "extends: l40s\nprice_per_hour: 2\n")
+        other = write("other.yaml", "extends: l40s\ntitle: Ours\npeak_flops: {fp8: 1PFLOP/s}\n")
+        assert same.sources["sms"] == catalog.gpu("l40s").sources["sms"]
+        assert other.sources["sms"] == f"As the NVIDIA L40S 48 GB: {same.sources['sms']}"
+        assert "; the rest: As the NVIDIA L40S" in other.sources["peak_flops"]
+
     @pytest.mark.parametrize("first", ["price_per_hour: 2\n", "bandwidth: 3TB/s\nsms: 130\n"])
     def test_show_of_a_file_is_the_file_whole(self, first: str, write: Any, tmp_path: Path) -> None:
         mine = write("mine.yaml", f"extends: h100-sxm\n{first}peak_flops: {{fp8: 1500TFLOP/s}}\n")
