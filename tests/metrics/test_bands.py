@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from calibrate.scoring.presets import engine_file
@@ -152,6 +154,24 @@ def test_an_error_that_was_never_compared_is_said_not_to_be_known(
     assert [("is not known" in text) for text in texts] == [not known] * 2
     assert ("in nine of ten published runs like this" in texts[0]) == known
     assert ("than those that were compared" in texts[1]) == (not known)
+
+
+def test_a_gpu_without_attention_has_a_note() -> None:
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    changes = {"fleet.0.gpu": "mi300x", "precision.weights": "fp8-block"}
+    changes |= {"precision.activations": "fp8"}
+    told = simulate(chat.override(changes)).summary["infersim"]
+    assert any(note.startswith("Attention was not timed on AMD") for note in told["notes"])
+    assert "GEMM 3.3%" in told["provenance"]
+
+
+def test_a_gpu_with_the_kernels_of_the_nearest_has_a_note(tmp_path: Path) -> None:
+    text = "memory: 40GB\nbandwidth: 700GB/s\npeak_flops: {bf16: 120TFLOP/s, fp8: 240TFLOP/s}\n"
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    run = simulate(chat.override({"fleet.0.gpu": str(tmp_path / "mine.yaml")}))
+    notes = run.summary["infersim"]["notes"]
+    assert any("those of l40s, the timed part whose data sheet is nearest" in n for n in notes)
 
 
 def test_a_gpu_without_kernel_timings_has_a_note() -> None:
