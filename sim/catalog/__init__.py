@@ -7,6 +7,7 @@ a model may also be a Hugging Face ``config.json``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from sim.catalog.profile_file import from_document
 from sim.catalog.published import KEY as PUBLISHED
 from sim.catalog.published import published_in
 from sim.catalog.recurrent_layers import recurrent_layers
-from sim.catalog.relatives import inherited, transferred
+from sim.catalog.relatives import ASSUMED, inherited, nearest, transferred
 from sim.catalog.releases import spelled
 from sim.catalog.wrong_files import without_config
 from sim.errors import UsageError
@@ -53,6 +54,7 @@ __all__ = [
     "names",
     "raw",
     "shipped_profile",
+    "timed_part",
     "written",
 ]
 
@@ -65,6 +67,9 @@ _ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "full_layers", "parallel_mlp", "pos
 DEFAULT_KERNELS = "vllm"
 """The framework whose kernels stand in for those of engines that were not measured."""
 
+AMD_KERNELS = "aiter"
+"""The library whose kernels engines run on AMD's parts."""
+
 _PARAMETER_TOLERANCE = 0.01
 """How far, relatively, the count from the shape may be from the published one."""
 
@@ -73,6 +78,21 @@ def frameworks(gpu: str) -> list[str]:
     """Whose kernels the catalogue has a profile of on the GPU of that name, sorted."""
     paths = (FOLDER / "profiles").glob("*.json")
     return sorted(path.stem.partition(".")[2] for path in paths if path.stem.startswith(f"{gpu}."))
+
+
+def timed_part(gpu: str) -> str | None:
+    """The part of the catalogue whose kernel timings predict the one of that name: itself where it
+    was timed, else its relative or the part that it extends; None where only its data sheet does.
+
+    >>> timed_part("h100-sxm"), timed_part("h100-nvl"), timed_part("tpu-v6e")
+    ('h100-sxm', 'h100-sxm', None)
+    """
+    if frameworks(gpu):
+        return gpu
+    entry = raw("gpus", gpu)
+    relative = entry.get("relative")
+    other = relative["value"] if isinstance(relative, Mapping) else entry.get("extends")
+    return timed_part(other) if isinstance(other, str) else None
 
 
 def raw(kind: Kind, name: str) -> dict[str, object]:
@@ -117,17 +137,21 @@ def gpu(
     A file needs memory, bandwidth and the peak of 16-bit arithmetic; the rest has stated defaults.
     A relative path starts at ``base``, or at the working directory without one. A part of the
     catalogue comes with the profile of ``kernels``, the framework they belong to; where those were
-    not measured with the default ones', and where nothing was measured with that of its relative,
-    if it names one.
+    not measured with the default ones' (an AMD part with that of ``AMD_KERNELS``), and where
+    nothing was measured with that of its relative, if it names one.
     Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
     is not a GPU.
     """
-    path = find("gpus", name_or_path, base)
+    return _gpu_at(find("gpus", name_or_path, base), kernels)
+
+
+def _gpu_at(path: Path, kernels: str, chain: tuple[Path, ...] = ()) -> GpuSpec:
+    """The GPU of the file at ``path``; ``chain`` are the files that led to it."""
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
     if shipped("gpus", path):
         return _shipped_gpu(path, kernels)
-    return _gpu(read_entry("gpus", path), kernels)
+    return _gpu(read_entry("gpus", path), kernels, chain)
 
 
 @cache
@@ -136,23 +160,51 @@ def _shipped_gpu(path: Path, kernels: str) -> GpuSpec:
     return _gpu(read_entry("gpus", path), kernels)
 
 
-def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
-    """The GPU of a file, with a profile where one can be had for it."""
-    base = None if entry.base is None else _gpu(entry.base, kernels)
-    spec = read_gpu(entry)
+def _gpu(entry: CatalogEntry, kernels: str, chain: tuple[Path, ...] = ()) -> GpuSpec:
+    """The GPU of a file, with a profile where one can be had for it; ``chain`` are the files that
+    led to it."""
+    chain = (*chain, entry.path)
+    base = None if entry.base is None else _gpu(entry.base, kernels, chain)
+    relative = _relative_of(entry, kernels, chain)
+    spec = read_gpu(entry, relative)
     if "profile" in entry.own:
         return spec
-    if shipped("gpus", entry.path):
-        spec = replace(spec, profile=_shipped(spec.name, kernels))
-    elif base is not None and base.profile is not None and "relative" not in entry.own:
-        spec = replace(spec, profile=inherited(base.profile, base, spec))
-    elif base is None and spec.relative is None:
-        spec = _as_copied(spec, kernels)
-    if spec.profile is None and spec.relative is not None:
-        relative = gpu(spec.relative, entry.path.parent, kernels)
-        if relative.profile is not None:
-            spec = replace(spec, profile=transferred(relative.profile, relative, spec))
+    own = shipped("gpus", entry.path)
+    found = _shipped(spec.name, kernels) if own else None
+    if found is not None:
+        return replace(spec, profile=found)
+    if base is not None and base.profile is not None and "relative" not in entry.own:
+        return replace(spec, profile=inherited(base.profile, base, spec))
+    if base is None and relative is None and not own:
+        copied = _as_copied(spec, kernels)
+        silent = "profile" not in copied.sources and not {"efficiency", "attention"} & {*entry.own}
+        relative = nearest(spec, _profiled_parts()) if silent and copied.profile is None else None
+        if relative is None:
+            return copied
+        relative = gpu(relative.name, kernels=kernels)
+        spec = read_gpu(entry, relative)
+        sources = {**spec.sources, "relative": ASSUMED}
+        spec = replace(spec, relative=relative.name, sources=sources)
+    if relative is not None and relative.profile is not None:
+        return replace(spec, profile=transferred(relative.profile, relative, spec))
     return spec
+
+
+def _relative_of(entry: CatalogEntry, kernels: str, chain: tuple[Path, ...]) -> GpuSpec | None:
+    """The part that a file names as its relative, or one that it extends does.
+
+    Raises UsageError, with file and line, for files of the ``chain`` that lead back to one of them.
+    """
+    value = entry.document.get("relative")
+    name = value.get("value") if isinstance(value, Mapping) else value
+    if not isinstance(name, str):
+        return None
+    path = find("gpus", name, entry.path.parent)
+    if path.resolve() in [each.resolve() for each in chain]:
+        circle = " -> ".join(each.name for each in (*chain, path))
+        where = position(entry.path, "relative")
+        raise UsageError(f"{where}: relative: files name each other in a circle ({circle})")
+    return _gpu_at(path, kernels, chain)
 
 
 def _as_copied(spec: GpuSpec, kernels: str) -> GpuSpec:
@@ -176,8 +228,8 @@ def _profiled_parts() -> tuple[GpuSpec, ...]:
 
 
 def _shipped(name: str, kernels: str) -> Profile | None:
-    """The catalogue's profile of a GPU for ``kernels``, else for the default ones."""
-    for framework in (kernels, DEFAULT_KERNELS):
+    """The catalogue's profile of a GPU for ``kernels``, else for the default ones, else AMD's."""
+    for framework in (kernels, DEFAULT_KERNELS, AMD_KERNELS):
         profile = _profile(FOLDER / "profiles" / f"{name}.{framework}.json")
         if profile is not None:
             return profile

@@ -1,6 +1,7 @@
 """Reads GPU and engine files that extend another: ``extends: h100-sxm``, or a path.
 
-What a file does not state is taken over, with its source. A mapping is merged key by key
+What a file does not state is taken over, with its source; that of a GPU with another title opens
+with "As the" and the title of the base. A mapping is merged key by key
 (``peak_flops: {fp8: 900TFLOP/s}`` leaves the other precisions), unless it is of another ``kind``;
 ``price_per_hour`` is replaced whole, since a mixture of two offers is no provider's offer, and
 ``releases``, since a span has one beginning and one end.
@@ -25,6 +26,9 @@ UNSOURCED = ("title", "names", "profile", "fitted_to")
 """Keys without a source of their own."""
 WHOLE = (*UNSOURCED, "price_per_hour", "releases")
 """Keys that are never merged."""
+
+_LENT = "As the "
+"""How the source of a value opens that was taken over from another card."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,10 @@ def read_entry(
     if parent.is_dir():
         raise _error(path, f"{parent} is a folder; give a file in it")
     base = read_entry(kind, parent, chain, release)
-    return CatalogEntry(path, own, _merged(base.sourced(), own, f"given in {path.name}"), base)
+    lent = base.sourced()
+    if kind == "gpus" and own.get("title", lent.get("title")) != lent.get("title"):
+        lent = {key: _lent(value, lent.get("title")) for key, value in lent.items()}
+    return CatalogEntry(path, own, _merged(lent, own, f"given in {path.name}"), base)
 
 
 def kind_of(path: Path) -> Kind:
@@ -143,6 +150,16 @@ def _merged(
             source = f"{', '.join(map(str, above))}: {source}; the rest: {origin}"
         merged[key] = {"value": {**below, **above}, "source": source}
     return merged
+
+
+def _lent(value: object, title: object) -> object:
+    """The value of a base for another card: its source speaks of the card with that ``title``."""
+    if not isinstance(value, Mapping) or "value" not in value:
+        return value
+    source = str(value.get("source", ""))
+    if title is None or source.startswith(_LENT):
+        return value
+    return {**value, "source": f"{_LENT}{title}: {source}"}
 
 
 def _odd(value: object) -> bool:

@@ -64,8 +64,39 @@ _LEAST_SHARE = 1e-3
 _EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFLOP/s"}
 
 
-def read_gpu(file: CatalogEntry) -> GpuSpec:
-    """The GPU that a file describes, with what it takes over; named after the file.
+def assumptions(relative: GpuSpec | None) -> dict[str, tuple[object, str]]:
+    """For each key that a file may leave out, the value taken and its source: that of the
+    ``relative`` which the file names, or else of ``DEFAULTS``."""
+    found = {
+        key: (value, f"default, not measured: {why}") for key, (value, why) in DEFAULTS.items()
+    }
+    if relative is None:
+        return found
+    source = f"Taken from the {relative.title}, the relative; not measured on this part."
+    reached, read = relative.efficiency, relative.attention
+    return found | {
+        "efficiency": (
+            {
+                "compute": reached.compute,
+                "bandwidth": reached.bandwidth,
+                "operator_latency": _micro(reached.operator_latency),
+            },
+            source,
+        ),
+        "attention": (
+            {"bandwidth": read.bandwidth, "floor": _micro(read.floor), "unit": _micro(read.unit)},
+            source,
+        ),
+    }
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:g}us"
+
+
+def read_gpu(file: CatalogEntry, relative: GpuSpec | None = None) -> GpuSpec:
+    """The GPU that a file describes, with what it takes over, also from the ``relative`` that it
+    names; named after the file.
 
     Raises UsageError, naming file and key, for an unknown key or unit, a required key that is
     missing, and a value that no GPU can have.
@@ -77,9 +108,9 @@ def read_gpu(file: CatalogEntry) -> GpuSpec:
         entry.inner("names").only(NAMES)
     entry = entry.without("names").without("profile")
     values, sources = entry.sourced(unsourced=file.unsourced)
-    assumed = {key: value for key, (value, _) in DEFAULTS.items() if not values.has(key)}
-    for key in assumed:
-        sources[key] = f"default, not measured: {DEFAULTS[key][1]}"
+    missing = {key: each for key, each in assumptions(relative).items() if not values.has(key)}
+    assumed = {key: value for key, (value, _) in missing.items()}
+    sources |= {key: source for key, (_, source) in missing.items()}
     values = Fields(file.where, {key: values.value(key) for key in values} | assumed)
     peaks = _peaks(values)
     try:
@@ -100,7 +131,7 @@ def read_gpu(file: CatalogEntry) -> GpuSpec:
             sources=sources,
             profile=profile,
             relative=values.text("relative") if values.has("relative") else None,
-            draw=_draw(values.inner("draw"), sources["draw"]) if entry.has("draw") else None,
+            draw=_draw(values, sources) if values.has("draw") else None,
             own=not shipped("gpus", file.root.path),
         )
     except ValueError as error:
@@ -195,7 +226,11 @@ def _attention(fields: Fields, source: str) -> AttentionEfficiency:
     return AttentionEfficiency(_share(fields, "bandwidth"), floor, unit, source)
 
 
-def _draw(fields: Fields, source: str) -> PowerDraw:
+def _draw(values: Fields, sources: Mapping[str, str]) -> PowerDraw | None:
+    """The power draw; None, as where none is stated, takes that of the extended part away."""
+    if values.value("draw") is None:
+        return None
+    fields = values.inner("draw")
     fields.only(["idle", "waiting", "working", "byte", "kv_byte", "flop", "error"])
     return PowerDraw(
         idle=fields.quantity("idle", "power"),
@@ -205,7 +240,7 @@ def _draw(fields: Fields, source: str) -> PowerDraw:
         kv_byte=fields.quantity("kv_byte", "energy"),
         flop=fields.quantity("flop", "energy"),
         error=fields.number("error"),
-        source=source,
+        source=sources["draw"],
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sim import catalog
 from sim.catalog.entries import Kind, names, shipped
-from sim.catalog.gpu_file import DEFAULTS
+from sim.catalog.gpu_file import assumptions
 from sim.catalog.lookup import find
 from sim.catalog.releases import spelled
 from sim.specs.layers import LayerGroup
@@ -27,16 +27,16 @@ def shown(kind: Kind, name: str) -> dict[str, object]:
         if name in names(kind):
             return catalog.written(kind, name)
         return _model(catalog.model(name))
-    if shipped(kind, path):
-        return catalog.written(kind, name)
     if kind == "engines":
-        catalog.engine(path)
+        if not shipped(kind, path):
+            catalog.engine(path)
         return catalog.written(kind, name)
-    catalog.gpu(path)
+    relative = catalog.gpu(name).relative
     document = catalog.written(kind, name)
+    assumed = assumptions(None if relative is None else catalog.gpu(relative, path.parent))
     taken: dict[str, object] = {
-        key: {"value": value, "source": f"default, not measured: {why}"}
-        for key, (value, why) in DEFAULTS.items()
+        key: {"value": value, "source": source}
+        for key, (value, source) in assumed.items()
         if key not in document and "extends" not in document
     }
     return {**document, **taken}

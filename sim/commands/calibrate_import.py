@@ -81,6 +81,30 @@ def vidur(
         _write(from_vidur(files, gpu), target, gpu)
 
 
+@app.command("aiter")
+def tuned(
+    products: Annotated[Path, typer.Argument(help="CSV file of its tuned products.")],
+    experts: Annotated[Path, typer.Argument(help="CSV file of its tuned fused experts.")],
+    gpu: Annotated[str, typer.Option(help="Catalogue name of the GPU: mi300x or mi355x.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; default: GPU-aiter.yaml or .json."),
+    ] = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Write only the profile, as JSON, as in the catalogue.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Fit the kernels that AMD's library aiter was tuned to, a lower bound of what engines take."""
+    with plain_errors():
+        check_checkout("calibrate import aiter", "calibrate.importers")
+
+        from calibrate.importers.aiter import from_aiter
+
+        target = _free(out or Path(f"{gpu}-aiter.{'json' if bare else 'yaml'}"), force)
+        _write(from_aiter(products, experts, gpu), target, None if bare else gpu)
+
+
 @app.command()
 def measurements(
     file: Annotated[Path, typer.Argument(help="A table that infersim calibrate has written.")],

@@ -31,15 +31,18 @@ def list_catalogue(
     from sim import catalog
 
     titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
-        "gpus": lambda name: str(catalog.raw("gpus", name)["title"]),
+        "gpus": _speeds,
         "models": lambda name: _size(catalog.model(name)),
         "engines": lambda name: catalog.engine(name).title,
     }
     for section, title in titles.items():
         if kind in (section, "all"):
             typer.echo(section)
+            width = max(16, *map(len, catalog.names(section)))
+            if section == "gpus":
+                typer.echo(f"  {'':<{width}} {GPU_COLUMNS}")
             for name in catalog.names(section):
-                typer.echo(f"  {name:<16} {title(name)}")
+                typer.echo(f"  {name:<{width}} {title(name)}")
                 for line in profile_lines(name) if section == "gpus" else ():
                     typer.echo(f"    {line}")
 
@@ -77,6 +80,23 @@ def show(
                 details = [keep, *details]
             for line in details:
                 typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))
+
+
+GPU_COLUMNS = "  GiB  TB/s TFLOP/s at fp8  USD/h  kernels"
+"""What ``list gpus`` says of each: memory, bandwidth, dense rates at 16 bits and at fp8, price, and
+whose timings predict it."""
+
+
+def _speeds(name: str) -> str:
+    """The line of a GPU under ``GPU_COLUMNS``."""
+    from sim import catalog
+
+    gpu, timed = catalog.gpu(name), catalog.timed_part(name)
+    kernels = "timed" if timed == name else f"relative of {timed}" if timed else "data sheet"
+    fp8 = f"{gpu.flops('fp8') / 1e12:.0f}" if gpu.computes("fp8") else "-"
+    price = "-" if gpu.price_per_hour is None else f"{gpu.price_per_hour:.2f}"
+    rates = f"{gpu.flops('bf16') / 1e12:>7.0f} {fp8:>6}"
+    return f"{gpu.memory / 2**30:>5.0f} {gpu.bandwidth / 1e12:>5.2f} {rates} {price:>6}  {kernels}"
 
 
 def _size(model: ModelSpec) -> str:

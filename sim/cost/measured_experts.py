@@ -42,6 +42,7 @@ KERNELS: Mapping[tuple[str, str], str] = {
     ("fp8-block", "fp8"): "fp8",
     ("nvfp4", "nvfp4"): "nvfp4",
     ("mxfp4", "fp8"): "mxfp4",
+    ("mxfp4", "mxfp4"): "mxfp4-inputs",
     ("mxfp4", "bf16"): "mxfp4-weights",
     **{(name, "bf16"): "int4-weights" for name in INT4},
 }

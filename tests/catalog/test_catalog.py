@@ -26,6 +26,15 @@ MODELS = catalog.names("models")
 MEASURED = {"h100-sxm", "h200-sxm", "a100-sxm-80gb", "l40s", "b200-sxm", "rtx-pro-6000"}
 """The parts whose efficiency and attention were set against kernel timings."""
 
+SLICES = {f"{gpu}-mig-{size}g" for gpu in ("h100", "a100") for size in (1, 2, 3, 4)}
+
+
+def root_of(name: str) -> str:
+    """The entry at the end of the chain of those that ``name`` extends."""
+    base = catalog.raw("gpus", name).get("extends")
+    return name if base is None else root_of(str(base))
+
+
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_size": 4096,
@@ -58,8 +67,11 @@ def family(architecture: str) -> dict[str, Any]:
 class TestEntries:
     def test_the_first_release_is_complete(self) -> None:
         gpus = {"a100-sxm-40gb", "a100-pcie", "h100-pcie", "gh200", "l4", "a10g", "mi300x"}
-        gpus |= {"gb200", "b300-sxm", "gb300"}
-        assert gpus | MEASURED | {"rtx-4090"} == set(GPUS)
+        gpus |= {"gb200", "b300-sxm", "gb300", "h100-nvl", "h20", "gb10", "gaudi-3"}
+        gpus |= {"rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "a10", "t4", "l20", "l40"}
+        gpus |= {"rtx-pro-4500", "rtx-pro-5000", "rtx-pro-6000-workstation"}
+        gpus |= {"mi325x", "mi350x", "mi355x", "tpu-v6e", "tpu-v7x"} | SLICES
+        assert gpus | MEASURED == set(GPUS)
         llamas = {"llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3.1-8b", "llama-3.1-70b"}
         llamas |= {"llama-3.1-405b", "llama-3.2-1b", "llama-3.2-3b", "llama-3.3-70b"}
         qwens = {"qwen2.5-7b", "qwen2.5-72b", "qwen3-8b", "qwen3-14b", "qwen3-32b"}
@@ -73,6 +85,7 @@ class TestEntries:
         entry = catalog.raw(kind, name)
         assert isinstance(entry.pop("title"), str)
         entry.pop("names", None)
+        entry.pop("extends", None)
         assert (kind == "models") == isinstance(entry.pop("checkpoint", None), str)
         for key, item in entry.items():
             assert isinstance(item, dict), key
@@ -83,9 +96,9 @@ class TestEntries:
     def test_gpu_is_plausible(self, name: str) -> None:
         gpu = catalog.gpu(name)
         assert gpu.name == name
-        assert 20e9 < gpu.memory < 400e9
-        assert gpu.peak_flops["bf16"] == gpu.peak_flops["fp16"] > 2 * gpu.peak_flops["fp32"] * 0.99
-        assert 100 < gpu.ridge_point < 500
+        assert 9e9 < gpu.memory < 400e9
+        assert gpu.flops("bf16") == gpu.flops("fp16") > 2 * gpu.peak_flops["fp32"] * 0.99
+        assert 30 < gpu.ridge_point < 600
         assert 0.4 <= gpu.efficiency.compute <= 0.9
         assert 0.5 <= gpu.efficiency.bandwidth <= 0.95
         assert 1e-6 <= gpu.efficiency.operator_latency <= 10e-6
@@ -96,10 +109,11 @@ class TestEntries:
         assert gpu.attention.source == gpu.sources["attention"]
         assert gpu.link.bandwidth < gpu.bandwidth
         assert gpu.host_link.kind == (
-            "nvlink-c2c" if name in ("gb200", "gb300", "gh200") else "pcie"
+            "nvlink-c2c" if name in ("gb10", "gb200", "gb300", "gh200") else "pcie"
         )
-        assert "aiconfigurator" in gpu.efficiency.source
-        assert set(gpu.sources) == set(catalog.raw("gpus", name)) - {"title", "names"}
+        assert gpu.relative or "aiconfigurator" in gpu.efficiency.source
+        assert set(catalog.raw("gpus", name)) - {"title", "names", "extends"} <= set(gpu.sources)
+        assert all(len(source) > 20 for source in gpu.sources.values())
 
     @pytest.mark.parametrize("name", GPUS)
     def test_what_was_not_measured_says_so(self, name: str) -> None:
@@ -108,7 +122,8 @@ class TestEntries:
             measured = source.startswith(("Fitted by median", "Least median error"))
             assert measured == (name in MEASURED), key
             if not measured and name != "mi300x":
-                assert source.startswith(("Taken from the ", "Bandwidth: ", "Bandwidth as ")), key
+                words = ("Taken from the ", "As the ", "Bandwidth as ", "Not measured")
+                assert source.startswith(words), key
 
     @pytest.mark.parametrize("name", GPUS)
     def test_price_says_whose_and_when(self, name: str) -> None:
@@ -124,8 +139,34 @@ class TestEntries:
         dense |= {"a100-sxm-40gb": 312e12, "a100-pcie": 312e12, "h100-pcie": 756.5e12}
         dense |= {"gh200": 989.4e12, "l4": 121e12, "a10g": 70e12, "rtx-pro-6000": 467.8e12}
         dense |= {"mi300x": 1307.4e12, "gb200": 2500e12, "b300-sxm": 2250e12, "gb300": 2500e12}
-        assert set(dense) == set(GPUS)
+        dense |= {"rtx-3090": 71.2e12, "rtx-5090": 209.5e12, "rtx-a6000": 154.8e12, "a10": 125e12}
+        dense |= {"t4": 65e12, "l20": 119.5e12, "l40": 181.05e12, "h20": 148e12, "gb10": 125e12}
+        dense |= {"h100-nvl": 835.5e12, "gaudi-3": 1835e12, "tpu-v6e": 918e12, "tpu-v7x": 2307e12}
+        dense |= {"mi325x": 1307.4e12, "mi350x": 2306.9e12, "mi355x": 2516.6e12}
+        dense |= {"rtx-pro-4500": 210.9e12, "rtx-pro-5000": 258e12}
+        dense |= {"rtx-pro-6000-workstation": 503.8e12}
+        assert set(dense) == set(GPUS) - SLICES
         assert {name: catalog.gpu(name).flops("bf16") for name in dense} == dense
+
+    def test_a_slice_is_a_share_of_its_gpu(self) -> None:
+        for name in SLICES:
+            part, whole = catalog.gpu(name), catalog.gpu(root_of(name))
+            assert part.flops("bf16") / whole.flops("bf16") == pytest.approx(
+                part.sms / whole.sms, abs=1e-3
+            )
+            assert round(whole.bandwidth / part.bandwidth, 9) in (8, 4, 2)
+            assert part.memory / whole.memory == pytest.approx(
+                part.bandwidth / whole.bandwidth, abs=0.012
+            )
+            assert part.node.gpus == 1
+            assert part.draw is None
+
+    def test_older_cards_have_no_narrow_floats(self) -> None:
+        for name in ("t4", "a10", "a10g", "rtx-3090", "rtx-a6000", "a100-mig-1g"):
+            assert not catalog.gpu(name).computes("fp8")
+        for name in ("l20", "l40", "h20", "h100-nvl", "mi325x", "rtx-4090"):
+            assert catalog.gpu(name).computes("fp8")
+            assert not catalog.gpu(name).computes("fp4")
 
     def test_units_arrive_as_si(self) -> None:
         h100 = catalog.gpu("h100-sxm")
@@ -186,7 +227,7 @@ class TestNames:
         ("call", "name", "message"),
         [
             (catalog.gpu, "h100sxm", "unknown gpu 'h100sxm' (did you mean 'h100-sxm'?)"),
-            (catalog.gpu, "tpu-v5", "the catalogue has a100-pcie, a100-sxm-40gb"),
+            (catalog.gpu, "voodoo", "the catalogue has a10, a100-mig-1g"),
             (catalog.model, "llama-3.1-8", "(did you mean 'llama-3.1-8b'?)"),
             (catalog.model, "", "unknown model ''"),
             (
@@ -205,7 +246,7 @@ class TestNames:
 
     def test_raw_refuses_unknown_names(self) -> None:
         with pytest.raises(UsageError, match=r"did you mean 'l40s'\?"):
-            catalog.raw("gpus", "l40")
+            catalog.raw("gpus", "l40sx")
 
     def test_a_name_goes_before_a_folder_of_the_same_spelling(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -386,8 +427,10 @@ class TestPlainGpu:
         assert gpu.sources["memory"] == "given in my-gpu.yaml"
         assumed = {key for key, text in gpu.sources.items() if "default, not measured" in text}
         assert assumed == set(catalog.raw("gpus", "l40s")) - {
-            "title", "names", "memory", "bandwidth", "peak_flops",
+            "title", "names", "memory", "bandwidth", "peak_flops", "efficiency", "attention",
         }  # fmt: skip
+        assert gpu.relative == "a100-sxm-80gb"
+        assert gpu.sources["relative"] == "default: the timed part nearest by its data sheet"
         assert gpu.efficiency.source == gpu.sources["efficiency"]
         assert gpu.attention.source == gpu.sources["attention"]
 
@@ -403,7 +446,8 @@ class TestPlainGpu:
         assert (gpu.sources["sms"], gpu.sources["memory"]) == ("given in my-gpu.yaml", "The box.")
 
     def test_the_defaults_favour_no_part(self, tmp_path: Path) -> None:
-        mine = self.gpu(tmp_path)
+        mine = self.gpu(tmp_path, attention={"bandwidth": 0.7, "floor": "17us", "unit": "4us"})
+        assert (mine.relative, mine.profile) == (None, None)
         for name in MEASURED:
             part = catalog.gpu(name)
             assert mine.sms <= part.sms
@@ -632,11 +676,24 @@ class TestInSample:
     def test_a_gpu_of_ones_own_has_the_default_efficiencies(self, tmp_path: Path) -> None:
         from tests.planning_fixtures import small
 
-        (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
+        own = f"{PLAIN}\nattention: {{bandwidth: 0.7, floor: 17us, unit: 4us}}\n"
+        (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
         asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
         told = sim.simulate(asked).summary["infersim"]["provenance"]
         assert "GEMM at 60% of the peak compute and 70% of the peak bandwidth" in told
         assert "default, not measured" in told
+
+    def test_a_gpu_that_says_nothing_of_its_kernels_has_those_of_the_nearest(
+        self, tmp_path: Path
+    ) -> None:
+        from tests.planning_fixtures import small
+
+        (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
+        asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
+        told = sim.simulate(asked).summary["infersim"]["provenance"]
+        assert "Taken from the NVIDIA A100 SXM4 80 GB" in told
+        assert "not measured on it" in told
+        assert "inf" not in told.replace("infersim", "")
 
     def test_the_log_is_not_quoted_as_a_test_of_them(self) -> None:
         from sim.catalog.whole_runs import whole_run_errors, whole_runs_text

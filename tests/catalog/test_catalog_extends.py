@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,8 +218,50 @@ class TestCopies:
     def test_a_part_of_ones_own_is_no_copy(self, write: Any) -> None:
         text = "memory: 80GB\nbandwidth: 3.35TB/s\npeak_flops: {bf16: 989.4TFLOP/s}\nsms: 132\n"
         mine = write("mine.yaml", text)
-        assert mine.profile is None
+        assert unmeasured(mine.profile)
+        assert (mine.relative, mine.efficiency.compute) == ("h100-sxm", 0.8)
         assert "profile" not in mine.sources
+
+    def test_a_relative_is_nearest_by_the_data_sheet(self, write: Any) -> None:
+        bare = "memory: 40GB\nbandwidth: {}\npeak_flops: {{bf16: {}TFLOP/s{}}}\nsms: {}\n"
+        card = bare.format("700GB/s", 300, ", fp8: 600TFLOP/s", 130)
+        assert write("card.yaml", card).relative == "l40s"
+        card = bare.format("7TB/s", 2000, ", fp8: 4PFLOP/s, fp4: 8PFLOP/s", 148)
+        assert write("large.yaml", card).relative in ("b200-sxm", "b300-sxm")
+        card = "title: AMD Instinct\n" + bare.format("4TB/s", 900, ", fp8: 2PFLOP/s", 228)
+        assert write("amd.yaml", card).relative == "mi300x"
+
+    def test_a_relative_gives_what_the_file_leaves_out(self, write: Any) -> None:
+        text = "memory: 40GB\nbandwidth: 700GB/s\npeak_flops: {bf16: 120TFLOP/s}\nrelative: l40s\n"
+        mine, l40s = write("mine.yaml", text), catalog.gpu("l40s")
+        assert replace(mine.efficiency, source="") == replace(l40s.efficiency, source="")
+        assert replace(mine.attention, source="") == replace(l40s.attention, source="")
+        assert mine.sources["attention"].startswith(
+            "Taken from the NVIDIA L40S 48 GB, the relative"
+        )
+        given = write(
+            "given.yaml",
+            text + "efficiency: {compute: 0.9, bandwidth: 0.9, operator_latency: 1us}\n",
+        )
+        assert given.efficiency.compute == 0.9
+        assert unmeasured(given.profile)
+
+    def test_files_that_name_each_other_as_relatives_are_refused(
+        self, write: Any, tmp_path: Path
+    ) -> None:
+        card = "memory: 40GB\nbandwidth: 700GB/s\npeak_flops: {bf16: 120TFLOP/s}\n"
+        (tmp_path / "two.yaml").write_text(f"{card}relative: ./one.yaml\n", encoding="utf-8")
+        circle = r"two.yaml:4:\d+: relative: .*circle \(one.yaml -> two.yaml -> one.yaml\)"
+        for first in (f"{card}relative: ./two.yaml\n", "extends: ./two.yaml\ntitle: One\n"):
+            with pytest.raises(UsageError, match=circle):
+                write("one.yaml", first)
+
+    def test_what_another_card_lends_names_it(self, write: Any) -> None:
+        same = write("same.yaml", "extends: l40s\nprice_per_hour: 2\n")
+        other = write("other.yaml", "extends: l40s\ntitle: Ours\npeak_flops: {fp8: 1PFLOP/s}\n")
+        assert same.sources["sms"] == catalog.gpu("l40s").sources["sms"]
+        assert other.sources["sms"] == f"As the NVIDIA L40S 48 GB: {same.sources['sms']}"
+        assert "; the rest: As the NVIDIA L40S" in other.sources["peak_flops"]
 
     @pytest.mark.parametrize("first", ["price_per_hour: 2\n", "bandwidth: 3TB/s\nsms: 130\n"])
     def test_show_of_a_file_is_the_file_whole(self, first: str, write: Any, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.places import ROOT
 
 FOLDER = ROOT / "sim" / "catalog" / "profiles"
 SHIPPED = sorted(tuple(path.stem.rsplit(".", 1)) for path in FOLDER.glob("*.json"))
+NVIDIA = [(gpu, framework) for gpu, framework in SHIPPED if framework != "aiter"]
 PROMISED = {
     ("h100-sxm", "gemm", "bf16"): (0.040, 0.12), ("h200-sxm", "gemm", "bf16"): (0.040, 0.12),
     ("b200-sxm", "gemm", "bf16"): (0.040, 0.12), ("a100-sxm-80gb", "gemm", "bf16"): (0.05, 0.15),
@@ -64,8 +65,8 @@ def of(gpu, framework):
 
 
 def test_every_part_that_was_measured_has_all_three():
-    assert {gpu for gpu, _ in SHIPPED} == set(names("aiconfigurator").values())
-    assert len(SHIPPED) == 3 * len(names("aiconfigurator"))
+    assert {gpu for gpu, of in SHIPPED if of != "aiter"} == set(names("aiconfigurator").values())
+    assert len(NVIDIA) == 3 * len(names("aiconfigurator"))
 
 
 @pytest.mark.parametrize("command", [["list"], ["show", "h100-sxm"]], ids=lambda words: words[0])
@@ -81,7 +82,7 @@ def test_a_file_is_what_would_be_written_of_it(gpu, framework):
     assert to_json(to_document(of(gpu, framework))) == text
 
 
-@pytest.mark.parametrize(("gpu", "framework"), SHIPPED)
+@pytest.mark.parametrize(("gpu", "framework"), NVIDIA)
 def test_it_prices_every_operator_it_has(gpu, framework):
     profile = of(gpu, framework)
     assert gpu == profile.facts["gpu"]
@@ -121,6 +122,36 @@ def test_engines_get_the_kernels_of_their_own():
     assert "TensorRT-LLM" in of("h100-sxm", used["tensorrt-llm"]).source
     assert "vLLM" in of("h100-sxm", used["reference"]).source
     assert of("l4", "vllm") is None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_engines_take_the_kernels_of_aiter_on_amd(engine):
+    used = catalog.engine(engine)
+    for name, precision in (("mi300x", "fp8-block"), ("mi355x", "fp8"), ("mi355x", "mxfp4")):
+        card = catalog.gpu(name, kernels=used.kernels)
+        arithmetic = precision.removesuffix("-block")
+        d = Deployment(catalog.model("llama-3.1-70b"), card, used, precision, arithmetic)
+        found = {o.name: o for o in CostModel(d).pass_operators(Batch(16, 16_000))}
+        assert found["qkv projection"].measured == 1.0
+        assert found["quantise activations"].measured == 0.0  # no part of the timings
+        assert found["decode attention"].measured == 0.0
+
+
+def test_an_amd_part_of_the_same_chip_takes_its_kernels_unmeasured():
+    for name, of_it in (("mi325x", "MI300X"), ("mi350x", "MI355X")):
+        part = catalog.gpu(name)
+        assert f"Taken from the AMD Instinct {of_it}" in part.profile.source
+        assert part.profile.kernels["moe"]["fp8"].ranges["tokens"][0] == float("inf")
+
+
+@pytest.mark.parametrize("inputs", [None, "mxfp4", "fp8"])
+def test_experts_in_mxfp4_are_timed_on_amd_whatever_their_inputs(inputs):
+    d = Deployment(
+        catalog.model("gpt-oss-120b"), catalog.gpu("mi355x"), catalog.engine("vllm"),
+        experts="mxfp4", expert_inputs=inputs,
+    )  # fmt: skip
+    found = {o.name: o for o in CostModel(d).pass_operators(Batch(16, 16_000))}
+    assert "experts" in found
 
 
 @pytest.mark.parametrize(("key", "limits"), PROMISED.items(), ids=lambda v: "-".join(map(str, v)))

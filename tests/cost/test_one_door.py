@@ -35,6 +35,7 @@ MAKERS = {
 
 
 OF_NO_RECORD = {
+    "calibrate.left_out",
     "sim.assembly",  # a prompt on a replica that is just up
     "sim.loop.pipeline",  # a batch that begins now
     "sim.metrics.load.full_batch",

@@ -146,6 +146,24 @@ def test_a_band_says_which_runs_it_rests_on(changes: dict[str, str], words: str)
     )
 
 
+def test_a_gpu_without_attention_has_a_note() -> None:
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    changes = {"fleet.0.gpu": "mi300x", "precision.weights": "fp8-block"}
+    changes |= {"precision.activations": "fp8"}
+    told = simulate(chat.override(changes)).summary["infersim"]
+    assert any(note.startswith("Attention was not timed on AMD") for note in told["notes"])
+    assert "GEMM 3.3%" in told["provenance"]
+
+
+def test_a_gpu_with_the_kernels_of_the_nearest_has_a_note(tmp_path: Path) -> None:
+    text = "memory: 40GB\nbandwidth: 700GB/s\npeak_flops: {bf16: 120TFLOP/s, fp8: 240TFLOP/s}\n"
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    run = simulate(chat.override({"fleet.0.gpu": str(tmp_path / "mine.yaml")}))
+    notes = run.summary["infersim"]["notes"]
+    assert any("those of l40s, the timed part whose data sheet is nearest" in n for n in notes)
+
+
 def test_a_gpu_without_kernel_timings_has_a_note() -> None:
     for gpu, noted in (("h100-sxm", False), ("mi300x", True)):
         notes = simulate(CHAT.override({"fleet.0.gpu": gpu})).summary["infersim"]["notes"]

@@ -281,4 +281,4 @@ class TestGiven:
         assert price is not None
         assert (price.usd, price.origin) == (2, "given")
         with pytest.raises(UsageError, match=re.escape("(did you mean 'l40s'?)")):
-            small(fleet__0__price_per_gpu_hour={"l40": 0.5})
+            small(fleet__0__price_per_gpu_hour={"l40sx": 0.5})

@@ -97,8 +97,10 @@ def test_the_frameworks_kernels_do_not_run_between_cards_apart() -> None:
 
 def test_cards_of_the_catalogue_say_which_case_they_are() -> None:
     cards = {name: catalog.gpu(name).link for name in names("gpus")}
-    slow = {"l40s", "l4", "a10g", "rtx-4090"}
-    fast = {"a100-pcie", "h100-pcie", "rtx-pro-6000"}
+    slow = {"l40s", "l4", "a10g", "rtx-4090", "rtx-5090", "rtx-3090", "rtx-a6000", "a10", "t4"}
+    slow |= {"l20", "l40"} | {name for name in cards if "-mig-" in name}
+    fast = {"a100-pcie", "h100-pcie", "h100-nvl", "rtx-pro-6000", "rtx-pro-6000-workstation"}
+    fast |= {"rtx-pro-4500", "rtx-pro-5000"}
     assert {name for name, link in cards.items() if link.peer_to_peer is False} == slow
     assert {name for name, link in cards.items() if link.peer_to_peer is True} == fast
     assert {name for name, link in cards.items() if link.kind == "pcie"} == slow | fast

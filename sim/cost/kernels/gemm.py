@@ -73,6 +73,7 @@ WIDTHS = {
     "int8": Widths(1, 1, 2, 3),
     "fp8-block": Widths(precision_bytes("fp8-block"), 1, 2, 3),
     "nvfp4": Widths(*(precision_bytes("nvfp4"),) * 2, 2, 2 + precision_bytes("nvfp4")),
+    "mxfp4": Widths(*(precision_bytes("mxfp4"),) * 2, 2, 2 + precision_bytes("mxfp4")),
     "int8-weights": Widths(1, 2, 2, 0),
     "int4-weights": Widths(0.5, 2, 2, 0),
 }

@@ -69,12 +69,14 @@ FORMATS = {
     "fp8": ExpertFormat(precision_bytes("fp8-block"), "fp8"),
     "nvfp4": ExpertFormat(precision_bytes("nvfp4"), "nvfp4"),
     "mxfp4": ExpertFormat(precision_bytes("mxfp4"), "fp8", pads=True),
+    "mxfp4-inputs": ExpertFormat(precision_bytes("mxfp4"), "mxfp4", pads=True),
     "mxfp4-weights": ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
     "int4-weights": ExpertFormat(precision_bytes("int4-group"), "bf16"),
     MARLIN: ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
 }
 """By the name in profiles; ``-weights`` ones convert weights as they are read and multiply at 16
-bits, so does Marlin, mxfp4 is multiplied at 8 bits."""
+bits, so does Marlin; mxfp4 is multiplied at 8 bits, or by inputs of its own format (``-inputs``).
+"""
 
 PARAMETERS = (
     Parameter("latency", 1e-6, 3e-5, 2e-4, "s", "a call of one token, however little it reads"),

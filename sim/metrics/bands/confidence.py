@@ -9,6 +9,7 @@ from typing import Any
 from sim.catalog.spreads import learnt
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
+from sim.cost.measured import ALIKE
 from sim.cost.measured_experts import fit_for
 from sim.metrics.bands.bands import LINKS, Question, reach, shares
 from sim.metrics.record.attribution import Attribution
@@ -124,7 +125,10 @@ def provenance(d: Deployment) -> str:
             f"({_first_sentence(e.source)})" + (f"; {lacking}" if lacking else "")
         )
     profile = gpu.profile
+    weights = d.formats["projections"]
     used = {"GEMM": profile.find("gemm", d.arithmetic)}
+    if ALIKE.get(weights) == d.arithmetic:
+        used["GEMM"] = profile.find("gemm", weights) or used["GEMM"]
     operators = [name for group in d.model.layers for name in group.attention.operators]
     if any(_slides(group.attention) for group in d.model.layers):
         operators += [name for name in WINDOWED if profile.find(name, d.attention_kernel or "")]
@@ -161,7 +165,7 @@ def _of_other_heads(fit: KernelFit | None, d: Deployment) -> str:
     if fit is None or "head_dim" not in fit.ranges or not own:
         return ""
     low, high = fit.ranges["head_dim"]
-    if low <= min(own) and max(own) <= high:
+    if low > high or (low <= min(own) and max(own) <= high):  # a relative's: none was timed
         return ""
     return f" (timed with heads of {low:g}{'' if low == high else f' to {high:g}'})"
 

@@ -3,7 +3,9 @@ timed, a rule of batching that stands in for another."""
 
 from __future__ import annotations
 
+from sim.catalog.relatives import ASSUMED
 from sim.catalog.releases import beyond
+from sim.cost.measured import gemm_of
 from sim.pools import PreparedPool
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.offloading import OffloadedPrefill
@@ -23,10 +25,20 @@ def release_note(pool: PreparedPool) -> str | None:
 
 
 def untimed_note(pool: PreparedPool) -> str | None:
-    """A note on a GPU none of whose kernels was timed. None where a profile has some."""
-    gpu = pool.deployment.gpu
-    if gpu.profile is not None:
+    """A note on a GPU none of whose kernels was timed, or no attention, or that takes those of the
+    nearest part since its file names none. None for other GPUs with a profile."""
+    d = pool.deployment
+    gpu = d.gpu
+    if gpu.sources.get("relative", "").startswith(ASSUMED):
+        return (
+            f"No kernels were timed on {gpu.title}: those of {gpu.relative}, the timed part whose "
+            "data sheet is nearest, stand in with its own peaks. If another is more like it, name "
+            "that as `relative` in its file."
+        )
+    if gpu.profile is not None and {"decode_attention", "mla_decode"} & set(gpu.profile.kernels):
         return None
+    if gemm_of(gpu, d.formats["projections"], d.arithmetic) is not None:
+        return f"Attention was not timed on {gpu.title}: its times follow from its data sheet."
     return (
         f"No kernels were timed on {gpu.title}: their times follow from its data sheet. "
         "`infersim calibrate` on such a card takes the place of that."

@@ -154,7 +154,7 @@ class TestNames:
     def test_gpus(self, published: str, name: str) -> None:
         assert gpu_name(published) == name
 
-    @pytest.mark.parametrize("published", ["V100", "GB30", "H20"])
+    @pytest.mark.parametrize("published", ["V100", "GB30", "H30"])
     def test_other_gpus_are_not_taken_for_relatives(self, published: str) -> None:
         with pytest.raises(Unrepresentable):
             gpu_name(published)
