@@ -57,7 +57,6 @@ QUOTED = (
 HEAD = "| measurement | metric | median | p90 |\n|---|---|---:|---:|\n"
 TABLE = re.compile(re.escape(HEAD) + r"(?:\|.*\n)+")
 HELD = re.compile(r"Of [\d,]+ published measurements\s.*?\bin closed loops\.", re.DOTALL)
-CLOSED, AT_RATE = "clients that are described", "requests sent at a rate, at once or one by one"
 
 
 def readme(text: str, evidence: dict[str, Any]) -> str:
@@ -82,13 +81,24 @@ def readme(text: str, evidence: dict[str, Any]) -> str:
 def _intervals(trust: Part) -> str:
     """How many measurements lay in their intervals, and how wide those are."""
     every = {each["of"]: each for each in trust["bands"]}
-    ttft = {each["of"]: each["bands"] for each in trust["floors"] if each["quantity"] == "ttft"}
-    throughput, tpot = (every[of]["half_width90"] for of in ("throughput", "tpot"))
+    left = {(each["left_out"], each["quantity"]): each for each in trust["left_out"]}
+
+    def held(name: str) -> str:
+        found = left.get((name, "all"))
+        return f"{found['covered90']:.0f} %" if found else "none judged"
+
+    def widths(name: str) -> str:
+        known = [left[name, of]["half_width90"] for of in ("tpot", "rate", "ttft")]
+        return "±{:.0f} % for TPOT, ±{:.0f} % for throughput and ±{:.0f} % for TTFT".format(*known)
+
     return (
         f"Of {trust['figures']:,} published measurements\n"
-        f"{every['all']['covered90']:.0f} % lay within it. Typical intervals are "
-        f"±{throughput:.0f} % for throughput, ±{tpot:.0f} % for TPOT, ±{ttft[AT_RATE]:.0f} % for "
-        f"TTFT at a request rate and ±{ttft[CLOSED]:.0f} % for TTFT in closed loops."
+        f"{every['all']['covered90']:.0f} % lay within it; with whole GPUs left out "
+        f"{held('GPUs')}, engines {held('engines')}, families of models "
+        f"{held('model families')}, and of the newest releases\n"
+        f"{held('newest releases')}. Half of the median interval is "
+        f"{widths('layouts of a deployment')} where the engine, GPU and model were compared;\n"
+        f"elsewhere {widths('deployments')}, most of which was measured in closed loops."
     )
 
 

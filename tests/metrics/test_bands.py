@@ -11,6 +11,7 @@ from calibrate.scoring.presets import engine_file
 from sim.catalog.spreads import PARTS, Place, learnt, place
 from sim.metrics.bands.bands import (
     KERNELS,
+    LEAN,
     WITHIN,
     Question,
     band,
@@ -87,9 +88,10 @@ def test_a_band_is_around_where_measurements_are_expected() -> None:
     down, up = found.ends("band90")
     assert up - down == pytest.approx(2 * found.centre)
     assert max(found.ends("band50")) < up
-    assert set(shares(found.parts, found.ninety)) <= {*PARTS, WITHIN}
-    whole = without(shares(found.parts, found.ninety), ())
-    assert math.log1p(whole) == pytest.approx(found.ninety)
+    parts = shares(found.parts, found.ninety, found.centre)
+    assert set(parts) <= {*PARTS, WITHIN, LEAN}
+    assert math.log1p(without(parts, ())) == pytest.approx(max(down, up))
+    assert LEAN not in shares(found.parts, found.ninety)
 
 
 def test_no_reach_is_too_far_for_a_float() -> None:

@@ -187,6 +187,7 @@ def test_terminal_and_page_say_it_all(planned: FleetPlan) -> None:
 
 def test_the_page_does_not_approve_what_prices_may_turn(planned: FleetPlan) -> None:
     found = document(planned)
+    found["fleets"][0]["error_band"]["trust"] = "sure"
     sure = {**found["ranking"], "survives": True}
     for survives, tone in ((True, "good"), (None, "good"), (False, "warn")):
         paid = {**found["ranking"]["prices"], "survives": survives}

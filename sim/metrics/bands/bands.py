@@ -20,7 +20,7 @@ from sim.metrics.states import State
 
 LEVELS = ("band50", "band90")
 
-WITHIN, KERNELS, CHANCE, LINKS = "this run", "kernels", "chance", "links"
+WITHIN, KERNELS, CHANCE, LINKS, LEAN = "this run", "kernels", "chance", "links", "lean"
 """Parts of a band next to those of ``sim.catalog.spreads.PARTS``."""
 
 UNMEASURED = 0.25
@@ -135,12 +135,15 @@ def reach_of(expected: ExpectedError, unmeasured: float) -> Reach:
     return Reach(expected.centre, half, ninety, parts)
 
 
-def shares(parts: Mapping[str, float], ninety: float) -> dict[str, float]:
+def shares(parts: Mapping[str, float], ninety: float, centre: float = 0.0) -> dict[str, float]:
     """By how much each part alone may make a figure larger with a chance of 90 %, the largest
-    first: the parts of a band that reaches ``ninety``."""
+    first: the parts of a band that reaches ``ninety`` to either side of its ``centre``. Where that
+    is not the prediction, its wider side has a ``LEAN``."""
     whole = math.sqrt(sum(each**2 for each in parts.values()))
-    order = sorted(parts.items(), key=lambda item: -item[1])
-    return {name: math.expm1(ninety * each / whole) for name, each in order if each > 0}
+    reach = {name: ninety * each / whole for name, each in parts.items()}
+    reach[LEAN] = math.sqrt((ninety + abs(centre)) ** 2 - ninety**2)
+    order = sorted(reach.items(), key=lambda item: -item[1])
+    return {name: math.expm1(each) for name, each in order if each > 0}
 
 
 def half_of(error: float) -> float:

@@ -42,21 +42,21 @@ def error_band(
 ) -> dict[str, Any]:
     """How far the times of iterations may be off, as a share of them: with a chance of 90 %
     (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
-    band comes to alone (``parts``). ``slower`` is how far they may be longer, if that is farther:
-    where compared runs were slower than predicted, and where ``links`` are open."""
+    band comes to alone (``parts``). The wider side of the band of token times counts on both.
+    With ``links`` that are open, ``slower`` is how far they may be longer."""
     total = attribution.seconds
     if not total:
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
         return {**empty, "parts": {}, "text": "Nothing was run."}
     usual = reach("mean_tpot_ms", at)
-    faster, slower = usual.ends("band90")
+    widest = slower = max(usual.ends("band90"))
     if links is not None:
         slower += math.log1p(max(0.0, links.slower))
-    error, half = math.expm1(faster), math.expm1(max(usual.ends("band50")))
+    error, half = math.expm1(widest), math.expm1(max(usual.ends("band50")))
     kernels = sum(attribution.kernels.values())
     measured = attribution.measured / kernels if kernels > 0 else 0.0
-    parts = shares(usual.parts, usual.ninety)
-    text = _band_text(math.expm1(max(faster, slower)), half, parts, at)
+    parts = shares(usual.parts, usual.ninety, usual.centre)
+    text = _band_text(math.expm1(slower), half, parts, at)
     if links is not None:
         parts[LINKS] = links.slower
         text += (
@@ -70,7 +70,7 @@ def error_band(
         "half": half,
         "measured": measured,
         "parts": parts,
-        **({"slower": math.expm1(slower)} if slower > faster else {}),
+        **({"slower": math.expm1(slower)} if slower > widest else {}),
         "text": text
         + f" {measured:.0%} of the kernel time is in shapes that were measured."
         + (AT_A_RATE if at.driven == "online" else ""),

@@ -142,7 +142,7 @@ def _figure(
         )
     if _overload(ends) and key.endswith("_ms") and not key.endswith(OF_TOKENS):
         found["band90"][1] = None
-    parts = shares(usual.parts, usual.ninety)
+    parts = shares(usual.parts, usual.ninety, usual.centre)
     if links is not None:
         parts[LINKS] = links.slower
     if chance:

@@ -333,7 +333,33 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
             "Within the error of predicted times others could be cheaper: "
             f"{_listed(band.rivals)}. So the first place is not sure."
         )
-    return {"survives": band.survives, "text": text}
+    sure = _cheapest_sure(fleets)
+    return {
+        "survives": band.survives,
+        "sure": sure,
+        "text": text if sure is None else f"{text} {sure['text']}",
+    }
+
+
+def _cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The cheapest of the best fleets with as many replicas as hold the load at the slower end of
+    the 90 % band, too: ``layout``, ``replicas``, ``usd_per_hour``, and a ``text``; None where none
+    that was tried does."""
+    ends = [(*fleet["error_band"]["usd_per_hour"][1:], fleet) for fleet in fleets]
+    known = [(cost, fleet) for cost, fleet in ends if cost is not None]
+    if not known:
+        return None
+    cost, fleet = min(known, key=lambda each: each[0])
+    replicas = fleet["error_band"]["replicas"][1]
+    return {
+        "layout": fleet["layout"],
+        "replicas": replicas,
+        "usd_per_hour": cost,
+        "text": (
+            f"Cheapest that holds the rate with its headroom at the slower end, too: "
+            f"{counted(replicas, 'replica')} of {fleet['layout']}, ${cost:,.2f}/h."
+        ),
+    }
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:

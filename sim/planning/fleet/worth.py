@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sim.catalog.spreads import PARTS
-from sim.metrics.bands.bands import KERNELS, LINKS, without
+from sim.metrics.bands.bands import KERNELS, LEAN, LINKS, without
 
 
 class Measurement(NamedTuple):
@@ -23,7 +23,7 @@ class Measurement(NamedTuple):
 
 MEASUREMENTS: Mapping[str, Measurement] = {
     "run": Measurement(
-        PARTS,
+        (*PARTS, LEAN),
         "one run of your server, recorded (`infersim observe`, then `validate-run`, which writes "
         "an engine file)",
     ),
