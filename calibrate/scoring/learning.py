@@ -20,12 +20,12 @@ from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import (
     GROUPS,
     PARTS,
+    ComparedFigures,
+    Deployed,
     Floats,
-    Kind,
     Learnt,
     Multiples,
-    Place,
-    Row,
+    UsualError,
     covariance,
     manner,
     noise,
@@ -52,11 +52,15 @@ START = 0.5
 less is usual."""
 
 
+NORMAL = Multiples(0.6745, 1.6449)
+"""The multiples of a normal law."""
+
+
 class Figure(NamedTuple):
     """A published figure: its ``error``, and what it is learnt as."""
 
     error: float
-    place: Place
+    place: Deployed
     kind: str
     layout: tuple[str, ...]
 
@@ -94,7 +98,7 @@ def _learnt(
     }
     kinds = _kinds(by, medians, apart)
     rows = tuple(
-        Row(
+        ComparedFigures(
             *key,
             len(of),
             len({each.layout for each in of}),
@@ -103,38 +107,37 @@ def _learnt(
         )
         for key, of in by.items()
     )
-    normal = Multiples(0.6745, 1.6449)
     sizes = common or _sizes(rows, kinds)
     return Learnt(
         origin,
         kinds,
         sizes,
-        dict.fromkeys(GROUPS, normal),
-        dict.fromkeys(GROUPS, normal),
+        dict.fromkeys(GROUPS, NORMAL),
+        dict.fromkeys(GROUPS, NORMAL),
         0.0,
         rows,
     )
 
 
-Key = tuple[Place, str]
+Key = tuple[Deployed, str]
 
 
 def _kinds(
     by: Mapping[Key, Sequence[Figure]],
     medians: Mapping[Key, float],
     apart: Mapping[Key, float],
-) -> dict[str, Kind]:
+) -> dict[str, UsualError]:
     """The usual error of each group, the median over places, and for each kind how far figures of a
     place lie apart, held near that of its group."""
     weights = {key: min(len(of), FEW) / FEW for key, of in by.items()}
-    found: dict[str, Kind] = {}
+    found: dict[str, UsualError] = {}
     groups = _grouped(by, lambda key: GROUPS[key[1].partition(", ")[0]])
     for group, members in groups.items():
         found[group] = usual = _usual(members, medians, apart, weights)
         for name, of in _grouped(members, lambda key: key[1]).items():
             own, count = _usual(of, medians, apart, weights), sum(weights[key] for key in of)
             within = _pooled(count, own.within, SOURCES, usual.within)
-            found[name] = Kind(usual.centre, within)
+            found[name] = UsualError(usual.centre, within)
     return found
 
 
@@ -143,11 +146,11 @@ def _usual(
     medians: Mapping[Key, float],
     apart: Mapping[Key, float],
     weights: Mapping[Key, float],
-) -> Kind:
+) -> UsualError:
     weight = np.array([weights[key] for key in members])
     centre = _quantile(np.array([medians[key] for key in members]), weight, 0.5)
     within = np.exp(np.average(np.log([apart[key] for key in members]), weights=weight**2))
-    return Kind(centre, float(within))
+    return UsualError(centre, float(within))
 
 
 def _pooled(count: float, own: float, more: float, usual: float) -> float:
@@ -159,7 +162,7 @@ def _within(errors: Sequence[float]) -> float:
     return float(np.quantile(np.abs(errors), 0.8)) / EIGHTY
 
 
-def _sizes(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> dict[str, float]:
+def _sizes(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> dict[str, float]:
     """The sizes of the parts that make the medians of the rows likeliest."""
     from scipy.optimize import minimize  # noqa: PLC0415 - slow to import
 
@@ -216,12 +219,12 @@ def left_out(
     common: Mapping[str, float],
 ) -> Floats:
     """The error of each figure beyond what is expected of it, in expected spreads, where all
-    figures with the same ``key`` were left out when that was learnt."""
-    found = np.empty(len(known))
+    figures with the same ``key`` were left out when that was learnt; NaN where none was left."""
+    found = np.full(len(known), np.nan)
     for members in _grouped(range(len(known)), lambda index: key(known[index])).values():
         gone = set(members)
         rest = _learnt([each for i, each in enumerate(known) if i not in gone], common)
-        for index in members:
+        for index in members if rest.rows else ():
             each = known[index]
             expected = rest.expected(each.place, each.kind)
             found[index] = (each.error - expected.centre) / expected.spread
@@ -232,8 +235,11 @@ def _multiples(known: Sequence[Figure], errors: Floats) -> dict[str, Multiples]:
     """The multiples of each group, and of each manner in which requests come, held near those of
     its group by places."""
     weights, sizes = weights_of(known), np.abs(errors)
+    judged = np.flatnonzero(~np.isnan(sizes)).tolist()
+    if not judged:
+        return dict.fromkeys(GROUPS, NORMAL)
     found = {}
-    for group, members in _grouped(range(len(known)), lambda index: known[index].group).items():
+    for group, members in _grouped(judged, lambda index: known[index].group).items():
         found[group] = usual = _quantiles(sizes, weights, members)
         for name, of in _grouped(members, lambda index: manner(known[index].kind)).items():
             own, places = _quantiles(sizes, weights, of), len({known[index].place for index in of})
@@ -297,7 +303,7 @@ def _shared(ready: Learnt, known: Sequence[Figure]) -> float:
     return SHARES[-1]
 
 
-class Coverage(NamedTuple):
+class LeftOutCoverage(NamedTuple):
     """Of ``figures`` of a ``quantity``, all with the same ``left_out`` (engine, GPU, ...) judged by
     what was learnt without them: the shares in the 50 % and the 90 % band (in %), and half of the
     median width of the latter (in % of the prediction)."""
@@ -358,7 +364,7 @@ NEAR = ("layouts of a deployment", "deployments")
 same figures left out in the same way."""
 
 
-def coverages(known: Sequence[Figure]) -> list[Coverage]:
+def coverages(known: Sequence[Figure]) -> list[LeftOutCoverage]:
     """How far bands hold what was left out, by quantity. Everything is learnt without it, the
     number of spreads too; figures of a quantity that nothing is left of are not judged."""
     found = []
@@ -376,7 +382,7 @@ def coverages(known: Sequence[Figure]) -> list[Coverage]:
     return found
 
 
-class Judged(NamedTuple):
+class JudgedFigure(NamedTuple):
     """A figure, the ends of its 90 % band and half of the width of its 50 % band."""
 
     figure: Figure
@@ -385,15 +391,15 @@ class Judged(NamedTuple):
     half: float
 
 
-def _judged(figure: Figure, own: Learnt, judging: Learnt) -> Judged:
+def _judged(figure: Figure, own: Learnt, judging: Learnt) -> JudgedFigure:
     expected = own.expected(figure.place, figure.kind)
     reach = judging.multiples(figure.kind, known=expected.figures > 0)
     width = reach.ninety * expected.spread
     low, high = expected.centre - width, expected.centre + width
-    return Judged(figure, low, high, reach.half * expected.spread)
+    return JudgedFigure(figure, low, high, reach.half * expected.spread)
 
 
-def _held(name: str, judged: Sequence[Judged]) -> Iterable[Coverage]:
+def _held(name: str, judged: Sequence[JudgedFigure]) -> Iterable[LeftOutCoverage]:
     groups = _grouped(judged, lambda each: each.figure.group)
     for quantity, members in ({"all": list(judged)} | groups if judged else {}).items():
         errors, low, high, half = (
@@ -407,7 +413,7 @@ def _held(name: str, judged: Sequence[Judged]) -> Iterable[Coverage]:
         )
         inside = (low <= errors) & (errors <= high)
         middle = np.abs(errors - (low + high) / 2) <= half
-        yield Coverage(
+        yield LeftOutCoverage(
             name,
             quantity,
             len(members),

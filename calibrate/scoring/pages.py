@@ -88,8 +88,9 @@ def _intervals(trust: Part) -> str:
         return f"{found['covered90']:.0f} %" if found else "none judged"
 
     def widths(name: str) -> str:
-        known = [left[name, of]["half_width90"] for of in ("tpot", "rate", "ttft")]
-        return "±{:.0f} % for TPOT, ±{:.0f} % for throughput and ±{:.0f} % for TTFT".format(*known)
+        known = [left.get((name, of)) for of in ("tpot", "rate", "ttft")]
+        shown = [f"±{each['half_width90']:.0f} %" if each else "unknown" for each in known]
+        return "{} for TPOT, {} for throughput and {} for TTFT".format(*shown)
 
     return (
         f"Of {trust['figures']:,} published measurements\n"

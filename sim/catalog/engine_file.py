@@ -127,6 +127,8 @@ def _weight_only(values: Fields) -> dict[str, float]:
     """The share of the peak bandwidth that kernels for weights alone reach, by format."""
     shares = values.inner(_WEIGHT_ONLY)
     shares.only(WEIGHT_ONLY)
+    if not list(shares):
+        raise values.error(_WEIGHT_ONLY, f"expected a share for one of {', '.join(WEIGHT_ONLY)}")
     return {name: shares.share(name) for name in shares}
 
 

@@ -58,7 +58,7 @@ def manner(kind: str) -> str:
     return ", ".join([GROUPS[quantity], *driven])
 
 
-class Place(NamedTuple):
+class Deployed(NamedTuple):
     """The engine (whatever its release), GPU and model of a run, and the ``family`` of the model,
     with experts or without."""
 
@@ -68,11 +68,11 @@ class Place(NamedTuple):
     family: str
 
 
-class Row(NamedTuple):
+class ComparedFigures(NamedTuple):
     """Published figures of one ``place`` and ``kind`` (``ttft, closed loop, dense``): how many, of
     how many layouts, the median error (``centre``), and how far they lie apart (``within``)."""
 
-    place: Place
+    place: Deployed
     kind: str
     figures: int
     layouts: int
@@ -80,7 +80,7 @@ class Row(NamedTuple):
     within: float
 
 
-class Kind(NamedTuple):
+class UsualError(NamedTuple):
     """The median error of the group of a kind of figure, and how far figures of one place lie
     apart."""
 
@@ -121,25 +121,27 @@ class Learnt:
     are ``shared`` by two of its figures; and the ``rows``."""
 
     origin: str
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, UsualError]
     common: Mapping[str, float]
     known: Mapping[str, Multiples]
     new: Mapping[str, Multiples]
     shared: float
-    rows: tuple[Row, ...]
-    _solved: dict[tuple[str, Place | None, Place | None], _Solved] = field(default_factory=dict)
+    rows: tuple[ComparedFigures, ...]
+    _solved: dict[tuple[str, Deployed | None, Deployed | None, str], _Solved] = field(
+        default_factory=dict
+    )
 
     def expected(
-        self, place: Place, kind: str, *, without: Place | None = None, own: bool = False
+        self, place: Deployed, kind: str, *, without: Deployed | None = None, own: bool = False
     ) -> ExpectedError:
         """The expected error of a figure of ``kind`` at ``place``; as if the place ``without`` had
         not been compared; with ``own``, where the engine was fitted to runs of one's own, as if
         this place had been, and been right."""
         group = GROUPS[kind.partition(", ")[0]]
-        usual = self.kinds.get(kind, self.kinds[group])
-        key = (group, without, place if own else None)
+        usual = self.usual(kind)
+        key = (group, without, place if own else None, kind if own else "")
         if key not in self._solved:
-            self._solved[key] = _solve(self, *key, kind)
+            self._solved[key] = _solve(self, *key)
         solved = self._solved[key]
         mean, left = solved.at(place, kind, self._sizes)
         same = [row for row in solved.rows if row.place == place]
@@ -153,17 +155,24 @@ class Learnt:
             found,
         )
 
+    def usual(self, kind: str) -> UsualError:
+        """What is usual of a kind of figure; of its group where it was never compared, and the
+        widest of all where none of that was."""
+        widest = max(self.kinds.values(), key=lambda each: each.within)
+        return self.kinds.get(kind, self.kinds.get(GROUPS[kind.partition(", ")[0]], widest))
+
     def multiples(self, kind: str, *, known: bool) -> Multiples:
         """The multiples of a kind of figure, at a place that was compared (``known``) or not."""
         found, how = self.known if known else self.new, manner(kind)
-        return found[how] if how in found else found[how.partition(", ")[0]]
+        widest = max(found.values(), key=lambda each: each.ninety)
+        return found.get(how, found.get(how.partition(", ")[0], widest))
 
     @property
     def _sizes(self) -> Floats:
         return np.array([self.common[part] ** 2 for part in PARTS])
 
     def compared(self, **where: str) -> bool:
-        """Whether runs with these values of ``Place`` were compared."""
+        """Whether runs with these values of ``Deployed`` were compared."""
         return any(
             all(getattr(row.place, name) == value for name, value in where.items())
             for row in self.rows
@@ -173,11 +182,11 @@ class Learnt:
 class _Solved(NamedTuple):
     """The rows of one group, the inverse of their covariance, and that times their errors."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ComparedFigures]
     inverse: Floats
     weights: Floats
 
-    def at(self, place: Place, kind: str, sizes: Floats) -> tuple[float, Floats]:
+    def at(self, place: Deployed, kind: str, sizes: Floats) -> tuple[float, Floats]:
         """The mean of a figure's error in units of its ``within``, and the variance of each part
         that is left."""
         if not self.rows:
@@ -192,21 +201,22 @@ class _Solved(NamedTuple):
 
 
 def _solve(
-    learnt: Learnt, group: str, without: Place | None, own: Place | None, kind: str
+    learnt: Learnt, group: str, without: Deployed | None, own: Deployed | None, kind: str
 ) -> _Solved:
-    kinds = learnt.kinds
     rows = [
         row
         for row in learnt.rows
         if GROUPS[row.kind.partition(", ")[0]] == group and row.place not in (without, own)
     ]
-    if own is not None:
-        usual = kinds.get(kind, kinds[group])
-        rows.append(Row(own, kind, 1, 1, 0.0, usual.within))
-    return solved(rows, kinds, learnt._sizes)
+    if own is not None and kind in learnt.kinds:
+        usual = learnt.kinds[kind]
+        rows.append(ComparedFigures(own, kind, 1, 1, 0.0, usual.within))
+    return solved(rows, learnt.kinds, learnt._sizes)
 
 
-def solved(rows: Sequence[Row], kinds: Mapping[str, Kind], sizes: Floats) -> _Solved:
+def solved(
+    rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError], sizes: Floats
+) -> _Solved:
     """The ``rows`` of one group, ready to say what to expect of others; ``sizes`` are the variances
     of the parts."""
     if not rows:
@@ -216,7 +226,7 @@ def solved(rows: Sequence[Row], kinds: Mapping[str, Kind], sizes: Floats) -> _So
     return _Solved(rows, inverse, inverse @ scaled_errors(rows, kinds))
 
 
-def scaled_errors(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:
+def scaled_errors(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> Floats:
     """The error of each row beyond the centre of its kind, in units of what is within."""
     usual = [kinds[row.kind] for row in rows]
     found = [
@@ -229,7 +239,7 @@ FAR = 4.0
 """Units beyond which an error of a row counts as this: one far off says little of others."""
 
 
-def noise(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:
+def noise(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> Floats:
     """The variance of the median of each row, in the same units."""
     return np.array(
         [
@@ -241,13 +251,13 @@ def noise(rows: Sequence[Row], kinds: Mapping[str, Kind]) -> Floats:
     )
 
 
-def covariance(rows: Sequence[Row], sizes: Floats) -> Floats:
+def covariance(rows: Sequence[ComparedFigures], sizes: Floats) -> Floats:
     """The covariance of rows by what they have in common."""
     alike = np.array([[_alike(one, other.place, other.kind) for other in rows] for one in rows])
     return np.asarray(alike @ sizes, dtype=np.float64)
 
 
-def _alike(row: Row, place: Place, kind: str) -> tuple[bool, ...]:
+def _alike(row: ComparedFigures, place: Deployed, kind: str) -> tuple[bool, ...]:
     """Whether a row has each of ``PARTS`` in common with a figure."""
     same = row.place == place
     return (
@@ -267,7 +277,7 @@ def learnt(path: Path = FILE) -> Learnt:
     kinds, common, multiples = (file.inner(name) for name in ("kinds", "common", "multiples"))
     return Learnt(
         file.text("origin"),
-        {name: Kind(**_numbers(kinds.inner(name), Kind._fields)) for name in kinds},
+        {name: UsualError(**_numbers(kinds.inner(name), UsualError._fields)) for name in kinds},
         _numbers(common, PARTS),
         _multiples(multiples, "compared"),
         _multiples(multiples, "new"),
@@ -287,22 +297,22 @@ def _multiples(entry: Fields, level: str) -> dict[str, Multiples]:
     }
 
 
-def _row(entry: Fields) -> Row:
+def _row(entry: Fields) -> ComparedFigures:
     kind = entry.text("of")
     where = place(entry.text("engine"), entry.text("gpu"), entry.text("model"), kind)
     counts = entry.count("figures"), entry.count("layouts")
-    return Row(where, kind, *counts, entry.number("centre"), entry.number("within"))
+    return ComparedFigures(where, kind, *counts, entry.number("centre"), entry.number("within"))
 
 
-def place(engine: str, gpu: str, model: str, kind: str) -> Place:
+def place(engine: str, gpu: str, model: str, kind: str) -> Deployed:
     """The place of a run; the last words of a ``kind`` say whether the model has experts.
 
     >>> place("tensorrt-llm-0.14", "h100-sxm", "qwen3-30b-a3b", "tpot, experts")
-    Place(engine='tensorrt-llm', gpu='h100-sxm', model='qwen3-30b-a3b', family='qwen, experts')
+    Deployed(engine='tensorrt-llm', gpu='h100-sxm', model='qwen3-30b-a3b', family='qwen, experts')
     """
     word = re.match(r"[A-Za-z]*", model)
     family = (word[0].lower() if word else "") or model
-    return Place(family_of(engine), gpu, model, f"{family}, {kind.rpartition(', ')[2]}")
+    return Deployed(family_of(engine), gpu, model, f"{family}, {kind.rpartition(', ')[2]}")
 
 
 def related(engine: str) -> str:

@@ -40,6 +40,7 @@ EXAMPLES = {
     "calibrate diff": "h100-sxm h200-sxm",
     "calibrate import aiconfigurator": "--system h100_sxm --framework vllm",
     "calibrate import vidur": "mlp.csv attention.csv --gpu a100-sxm-80gb",
+    "calibrate import aiter": "gemm.csv.gz fmoe.csv.gz --gpu mi355x",
     "calibrate import measurements": "measurements.csv --out my-gpu.yaml",
     "trace describe": "azure_conv.csv",
     "trace convert": "azure_conv.csv plain.csv",

@@ -114,7 +114,7 @@ SUMMARY: Mapping[str, Shape] = {
             },
             "place": {
                 **_each(TEXT, "engine", "gpu", "model", "family"),
-                "unmeasured": NUMBER,
+                "kernels": NUMBER,
                 "own": FLAG,
             },
             **_each(TEXT, "origin", "text", "trust"),

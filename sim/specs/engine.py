@@ -261,7 +261,7 @@ class EngineSpec:
     keeps_interval: bool = False
     keeps_last_found: bool = False
     factors: Factors = NO_FACTORS
-    origin: str = ""
+    origin: str = field(default="", compare=False)
     releases: Releases | None = None
     release: str = ""
     fitted_to: tuple[FittedTo, ...] = ()

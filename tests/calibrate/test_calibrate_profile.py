@@ -168,9 +168,8 @@ def test_the_file_is_a_gpu_that_a_run_can_name(written):
     assert "Measured on Some CPU" in own["provenance"]
     assert profile.date in own["provenance"]
     assert "GEMM" in own["provenance"]
-    assert (
-        0 < own["error_band"]["half"] < 0.1 < own["error_band"]["throughput"] < 0.3
-    )  # norms and rotary: as on a data sheet
+    assert own["error_band"]["half"] < 0.25
+    assert own["error_band"]["parts"]["kernels"] < own["error_band"]["throughput"]
     # eight prompts of 100 tokens: 2 FLOP a weight at 0.9 of 0.8 TFLOP/s, more than that in all
     layers = catalog.model("llama-3.2-1b").parameters - 128256 * 2048
     assert summary["duration"] > 2 * layers * 800 / (0.9 * 8e11)

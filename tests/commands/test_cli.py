@@ -253,7 +253,7 @@ def test_gpus_are_listed_with_what_tells_them_apart() -> None:
     rows = {line.split()[0]: line.split()[1:] for line in infersim("list", "gpus").out.splitlines()}
     assert rows["GiB"] == ["TB/s", "TFLOP/s", "at", "fp8", "USD/h", "kernels"]
     assert rows["h100-sxm"] == ["79", "3.35", "989", "1979", "3.99", "timed"]
-    assert rows["rtx-3090"] == ["24", "0.94", "71", "-", "0.39", "relative", "of", "rtx-pro-6000"]
+    assert rows["rtx-3090"] == ["24", "0.94", "71", "-", "0.50", "relative", "of", "rtx-pro-6000"]
     assert rows["h100-nvl"][-3:] == ["relative", "of", "h100-sxm"]
     assert rows["gaudi-3"] == ["126", "3.67", "1835", "1835", "-", "data", "sheet"]
 

@@ -282,8 +282,8 @@ def test_a_run_says_what_it_does_not_know() -> None:
     assert not [each for each in ours if each in theirs]
     bands = [each["error_band"] for each in (dense, sparse, unmeasured)]
     assert bands[0]["tpot"] < bands[1]["tpot"]
-    why = "kernels of experts were off by that much in published runs"
-    assert [why in band["text"] for band in bands] == [False, True, True]
+    assert bands[2]["tpot"] > bands[1]["tpot"]
+    assert bands[2]["parts"]["kernels"] > 2 * bands[1]["parts"]["kernels"]
     assert sparse["operators"][WHOLE]["bytes"] > 0
     assert unmeasured["operators"][INTO]["bytes"] > 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.scoring.presets import engine_file
-from sim.catalog.spreads import PARTS, Place, learnt, place
+from sim.catalog.spreads import PARTS, Deployed, learnt, place
 from sim.metrics.bands.bands import (
     KERNELS,
     LEAN,
@@ -31,7 +31,7 @@ KNOWN = place("vllm", "h100-sxm", "llama-3.1-70b", "dense")
 TPOT = "tpot, dense"
 
 
-def wide(where: Place, *, own: bool = False) -> float:
+def wide(where: Deployed, *, own: bool = False) -> float:
     """The spread of token times at a place."""
     return learnt().expected(where, TPOT, own=own).spread
 
@@ -59,7 +59,7 @@ def test_a_place_is_judged_by_what_is_known_without_it() -> None:
 
 def test_runs_of_ones_own_are_the_nearest_of_all() -> None:
     """They settle what runs have in common, and say that predictions are right."""
-    new = Place("sglang", "l4", "qwen3-8b", "qwen, dense")
+    new = Deployed("sglang", "l4", "qwen3-8b", "qwen, dense")
     alone, own = (learnt().expected(new, TPOT, own=each) for each in (False, True))
     assert own.spread < alone.spread
     assert abs(own.centre) < abs(alone.centre) or own.centre == pytest.approx(0, abs=0.02)
@@ -67,20 +67,24 @@ def test_runs_of_ones_own_are_the_nearest_of_all() -> None:
 
 
 def test_all_that_was_never_compared_is_known_alike() -> None:
-    far = Place("a", "b", "c", "d")
+    far = Deployed("a", "b", "c", "d")
     found = learnt().expected(far, TPOT)
     sizes = [learnt().common[part] * learnt().kinds[TPOT].within for part in PARTS[1:]]
     assert [found.common[part] for part in PARTS[1:]] == pytest.approx(sizes)
     assert learnt().expected(far, "tpot, of another kind").within > 0
 
 
-def test_kernels_that_were_not_measured_count_where_nothing_was_compared() -> None:
-    sheet = Question(Place("vllm", "l4", "qwen3-8b", "qwen, dense"), "online", False, 1.0)
-    timed = sheet._replace(unmeasured=0.0)
-    assert KERNELS in reach("mean_tpot_ms", sheet).parts
+def test_kernels_that_were_not_measured_make_bands_wider() -> None:
+    sheet = Question(Deployed("vllm", "l4", "qwen3-8b", "qwen, dense"), "online", False, 0.25)
+    timed = sheet._replace(kernels=0.0)
+    assert reach("mean_tpot_ms", sheet).parts[KERNELS] == 0.25
     assert reach("mean_tpot_ms", sheet).ninety > reach("mean_tpot_ms", timed).ninety
-    compared = sheet._replace(place=KNOWN)  # whose errors have it already
-    assert KERNELS not in reach("mean_tpot_ms", compared).parts
+    assert KERNELS not in reach("mean_tpot_ms", timed).parts
+    sure, unsure = (
+        question(simulate(CHAT.override({"precision": formats})).record).kernels
+        for formats in ({}, {"weights": "int8", "activations": "bf16"})
+    )
+    assert unsure > 3 * sure > 0
 
 
 def test_a_band_is_around_where_measurements_are_expected() -> None:
@@ -103,15 +107,15 @@ def test_no_reach_is_too_far_for_a_float() -> None:
 
 def test_the_question_of_a_run_is_read_from_its_deployment(tmp_path: Path) -> None:
     found = question(simulate(CHAT).record)
-    assert found.place == Place("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
+    assert found.place == Deployed("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
     assert (found.driven, found.experts, found.own) == ("online", False, False)
-    assert 0 < found.unmeasured < 0.3
+    assert 0 < found.kernels < 0.08
     old = simulate(CHAT.override({"engine": engine_file("tensorrt-llm-0.14")}))
     assert question(old.record).place.engine == "tensorrt-llm"
     (tmp_path / "mine.yaml").write_text("extends: sglang\ntitle: ours\n")
     mine = CHAT.override({"engine": str(tmp_path / "mine.yaml"), "fleet.0.gpu": "mi300x"})
     found = question(simulate(mine).record)
-    assert (found.place.engine, found.unmeasured) == ("sglang", 1.0)
+    assert (found.place.engine, found.kernels > 0.25) == ("sglang", True)
 
 
 def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:

@@ -144,8 +144,7 @@ def test_the_other_case_widens_one_side_alone() -> None:
     for stated in (True, False):
         known = run("l40s", 2, link={"kind": "pcie", "peer_to_peer": stated})
         other = known.summary["infersim"]["error_band"]
-        assert other["throughput"] == band["throughput"]
-        assert other.get("slower", 0.0) < band["slower"]
+        assert "slower" not in other
     low, high = figure_bands(told.record, told.summary, None)["figures"]["mean_tpot_ms"]["band90"]  # type: ignore[index]
     value = told.summary["mean_tpot_ms"]
     assert high / value > value / low

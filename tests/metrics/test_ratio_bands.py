@@ -6,19 +6,19 @@ import math
 
 import pytest
 
-from sim.catalog.spreads import PARTS, Place
+from sim.catalog.spreads import PARTS, Deployed
 from sim.metrics.bands.bands import WITHIN, Reach
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.metrics.bands.ratio_bands import Error, error_of, in_common, ratio_band
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 
-H100 = Place("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
+H100 = Deployed("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
 H200 = H100._replace(gpu="h200-sxm")
 ENGINE, GPU, OWN, LEFT = 0.1, 0.2, 0.3, 0.05
 
 
-def error(where: Place, **changes: object) -> Error:
+def error(where: Deployed, **changes: object) -> Error:
     parts = {"engine": ENGINE, "GPU": GPU, "this deployment": OWN, WITHIN: LEFT}
     spread = math.sqrt(sum(each**2 for each in parts.values()))
     return Error(where, "tpot, dense", Reach(0.0, 0.7 * spread, 2 * spread, parts))._replace(

@@ -187,3 +187,15 @@ def test_what_whole_tiles_cost_a_small_batch_is_not_called_arithmetic() -> None:
     assert TILES not in bound["prefill"].values()
     assert bound["prefill"]["qkv projection"] == "compute"
     assert bound["prefill"]["prefill attention"] == "compute"
+
+
+def test_the_kv_cache_of_a_fit_is_between_two_sizes() -> None:
+    """Weights are counted; half of what else comes off may be more or less."""
+    found = CliRunner().invoke(app, ["fit", "llama-3.1-8b", "--gpu", "h100-sxm", "--json"])
+    document = json.loads(found.stdout)
+    low, high = document["kv_cache_bytes_band"]
+    apart = (document["activation_bytes"] + document["reserve_bytes"]) / 2
+    assert (low, high) == (
+        document["kv_cache_bytes"] - apart,
+        document["kv_cache_bytes"] + apart,
+    )

@@ -126,11 +126,11 @@ def test_a_difference_says_how_sure_it_is_and_what_is_shared() -> None:
     assert "Errors that both share cancel in part" in " ".join(as_text(compare_view(found)).split())
     gpus = compared("fleet.0.gpu=h100-sxm,h200-sxm", repetitions=3)
     own = gpus["variants"][1]["errors"]["own"]
-    assert {"kernels", "run"} <= set(own)
+    assert {"GPU", "this deployment"} <= set(own)
     assert "engine" not in own
     assert all(figure(gpus, k)["differences"][1]["trust"] for k in ("mean_ttft_ms", "p99_tpot_ms"))
     assert figure(gpus, "verdict.attainment")["differences"][1]["trust"] is None
-    assert "those of each alone do not: kernels" in render_compare(gpus)
+    assert "those of each alone do not: GPU" in render_compare(gpus)
 
 
 def test_where_it_is_simulated_does_not_matter() -> None:

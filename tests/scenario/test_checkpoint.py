@@ -27,26 +27,26 @@ def load(changes: dict[str, Any], precision: dict[str, Any]) -> Scenario:
 
 
 def test_a_checkpoint_is_loaded_as_it_is_published() -> None:
-    gpt = {"weights": "bf16", "activations": "bf16", "experts": "mxfp4"}
+    gpt = {"weights": "bf16", "activations": "bf16", "experts": "mxfp4", "state": None}
     assert formats("gpt-oss-120b") == gpt
-    fp8 = {"weights": "fp8-block", "activations": "fp8", "experts": None}
+    fp8 = {"weights": "fp8-block", "activations": "fp8", "experts": None, "state": None}
     assert formats("deepseek-v3") == fp8
     assert formats("llama-3.1-8b")["weights"] == "bf16"
 
 
 def test_what_is_written_comes_first() -> None:
-    wide = {"weights": "bf16", "activations": "bf16", "experts": None}
+    wide = {"weights": "bf16", "activations": "bf16", "experts": None, "state": None}
     assert formats("gpt-oss-120b", weights="bf16") == wide
     assert formats("deepseek-v3", weights="bf16") == wide
     assert formats("deepseek-v3", activations="bf16") == {
-        "weights": "fp8-block", "activations": "bf16", "experts": None,
+        "weights": "fp8-block", "activations": "bf16", "experts": None, "state": None,
     }  # fmt: skip
     assert formats("deepseek-v3", experts="nvfp4")["experts"] == "nvfp4"
 
 
 def test_products_are_of_16_bits_where_a_gpu_has_no_narrower_ones() -> None:
     found = formats("deepseek-v3", gpu="a100-sxm-80gb")
-    assert found == {"weights": "fp8-block", "activations": "bf16", "experts": None}
+    assert found == {"weights": "fp8-block", "activations": "bf16", "experts": None, "state": None}
 
 
 def test_another_model_is_stored_in_its_own_formats() -> None:
@@ -90,7 +90,7 @@ def checkpoint(folder: Path, **quantised: Any) -> str:
 
 def test_a_file_has_the_formats_that_it_states(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, **BLOCKS)
-    blocks = {"weights": "fp8-block", "activations": "fp8", "experts": None}
+    blocks = {"weights": "fp8-block", "activations": "fp8", "experts": None, "state": None}
     assert formats(path) == formats(str(tmp_path)) == formats("Qwen/Qwen3-8B-FP8") == blocks
     assert formats(path, gpu="a100-sxm-80gb")["activations"] == "bf16"
     assert formats(path, weights="bf16")["weights"] == "bf16"

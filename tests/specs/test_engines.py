@@ -52,7 +52,9 @@ def test_every_value_has_a_source(name: str) -> None:
     assert isinstance(entry.pop("title"), str)
     values = {f.name for f in dataclasses.fields(EngineSpec)} - {"name", "title", "sources"}
     optional = {
-        f.name for f in dataclasses.fields(EngineSpec) if f.default is not dataclasses.MISSING
+        f.name
+        for f in dataclasses.fields(EngineSpec)
+        if (f.default, f.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
     }
     assert set(entry) == set(spec.sources)
     assert values - optional <= set(entry) <= values

@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sim.catalog.spreads import ExpectedError, Place, learnt, place
+from sim.catalog.spreads import Deployed, ExpectedError, learnt, place
 from sim.metrics.question.question_text import driven_by
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
@@ -33,14 +33,14 @@ LARGEST = 30.0
 
 class Question(NamedTuple):
     """Of a run what decides how far its figures may be off: its ``place``, how requests are
-    ``driven``, whether the model has ``experts``, the share of the times of kernels that were not
-    measured (``unmeasured``), whether its engine was fitted to runs of one's ``own``, and whether
-    more comes than it can serve (``full``)."""
+    ``driven``, whether the model has ``experts``, the standard deviation that its own kernels add
+    to the times of those that were compared (``kernels``), whether its engine was fitted to runs of
+    one's ``own``, and whether more comes than it can serve (``full``)."""
 
-    place: Place
+    place: Deployed
     driven: str
     experts: bool
-    unmeasured: float = 0.0
+    kernels: float = 0.0
     own: bool = False
     full: bool = False
 
@@ -56,8 +56,6 @@ def question(run: RunRecord, state: str = "") -> Question:
     driven = driven_by(run.scenario)
     if any(pool.settings.role == "decode" for pool in run.pools):
         driven = APART
-    timed, kernels = run.attribution.measured, sum(run.attribution.kernels.values())
-    unmeasured = max(0.0, 1.0 - timed / kernels) if kernels > 0 else 0.0
     found = []
     for pool in run.pools:
         d = pool.deployment
@@ -65,8 +63,20 @@ def question(run: RunRecord, state: str = "") -> Question:
         where = place(d.engine.origin or d.engine.name, d.gpu.name, d.model.name, _model(experts))
         own = bool(d.engine.fitted_to)
         full = state in (State.OVERLOADED, State.NEAR_SATURATION)
-        found.append(Question(where, driven, experts, unmeasured, own, full))
+        kernels = _kernels(run, compared=learnt().compared(gpu=d.gpu.name))
+        found.append(Question(where, driven, experts, kernels, own, full))
     return max(found, key=lambda each: reach("mean_tpot_ms", each).ninety)
+
+
+def _kernels(run: RunRecord, *, compared: bool) -> float:
+    """The standard deviation of the times of the run's kernels: of those in shapes that were not
+    measured, and on a GPU of which no run was ``compared`` what its own measurements say."""
+    kernels = sum(run.attribution.kernels.values())
+    if kernels <= 0:
+        return 0.0
+    unmeasured = max(0.0, 1.0 - run.attribution.measured / kernels)
+    own = 0.0 if compared else sum(run.attribution.errors.values()) / kernels
+    return math.hypot(UNMEASURED * unmeasured, own)
 
 
 def kind(key: str, at: Question) -> str:
@@ -119,17 +129,17 @@ class Reach(NamedTuple):
         return max(0.0, width - self.centre), max(0.0, width + self.centre)
 
 
-def reach(key: str, at: Question, without: Place | None = None) -> Reach:
+def reach(key: str, at: Question, without: Deployed | None = None) -> Reach:
     """The reach of the figure ``key``; as if the place ``without`` had not been compared."""
     expected = learnt().expected(at.place, kind(key, at), without=without, own=at.own)
-    return reach_of(expected, at.unmeasured)
+    return reach_of(expected, at.kernels)
 
 
-def reach_of(expected: ExpectedError, unmeasured: float) -> Reach:
-    """The reach of a figure with such an error, where that share of the kernels is unmeasured."""
+def reach_of(expected: ExpectedError, kernels: float) -> Reach:
+    """The reach of a figure with such an error, to which the run's own ``kernels`` add."""
     parts = {**expected.common, WITHIN: expected.within}
-    if expected.figures == 0 and unmeasured:
-        parts[KERNELS] = UNMEASURED * unmeasured
+    if kernels:
+        parts[KERNELS] = kernels
     spread = math.sqrt(sum(each**2 for each in parts.values()))
     half, ninety = (min(each * spread, LARGEST) for each in expected.multiples)
     return Reach(expected.centre, half, ninety, parts)

@@ -80,7 +80,7 @@ def figure_bands(
     sure = verdict_trust(verdict, figures, ends, compared=at.compared)
     return {
         "figures": figures,
-        "place": {**at.place._asdict(), "own": at.own, "unmeasured": at.unmeasured},
+        "place": {**at.place._asdict(), "own": at.own, "kernels": at.kernels},
         "origin": learnt().origin,
         "trust": None if sure is None else sure["word"],
         "text": f"{text} {sure['text']}" if sure else text,

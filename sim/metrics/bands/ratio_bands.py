@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.catalog.spreads import PARTS, Place, learnt
+from sim.catalog.spreads import PARTS, Deployed, learnt
 from sim.metrics.bands.bands import CHANCE, KERNELS, WITHIN, Reach, band, reach_of, shares
 
 Bands = Mapping[str, Any]
@@ -26,7 +26,7 @@ class Error(NamedTuple):
     slower end of the band over the predicted one, None where it was not repeated there.
     ``overload``: the slower end is one."""
 
-    place: Place
+    place: Deployed
     kind: str
     reach: Reach
     ends: Sequence[float] | None = None
@@ -48,13 +48,13 @@ def error_of(bands: Bands | None, key: str) -> Error | None:
     entry = None if bands is None else bands["figures"].get(key.removeprefix("cost."))
     if bands is None or entry is None or "kind" not in entry or "place" not in bands:
         return None
-    where = Place(*(bands["place"][name] for name in Place._fields))
+    where = Deployed(*(bands["place"][name] for name in Deployed._fields))
     expected = learnt().expected(where, entry["kind"], own=bands["place"]["own"])
-    found = reach_of(expected, bands["place"]["unmeasured"])
+    found = reach_of(expected, bands["place"]["kernels"])
     return Error(where, entry["kind"], found, entry.get("ends"), entry["band90"][1] is None)
 
 
-def in_common(one: Place, other: Place) -> list[str]:
+def in_common(one: Deployed, other: Deployed) -> list[str]:
     """Parts in which figures of one kind of two runs err alike."""
     same = [mine == theirs for mine, theirs in zip(one, other, strict=True)]
     engine, gpu, _, family = same

@@ -119,6 +119,10 @@ def _rows(
     if memory.states:
         yield "- states", "of max_num_seqs requests", show_bytes(memory.states)
     yield "= KV cache", "", show_bytes(memory.kv_cache)
+    low, high = document["kv_cache_bytes_band"]
+    if high > low:
+        what = "activations and reserve are estimates"
+        yield "  between", what, f"{show_bytes(low)} and {show_bytes(high)}"
     yield from _kv_of_a_token(d, memory)
     yield from _blocks(d, memory, context)
     yield from _swapping(d, document)

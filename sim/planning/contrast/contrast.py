@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.catalog.spreads import PARTS, Place
+from sim.catalog.spreads import PARTS, Deployed
 from sim.metrics.bands.ratio_bands import Bands, error_of, in_common, ratio_band
 from sim.metrics.bands.trust import trust
 from sim.metrics.latency.intervals import Z95
@@ -185,6 +185,8 @@ def errors(mine: Bands | None, base: Bands | None) -> dict[str, list[str]] | Non
     (``own``); None where that is not known."""
     if not mine or not base or "place" not in mine or "place" not in base:
         return None
-    one, other = (Place(*(each["place"][name] for name in Place._fields)) for each in (mine, base))
+    one, other = (
+        Deployed(*(each["place"][name] for name in Deployed._fields)) for each in (mine, base)
+    )
     alike = in_common(one, other)
     return {"shared": alike, "own": [part for part in PARTS if part not in alike]}

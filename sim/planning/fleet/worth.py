@@ -14,23 +14,23 @@ from sim.catalog.spreads import PARTS
 from sim.metrics.bands.bands import KERNELS, LEAN, LINKS, without
 
 
-class Measurement(NamedTuple):
+class Remedy(NamedTuple):
     """A measurement: the ``parts`` of a band that it settles, and ``how`` it is made."""
 
     parts: tuple[str, ...]
     how: str
 
 
-MEASUREMENTS: Mapping[str, Measurement] = {
-    "run": Measurement(
+MEASUREMENTS: Mapping[str, Remedy] = {
+    "run": Remedy(
         (*PARTS, LEAN),
         "one run of your server, recorded (`infersim observe`, then `validate-run`, which writes "
         "an engine file)",
     ),
-    KERNELS: Measurement(
+    KERNELS: Remedy(
         (KERNELS,), "kernels measured on one such GPU (`infersim calibrate`, some five minutes)"
     ),
-    LINKS: Measurement(
+    LINKS: Remedy(
         (LINKS,),
         "what joins the GPUs, stated (fleet.0.link) or measured (`infersim calibrate` on two)",
     ),

@@ -85,19 +85,18 @@ def test_the_readme_quotes_it() -> None:
         "trust": {
             "figures": 1234,
             "bands": [{"of": of, **held} for of in ("all", "throughput", "tpot")],
-            "floors": [
-                {"quantity": "ttft", "of": of, "bands": 31.4}
-                for of in (
-                    "clients that are described",
-                    "requests sent at a rate, at once or one by one",
-                )
+            "left_out": [
+                {"left_out": name, "quantity": of, **held}
+                for name in ("layouts of a deployment", "deployments", "GPUs")
+                for of in ("all", "tpot", "rate")
             ],
         },
     }
     text = readme(README, found)
     assert "| vLLM, fixed concurrency, H100 | TPOT | 1 % | 20 % |\n| | TTFT | 2 % | 21 % |" in text
-    assert "Of 1,234 published measurements\n88 % lay within it." in text
-    assert "\u00b131 % for TTFT in closed loops." in text
+    assert "Of 1,234 published measurements\n88 % lay within it; with whole GPUs left out" in text
+    assert "left out 88 %, engines none judged" in text
+    assert "\u00b112 % for TPOT, \u00b112 % for throughput and unknown for TTFT" in text
     with pytest.raises(UsageError, match="the evidence has no TPOT of closed loop, vllm"):
         readme(README, {**found, "dense": {"kinds": []}})
     with pytest.raises(UsageError, match=r"README\.md: no text like"):

@@ -56,7 +56,7 @@ def test_dense_models_that_the_part_on_every_row_has_alone() -> None:
 )
 def test_a_log_of_the_engine_has_no_server_in_front(metric: str, front: int) -> None:
     key = f"mean_{metric.removesuffix('_mean')}_ms"
-    ran = cast(Any, SimpleNamespace(figures={key: 250.0}, causes={key: {}}))
+    ran = cast(Any, SimpleNamespace(figures={key: 250.0}, at=None))
     row, known = cast(Any, {"metric": metric}), cast(Any, SimpleNamespace(engine="vllm"))
     found = replay._scored(row, known, 0.2, ran).predicted
     assert found == pytest.approx(0.25 - front * catalog.engine("vllm").front_end)
