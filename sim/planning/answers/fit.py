@@ -122,7 +122,7 @@ def _rows(
     low, high = document["kv_cache_bytes_band"]
     if high > low:
         what = "activations and reserve are estimates"
-        yield "  between", what, f"{show_bytes(low)} and {show_bytes(high)}"
+        yield "  give or take", what, show_bytes((high - low) / 2)
     yield from _kv_of_a_token(d, memory)
     yield from _blocks(d, memory, context)
     yield from _swapping(d, document)
