@@ -343,13 +343,13 @@ pd.DataFrame(rows, columns=["fleet", *names]).set_index("fleet")
 # %%
 ranking = plan["ranking"]
 error, half = first["error_band"]["error"], first["error_band"]["half"]
-assert ranking["survives"]
-assert half < 0.5 * error
+assert ranking["sure"]["usd_per_hour"] >= first["usd_per_hour"]
+assert half < error
 Markdown(f"""
 > {ranking["text"]}
 
-Nine of ten published runs were within {error:.0%} of their prediction, five of ten within
-{half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower by the
+Of runs like these nine of ten are expected within {error:.0%} of their prediction, five of ten
+within {half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower by the
 first, *likely* if only with iterations slower by the second, and otherwise *a guess*:
 {", ".join(f"{called(each)} is {each['error_band']['trust']}" for each in fleets)}. It also names
 the measurement that would narrow the band most.

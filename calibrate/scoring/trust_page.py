@@ -7,9 +7,6 @@ from calibrate.scoring.report import TITLES, Part, as_inferred, median_p90, tabl
 from calibrate.scoring.uses import LOW
 from sim.catalog.spreads import PARTS, learnt
 
-BAR = 20
-"""Characters of a bar that stands for all measurements."""
-
 LEANS = 10.0
 """Distance in % of the median measurement from its prediction that a reader is warned of."""
 
@@ -81,12 +78,6 @@ def _title(quantity: str) -> str:
     return TITLES.get(quantity, quantity)
 
 
-def _bar(share: float) -> str:
-    """A share (in %) as a bar."""
-    full = round(share / 100 * BAR)
-    return "█" * full + "░" * (BAR - full)
-
-
 def _bands(trust: Part) -> str:
     rows = [
         (
@@ -94,13 +85,12 @@ def _bands(trust: Part) -> str:
             f"{each['rows']:,}",
             f"{each['covered50']:.0f}",
             f"{each['covered90']:.0f}",
-            _bar(each["covered90"]),
             f"{each['half_width90']:.0f}",
         )
         for each in trust["bands"]
     ]
-    head = ("of", "rows", "in 50 %", "in 90 %", "in 90 %, drawn", "± 90")
-    return table(head, rows, words=len(head))
+    head = ("of", "rows", "in 50 %", "in 90 %", "± 90")
+    return table(head, rows, words=1)
 
 
 def _inferred(trust: Part) -> str:
