@@ -349,8 +349,8 @@ Markdown(f"""
 > {ranking["text"]}
 
 Of runs like these nine of ten are expected within {error:.0%} of their prediction, five of ten
-within {half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower by the
-first, *likely* if only with iterations slower by the second, and otherwise *a guess*:
+within {half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower
+by the first, *likely* if only with iterations slower by the second, and otherwise *a guess*:
 {", ".join(f"{called(each)} is {each['error_band']['trust']}" for each in fleets)}. It also names
 the measurement that would narrow the band most.
 
