@@ -249,7 +249,7 @@ def test_find_gives_the_highest_load_at_both_ends() -> None:
     from sim.planning.load.find_document import document
     from tests.planning_fixtures import small
 
-    slo = {"ttft": "60ms", "tpot": "14ms", "attainment": 0.9}
+    slo = {"ttft": "80ms", "tpot": "14ms", "attainment": 0.9}
     scenario = small(run__requests=100, slo=slo)
     found = find(scenario, "rate", tolerance=0.04)
     assert found.ends is not None

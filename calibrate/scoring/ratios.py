@@ -51,7 +51,7 @@ def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
         for row, at in ((one, one.at), (other, other.at))
     )
     mine, theirs = (
-        Error(at.place, row.kind, reach_of(each, at.kernels))
+        Error(at.place, row.kind, reach_of(row.kind, each, at.kernels))
         for row, at, each in zip((one, other), (one.at, other.at), expected, strict=True)
     )
     measured = float(one.measured or 0) / float(other.measured or 1)

@@ -94,6 +94,17 @@ def _micro(seconds: float) -> str:
     return f"{seconds * 1e6:g}us"
 
 
+NOT_PHYSICAL = frozenset({"title", "names", "price_per_hour", "profile"})
+"""Keys that do not make a GPU another one."""
+
+
+def _part(file: CatalogEntry) -> str:
+    """The entry that a file extends without changing what the GPU can do; itself if it does."""
+    while file.base is not None and set(file.own) <= NOT_PHYSICAL:
+        file = file.base
+    return file.path.stem
+
+
 def read_gpu(file: CatalogEntry, relative: GpuSpec | None = None) -> GpuSpec:
     """The GPU that a file describes, with what it takes over, also from the ``relative`` that it
     names; named after the file.
@@ -133,6 +144,7 @@ def read_gpu(file: CatalogEntry, relative: GpuSpec | None = None) -> GpuSpec:
             relative=values.text("relative") if values.has("relative") else None,
             draw=_draw(values, sources) if values.has("draw") else None,
             own=not shipped("gpus", file.root.path),
+            part=_part(file),
         )
     except ValueError as error:
         key, _, problem = str(error).partition(": ")

@@ -247,7 +247,8 @@ def _whole_runs(run: RunRecord) -> dict[str, Any]:
     experts = any(pool.deployment.model.has_experts for pool in run.pools)
     engines: dict[str, list[str]] = {}
     for pool in run.pools:
-        engines.setdefault(pool.deployment.engine.name, []).append(pool.deployment.gpu.name)
+        gpu = pool.deployment.gpu
+        engines.setdefault(pool.deployment.engine.name, []).append(gpu.part or gpu.name)
     driven = driven_by(run.scenario)
     texts = dict.fromkeys(
         whole_runs_text(name, gpus, driven, experts=experts) for name, gpus in engines.items()

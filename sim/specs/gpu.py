@@ -166,6 +166,7 @@ class GpuSpec:
     in the catalogue, whose profile stands in where this one has none. ``clocks``
     is the share of its own peaks that a power limit leaves, which ``peak_flops`` already have.
     ``draw`` is what it draws at its own clocks, None where nothing was measured (``power_draw``).
+    ``part`` is the entry that this one is but for its name and price; itself if none.
     ``own`` says that a user's file describes it, whose silence about a peak is not the part's lack.
     """
 
@@ -188,6 +189,7 @@ class GpuSpec:
     clocks: float = 1.0
     draw: PowerDraw | None = None
     own: bool = field(default=False, compare=False)
+    part: str = field(default="", compare=False)
 
     @property
     def is_amd(self) -> bool:

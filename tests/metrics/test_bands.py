@@ -174,3 +174,22 @@ def test_a_gpu_without_kernel_timings_has_a_note() -> None:
     for gpu, noted in (("h100-sxm", False), ("mi300x", True)):
         notes = simulate(CHAT.override({"fleet.0.gpu": gpu})).summary["infersim"]["notes"]
         assert any(note.startswith("No kernels were timed on AMD") for note in notes) == noted
+
+
+def test_a_card_with_another_price_is_the_same_card(tmp_path: Path) -> None:
+    offer = "{usd: 2, provider: ours, date: 2026-11, low: null, high: null}"
+    (tmp_path / "cheap.yaml").write_text(f"extends: h100-sxm\nprice_per_hour: {offer}\n")
+    (tmp_path / "slow.yaml").write_text("extends: h100-sxm\nbandwidth: 2TB/s\n")
+    cheap, slow = (
+        question(simulate(CHAT.override({"fleet.0.gpu": str(tmp_path / name)})).record)
+        for name in ("cheap.yaml", "slow.yaml")
+    )
+    assert cheap == question(simulate(CHAT).record)
+    assert slow.place.gpu == "slow"
+    assert not slow.compared
+
+
+def test_throughput_that_arrivals_set_does_not_depend_on_kernels() -> None:
+    at = Question(Deployed("vllm", "l4", "qwen3-8b", "qwen, dense"), "online", False, 0.25)
+    assert KERNELS not in reach("output_throughput", at).parts
+    assert KERNELS in reach("output_throughput", at._replace(full=True)).parts

@@ -20,7 +20,7 @@ from sim.metrics.states import State
 
 LEVELS = ("band50", "band90")
 
-WITHIN, KERNELS, CHANCE, LINKS, LEAN = "this run", "kernels", "chance", "links", "lean"
+WITHIN, KERNELS, CHANCE, LINKS, LEAN = "this run", "kernels", "chance", "links", "usual bias"
 """Parts of a band next to those of ``sim.catalog.spreads.PARTS``."""
 
 UNMEASURED = 0.25
@@ -60,10 +60,15 @@ def question(run: RunRecord, state: str = "") -> Question:
     for pool in run.pools:
         d = pool.deployment
         experts = d.model.has_experts
-        where = place(d.engine.origin or d.engine.name, d.gpu.name, d.model.name, _model(experts))
+        where = place(
+            d.engine.origin or d.engine.name,
+            d.gpu.part or d.gpu.name,
+            d.model.name,
+            _model(experts),
+        )
         own = bool(d.engine.fitted_to)
         full = state in (State.OVERLOADED, State.NEAR_SATURATION)
-        kernels = _kernels(run, compared=learnt().compared(gpu=d.gpu.name))
+        kernels = _kernels(run, compared=learnt().compared(gpu=where.gpu))
         found.append(Question(where, driven, experts, kernels, own, full))
     return max(found, key=lambda each: reach("mean_tpot_ms", each).ninety)
 
@@ -105,6 +110,9 @@ def kind(key: str, at: Question) -> str:
 OF_TOKENS = frozenset({"tpot", "itl", "e2el"})
 """Quantities that times between tokens decide."""
 
+SERVED = "rate, online"
+"""The first words of the kinds of throughput that arrivals set."""
+
 APART = "apart"
 """How requests come where workers prefill and decode apart."""
 
@@ -132,13 +140,14 @@ class Reach(NamedTuple):
 def reach(key: str, at: Question, without: Deployed | None = None) -> Reach:
     """The reach of the figure ``key``; as if the place ``without`` had not been compared."""
     expected = learnt().expected(at.place, kind(key, at), without=without, own=at.own)
-    return reach_of(expected, at.kernels)
+    return reach_of(kind(key, at), expected, at.kernels)
 
 
-def reach_of(expected: ExpectedError, kernels: float) -> Reach:
-    """The reach of a figure with such an error, to which the run's own ``kernels`` add."""
+def reach_of(of: str, expected: ExpectedError, kernels: float) -> Reach:
+    """The reach of a figure of the kind ``of`` with such an error, to which the run's own
+    ``kernels`` add where not arrivals decide it."""
     parts = {**expected.common, WITHIN: expected.within}
-    if kernels:
+    if kernels and not of.startswith(SERVED):
         parts[KERNELS] = kernels
     spread = math.sqrt(sum(each**2 for each in parts.values()))
     half, ninety = (min(each * spread, LARGEST) for each in expected.multiples)

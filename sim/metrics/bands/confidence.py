@@ -58,7 +58,7 @@ def error_band(
     parts = shares(usual.parts, usual.ninety, usual.centre)
     text = _band_text(math.expm1(slower), half, parts, at)
     if links is not None:
-        parts[LINKS] = links.slower
+        parts[LINKS] = math.expm1(math.sqrt(slower**2 - widest**2))
         text += (
             f" Nothing says whether the cards reach each other over PCIe: if they do not as "
             f"assumed, iterations take {links.slower:.0%} longer, which is in it."

@@ -19,6 +19,7 @@ from sim.metrics.bands.bands import (
     CHANCE,
     LEVELS,
     LINKS,
+    SERVED,
     Question,
     band,
     kind,
@@ -155,7 +156,7 @@ def _with_links(of: str, down: float, up: float, links: OpenLinks | None) -> tup
     """How far a 90 % band of that kind reaches where cards may reach each other otherwise than
     assumed: by as much as iterations are longer then, towards longer times and lower rates, which
     arrivals do not set."""
-    if links is None or of.startswith("rate, online"):
+    if links is None or of.startswith(SERVED):
         return down, up
     longer = math.log1p(max(0.0, links.slower))
     return (down + longer, up) if of.startswith("rate") else (down, up + longer)

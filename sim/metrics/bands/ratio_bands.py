@@ -50,7 +50,7 @@ def error_of(bands: Bands | None, key: str) -> Error | None:
         return None
     where = Deployed(*(bands["place"][name] for name in Deployed._fields))
     expected = learnt().expected(where, entry["kind"], own=bands["place"]["own"])
-    found = reach_of(expected, bands["place"]["kernels"])
+    found = reach_of(entry["kind"], expected, bands["place"]["kernels"])
     return Error(where, entry["kind"], found, entry.get("ends"), entry["band90"][1] is None)
 
 

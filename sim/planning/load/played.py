@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.loop.clock import Stop
+from sim.metrics.bands.bands import LINKS
 from sim.metrics.enough.doubts import missed_by_unfinished_alone
 from sim.metrics.fleet.rejection import Rejection, rejection
 from sim.metrics.record.run_record import RunRecord
@@ -112,7 +113,7 @@ class Player:
             },
             verdict={key: own["verdict"][key] for key in VERDICT},
             submitted=len(record.requests),
-            band={key: own["error_band"][key] for key in ("throughput", "parts")},
+            band=_band(own["error_band"]),
             refused=rejection(record),
             judged=found,
             only_cut=self._only_cut(record, seen),
@@ -141,3 +142,10 @@ VERDICT = ("state", "utilisation", "utilisation_error")
 def run_of(player: Player, scenario: Scenario, number: int) -> ProbeRun:
     """A run of a player that a copy of this process has too."""
     return player.run(scenario, number)
+
+
+def _band(band: Mapping[str, Any]) -> dict[str, Any]:
+    """The error of times of iterations and its parts, with links as they are assumed: what the
+    other case would do is in the notes of a fleet."""
+    parts = {name: each for name, each in band["parts"].items() if name != LINKS}
+    return {"throughput": band["throughput"], "parts": parts}
