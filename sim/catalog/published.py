@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from sim.catalog.fields import Fields
 from sim.catalog.huggingface_modules import Module, modules
 from sim.catalog.huggingface_quantisation import Quantisation, Scheme
+from sim.errors import did_you_mean
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
 from sim.specs.model import ModelSpec
-from sim.specs.precision import precision_bytes
+from sim.specs.precision import FORMATS, precision_bytes
 from sim.specs.published import PublishedFormat
 
 KEY = "published_format"
@@ -39,8 +40,19 @@ def published_in(values: Fields, sources: Mapping[str, str]) -> PublishedFormat 
         return None
     value = values.inner(KEY)
     value.only(["weights", "experts"])
-    experts = value.text("experts") if value.has("experts") else None
-    return PublishedFormat(value.text("weights"), experts, sources[KEY])
+    experts = _format(value, "experts") if value.has("experts") else None
+    return PublishedFormat(_format(value, "weights"), experts, sources[KEY])
+
+
+def _format(value: Fields, key: str) -> str:
+    """A number format that is known."""
+    found = value.text(key)
+    if found not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise value.error(
+            key, f"unknown format {found}{did_you_mean(found, FORMATS)}; known: {known}"
+        )
+    return found
 
 
 def published_as(model: ModelSpec, stated: Quantisation) -> PublishedFormat:

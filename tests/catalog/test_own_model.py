@@ -92,6 +92,14 @@ def test_the_format_of_the_checkpoint_may_be_stated(tmp_path: Path) -> None:
     assert found.published.weights == "fp8-block"
 
 
+def test_a_format_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HYBRID + "published_format: {weights: fp8-blok}\n")
+    said = r"mine\.yaml:\d+:\d+: published_format\.weights: .*fp8-block"
+    with pytest.raises(UsageError, match=said):
+        catalog.model(path)
+
+
 def test_a_layer_may_lack_attention_or_mlp(tmp_path: Path) -> None:
     mamba, mlp, both = own(tmp_path, MAMBA).layers
     assert (mamba.norms, mlp.norms, both.norms) == (1, 1, 4)
