@@ -166,7 +166,7 @@ class GpuSpec:
     in the catalogue, whose profile stands in where this one has none. ``clocks``
     is the share of its own peaks that a power limit leaves, which ``peak_flops`` already have.
     ``draw`` is what it draws at its own clocks, None where nothing was measured (``power_draw``).
-    ``part`` is the entry that this one is but for its name and price; itself if none.
+    ``part`` is the entry that this one is, except for its name and price; itself if none.
     ``own`` says that a user's file describes it, whose silence about a peak is not the part's lack.
     """
 
