@@ -149,14 +149,14 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
         parts.append("the slower end is overloaded")
     band = summary.get("infersim", {}).get("error_band", {})
     reach = band.get("slower")
-    slower = "" if reach is None else f"{_many(reach)} "
-    return f"With iterations {_many(ends['error'])} faster or {slower}slower, {', '.join(parts)}."
+    slower = "" if reach is None else f"{many(reach)} "
+    return f"With iterations {many(ends['error'])} faster or {slower}slower, {', '.join(parts)}."
 
 
-def _many(error: float) -> str:
+def many(error: float) -> str:
     """How many percent, or how many times where a percentage reads badly.
 
-    >>> _many(0.25), _many(1.34)
+    >>> many(0.25), many(1.34)
     ('25%', '2.3 times')
     """
     return f"{error:.0%}" if error < 0.5 else f"{1 + error:.1f} times"

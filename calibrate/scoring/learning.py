@@ -4,8 +4,8 @@ Errors (logarithms of measured over predicted) are summed up by place and kind o
 ``sim.catalog.spreads`` explains. The sizes of what errors have in common are those that make the
 medians of the rows likeliest. Errors have longer tails than a normal law, so that the number of
 spreads to which bands reach is not taken from one: it is the quantile of errors that were left out,
-layout by layout of the places that were compared, and place by place for new ones. Each place
-counts alike, whatever the number of its figures.
+layout by layout of the places that were compared, and place by place for new ones. Figures of a
+place count as the root of their number.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import (
     GROUPS,
+    NORMAL,
     PARTS,
     ComparedFigures,
     Deployed,
@@ -50,10 +51,6 @@ EIGHTY = 1.2816
 START = 0.5
 """The size of each part before any row is seen, in units of what is within; a factor of e more or
 less is usual."""
-
-
-NORMAL = Multiples(0.6745, 1.6449)
-"""The multiples of a normal law."""
 
 
 class Figure(NamedTuple):

@@ -100,8 +100,3 @@ def lengths_of(cell: str, what: str, spread: tuple[float, float], assumed: list[
         return Lengths(mean, mean, varied=True, p95=float(p95[1]))
     assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
     return Lengths(mean, mean, varied=True)
-
-
-def of_mean_alone(remark: str) -> bool:
-    """Whether an assumption is about lengths of which only the mean is known, if that."""
-    return MEAN_ALONE in remark or any(remark == why for _, why in UNPUBLISHED.values())

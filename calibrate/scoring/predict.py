@@ -29,7 +29,6 @@ from calibrate.scoring.figures import (
 from calibrate.scoring.presets import engine_name, uncovered
 from calibrate.scoring.table import Row
 from calibrate.scoring.twins import marked
-from sim.catalog.spreads import source_name
 from sim.errors import InfersimError
 from sim.metrics.bands.bands import LEVELS, Question, band, kind, question, reach
 from sim.metrics.fleet.energy import mean_power
@@ -103,12 +102,6 @@ class Scored:
         if self.inferred is None or self.measured is None:
             return self.error
         return self.inferred / self.measured - 1
-
-    @property
-    def source(self) -> str:
-        """Engine, GPU and model, in the catalogue's words; empty where they are not known."""
-        known = self.known
-        return source_name(self.engine, known.gpu, known.model) if known and self.engine else ""
 
     @property
     def kind(self) -> str:

@@ -17,12 +17,6 @@ from sim.specs.profile import COLLECTIVES, KernelFit, Profile, without_variant
 SPEED = ("bandwidth", "peak_flops", "sms")
 """The properties of a GPU that the fitted forms read."""
 
-APART = 0.5
-"""Distance between parts of which one computes a format of ``NARROW`` and the other does not, in
-factors of e of a speed."""
-
-NARROW = ("fp8", "fp4")
-
 ASSUMED = "default: the timed part nearest by its data sheet"
 """The source of a ``relative`` that a file does not name."""
 
@@ -46,8 +40,8 @@ def nearest(gpu: GpuSpec, parts: Iterable[GpuSpec]) -> GpuSpec | None:
     """The one of ``parts`` of the same maker whose speeds by the data sheet are nearest to those of
     ``gpu``; None if there is none of that maker.
 
-    Timed parts that are described so, each by one of another chip, come out 9 % off in the median
-    for passes of few sequences, 5 % for many and 11 % for prompts, where the defaults are 32, 27
+    Timed parts that are described so, each by one of another chip, come out 10 % off in the median
+    for passes of few sequences, 6 % for many and 10 % for prompts, where the defaults are 32, 27
     and 18 % off (``calibrate.left_out``).
     """
     alike = [part for part in parts if part.is_amd == gpu.is_amd]
@@ -55,10 +49,9 @@ def nearest(gpu: GpuSpec, parts: Iterable[GpuSpec]) -> GpuSpec | None:
 
 
 def _distance(one: GpuSpec, other: GpuSpec) -> float:
-    """Factors between bandwidths, 16-bit rates and SMs, as logarithms, and formats of one alone."""
+    """Factors between bandwidths, 16-bit rates and SMs, as logarithms."""
     speeds = ((each.bandwidth, each.flops("bf16"), each.sms) for each in (one, other))
-    apart = math.hypot(*(math.log(mine / theirs) for mine, theirs in zip(*speeds, strict=True)))
-    return apart + sum(APART for name in NARROW if one.computes(name) != other.computes(name))
+    return math.hypot(*(math.log(mine / theirs) for mine, theirs in zip(*speeds, strict=True)))
 
 
 def inherited(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:

@@ -95,6 +95,10 @@ class Multiples(NamedTuple):
     ninety: float
 
 
+NORMAL = Multiples(0.6745, 1.6449)
+"""Standard deviations within which half and nine tenths of a normal law lie."""
+
+
 class ExpectedError(NamedTuple):
     """What is expected of the error of a figure: its ``centre``, the standard deviation of each
     part in common (``PARTS``) that the compared runs leave open, and of what is ``within``;
@@ -327,12 +331,3 @@ def related(engine: str) -> str:
 def family_of(engine: str) -> str:
     """The engine of a preset: all of TensorRT-LLM are one, and those that are ``related``."""
     return "tensorrt-llm" if engine.startswith("tensorrt-llm") else related(engine)
-
-
-def source_name(engine: str, gpu: str, model: str) -> str:
-    """The name of a source of figures.
-
-    >>> source_name("tensorrt-llm-0.14", "h100-sxm", "llama-3.1-70b")
-    'tensorrt-llm, h100-sxm, llama-3.1-70b'
-    """
-    return f"{family_of(engine)}, {gpu}, {model}"

@@ -20,6 +20,11 @@ app = typer.Typer(
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 
 
+Bare = Annotated[
+    bool, typer.Option("--bare", help="Write only the profile, as JSON, as in the catalogue.")
+]
+
+
 @app.command()
 def aiconfigurator(
     system: Annotated[str, typer.Option(help="Name of the GPU in the tables, such as h100_sxm.")],
@@ -41,9 +46,7 @@ def aiconfigurator(
         Path | None,
         typer.Option("--out", "-o", help="File to write; default: GPU-FRAMEWORK.yaml or .json."),
     ] = None,
-    bare: Annotated[
-        bool, typer.Option("--bare", help="Write only the profile, as JSON, as in the catalogue.")
-    ] = False,
+    bare: Bare = False,
     force: Force = False,
 ) -> None:
     """Fit the kernel tables of the package aiconfigurator-core."""
@@ -90,9 +93,7 @@ def tuned(
         Path | None,
         typer.Option("--out", "-o", help="File to write; default: GPU-aiter.yaml or .json."),
     ] = None,
-    bare: Annotated[
-        bool, typer.Option("--bare", help="Write only the profile, as JSON, as in the catalogue.")
-    ] = False,
+    bare: Bare = False,
     force: Force = False,
 ) -> None:
     """Fit the kernels that AMD's library aiter was tuned to, a lower bound of what engines take."""

@@ -227,8 +227,9 @@ def _slow_batch(cost: CostModel, batch: int, context: int) -> str | None:
 
 ESTIMATED = 0.5
 """The share by which activations and reserve may be more or less: weights and the bytes of a token
-are counted, these two are estimates. vLLM's log on an RTX 3090 has 0.35 GiB next to PyTorch where
-1 GB is reserved here."""
+are counted, these two are estimates. Of nine published sizes six lie within; the others are of
+checkpoints with parts that are not counted (vision, drafts) and of a card that shares the memory of
+its host."""
 
 
 def kv_band(memory: Capacity) -> list[float]:

@@ -429,7 +429,7 @@ class TestPlainGpu:
         assert assumed == set(catalog.raw("gpus", "l40s")) - {
             "title", "names", "memory", "bandwidth", "peak_flops", "efficiency", "attention",
         }  # fmt: skip
-        assert gpu.relative == "a100-sxm-80gb"
+        assert gpu.relative == "l40s"
         assert gpu.sources["relative"] == "default: the timed part nearest by its data sheet"
         assert gpu.efficiency.source == gpu.sources["efficiency"]
         assert gpu.attention.source == gpu.sources["attention"]
@@ -691,7 +691,7 @@ class TestInSample:
         (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
         asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
         told = sim.simulate(asked).summary["infersim"]["provenance"]
-        assert "Taken from the NVIDIA A100 SXM4 80 GB" in told
+        assert "Taken from the NVIDIA L40S 48 GB" in told
         assert "not measured on it" in told
         assert "inf" not in told.replace("infersim", "")
 

@@ -62,7 +62,7 @@ def test_runs_of_ones_own_are_the_nearest_of_all() -> None:
     new = Deployed("sglang", "l4", "qwen3-8b", "qwen, dense")
     alone, own = (learnt().expected(new, TPOT, own=each) for each in (False, True))
     assert own.spread < alone.spread
-    assert abs(own.centre) < abs(alone.centre) or own.centre == pytest.approx(0, abs=0.02)
+    assert abs(own.centre) < abs(alone.centre)
     assert own.multiples == learnt().multiples(TPOT, known=True)
 
 
@@ -145,8 +145,7 @@ def test_a_band_says_which_runs_it_rests_on(changes: dict[str, str], words: str)
     bands = figure_bands(result.record, result.summary, None)
     assert bands is not None
     assert words in own["text"]
-    never = "ever compared" in words
-    assert (words.startswith("(no run") or never) == ("within a factor of" in own["text"])
+    assert ("no run" in words) == ("within a factor of" in own["text"])
     assert bands["text"].startswith("Nothing like this was ever compared") == (
         "within a factor of" in own["text"]
     )

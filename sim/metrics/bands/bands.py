@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from sim.catalog.spreads import Deployed, ExpectedError, learnt, place
 from sim.metrics.question.question_text import driven_by
+from sim.metrics.record.links import OpenLinks
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
 
@@ -76,7 +77,7 @@ def question(run: RunRecord, state: str = "") -> Question:
 def _kernels(run: RunRecord, *, compared: bool) -> float:
     """The standard deviation of the times of the run's kernels: of those in shapes that were not
     measured, and on a GPU of which no run was ``compared`` what its own measurements say."""
-    kernels = sum(run.attribution.kernels.values())
+    kernels = run.attribution.kernels
     if kernels <= 0:
         return 0.0
     unmeasured = max(0.0, 1.0 - run.attribution.measured / kernels)
@@ -163,6 +164,17 @@ def shares(parts: Mapping[str, float], ninety: float, centre: float = 0.0) -> di
     reach[LEAN] = math.sqrt((ninety + abs(centre)) ** 2 - ninety**2)
     order = sorted(reach.items(), key=lambda item: -item[1])
     return {name: math.expm1(each) for name, each in order if each > 0}
+
+
+def with_longer(
+    parts: dict[str, float], reach: float, links: OpenLinks | None
+) -> tuple[dict[str, float], float]:
+    """The parts of a band and how far it reaches to the side of longer times, where cards may reach
+    each other otherwise than assumed: by as much as iterations are longer then."""
+    if links is None or links.slower <= 0:
+        return parts, reach
+    further = reach + math.log1p(links.slower)
+    return parts | {LINKS: math.expm1(math.sqrt(further**2 - reach**2))}, further
 
 
 def half_of(error: float) -> float:

@@ -11,7 +11,7 @@ from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured import ALIKE
 from sim.cost.measured_experts import fit_for
-from sim.metrics.bands.bands import LINKS, Question, reach, shares
+from sim.metrics.bands.bands import Question, reach, shares, with_longer
 from sim.metrics.record.attribution import Attribution
 from sim.metrics.record.links import OpenLinks
 from sim.specs.experts import MixtureOfExperts
@@ -49,16 +49,14 @@ def error_band(
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
         return {**empty, "parts": {}, "text": "Nothing was run."}
     usual = reach("mean_tpot_ms", at)
-    widest = slower = max(usual.ends("band90"))
-    if links is not None:
-        slower += math.log1p(max(0.0, links.slower))
-    error, half = math.expm1(widest), math.expm1(max(usual.ends("band50")))
-    kernels = sum(attribution.kernels.values())
-    measured = attribution.measured / kernels if kernels > 0 else 0.0
+    widest = max(usual.ends("band90"))
     parts = shares(usual.parts, usual.ninety, usual.centre)
+    parts, slower = with_longer(parts, widest, links)
+    error, half = math.expm1(widest), math.expm1(max(usual.ends("band50")))
+    kernels = attribution.kernels
+    measured = attribution.measured / kernels if kernels > 0 else 0.0
     text = _band_text(math.expm1(slower), half, parts, at)
     if links is not None:
-        parts[LINKS] = math.expm1(math.sqrt(slower**2 - widest**2))
         text += (
             f" Nothing says whether the cards reach each other over PCIe: if they do not as "
             f"assumed, iterations take {links.slower:.0%} longer, which is in it."

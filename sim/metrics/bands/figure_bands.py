@@ -4,7 +4,7 @@ How far a kind of figure is off follows from published runs, by how far this one
 (``sim.metrics.bands.bands``). Where the run was repeated with faster and slower iterations
 (``sim.band_runs``), the band reaches at least to what came of that: so the band of an unstable
 fleet reaches to an overload. The chance of a percentile of this run comes on top. Milliseconds,
-rates per second, US dollars, joules, as in the summary.
+rates per second, US dollars, as in the summary.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sim.catalog.spreads import learnt
+from sim.catalog.spreads import NORMAL, learnt
 from sim.metrics.bands.bands import (
     CHANCE,
     LEVELS,
-    LINKS,
     SERVED,
     Question,
     band,
@@ -26,6 +25,7 @@ from sim.metrics.bands.bands import (
     question,
     reach,
     shares,
+    with_longer,
 )
 from sim.metrics.bands.trust import verdict_trust
 from sim.metrics.latency.intervals import Z95
@@ -51,9 +51,6 @@ the traffic."""
 
 OF_TOKENS = ("_tpot_ms", "_itl_ms")
 """Ends of the names of times that a full batch bounds: an overload does not make them grow."""
-
-HALF, NINETY = 0.6745, 1.6449
-"""Standard deviations within which half and nine tenths of a normal law lie."""
 
 
 def figure_bands(
@@ -127,14 +124,17 @@ def _figure(
     ends: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The bands of one figure."""
-    usual = reach(key, at)
+    usual, of = reach(key, at), kind(key, at)
+    parts = shares(usual.parts, usual.ninety, usual.centre)
     chance = _chance(summary, key, value)
     moved = None if ends is None or key == "capacity" else _moved(key, value, ends)
     found: dict[str, Any] = {}
-    for level, normal in zip(LEVELS, (HALF, NINETY), strict=True):
+    for level, normal in zip(LEVELS, NORMAL, strict=True):
         down, up = usual.ends(level)
-        if level == "band90":
-            down, up = _with_links(kind(key, at), down, up, links)
+        if level == "band90" and of.startswith("rate"):
+            parts, down = with_longer(parts, down, None if of.startswith(SERVED) else links)
+        elif level == "band90":
+            parts, up = with_longer(parts, up, links)
         if moved is not None:
             share = usual.half / usual.ninety if level == "band50" else 1.0
             down, up = max(down, -share * min(moved)), max(up, share * max(moved))
@@ -143,23 +143,10 @@ def _figure(
         )
     if _overload(ends) and key.endswith("_ms") and not key.endswith(OF_TOKENS):
         found["band90"][1] = None
-    parts = shares(usual.parts, usual.ninety, usual.centre)
-    if links is not None:
-        parts[LINKS] = links.slower
     if chance:
-        parts[CHANCE] = math.expm1(NINETY * chance)
-    found |= {"parts": parts, "kind": kind(key, at)}
+        parts[CHANCE] = math.expm1(NORMAL.ninety * chance)
+    found |= {"parts": parts, "kind": of}
     return found if moved is None else found | {"ends": moved}
-
-
-def _with_links(of: str, down: float, up: float, links: OpenLinks | None) -> tuple[float, float]:
-    """How far a 90 % band of that kind reaches where cards may reach each other otherwise than
-    assumed: by as much as iterations are longer then, towards longer times and lower rates, which
-    arrivals do not set."""
-    if links is None or of.startswith(SERVED):
-        return down, up
-    longer = math.log1p(max(0.0, links.slower))
-    return (down + longer, up) if of.startswith("rate") else (down, up + longer)
 
 
 def _overload(ends: Mapping[str, Any] | None) -> bool:

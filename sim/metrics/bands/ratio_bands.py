@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.catalog.spreads import PARTS, Deployed, learnt
+from sim.catalog.spreads import NORMAL, PARTS, Deployed, learnt
 from sim.metrics.bands.bands import CHANCE, KERNELS, WITHIN, Reach, band, reach_of, shares
 
 Bands = Mapping[str, Any]
@@ -80,7 +80,7 @@ def ratio_band(
     centre = 0.0 if same else one.reach.centre - other.reach.centre
     sides = _at_ends(one, other, same=same)
     found = []
-    for index, normal in ((0, 0.6745), (1, 1.6449)):
+    for index, normal in enumerate(NORMAL):
         width = spread * min(_multiple(one.reach, index), _multiple(other.reach, index))
         part_of_ends = 1.0 if index else _multiple(one.reach, 0) / _multiple(one.reach, 1)
         low, high = (
@@ -98,7 +98,7 @@ def ratio_band(
         else {}
     )
     if chance:
-        parts[CHANCE] = math.expm1(1.6449 * chance)
+        parts[CHANCE] = math.expm1(NORMAL.ninety * chance)
     return RatioBand(
         found[0],
         (low90 if least is None else least, None if one.overload else high90),

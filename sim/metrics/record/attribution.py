@@ -19,10 +19,6 @@ from sim.metrics.record.blocks import blocks
 
 HOST = "host"
 
-KERNELS = ("computing", "reading", "unmeasured", "experts", "links")
-"""Parts of the time of kernels: in shapes that a profile covers, bound by arithmetic or by anything
-else; in other shapes; experts; and what is spent on the links."""
-
 BOUNDS = ("compute", "memory", "latency", "communication")
 """The possible bounds of an operator."""
 
@@ -51,8 +47,7 @@ class Attribution:
 
     ``errors`` are the seconds by which the time of an operator may be off as its kernel's own
     measurements say (host excluded), ``measured`` the seconds of operators in shapes that a profile
-    covers, ``work`` what each operator did (host excluded), ``kernels`` the seconds of those parts
-    that are off by different amounts: ``KERNELS``.
+    covers, ``work`` what each operator did (host excluded).
     """
 
     by_operator: dict[str, float]
@@ -62,12 +57,16 @@ class Attribution:
     errors: dict[str, float]
     measured: float
     work: dict[str, Work]
-    kernels: dict[str, float]
 
     @property
     def seconds(self) -> float:
         """Busy time in all."""
         return sum(self.by_operator.values())
+
+    @property
+    def kernels(self) -> float:
+        """Busy time without the host's."""
+        return self.seconds - self.by_operator[HOST]
 
 
 def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
@@ -76,11 +75,6 @@ def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
         return 0.0
     found: NDArray[np.float64] = plans[WAITED]
     return found
-
-
-def is_of_experts(operator: str) -> bool:
-    """Whether an operator of that name belongs to the experts of a layer."""
-    return operator.startswith("experts")
 
 
 Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[TimedPasses]], None]
@@ -92,7 +86,6 @@ def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = No
     each block to the requests that could use it."""
     found: dict[str, Work] = {}
     errors: dict[str, float] = {}
-    kernels = dict.fromkeys(KERNELS, 0.0)
     busy = measured = 0.0
     profile = cost.deployment.gpu.profile
     least = 0.0 if profile is None else profile.worst_error
@@ -115,18 +108,7 @@ def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = No
             work.communication += total(o.communication)
             error = np.maximum(o.error, least * (1 - o.measured))  # not measured: no better known
             errors[o.name] = errors.get(o.name, 0.0) + total(seconds * error)
-            known = total(seconds * o.measured)
-            measured += known
-            on_links = total(o.communication)
-            kernels["links"] += on_links
-            if is_of_experts(o.name):
-                kernels["experts"] += total(seconds) - on_links
-            else:
-                on_gpu = seconds - o.communication
-                known, busy_units = total(on_gpu * o.measured), on_gpu * o.measured * computing
-                kernels["computing"] += total(busy_units)
-                kernels["reading"] += known - total(busy_units)
-                kernels["unmeasured"] += total(on_gpu) - known
+            measured += total(seconds * o.measured)
     found = {name: work for name, work in found.items() if work.seconds}
     by_operator = {name: work.seconds for name, work in found.items()}
     by_bound = {
@@ -135,4 +117,4 @@ def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = No
     by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
     flops = sum(work.flops for work in found.values())
     traffic = sum(work.bytes for work in found.values())
-    return Attribution(by_operator, by_bound, flops, traffic, errors, measured, found, kernels)
+    return Attribution(by_operator, by_bound, flops, traffic, errors, measured, found)

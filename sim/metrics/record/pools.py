@@ -249,7 +249,6 @@ def total(parts: Sequence[Attribution]) -> Attribution:
         errors=_added(part.errors for part in parts),
         measured=sum(part.measured for part in parts),
         work=work,
-        kernels=_added(part.kernels for part in parts),
     )
 
 
