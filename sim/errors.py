@@ -21,7 +21,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 LISTED = 12
-"""Layouts that the message of an error lists."""
+"""Layouts or names that the message of an error lists."""
 
 
 class InfersimError(Exception):
@@ -113,6 +113,18 @@ def printable(text: str) -> str:
     'a\\x1b[2Jb\nc'
     """
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def known_names(kind: str, known: Sequence[str]) -> str:
+    """What the catalogue has of a ``kind`` in the plural, for a message: a few by name, many by the
+    command that lists them.
+
+    >>> known_names("gpus", ["h100-sxm", "l40s"])
+    'the catalogue has h100-sxm, l40s'
+    """
+    if len(known) > LISTED:
+        return f"`infersim list {kind}` shows the {len(known)} of the catalogue"
+    return f"the catalogue has {', '.join(known) or 'none'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -183,7 +183,7 @@ def _driver(row: Row) -> Driver:
         return "static"
     if "single stream" in arrival or row["batch_or_concurrency"] == "single stream":
         return "single"
-    if "closed" in arrival or "max_num_seqs running" in arrival:
+    if "closed loop" in arrival or "max_num_seqs running" in arrival:
         return "closed"
     if "t=0" in arrival or row["request_rate_rps"].lower() in ("inf", "offline"):
         return "offline"

@@ -199,7 +199,11 @@ def _relative_of(entry: CatalogEntry, kernels: str, chain: tuple[Path, ...]) -> 
     name = value.get("value") if isinstance(value, Mapping) else value
     if not isinstance(name, str):
         return None
-    path = find("gpus", name, entry.path.parent)
+    try:
+        path = find("gpus", name, entry.path.parent)
+    except UsageError as error:
+        where = position(entry.path, "relative")
+        raise UsageError(f"{where}: relative: {error}") from None
     if path.resolve() in [each.resolve() for each in chain]:
         circle = " -> ".join(each.name for each in (*chain, path))
         where = position(entry.path, "relative")

@@ -61,8 +61,8 @@ class CatalogEntry:
         }
 
     def where(self, key: str) -> str:
-        """The file, and the place in it of the dotted ``key`` if it extends another."""
-        return str(self.path) if self.base is None else position(self.path, key)
+        """The file, and the place in it of the dotted ``key``."""
+        return position(self.path, key)
 
 
 def read_entry(

@@ -259,6 +259,8 @@ def _draw(values: Fields, sources: Mapping[str, str]) -> PowerDraw | None:
 def _share(fields: Fields, key: str) -> float:
     """A share of a peak, which is never a tiny one."""
     value = fields.number(key)
-    if 0 < value < _LEAST_SHARE:
+    if not 0 < value <= 1:
+        raise fields.error(key, f"got {value}, expected above 0 and at most 1")
+    if value < _LEAST_SHARE:
         raise fields.error(key, f"{value:g} is too small; give a share of the peak, such as 0.7")
     return value

@@ -421,6 +421,12 @@ def require_kinds(
     config: Fields, key: str, found: list[Any], known: tuple[object, ...], layers: int
 ) -> None:
     """UsageError unless the list has a known entry for each layer."""
-    if len(found) != layers or any(kind not in known for kind in found):
-        names = " or ".join(map(str, known))
-        raise config.error(key, f"expected {names} for each of the {layers} layers")
+    names = " or ".join(map(str, known))
+    if len(found) != layers:
+        given = f"got {len(found)}"
+    else:
+        unknown = [f"{kind!r} in layer {at}" for at, kind in enumerate(found) if kind not in known]
+        if not unknown:
+            return
+        given = f"got {unknown[0]}"
+    raise config.error(key, f"expected {names} for each of the {layers} layers, {given}")

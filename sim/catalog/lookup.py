@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sim.catalog.entries import FOLDER, Kind, names
 from sim.catalog.ids import named
-from sim.errors import UsageError, did_you_mean, shorten
+from sim.errors import UsageError, did_you_mean, known_names, shorten
 
 
 def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
@@ -30,7 +30,7 @@ def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
         hint = did_you_mean(Path(text).name.lower(), names(kind))  # as models are named on a hub
         raise UsageError(
             f"{(base or Path()) / text} does not exist{hint}; give a file on this machine, or one "
-            f"of the {kind} in the catalogue: {', '.join(names(kind))}"
+            f"of the {kind} by name: {known_names(kind, names(kind))}"
         )
     raise unknown(kind, text)
 
@@ -49,6 +49,6 @@ def unknown(kind: Kind, name: str) -> UsageError:
     known = names(kind)
     shown = shorten(repr(name))
     return UsageError(
-        f"unknown {kind.removesuffix('s')} {shown}{did_you_mean(name, known)}; the catalogue has "
-        f"{', '.join(known) or 'none'}"
+        f"unknown {kind.removesuffix('s')} {shown}{did_you_mean(name, known)}; "
+        f"{known_names(kind, known)}"
     )

@@ -45,6 +45,8 @@ def list_catalogue(
                 typer.echo(f"  {name:<{width}} {title(name)}")
                 for line in profile_lines(name) if section == "gpus" else ():
                     typer.echo(f"    {line}")
+            if section == "gpus":
+                typer.echo(GPU_LEGEND)
 
 
 def show(
@@ -85,6 +87,10 @@ def show(
 GPU_COLUMNS = "  GiB  TB/s TFLOP/s at fp8  USD/h  kernels"
 """What ``list gpus`` says of each: memory, bandwidth, dense rates at 16 bits and at fp8, price, and
 whose timings predict it."""
+
+GPU_LEGEND = """\
+  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself, scaled from those
+  of a timed relative, or guessed from the data sheet. `infersim show NAME` gives the sources."""
 
 
 def _speeds(name: str) -> str:

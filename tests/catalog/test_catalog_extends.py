@@ -310,7 +310,7 @@ class TestEngine:
             ("extends: vllm\nfront_end: 3GB\n", "mine.yaml:2:12: front_end: "),
             ("extends: vllm\nfront: 3ms\n", "mine.yaml:2:8: front: unknown key"),
             ("extends: vllm\noverlapped:\n", "mine.yaml:2:12: overlapped: expected true or false"),
-            ("front_end: 3ms\n", "mine.yaml: "),
+            ("front_end: 3ms\n", "mine.yaml:1:12: "),
         ],
     )
     def test_mistakes_are_one_clear_sentence(self, text: str, message: str, tmp_path: Path) -> None:

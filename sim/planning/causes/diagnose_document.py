@@ -66,12 +66,17 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
 
 
 def _cure(found: Diagnosis) -> str:
-    """The least that meets the SLO, where a change that was tried does beyond doubt."""
+    """The least that meets the SLO, where a change that was tried does, beyond doubt or not."""
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:
         return f"The least that meets it: {meeting[0].change.title}."
-    sure = " for sure" if found.slo == SloState.OPEN else ""
-    return f"No single change that was tried meets it{sure}.{_accepted(found)}"
+    likely = [trial for trial in found.advice if trial.verdict and trial.verdict["slo_met"]]
+    if likely:
+        return (
+            "No single change that was tried meets it for sure; the least that does at the "
+            f"predicted times: {likely[0].change.title}.{_accepted(found)}"
+        )
+    return f"No single change that was tried meets it.{_accepted(found)}"
 
 
 def _accepted(found: Diagnosis) -> str:

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from sim import catalog, units
 from sim.catalog.ids import named
 from sim.catalog.releases import Spelled, spelled
-from sim.errors import UsageError, did_you_mean
+from sim.errors import UsageError, did_you_mean, known_names
 from sim.plugins import is_own
 from sim.scenario.text.document import show
 from sim.scenario.text.parsing import is_unicode, scalar
@@ -113,8 +113,8 @@ def _priced_gpu(name: object) -> str:
     if isinstance(name, str) and (name in known or Path(name).suffix in (".yaml", ".yml")):
         return name
     raise ValueError(
-        f"unknown GPU {show(name)}{did_you_mean(str(name), known)}; expected the file of a GPU, or "
-        f"one of {', '.join(known)}"
+        f"unknown GPU {show(name)}{did_you_mean(str(name), known)}; expected the file of a GPU or "
+        f"its name; {known_names('gpus', known)}"
     )
 
 
@@ -290,7 +290,7 @@ def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
 
 def _unknown(kind: catalog.Kind, name: str, path_to: str) -> str:
     known = catalog.names(kind)
-    listed = f"the catalogue has {', '.join(known)}" if known else "the catalogue has none"
+    listed = known_names(kind, known)
     hint = did_you_mean(name, known)
     noun = kind.removesuffix("s")
     return f"no {noun} is called {show(name)}{hint}; {listed}; or give {path_to}"
