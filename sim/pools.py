@@ -162,6 +162,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         windows=not ALLOCATORS[kv.allocator].reserves_longest,
         kv_bytes=kv.memory,
         state_ratio=kv.state_ratio,
+        states_each=engine.states_each(cached=kv.enable_prefix_caching),
     )
     limits = replace(limits, max_num_seqs=max(1, min(limits.max_num_seqs, memory.sequences)))
     if memory.usable_blocks == 0:

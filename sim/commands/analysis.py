@@ -242,6 +242,7 @@ def _engine_limits(
     model: str, gpu: str, engine: str, tensor: int, limits: FitLimits
 ) -> dict[str, Any]:
     """``limits`` with the engine's choices for what they leave out, as a run has them."""
+    from sim import catalog
     from sim.scenario.sections.deployment import SchedulerSettings
     from sim.scenario.sections.kv_cache import KvCache
     from sim.scenario.sections.own_settings import completed
@@ -255,7 +256,9 @@ def _engine_limits(
     usual = {name: field.default for name, field in SchedulerSettings.model_fields.items()}
     usual |= {name: field.default for name, field in KvCache.model_fields.items()}
     chosen = {**found.get("scheduler", {}), **found.get("kv_cache", {})}
-    return {key: chosen.get(key, usual[key]) for key in FitLimits._fields}
+    cached = chosen.get("enable_prefix_caching", usual["enable_prefix_caching"])
+    each = catalog.engine(engine).states_each(cached=cached)
+    return {key: chosen.get(key, usual[key]) for key in FitLimits._fields} | {"states_each": each}
 
 
 @with_records

@@ -89,8 +89,9 @@ GPU_COLUMNS = "  GiB  TB/s TFLOP/s at fp8  USD/h  kernels"
 whose timings predict it."""
 
 GPU_LEGEND = """\
-  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself, scaled from those
-  of a timed relative, or guessed from the data sheet. `infersim show NAME` gives the sources."""
+  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself, scaled
+  from those of a timed relative, or guessed from the data sheet. `infersim show NAME`
+  gives the sources."""
 
 
 def _speeds(name: str) -> str:

@@ -202,10 +202,12 @@ def capacity(
     windows: bool = True,
     kv_bytes: float | None = None,
     state_ratio: float | None = None,
+    states_each: int = 1,
 ) -> Capacity:
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
     ``kv_bytes`` the share of the memory; ``scale`` multiplies the blocks. Without ``windows``
-    nothing is given back behind them. ``state_ratio`` is that of SGLang (``_split``).
+    nothing is given back behind them. ``state_ratio`` is that of SGLang (``_split``), where a
+    request takes ``states_each`` slots of the pool of states.
 
     An engine that prepares an iteration while another one runs has the tokens of two in flight, and
     a pipeline those of as many as it has stages. Of these the one with the fewest blocks decides.
@@ -221,6 +223,7 @@ def capacity(
         at_once,
         kv_bytes,
         state_ratio,
+        states_each,
     )
     if d.layout.pipeline == 1:
         return _of_one(d, kv_groups(d, block_size, windows=windows), asked)
@@ -243,6 +246,7 @@ class Sizing(NamedTuple):
     in_flight: int
     kv_bytes: float | None
     state_ratio: float | None
+    states_each: int
 
 
 def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
@@ -281,10 +285,10 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
 
 def _split(found: Capacity, state: float, asked: Sizing) -> Capacity:
     """``found`` with its memory split between states of ``state`` bytes a request and the KV cache
-    (sgl-project/sglang, model_executor, handle_max_mamba_cache: one slot a request without a prefix
-    cache), for no more requests than are asked for."""
+    (sgl-project/sglang, model_executor, handle_max_mamba_cache), for no more requests than are
+    asked for and have their slots."""
     ratio = STATE_RATIO if asked.state_ratio is None else asked.state_ratio
     rest = max(0.0, replace(found, states=0.0).kv_cache)
     slots = int(rest * ratio / (1 + ratio) // state)
-    sequences = max(0, min(slots, asked.max_num_seqs))
+    sequences = max(0, min(slots // asked.states_each, asked.max_num_seqs))
     return replace(found, states=slots * state, sequences=sequences)

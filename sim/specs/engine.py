@@ -208,6 +208,8 @@ class EngineSpec:
                          the iteration that accepts their tokens, and their hashes cover the token
                          after them, so that EAGLE and MTP do not compute the last one that is found
                          again
+    ``cached_states``    slots of the pool of states that a running request takes while prefixes are
+                         cached; 0: prefixes of models with a state are not cached
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``origin``           the preset that its file extends in the end; its own name for one that
@@ -260,6 +262,7 @@ class EngineSpec:
     serves_behind_victim: bool = False
     keeps_interval: bool = False
     keeps_last_found: bool = False
+    cached_states: Count = 0
     factors: Factors = NO_FACTORS
     origin: str = field(default="", compare=False)
     releases: Releases | None = None
@@ -279,6 +282,11 @@ class EngineSpec:
             if each.hold(title, memory):
                 found = {**each.settings, **found}
         return found
+
+    def states_each(self, *, cached: bool) -> int:
+        """Slots of a pool of states that a running request takes, where prefixes are ``cached`` or
+        not."""
+        return max(1, self.cached_states) if cached else 1
 
     def with_graphs_up_to(self, most: int) -> EngineSpec:
         """This engine where no batch has more than ``most`` sequences: larger graphs are not

@@ -54,15 +54,35 @@ def test_a_split_without_a_pool_of_states_is_refused() -> None:
 
 
 def test_sglang_splits_its_memory_between_states_and_kv() -> None:
-    """0.9 to 1 by default: each request has one slot of the states, and no more can run."""
-    found = pool(**HYBRID)
+    """0.9 to 1 by default: without a prefix cache each request has one slot of the states, and no
+    more can run."""
+    found = pool(**HYBRID, kv_cache={"enable_prefix_caching": False})
     memory, state = found.capacity, found.deployment.state_bytes()
     assert memory.states / memory.kv_cache == pytest.approx(0.9, rel=0.01)
     assert memory.block_size == 1
     assert found.limits.max_num_seqs == memory.sequences == int(memory.states / state + 0.5)
-    few = pool(**HYBRID, kv_cache={"state_ratio": 0.2})
+    few = pool(**HYBRID, kv_cache={"enable_prefix_caching": False, "state_ratio": 0.2})
     assert few.capacity.states / few.capacity.kv_cache == pytest.approx(0.2, rel=0.01)
     assert few.limits.max_num_seqs < found.limits.max_num_seqs
+
+
+@pytest.mark.parametrize(("release", "slots"), [("0.5.6", 3), ("0.5.13", 3), ("0.5.14", 5)])
+def test_cached_prefixes_take_slots_of_the_states(release: str, slots: int) -> None:
+    """SGLang's radix cache is on by default, and each running request has so many slots then."""
+    hybrid = {**HYBRID, "engine": f"sglang@{release}"}
+    found, plain = pool(**hybrid), pool(**hybrid, kv_cache={"enable_prefix_caching": False})
+    assert found.settings.kv_cache.enable_prefix_caching
+    assert found.capacity.states == plain.capacity.states
+    assert found.limits.max_num_seqs == plain.limits.max_num_seqs // slots
+    asked = ["fit", HYBRID["model"], "--gpu", "h200-sxm", "--json", "--engine", hybrid["engine"]]
+    printed = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert printed["num_gpu_blocks"] == found.capacity.num_gpu_blocks
+
+
+def test_shared_texts_of_models_with_a_state_are_found_and_noted() -> None:
+    shared = {**ASKED["workload"], "shared_prefix": {"tokens": 256}}
+    result = sim.simulate(sim.load_scenario({**ASKED, **HYBRID, "workload": shared}))
+    assert any(note.startswith("A state is taken to be kept") for note in result.summary["infersim"]["notes"])
 
 
 def test_a_limit_of_requests_is_no_more_than_their_states() -> None:

@@ -17,6 +17,18 @@ def shares_nothing(entry: Mapping[str, Any]) -> bool:
     return not entry["hits"] and entry.get("first_seen") == 0 and not entry.get("evicted")
 
 
+def states_note(run: RunRecord) -> str | None:
+    """The note on hits of models with a state; None where nothing was found, or none has one."""
+    entry = prefix_cache(run).get("prefix_cache")
+    if entry is None or not entry["hits"] or not any(p.pool.capacity.states for p in run.parts):
+        return None
+    return (
+        "A state is taken to be kept wherever a prefix was found to end. SGLang keeps it at the "
+        "end of a prompt, of an answer and of a second prompt that begins alike, rounded down to "
+        "64 tokens, as long as slots are free: it finds a little less."
+    )
+
+
 def cold_note(run: RunRecord) -> str | None:
     """The note that caches started empty, and its effect on the figures; None without caches."""
     entry = prefix_cache(run).get("prefix_cache")

@@ -185,7 +185,9 @@ CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(
     ),
     Clash(
         "models with a state",
-        lambda r: bool(r.memory.state_blocks or r.memory.states),
+        lambda r: bool(
+            r.memory.state_blocks or (r.memory.states and not r.deployment.engine.cached_states)
+        ),
         "not modelled for models with a state, such as {model.name}",
         "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "
         "keeps states at the ends of blocks (all or align, experimental)",

@@ -261,7 +261,9 @@ class _Asked:
         paged = self._is_paged() and not tiers
         if not RULES[rule].prefix_cache or not paged or self.pool.get("role") == DecodeRole.role:
             return False
-        if self.model is None or self.model.keeps_state:
+        if self.model is None or (
+            self.model.keeps_state and not (self.preset and self.preset.cached_states)
+        ):
             return False
         if not self.model.windows:
             return True
