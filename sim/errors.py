@@ -115,16 +115,18 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def known_names(kind: str, known: Sequence[str]) -> str:
-    """What the catalogue has of a ``kind`` in the plural, for a message: a few by name, many by the
-    command that lists them.
+def known_names(kind: str, known: Sequence[str], name: str = "") -> str:
+    """What the catalogue has of a ``kind`` in the plural, for a message: all of a few, of many
+    those that begin with ``name``.
 
     >>> known_names("gpus", ["h100-sxm", "l40s"])
     'the catalogue has h100-sxm, l40s'
     """
-    if len(known) > LISTED:
-        return f"`infersim list {kind}` shows the {len(known)} of the catalogue"
-    return f"the catalogue has {', '.join(known) or 'none'}"
+    if len(known) <= LISTED:
+        return f"the catalogue has {', '.join(known) or 'none'}"
+    alike = [each for each in known if name and each.startswith(name.lower())]
+    some = f"the catalogue has {', '.join(alike)}; " if 0 < len(alike) <= LISTED else ""
+    return f"{some}`infersim list {kind}` shows all {len(known)}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -50,5 +50,5 @@ def unknown(kind: Kind, name: str) -> UsageError:
     shown = shorten(repr(name))
     return UsageError(
         f"unknown {kind.removesuffix('s')} {shown}{did_you_mean(name, known)}; "
-        f"{known_names(kind, known)}"
+        f"{known_names(kind, known, name)}"
     )

@@ -228,7 +228,7 @@ class TestNames:
         ("call", "name", "message"),
         [
             (catalog.gpu, "h100sxm", "unknown gpu 'h100sxm' (did you mean 'h100-sxm'?)"),
-            (catalog.gpu, "voodoo", "`infersim list gpus` shows the 44 of the catalogue"),
+            (catalog.gpu, "voodoo", "`infersim list gpus` shows all 44"),
             (catalog.model, "llama-3.1-8", "(did you mean 'llama-3.1-8b'?)"),
             (catalog.model, "", "unknown model ''"),
             (

@@ -290,7 +290,7 @@ def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
 
 def _unknown(kind: catalog.Kind, name: str, path_to: str) -> str:
     known = catalog.names(kind)
-    listed = known_names(kind, known)
+    listed = known_names(kind, known, name)
     hint = did_you_mean(name, known)
     noun = kind.removesuffix("s")
     return f"no {noun} is called {show(name)}{hint}; {listed}; or give {path_to}"
