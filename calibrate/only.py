@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from calibrate.device import DeviceFacts
-from calibrate.gpu_names import named_by_driver
+from sim.catalog.gpu_names import named_by_driver
 from sim.errors import UsageError, did_you_mean
 
 GROUPS: Mapping[str, tuple[str, ...]] = {

@@ -19,12 +19,12 @@ from calibrate.bench.routing import COUNTS, whole_shape
 from calibrate.data import Data
 from calibrate.device import DeviceFacts
 from calibrate.fit import JUMPY, SMOOTH, fit, groups
-from calibrate.gpu_names import named_by_driver
 from calibrate.known_shapes import with_known
 from calibrate.measurements import SEPARATOR, Measurement
 from calibrate.residual import axes_of, jumpy_axes_of
 from sim import catalog
 from sim.catalog.gpu_file import LEAST
+from sim.catalog.gpu_names import named_by_driver
 from sim.catalog.profile_file import to_document, to_yaml
 from sim.cost.kernels import moe, serial, stream
 from sim.cost.kernels.choice import EXPERTS, FORMS, MOVERS

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from calibrate.gpu_names import named_by_publisher
 from sim import catalog
 from sim.catalog import ids
+from sim.catalog.gpu_names import named_by_publisher
 from sim.catalog.ids import NO_SHAPE, spelt
 
 

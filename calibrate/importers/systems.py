@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.gpu_names import names
 from calibrate.importers import vidur
 from calibrate.importers.aiconfigurator import (
     Tables,
@@ -22,6 +21,7 @@ from calibrate.importers.aiconfigurator import (
     triton,
 )
 from sim import catalog
+from sim.catalog.gpu_names import names
 from sim.errors import UsageError
 from sim.specs.profile import GATHERS, KernelFit, Profile
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from calibrate.engine_release import preset_of
 from calibrate.recordings.stated import Stated
 from sim import catalog
+from sim.catalog.engine_release import preset_of
 from sim.catalog.releases import spelled
 from sim.errors import UsageError
 

@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.gpu_names import named_by_publisher
 from calibrate.recordings.entries import RecordingEntry, entry, note
 from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
 from calibrate.recordings.stated import Floats, Requests, Stated
@@ -47,6 +46,7 @@ from calibrate.recordings.summaries import (
     metrics,
     no_requests,
 )
+from sim.catalog.gpu_names import named_by_publisher
 from sim.errors import TraceError
 from sim.export.bench import SIMULATED, SIMULATED_BY
 from sim.workload.traces.head import document_block

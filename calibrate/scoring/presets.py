@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrate.engine_release import preset_of
 from calibrate.published_names import Unrepresentable
 from calibrate.scoring.table import Row
+from sim.catalog.engine_release import preset_of
 from sim.catalog.releases import number, spelled
 
 FOLDER = Path(__file__).with_name("engines")

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.engine_release import preset_of
 from calibrate.published_names import Unrepresentable
 from calibrate.scoring.conditions import Conditions, written
 from calibrate.scoring.figures import Quantity, ScoredFigure, predicted
@@ -23,6 +22,7 @@ from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
 from calibrate.scoring.predict import Predicted, Scored, outcome
 from calibrate.scoring.table import NEEDED, OPTIONAL, UNITS, Row
 from sim import catalog
+from sim.catalog.engine_release import preset_of
 from sim.errors import TraceError
 from sim.scenario import load_scenario
 from sim.simulation import simulate

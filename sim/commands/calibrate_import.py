@@ -53,9 +53,9 @@ def aiconfigurator(
     with plain_errors():
         check_checkout("calibrate import aiconfigurator", "calibrate.importers")
 
-        from calibrate.gpu_names import names
         from calibrate.importers.aiconfigurator import locate
         from calibrate.importers.systems import from_aiconfigurator
+        from sim.catalog.gpu_names import names
 
         tables = locate(path)
         gpus = names("aiconfigurator")

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import sim
-from calibrate.engine_release import preset_of
 from sim import catalog
+from sim.catalog.engine_release import preset_of
 from sim.errors import ScenarioError, UsageError
 
 CHAT = {

@@ -5,10 +5,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from calibrate.gpu_names import names
 from calibrate.importers.aiconfigurator import locate
 from calibrate.importers.systems import from_aiconfigurator
 from sim import catalog
+from sim.catalog.gpu_names import names
 from sim.catalog.profile_file import to_document, to_json
 from sim.cli import app
 from sim.cost import CostModel, Deployment

@@ -82,7 +82,8 @@ def test_cached_prefixes_take_slots_of_the_states(release: str, slots: int) -> N
 def test_shared_texts_of_models_with_a_state_are_found_and_noted() -> None:
     shared = {**ASKED["workload"], "shared_prefix": {"tokens": 256}}
     result = sim.simulate(sim.load_scenario({**ASKED, **HYBRID, "workload": shared}))
-    assert any(note.startswith("A state is taken to be kept") for note in result.summary["infersim"]["notes"])
+    notes = result.summary["infersim"]["notes"]
+    assert any(note.startswith("A state is taken to be kept") for note in notes)
 
 
 def test_a_limit_of_requests_is_no_more_than_their_states() -> None:

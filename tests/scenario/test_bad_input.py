@@ -420,7 +420,7 @@ ARGUMENTS = [
     argument("show a typo", "show llama-3.1-8", "nothing is called 'llama-3.1-8' (did you mean"),
     argument("show a path", "show ../gpus/h100-sxm", "nothing is called '../gpus/h100-sxm'"),
     argument("list a typo", "list gpu", "'gpu' is not one of 'gpus', 'models'"),
-    argument("fit no model", "fit N --gpu l40s", "unknown model ''; `infersim list models` shows all"),
+    argument("fit no model", "fit N --gpu l40s", "unknown model ''; `infersim list models`"),
     argument("fit a long model", "fit L --gpu l40s", "unknown model 'xxx", "...xxx"),
     argument("fit a hub's model", "fit meta-llama/Llama-3.1-9B --gpu l40s",
              "does not exist (did you mean 'llama-3.1-8b'?); give a file"),

@@ -23,13 +23,13 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrate.data import Data
-from calibrate.gpu_names import names
 from calibrate.importers.aiconfigurator import attention, collective, gemm, locate
 from calibrate.importers.aiconfigurator.tables import Tables
 from calibrate.inspection.find import SAMPLES
 from calibrate.inspection.measured import WARM
 from calibrate.measurements import EARLIER
 from sim import catalog
+from sim.catalog.gpu_names import names
 from sim.errors import UsageError
 
 COUNT = 150

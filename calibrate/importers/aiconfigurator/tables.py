@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from calibrate.gpu_names import names
 from sim import catalog
+from sim.catalog.gpu_names import names
 from sim.errors import InfersimError, UsageError, did_you_mean
 from sim.specs.gpu import GpuSpec
 

@@ -17,12 +17,12 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import sim
-from calibrate import gpu_names
 from calibrate.recordings import FORMATS, find_format
 from calibrate.recordings.recording import RecordingChoice
 from calibrate.recordings.scenario import known_gpu, known_model
 from calibrate.validation.observed import read_observed
 from sim import catalog
+from sim.catalog import gpu_names
 from sim.cli import app
 from sim.commands.observe import observe
 from sim.commands.observe_records import bring_in
