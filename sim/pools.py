@@ -151,6 +151,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     if engine is not deployment.engine:
         deployment = replace(deployment, engine=engine)
     kv = pool.kv_cache
+    shared = engine.pool_of_context and not ALLOCATORS[kv.allocator].reserves_longest
     memory = capacity(
         deployment,
         block_size=kv.block_size,
@@ -162,6 +163,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         windows=not ALLOCATORS[kv.allocator].reserves_longest,
         kv_bytes=kv.memory,
         state_ratio=kv.state_ratio,
+        context=limits.max_model_len if shared else None,
     )
     limits = replace(limits, max_num_seqs=max(1, min(limits.max_num_seqs, memory.sequences)))
     if memory.usable_blocks == 0:
