@@ -1,8 +1,9 @@
 """Writes the commands with which engines start one replica of a fleet, in each one's options.
 
 Option names as in the engines' own command-line references (vLLM ``vllm serve``, SGLang
-``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``, llama.cpp ``llama-server``), 2026. Engines count memory differently;
-the shares are worked out so that the KV cache is as large as the simulated one.
+``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``, llama.cpp ``llama-server``), 2026. Engines
+count memory differently; the shares are worked out so that the KV cache is as large as the
+simulated one.
 """
 
 from __future__ import annotations
