@@ -117,7 +117,7 @@ def read_gguf(path: Path) -> GgufFile | None:
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 return None
-            return _header(path, _Reader(file))
+            return _header(path, _HeaderReader(file))
     except OSError:
         return None
     except (struct.error, UnicodeDecodeError, _MalformedError):
@@ -128,7 +128,7 @@ class _MalformedError(Exception):
     """A count or a type that no GGUF file has."""
 
 
-class _Reader:
+class _HeaderReader:
     """The values of a header, one after the other."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -168,7 +168,7 @@ class _Reader:
         return [self.value(inner) for _ in range(length)]
 
 
-def _header(path: Path, reader: _Reader) -> GgufFile:
+def _header(path: Path, reader: _HeaderReader) -> GgufFile:
     version = reader.count("I")
     if version not in VERSIONS:
         raise UsageError(f"{path}: is a GGUF file of version {version}; read are 2 and 3")

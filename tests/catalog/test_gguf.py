@@ -94,7 +94,7 @@ def test_a_header_is_read_as_a_config(tmp_path: Path) -> None:
 
 
 def test_the_format_is_the_one_whose_bytes_are_nearest(tmp_path: Path) -> None:
-    """All in q4_k are 4.5 bits, as in q4_0; an LM head in q6_k makes them 4.75."""
+    """All in q4_k are 4.5 bits, as in q4_0; an LM head in q6_k makes them 4.69."""
     plain = catalog.model(write(tmp_path / "plain.gguf", LLAMA, tensors(Q4_K, head=None)))
     assert plain.tie_word_embeddings
     assert plain.published is not None
@@ -102,7 +102,16 @@ def test_the_format_is_the_one_whose_bytes_are_nearest(tmp_path: Path) -> None:
     mixed = catalog.model(write(tmp_path / "mixed.gguf", LLAMA, tensors(Q4_K)))
     assert mixed.published is not None
     assert mixed.published.weights == "iq4_nl"  # 4.68 bits
-    assert mixed.published.note is not None
+    assert mixed.published.note is None
+    wide = catalog.model(write(tmp_path / "wide.gguf", LLAMA, tensors(Q4_K, head=F32)))
+    assert wide.published is not None
+    assert (wide.published.weights, wide.published.problem) == ("q6_k", None)  # 7.1 bits
+    assert wide.published.note == (
+        "The tensors of wide.gguf take 0.00485 GB, and 0.0045 GB as q6_k, as counted."
+    )
+    full = catalog.model(write(tmp_path / "full.gguf", LLAMA, tensors(F32, head=F32)))
+    assert full.published is not None
+    assert full.published.problem is not None
 
 
 def test_it_is_served_in_its_format(tmp_path: Path) -> None:
