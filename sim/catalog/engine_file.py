@@ -142,6 +142,8 @@ def _gguf(values: Fields) -> GgufKernels:
     """The shares of bandwidth and rate that products with GGUF weights reach."""
     shares = values.inner(_GGUF)
     shares.only(GgufKernels._fields)
+    if not all(map(shares.has, GgufKernels._fields)):
+        raise values.error(_GGUF, f"expected the shares {' and '.join(GgufKernels._fields)}")
     return GgufKernels(*map(shares.share, GgufKernels._fields))
 
 

@@ -54,9 +54,8 @@ else:
     PolicyName = Literal[tuple(RULES)]
 PrecisionName = Literal[
     "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "int4-group64",
-    "int4-group32", "mxfp4", "nvfp4",
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q6_k", "q2_k", "q3_k_s", "q3_k_l", "iq4_xs", "iq4_nl",
-    "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m",
+    "int4-group32", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q6_k", "q2_k", "q3_k_s", "q3_k_l",
+    "iq4_xs", "iq4_nl", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "mxfp4", "nvfp4",
 ]  # fmt: skip
 
 
