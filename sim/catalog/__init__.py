@@ -2,7 +2,7 @@
 
 One YAML file per entry, each value with its source (see the README of this folder). A user's own
 GPU or model is the same kind of file, given by path; a GPU's may be shorter (see ``gpu_file``), and
-a model may also be a Hugging Face ``config.json``.
+a model may also be a Hugging Face ``config.json``, or a GGUF file.
 """
 
 from __future__ import annotations

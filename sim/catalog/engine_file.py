@@ -20,6 +20,7 @@ from sim.specs.engine import (
     Factors,
     FittedTo,
     FusedSums,
+    GgufKernels,
     Mxfp4Padding,
 )
 from sim.specs.precision import INT4, MULTIPLIES
@@ -53,6 +54,9 @@ peak bandwidth that each reaches, by format."""
 WEIGHT_ONLY = ("int8", *INT4)
 """Formats of weights alone."""
 
+_GGUF = "gguf"
+"""The key of an engine that computes formats of GGUF: what its products reach."""
+
 _FUSED_SUMS = "fused_sums"
 """The key of an engine that lists the all-reduces that are one kernel with a norm, by GPU."""
 
@@ -65,6 +69,7 @@ _LISTS = (
     _DEFAULTS,
     _FUSED_SUMS,
     _WEIGHT_ONLY,
+    _GGUF,
     _FITTED_TO,
 )
 _GIVEN = ("name", "origin", "title", "sources", "factors", "marlin", "triton_attention", *_LISTS)
@@ -96,6 +101,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         releases=releases_of(values) if values.has(RELEASES) else None,
         fused_sums=_fused_sums(values) if values.has(_FUSED_SUMS) else (),
         weight_only=_weight_only(values) if values.has(_WEIGHT_ONLY) else {},
+        gguf=_gguf(values) if values.has(_GGUF) else None,
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         defaults=_defaults(values) if values.has(_DEFAULTS) else (),
     )
@@ -130,6 +136,15 @@ def _weight_only(values: Fields) -> dict[str, float]:
     if not list(shares):
         raise values.error(_WEIGHT_ONLY, f"expected a share for one of {', '.join(WEIGHT_ONLY)}")
     return {name: shares.share(name) for name in shares}
+
+
+def _gguf(values: Fields) -> GgufKernels:
+    """The shares of bandwidth and rate that products with GGUF weights reach."""
+    shares = values.inner(_GGUF)
+    shares.only(GgufKernels._fields)
+    if not all(map(shares.has, GgufKernels._fields)):
+        raise values.error(_GGUF, f"expected the shares {' and '.join(GgufKernels._fields)}")
+    return GgufKernels(*map(shares.share, GgufKernels._fields))
 
 
 def _defaults(values: Fields) -> tuple[EngineDefaults, ...]:

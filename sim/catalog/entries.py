@@ -16,7 +16,7 @@ def names(kind: Kind) -> list[str]:
     """The names in one part of the catalogue, sorted.
 
     >>> names("engines")  # doctest: +ELLIPSIS
-    ['ideal', 'reference', 'sglang', 'tensorrt-llm', ...]
+    ['ideal', 'llama.cpp', 'reference', 'sglang', ...]
     """
     return list(_names(kind))
 

@@ -17,6 +17,7 @@ from sim.catalog import huggingface_experts as experts
 from sim.catalog import huggingface_windows as windows
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
+from sim.catalog.gguf import read_gguf
 from sim.catalog.huggingface_families import (
     FAMILIES,
     LATENT,
@@ -57,19 +58,22 @@ Qwen 3.5's, MiniMax's."""
 
 
 def read_config(path: Path) -> ModelSpec:
-    """The model that the ``config.json`` at ``path`` describes, named after its folder.
+    """The model that the ``config.json`` at ``path`` describes, named after its folder, or the
+    header of a GGUF file.
 
     Raises UsageError, naming file and key, for text that is not JSON, an architecture that is not
     supported, a key that is missing or of the wrong kind, and a shape that cannot be.
     """
-    outer = config = Fields(str(path), _document(path))
+    gguf = read_gguf(path)
+    outer = config = Fields(str(path), _document(path) if gguf is None else gguf.config)
     architecture = _architecture(config)
     config = _renamed([*_parts(config)][-1], RENAMED.get(architecture, {}))
     try:
         spec = _model(config, outer, architecture, path)
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
-    return replace(spec, published=_published(outer, path, spec))
+    stored = _published(outer, path, spec) if gguf is None else gguf.published(spec)
+    return replace(spec, published=stored)
 
 
 def _model(config: Fields, outer: Fields, architecture: str, path: Path) -> ModelSpec:

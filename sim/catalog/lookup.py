@@ -26,7 +26,7 @@ def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
         if meant is not None:
             return FOLDER / kind / f"{meant.entry}.yaml"
     spelled_as_path = isinstance(name_or_path, Path) or "/" in text or "\\" in text
-    if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json"):
+    if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json", ".gguf"):
         hint = did_you_mean(Path(text).name.lower(), names(kind))  # as models are named on a hub
         raise UsageError(
             f"{(base or Path()) / text} does not exist{hint}; give a file on this machine, or one "

@@ -11,7 +11,6 @@ INSTEAD = "give the config.json of the model"
 
 _STARTS: tuple[tuple[bytes, str], ...] = (
     (b"version https://git-lfs", "is a pointer of Git LFS, not the file itself: `git lfs pull`"),
-    (b"GGUF", f"is a GGUF file of weights, which are not read; {INSTEAD}"),
     (b"PK\x03\x04", f"is a zip archive; unpack it, and {INSTEAD}"),
     (b"\x1f\x8b", f"is compressed by gzip; unpack it, and {INSTEAD}"),
     (b"\x28\xb5\x2f\xfd", f"is compressed by zstd; unpack it, and {INSTEAD}"),
@@ -94,7 +93,7 @@ def without_config(folder: Path) -> str:
     if (folder / "adapter_config.json").exists():
         return f"is the folder of an adapter, which is served on top of a model; {INSTEAD}"
     if any(folder.glob("*.gguf")):
-        return f"holds weights in GGUF, which are not read, and no config.json; {INSTEAD}"
+        return "holds GGUF files and no config.json; name one of them"
     if (folder / "params.json").exists():
         return f"holds params.json and no config.json; {INSTEAD}, as on Hugging Face"
     return "holds no config.json"

@@ -56,13 +56,23 @@ class Operators:
         self._shared, self._groups = shared, groups
         self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
         self._ranks = deployment.layout.data
+        self._micro = deployment.engine.micro_batch
         self._all_reduces = sum(
             group.layers * (group.attention.all_reduces + group.mlp.all_reduces) for group in groups
         )
 
     def per_token(self, m: Amount) -> list[Operator]:
         """Operators that depend only on the number of tokens in the pass, if all data ranks have as
-        many."""
+        many; of an iteration in micro-batches, the sum over these."""
+        if self._micro:
+            whole, rest = np.divmod(m, self._micro)
+            full = [each.often(whole) for each in self._of_pass(float(self._micro))]
+            last = [each.often(np.sign(rest)) for each in self._of_pass(rest)]
+            return merged([*full, *last])
+        return self._of_pass(m)
+
+    def _of_pass(self, m: Amount) -> list[Operator]:
+        """``per_token`` of one pass over ``m`` tokens."""
         if self._ranks == 1:
             return self._grown(self._predicted_in_all, m) + merged(self.sent(m))
         return self.of_one_rank(m) + self.of_all_ranks(m * self._ranks)

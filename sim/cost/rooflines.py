@@ -35,7 +35,7 @@ from sim.cost.operators import Amount, Operator, either
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
-from sim.specs.precision import precision_bytes
+from sim.specs.precision import GGUF, precision_bytes
 from sim.specs.profile import FUSED, GATHERS, OLDER
 
 MARLIN_BANDWIDTH = 0.97
@@ -60,14 +60,16 @@ SEND = "pipeline send"
 
 class _Products(NamedTuple):
     """How matrices of one role are multiplied by: the precisions of the weights and of the
-    arithmetic, the bytes/s at which the weights are read, the profile's GEMM (None: none), and that
-    of inputs which the kernel before has quantised."""
+    arithmetic, the bytes/s at which the weights are read, the profile's GEMM (None: none), that of
+    inputs which the kernel before has quantised, and the share of the peak rate that kernels reach
+    which read first and compute then (0: they do both at once)."""
 
     weights: str
     arithmetic: str
     bandwidth: float
     gemm: MeasuredGemm | None
     quantised: MeasuredGemm | None = None
+    serial: float = 0.0
 
 
 class Rooflines:
@@ -83,7 +85,7 @@ class Rooflines:
         self.fuses = self._largest_fused > 0
         self._products = {role: self._products_of(role) for role in get_args(Role)}
         layers = self._products["projections"]
-        self.quantised = precision_bytes(layers.arithmetic) < 2
+        self.quantised = precision_bytes(deployment.arithmetic) < 2
         older = OLDER if deployment.engine.older_kernels else ""
         self._all_reduce = collective_of(gpu, "all_reduce", older)
         self._fused_sum = collective_of(gpu, "all_reduce", FUSED)
@@ -100,6 +102,9 @@ class Rooflines:
         """How matrices of ``role`` are multiplied by."""
         d = self._d
         weights, arithmetic = d.formats[role], d.arithmetic_of(role)
+        if weights in GGUF and d.engine.gguf is not None:  # inputs become int8 (q8_1)
+            own = d.engine.gguf
+            return _Products(weights, "int8", d.gpu.bandwidth * own.bandwidth, None, None, own.rate)
         streamed = d.gpu.efficiency.bandwidth
         if precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
             streamed = d.engine.weight_only.get(weights, MARLIN_BANDWIDTH * streamed)
@@ -140,6 +145,10 @@ class Rooflines:
         """(m x k) by a matrix that quantisation leaves alone, (k x n): the LM head, a router."""
         return self.projection(name, times, m, k, n, "kept")
 
+    def head(self, m: Amount, n: float) -> Operator:
+        """Hidden states of ``m`` tokens by the LM head's share of the vocabulary, ``n``."""
+        return self.projection("LM head", 1, m, self._d.model.hidden_size, n, "vocabulary")
+
     def in_fp32(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
         """(m x k) by (k x n), both in fp32 whatever the deployment computes in, by the data sheet;
         like ``unquantised`` where that does not say how fast the GPU is."""
@@ -172,13 +181,18 @@ class Rooflines:
         flops = 2.0 * m * k * n * times
         moved = m * k * precision_bytes(arithmetic) + m * n * self.moved
         traffic = (k * n * precision_bytes(products.weights) * matrices + moved) * times
+        compute = flops / (gpu.flops(arithmetic) * (products.serial or gpu.efficiency.compute))
+        memory = traffic / products.bandwidth
+        latency: Amount = self._latency * times
+        if products.serial:
+            latency = latency + np.minimum(compute, memory)
         return Operator(
             name,
             flops,
             traffic,
-            flops / (gpu.flops(arithmetic) * gpu.efficiency.compute),
-            traffic / products.bandwidth,
-            self._latency * times,
+            compute,
+            memory,
+            latency,
             0.0,
             True,
             projection_error(arithmetic),

@@ -175,9 +175,11 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     and up outputs and their product, or queries, keys, values and result; what attention projects
     up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
     the copy that sampling sorts, or as many copies as the engine keeps on several GPUs; of a stage
-    of a pipeline, what it receives from the one before. Ignores what a kernel needs inside.
+    of a pipeline, what it receives from the one before. Micro-batches have the logits of all their
+    tokens (llama.cpp's ``graph_reserve``). Ignores what a kernel needs inside.
     """
-    hidden, tokens = d.model.hidden_size, max_num_batched_tokens
+    hidden, micro = d.model.hidden_size, d.engine.micro_batch
+    tokens = min(max_num_batched_tokens, micro or max_num_batched_tokens)
     inside = max(
         max(
             tokens * group.mlp.widest(hidden, d.layout),
@@ -185,7 +187,8 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
         )
         for group in d.model.layers
     )
-    logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
+    rows = micro or 2 * max_num_seqs
+    logits = rows * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
     received = 0 if d.model.embeds else 2 * tokens * hidden
     return (2 * tokens * hidden + inside + received) * d.activation_bytes + logits
 
@@ -203,11 +206,13 @@ def capacity(
     kv_bytes: float | None = None,
     state_ratio: float | None = None,
     states_each: int = 1,
+    context: int | None = None,
 ) -> Capacity:
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
     ``kv_bytes`` the share of the memory; ``scale`` multiplies the blocks. Without ``windows``
     nothing is given back behind them. ``state_ratio`` is that of SGLang (``_split``), where a
-    request takes ``states_each`` slots of the pool of states.
+    request takes ``states_each`` slots of the pool of states. There are no more blocks than hold
+    ``context`` tokens, if that is given.
 
     An engine that prepares an iteration while another one runs has the tokens of two in flight, and
     a pipeline those of as many as it has stages. Of these the one with the fewest blocks decides.
@@ -224,6 +229,7 @@ def capacity(
         kv_bytes,
         state_ratio,
         states_each,
+        context,
     )
     if d.layout.pipeline == 1:
         return _of_one(d, kv_groups(d, block_size, windows=windows), asked)
@@ -247,6 +253,7 @@ class Sizing(NamedTuple):
     kv_bytes: float | None
     state_ratio: float | None
     states_each: int
+    context: int | None = None
 
 
 def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
@@ -280,6 +287,8 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
     if not block:  # a stage whose layers keep no tokens
         return replace(found, num_gpu_blocks=LONGEST if found.kv_cache >= 0 else 0)
     blocks = max(0, int(found.kv_cache // block * scale))
+    if asked.context is not None:
+        blocks = min(blocks, found.blocks_of(asked.context))
     return replace(found, num_gpu_blocks=blocks)
 
 

@@ -12,7 +12,7 @@ from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
 from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
 from sim.specs.model import ModelSpec
-from sim.specs.precision import INT4, MULTIPLIES, PLAIN, precision_bytes
+from sim.specs.precision import GGUF, GGUF_KV, INT4, MULTIPLIES, PLAIN, precision_bytes
 from sim.specs.profile import TRITON
 from sim.specs.speculation import Speculation
 from sim.specs.stages import stages_of
@@ -52,9 +52,11 @@ class Deployment:
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
             precision_bytes(precision)
-        for precision in (*INT4, "fp8-block"):
-            if precision in (self.activations, self.kv_cache):
+        for precision in (*INT4, "fp8-block", *GGUF):
+            kept = "" if precision in GGUF_KV else self.kv_cache
+            if precision in (self.activations, kept):
                 raise ValueError(f"precision: {precision} is for weights only")
+        self._check_gguf()
         if self.experts is not None and not self.model.has_experts:
             raise ValueError(
                 f"precision: {self.model.name} has no experts to store in {self.experts}"
@@ -92,6 +94,24 @@ class Deployment:
             raise ValueError(
                 f"moe_backend: marlin multiplies experts stored in {' or '.join(MARLIN)}, not in "
                 f"{self.formats['experts']}; leave it out"
+            )
+
+    def _check_gguf(self) -> None:
+        """Raise ValueError for formats of GGUF under an engine that is not known to compute them,
+        and for layouts that llama.cpp's engine does not have."""
+        stored = (*self.formats.values(), self.kv_cache)
+        narrow = next((each for each in stored if each in GGUF), None)
+        if self.engine.gguf is None:
+            if narrow is not None:
+                raise ValueError(
+                    f"precision: {narrow} is a format of GGUF files, and not modelled under "
+                    f"{self.engine.name}; use engine: llama.cpp"
+                )
+        elif self.layout.gpus > 1:
+            raise ValueError(
+                f"{self.engine.name} splits a model over GPUs by layers, and one batch goes "
+                f"through them after the other, which is modelled for no engine; {self.model.name} "
+                "needs one larger GPU, or fewer bits of the weights"
             )
 
     def _check_triton(self) -> None:
@@ -185,7 +205,7 @@ class Deployment:
         return {
             "projections": self.weights,
             "experts": self.experts or self.weights,
-            "vocabulary": vocabulary,
+            "vocabulary": self.weights if self.weights in GGUF else vocabulary,
             "kept": vocabulary,
         }
 

@@ -104,6 +104,14 @@ class FusedSums(NamedTuple):
     models: str
 
 
+class GgufKernels(NamedTuple):
+    """What products with weights in formats of GGUF reach: the shares of the peak ``bandwidth`` at
+    which weights are read, and of the int8 ``rate``. Both times add up."""
+
+    bandwidth: float
+    rate: float
+
+
 @dataclass(frozen=True, slots=True)
 class Factors:
     """Factors on the times of kernels.
@@ -195,6 +203,11 @@ class EngineSpec:
     ``expert_inputs``    the formats to which inputs of experts are quantised by default, by GPU
     ``weight_only``      the share of the peak bandwidth that its kernels for weights alone in few
                          bits reach, by format, where they are not Marlin
+    ``gguf``             what its products with weights in formats of GGUF reach; None: it has none
+    ``micro_batch``      tokens of one pass at most: an iteration with more makes several, each of
+                         which reads the weights; 0: an iteration is one pass
+    ``pool_of_context``  its KV cache holds as many tokens as the longest request may have, all
+                         requests together
     ``fused_sums``       all-reduces that are one kernel with the norm after them, by GPU and ranks
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
@@ -257,6 +270,9 @@ class EngineSpec:
     expert_inputs: tuple[ExpertInputs, ...] = ()
     fused_sums: tuple[FusedSums, ...] = ()
     weight_only: Mapping[str, float] = field(default_factory=dict)
+    gguf: GgufKernels | None = None
+    micro_batch: Count = 0
+    pool_of_context: bool = False
     policy: str = ""
     plans_ahead: bool = False
     serves_behind_victim: bool = False

@@ -16,7 +16,7 @@ class Format(NamedTuple):
     (0.53125, 0.5625)
     """
 
-    bits: int
+    bits: float
     scale: float = 0.0
     group: int = 1
 
@@ -25,6 +25,30 @@ class Format(NamedTuple):
         """Bytes of one number, its part of the scale included."""
         return self.bits / 8 + self.scale / self.group
 
+
+GGUF: Mapping[str, Format] = {
+    "q4_0": Format(4, 2, 32),
+    "q4_1": Format(4, 4, 32),
+    "q5_0": Format(5, 2, 32),
+    "q5_1": Format(5, 4, 32),
+    "q8_0": Format(8, 2, 32),
+    "q6_k": Format(6, 18, 256),
+    "q2_k": Format(3.1593),
+    "q3_k_s": Format(3.6429),
+    "q3_k_l": Format(4.2979),
+    "iq4_xs": Format(4.4597),
+    "iq4_nl": Format(4.6818),
+    "q4_k_s": Format(4.6672),
+    "q4_k_m": Format(4.8944),
+    "q5_k_s": Format(5.5704),
+    "q5_k_m": Format(5.7036),
+}
+"""Formats of llama.cpp's files. Those up to q6_k are blocks with scales (ggml/src/ggml-common.h).
+The others mix blocks of several kinds: bits of a weight in the mean over Llama-3.1-8B, embedding
+and LM head included (tools/quantize/README.md); other models are some percent off."""
+
+GGUF_KV = ("q8_0", "q4_0")
+"""The formats of GGUF in which a KV cache may be."""
 
 FORMATS: Mapping[str, Format] = {
     "fp32": Format(32),
@@ -39,6 +63,7 @@ FORMATS: Mapping[str, Format] = {
     "int4-group32": Format(4, 2, 32),
     "mxfp4": Format(4, 1, 32),
     "nvfp4": Format(4, 1, 16),
+    **GGUF,
 }
 """fp8, int8 and int4 have a scale for a whole tensor, a row or a column, which is not counted.
 fp8-block has 32 bits for each block of 128 x 128 weights (DeepSeek-V3, arXiv 2412.19437, section
@@ -63,7 +88,7 @@ MULTIPLIES: Mapping[str, tuple[str, ...]] = {
 more are multiplied by any: narrower weights are widened as they are read."""
 
 WIDE_ACTIVATIONS: Mapping[str, str] = {
-    **dict.fromkeys(INT4, "bf16"),
+    **dict.fromkeys((*INT4, *GGUF), "bf16"),
     "mxfp4": "bf16",
     "fp8-block": "fp8",
 }

@@ -54,7 +54,7 @@ def test_json_of_a_checkpoint(tmp_path: Path, name: str, kind: str) -> None:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a pointer of Git LFS"),
         (b"\n<!DOCTYPE html><html><body>Log in</body>", "is a web page"),
         (b"Access to model a/b is restricted. Log in.", "says that access to the model is"),
-        (b"GGUF\x03\x00\x00\x00" + bytes(40), "is a GGUF file of weights"),
+        (b"GGUF\x01\x00\x00\x00" + bytes(40), "is a GGUF file of version 1"),
         (b"PK\x03\x04" + b"\xa4" * 40, "is a zip archive"),
         (b"\x1f\x8b\x08" + b"\xa4" * 40, "is compressed by gzip"),
         (b"\x10\x00\x00\x00\x00\x00\x00\x00" + b'{"a":{}}' + b"\xff" * 40, "is a file of weights"),
@@ -70,8 +70,8 @@ def test_other_files(tmp_path: Path, content: bytes, kind: str) -> None:
 
 def test_a_large_file_of_weights_is_named_too(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    path.write_bytes(b"GGUF" + bytes(11_000_000))
-    with pytest.raises(UsageError, match="is a GGUF file of weights"):
+    path.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(11_000_000))
+    with pytest.raises(UsageError, match="is a GGUF file of the architecture None"):
         catalog.model(path)
 
 
@@ -79,7 +79,7 @@ def test_a_large_file_of_weights_is_named_too(tmp_path: Path) -> None:
     ("name", "kind"),
     [
         ("adapter_config.json", "is the folder of an adapter"),
-        ("model-q4.gguf", "holds weights in GGUF"),
+        ("model-q4.gguf", "holds GGUF files and no config"),
         ("params.json", "holds params.json and no config.json"),
         ("notes.txt", "holds no config.json"),
     ],

@@ -69,7 +69,7 @@ class Shared:
         if not self._predicts:
             return []
         kernels, vocabulary = self._kernels, self._vocabulary
-        head = kernels.unquantised("LM head", 1, rows, self._hidden, vocabulary / self._gpus)
+        head = kernels.head(rows, vocabulary / self._gpus)
         # softmax and choice read and write the logits once more in 32 bits
         sampling = kernels.moving("sampling", "sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
         sampled = [sampling]

@@ -1,8 +1,9 @@
-"""Writes the commands with which three engines start one replica of a fleet, in each one's options.
+"""Writes the commands with which engines start one replica of a fleet, in each one's options.
 
 Option names as in the engines' own command-line references (vLLM ``vllm serve``, SGLang
-``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``), 2026. Engines count memory differently;
-the shares are worked out so that the KV cache is as large as the simulated one.
+``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``, llama.cpp ``llama-server``), 2026. Engines
+count memory differently; the shares are worked out so that the KV cache is as large as the
+simulated one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.published import counted_as_published, wider_than_published
+from sim.memory import ALLOCATORS
 from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
@@ -34,6 +36,7 @@ from sim.schedulers.orders import FirstCome
 from sim.setup import prepare
 from sim.specs.deployment import Deployment
 from sim.specs.layout import DEFAULT_BACKEND
+from sim.specs.precision import GGUF
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
@@ -44,6 +47,8 @@ def launch_commands(scenario: Scenario) -> dict[str, Any]:
     """Engine -> the command of one replica of ``scenario``, first the one that was simulated, and
     ``notes`` on what it cannot say."""
     pool = prepare(scenario).only
+    if pool.deployment.engine.gguf is not None:  # whose files and formats the others do not load
+        return {"llama.cpp": _joined(_llama_cpp(scenario, pool)), "notes": _notes(scenario, pool)}
     model = _checkpoint(scenario, scenario.model.path)
     commands = {
         "vllm": _joined(_vllm(scenario, pool, model)),
@@ -57,12 +62,17 @@ def launch_commands(scenario: Scenario) -> dict[str, Any]:
     return first | commands | {"notes": _notes(scenario, pool)}
 
 
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
+TITLES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt-llm": "TensorRT-LLM",
+    "llama.cpp": "llama.cpp",
+}
 """Engines that commands are written for."""
 
 
 def _family(pool: PreparedPool) -> str:
-    """Which of the three a preset belongs to; empty for any other."""
+    """Which of them a preset belongs to; empty for any other."""
     engine = pool.settings.engine
     return next((name for name in TITLES if engine.startswith(name)), "")
 
@@ -257,6 +267,23 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     ]
 
 
+def _llama_cpp(scenario: Scenario, pool: PreparedPool) -> list[object]:
+    """llama-server's command: its context is that of all slots, which share it or have a part."""
+    limits, d = pool.limits, pool.deployment
+    shared = not ALLOCATORS[pool.settings.kv_cache.allocator].reserves_longest
+    context = pool.capacity.tokens if shared else limits.max_model_len * limits.max_num_seqs
+    path = scenario.model.path
+    words: list[object] = ["llama-server", "-m", path if path.endswith(".gguf") else "MODEL.gguf"]
+    words += ["-c", context, "-np", limits.max_num_seqs, *(("--kv-unified",) if shared else ())]
+    words += ["-b", limits.max_num_batched_tokens]
+    words += ["-ub", min(d.engine.micro_batch, limits.max_num_batched_tokens), "-fa", "on"]
+    if d.kv_cache in GGUF:
+        words += ["--cache-type-k", d.kv_cache, "--cache-type-v", d.kv_cache]
+    if not pool.settings.kv_cache.enable_prefix_caching:
+        words.append("--no-cache-prompt")
+    return words
+
+
 def _kv(memory: Capacity) -> float:
     """Bytes of the KV cache of one GPU."""
     return memory.num_gpu_blocks * memory.block_size * memory.kv_bytes_per_token
@@ -270,7 +297,9 @@ def _quantisation(d: Deployment, dtype: str) -> list[object]:
 
 def _of_checkpoint(scenario: Scenario, d: Deployment) -> list[str]:
     """Notes on the checkpoint of the commands, where they do not name it, or name another."""
-    notes = []
+    notes: list[str] = []
+    if d.engine.gguf is not None:
+        return [f"The command wants a GGUF file of {d.model.name} in {d.weights}."]
     if _checkpoint(scenario, scenario.model.path) == UNNAMED:
         notes.append(
             f"{UNNAMED} stands for the checkpoint of {d.model.name}, whose file has no weights "

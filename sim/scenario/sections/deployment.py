@@ -54,7 +54,8 @@ else:
     PolicyName = Literal[tuple(RULES)]
 PrecisionName = Literal[
     "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "int4-group64",
-    "int4-group32", "mxfp4", "nvfp4",
+    "int4-group32", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q6_k", "q2_k", "q3_k_s", "q3_k_l",
+    "iq4_xs", "iq4_nl", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "mxfp4", "nvfp4",
 ]  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class Precision(LimitedSection):
         "catalogue (`infersim show MODEL`, published_format), the checkpoint's own config.json "
         "(quantization_config) or its id says another, that one, as engines load it. fp8-block: "
         "blocks of 128 x 128, as of Qwen's and DeepSeek's FP8; int4-group: groups of 128, as of "
-        "GPTQ and AWQ.",
+        "GPTQ and AWQ; q4_0 to q5_k_m: those of GGUF files, for engine: llama.cpp.",
     )
     activations: PrecisionName = Field(
         default="bf16",

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from sim.scenario.text.document import show
 from sim.scenario.values.fields import trouble
-from sim.specs.precision import INT4
+from sim.specs.precision import GGUF, GGUF_KV, INT4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ def any_of(names: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-WIDE = "bf16, fp16, fp32, fp8 or int8"
-NARROW = (*INT4, "fp8-block", "mxfp4", "nvfp4")
+WIDE = "bf16, fp16, fp32, fp8, int8, q8_0 or q4_0"
+NARROW = (*INT4, "fp8-block", "mxfp4", "nvfp4", *(f for f in GGUF if f not in GGUF_KV))
 
 LIMITS = (
     Unsupported(
         "Precision",
         "activations",
-        among(*INT4, "fp8-block"),
+        among(*INT4, "fp8-block", *GGUF),
         "bf16, fp16, fp32, fp8, int8, mxfp4 or nvfp4",
     ),
     Unsupported("Precision", "kv_cache", among(*NARROW), WIDE),
