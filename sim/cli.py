@@ -45,6 +45,7 @@ from sim.commands.compare import compare
 from sim.commands.examples import add_examples
 from sim.commands.exits import plain_errors
 from sim.commands.find import find
+from sim.commands.import_server import import_server
 from sim.commands.options import AsJson, Overrides
 from sim.commands.plan import plan
 from sim.commands.serve import serve
@@ -209,6 +210,7 @@ def selftest(
 
 
 app.command(rich_help_panel=BEGIN)(init)
+app.command("import", rich_help_panel=BEGIN)(import_server)
 app.command(rich_help_panel=BEGIN)(validate)
 app.command(rich_help_panel=BEGIN)(run_command.run)
 for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity, claims):

@@ -10,6 +10,7 @@ CHAT = "scenarios/chat.yaml"
 
 EXAMPLES = {
     "init": "my-chat --like chat",
+    "import": "'vllm serve Qwen/Qwen3-8B --max-num-seqs 64' --gpu l40s",
     "validate": CHAT,
     "run": f"{CHAT} --set workload.arrivals.rate=20 --no-save",
     "find": f"{CHAT} --max rate --tolerance 0.05",

@@ -201,8 +201,10 @@ def _sglang(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     words += ["--max-running-requests", limits.max_num_seqs * ranks]
     chunk = limits.max_num_batched_tokens * ranks if settings.scheduler.chunked_prefill else -1
     words += ["--chunked-prefill-size", chunk]
-    memory = pool.capacity
-    words += ["--mem-fraction-static", _share((memory.weights + _kv(memory)) / memory.memory)]
+    memory, share = pool.capacity, settings.kv_cache.gpu_memory_utilization
+    if not d.engine.fraction_of_static or memory.given or memory.kv_bytes is not None:
+        share = _share((memory.weights + memory.states + _kv(memory)) / memory.memory)
+    words += ["--mem-fraction-static", share]
     if not settings.kv_cache.enable_prefix_caching:
         words.append("--disable-radix-cache")
     if settings.scheduler.rule == SglangRule.name:
@@ -253,6 +255,9 @@ def _sglang_rule(pool: PreparedPool) -> list[object]:
 def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     limits, memory, layout = pool.limits, pool.capacity, pool.deployment.layout
     free = memory.memory - memory.taken
+    share = pool.settings.kv_cache.gpu_memory_utilization
+    if not pool.deployment.engine.fraction_of_free or memory.given or memory.kv_bytes is not None:
+        share = _share(_kv(memory) / free if free > 0 else 0)
     knobs = pool.settings.scheduler
     own = knobs.rule in (NoEvictRule.name, MaxUtilizationRule.name)
     chunked = own and knobs.chunked_prefill  # off by default there
@@ -262,7 +267,7 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
         *(("--ep_size", layout.expert) if layout.expert > 1 else ()),
         *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
         *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
-        *("--kv_cache_free_gpu_memory_fraction", _share(_kv(memory) / free if free > 0 else 0)),
+        *("--kv_cache_free_gpu_memory_fraction", share),
         *(("--enable_chunked_prefill",) if chunked else ()),
     ]
 

@@ -1,0 +1,525 @@
+"""Writes the scenario of a server: every key with where it comes from, and what was assumed.
+
+What neither the command nor its surroundings state is what the engine's release chooses, and stays
+out of the file; traffic is never stated by a server, and an assumption to be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim import catalog
+from sim.catalog.engine_release import preset_of
+from sim.catalog.ids import named
+from sim.errors import InfersimError, UsageError, did_you_mean
+from sim.scenario import Scenario
+from sim.scenario.reading.overrides import applied
+from sim.scenario.text.document import Document
+from sim.scenario.text.writing import write_yaml
+from sim.servers.draft import Draft, Given, gpu_named
+from sim.servers.flags import METHODS
+from sim.servers.started import Started
+from sim.servers.words import read_words
+from sim.specs.model import ModelSpec
+from sim.specs.precision import GGUF
+
+TITLES = {
+    **{"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"},
+    "llama.cpp": "llama.cpp",
+}
+
+QUANTISATIONS: Mapping[str, dict[str, str]] = {
+    "fp8": {"weights": "fp8", "activations": "fp8"},
+    "awq": {"weights": "int4-group"},
+    "awq_marlin": {"weights": "int4-group"},
+    "gptq": {"weights": "int4-group"},
+    "gptq_marlin": {"weights": "int4-group"},
+    "bitsandbytes": {"weights": "int4-group64"},
+    "w8a8_int8": {"weights": "int8", "activations": "int8"},
+    "w8a8_fp8": {"weights": "fp8", "activations": "fp8"},
+    "modelopt": {"weights": "fp8", "activations": "fp8"},
+    "modelopt_fp4": {"weights": "nvfp4", "activations": "nvfp4"},
+    "mxfp4": {"weights": "mxfp4"},
+}
+"""Formats by the engines' names of a quantisation, where the checkpoint's own is not known."""
+
+CHOSEN = (
+    *("scheduler.max_num_seqs", "scheduler.max_num_batched_tokens", "max_model_len"),
+    *("kv_cache.gpu_memory_utilization", "kv_cache.enable_prefix_caching", "kv_cache.block_size"),
+)
+"""Choices of an engine that decide what a server can do."""
+
+ASSUMED = "assumed, put your own here"
+ACCEPTANCE = 0.6
+"""The chance of a draft to be right where nothing says it; the file says that it is assumed."""
+
+PROMPT, ANSWER = 1000, 250
+"""Mean tokens of the traffic that stands in for the user's own."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The scenario of a server: its ``text`` with comments, as read, and what it could not say."""
+
+    started: Started
+    text: str
+    scenario: Scenario
+    draft: Draft
+    chosen: Mapping[str, Any]
+    """What the engine chooses for the keys of ``CHOSEN`` that nothing states."""
+
+    def document(self) -> dict[str, Any]:
+        """The answer for programs."""
+        return {
+            "command": "import",
+            "where": self.started.where,
+            "engine": self.started.engine,
+            "release": self.started.release or None,
+            "stated": {key: each._asdict() for key, each in self.draft.values.items()},
+            "chosen": dict(self.chosen),
+            "left_out": dict(self.draft.left_out),
+            "unknown": list(self.draft.unknown),
+            "without_effect": list(self.draft.without_effect),
+            "notes": list(self.draft.notes),
+            "scenario": self.text,
+        }
+
+
+def imported(
+    started: Started,
+    base: Path,
+    *,
+    model: str | None = None,
+    gpu: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Imported:
+    """The scenario of ``started``, to stand in the folder ``base``.
+
+    ``model`` and ``gpu`` go before what the server says. UsageError where neither tells which they
+    are, and for an option that the engine would refuse; ScenarioError for what no scenario has.
+    """
+    draft = read_words(started)
+    for key, (value, origin) in started.settings.items():
+        if key == "kv_tokens":
+            draft.hold(key, value, origin)
+        elif key != "fleet.0.replicas" or value > 1:
+            draft.put(key, value, origin)
+    named_model = _model(started, draft, model, overrides)
+    spec = _spec(named_model.value, base, overrides)
+    card = _gpu(started, gpu, overrides)
+    engine = _engine(started, draft)
+    _joined(started, draft, spec)
+    _precision(draft, spec)
+    _environment(started, draft)
+    _drafting(draft)
+    _kv_tokens(started, draft, spec)
+    _gpus(started, draft)
+    stem = Path(started.where.partition(" (")[0]).stem
+    name = stem if started.where != "the command" else "server"
+    lead = {
+        "version": Given(1, ""),
+        "name": Given(name, ""),
+        "model": named_model,
+        "fleet.0.gpu": card,
+        "engine": engine,
+    }
+    values = {**lead, **draft.values}
+    values = {key: each for key, each in values.items() if each.value is not None}
+    data = _nested({key: each.value for key, each in values.items()})
+    data |= _traffic(data.get("max_model_len"))
+    document, refused = applied(Document(data, base), overrides)
+    scenario = Scenario.from_document(document, refused)
+    resolved = scenario.resolved()
+    found = {key: _at(resolved, key) for key in CHOSEN if key not in draft.values}
+    chosen = {key: value for key, value in found.items() if value is not None}
+    origins = {key: each.origin for key, each in values.items()}
+    text = _written(started, document.data, origins, draft, chosen, overrides)
+    scenario = Scenario.from_document(Document(document.data, base, text=text), refused)
+    draft.values = values
+    return Imported(started, text, scenario, draft, chosen)
+
+
+def _overridden(overrides: Sequence[str], *keys: str) -> bool:
+    return any(text.partition("=")[0].strip() in keys for text in overrides)
+
+
+def _model(started: Started, draft: Draft, given: str | None, overrides: Sequence[str]) -> Given:
+    """The model as a scenario names it."""
+    if given is not None:
+        return Given(_absolute(given, "models"), "--model of this import")
+    held = draft.held.get("model")
+    if held is None:
+        if _overridden(overrides, "model", "model.path"):
+            return Given("", "--set")
+        raise UsageError(
+            f"{started.where}: names no model; add --model NAME (`infersim list models`), the id "
+            "of one on Hugging Face, or the path of a config.json"
+        )
+    text = str(held.value)
+    local = started.folder / text
+    if local.exists():
+        return Given(str(local.absolute()), held.origin)
+    if started.engine == "llama.cpp":
+        text = _gguf(draft, held, text)
+    last = text.rstrip("/").rpartition("/")[2]
+    for spelling in (text, last):
+        if spelling in catalog.names("models"):
+            return Given(spelling, f"{held.origin} {text}" if spelling != text else held.origin)
+        found = named(spelling)
+        if found is not None:
+            same = spelling == text
+            return Given(spelling, held.origin if same else f"{held.origin} {text}, by its name")
+    raise UsageError(
+        f"{started.where}: the model {text!r} is not in the catalogue"
+        f"{did_you_mean(last.lower(), catalog.names('models'))}; add --model NAME, or the path of "
+        "its config.json"
+    )
+
+
+_GGUF = re.compile(
+    r"[-.:_](?:UD-)?(" + "|".join(sorted(GGUF, key=len, reverse=True)) + r"|f16|bf16)$"
+)
+
+
+def _gguf(draft: Draft, held: Given, text: str) -> str:
+    """The model's name in that of a GGUF file or repository; the format in it goes to ``draft``."""
+    plain = text.removesuffix(".gguf")
+    found = _GGUF.search(plain.lower())
+    if found is not None:
+        weights = {"f16": "fp16"}.get(found[1], found[1])
+        draft.put("precision.weights", weights, f"{held.origin} {held.value}")
+        plain = plain[: found.start()]
+    return re.sub(r"[-_]gguf$", "", plain, flags=re.IGNORECASE)
+
+
+def _absolute(name: str, kind: catalog.Kind) -> str:
+    """``name``, made absolute if it is the path of a file here and not in the catalogue."""
+    if name in catalog.names(kind) or not Path(name).exists():
+        return name
+    return os.path.abspath(name)  # noqa: PTH100 - links stay
+
+
+def _spec(name: str, base: Path, overrides: Sequence[str]) -> ModelSpec | None:
+    """The model, to read options by; None for one that the scenario will complain of."""
+    given = [text.partition("=")[2].strip() for text in overrides if text.startswith("model=")]
+    try:
+        return catalog.model(given[-1] if given else name, base)
+    except InfersimError:
+        return None
+
+
+def _gpu(started: Started, given: str | None, overrides: Sequence[str]) -> Given:
+    if given is not None:
+        return Given(_absolute(given, "gpus"), "--gpu of this import")
+    found = gpu_named(started.gpu_label) if started.gpu_label else None
+    if found is not None:
+        return Given(found, f"label {started.gpu_label}")
+    if _overridden(overrides, "fleet.gpu", "fleet.0.gpu"):
+        return Given("", "--set")
+    says = (
+        f"the GPU {started.gpu_label!r} is not in the catalogue"
+        if started.gpu_label
+        else "does not say on which GPU"
+    )
+    raise UsageError(
+        f"{started.where}: {says}; add --gpu NAME (`infersim list gpus`) or the path of a GPU file"
+    )
+
+
+def _engine(started: Started, draft: Draft) -> Given:
+    """The preset of the engine's release."""
+    found = preset_of(started.engine, started.release or None)
+    if found is None:
+        return Given(started.engine, "its program")
+    if not found.covers:
+        draft.notes.append(found.note)
+    if started.version:
+        return Given(found.preset, f"release {started.version} in the log")
+    if started.release:
+        return Given(found.preset, f"image {started.image}")
+    draft.notes.append(f"{found.note} Say another by --set engine={started.engine}@RELEASE.")
+    return Given(found.preset, "release not stated: the newest known")
+
+
+def _joined(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
+    """Put what several options say together into keys of the layout and of the limits."""
+    experts = spec is None or spec.has_experts
+    if started.engine == "vllm":
+        _ranks_of_vllm(draft, experts=experts)
+    elif started.engine in ("sglang", "tensorrt-llm"):
+        _ranks_of_others(draft, experts=experts)
+    elif started.engine == "llama.cpp":
+        _slots(draft)
+    order = draft.held.get("reuse")
+    if order is not None and order.value is False:
+        draft.put("kv_cache.enable_prefix_caching", False, order.origin)
+
+
+def _ranks_of_vllm(draft: Draft, *, experts: bool) -> None:
+    """Data ranks of a model without experts are engines of their own (vllm/v1/engine/core.py)."""
+    data = draft.held.get("data")
+    if not experts:
+        draft.values.pop("fleet.0.expert_parallel", None)
+    if data is None or data.value == 1:
+        return
+    if experts:
+        draft.put("fleet.0.data_parallel", data.value, data.origin)
+    else:
+        _more_replicas(draft, data)
+
+
+def _more_replicas(draft: Draft, data: Given) -> None:
+    before = draft.values.get("fleet.0.replicas")
+    times = data.value * (1 if before is None else before.value)
+    origin = data.origin if before is None else f"{data.origin} and {before.origin}"
+    draft.put("fleet.0.replicas", times, f"{origin}: engines that know nothing of each other")
+
+
+def _ranks_of_others(draft: Draft, *, experts: bool) -> None:
+    """SGLang and TensorRT-LLM count all GPUs of an engine as tensor ranks; attention may be on data
+    ranks among them, and SGLang shares its limits out among those."""
+    held = draft.held
+    ranks = held.get("ranks", Given(1, ""))
+    apart = held.get("attention on ranks")
+    on_ranks = apart is not None and apart.value
+    data = held.get("data", Given(ranks.value if on_ranks else 1, ranks.origin))
+    parts = data.value if on_ranks else 1
+    if ranks.value % max(1, parts):
+        raise UsageError(
+            f"{data.origin}: {parts} data ranks do not divide the {ranks.value} tensor ranks"
+        )
+    if on_ranks and parts > 1:
+        assert apart is not None
+        draft.put("fleet.0.data_parallel", parts, f"{data.origin}, {apart.origin}")
+    elif data.value > 1:
+        _more_replicas(draft, data)
+    if ranks.value // parts > 1:
+        draft.put("fleet.0.tensor_parallel", ranks.value // parts, ranks.origin)
+    spread = held.get("experts")
+    if spread is not None and spread.value > 1 and experts:
+        draft.put("fleet.0.expert_parallel", True, f"{spread.origin} {spread.value}")
+        if spread.value != ranks.value:
+            draft.left_out[f"{spread.origin} {spread.value}"] = "experts are spread over all GPUs"
+    for name, key in (("running", "max_num_seqs"), ("chunk", "max_num_batched_tokens")):
+        if name in held:
+            shared = f"{held[name].origin}, over {parts} data ranks" if parts > 1 else ""
+            value = max(1, held[name].value // parts)
+            draft.put(f"scheduler.{key}", value, shared or held[name].origin)
+    prompts = held.get("prefill tokens")
+    if prompts is not None:
+        chunked = draft.values.get("scheduler.chunked_prefill", Given(True, "")).value
+        if chunked:
+            draft.left_out[f"{prompts.origin} {prompts.value}"] = "chunks are smaller"
+        else:
+            draft.put("scheduler.max_prefill_tokens", prompts.value, prompts.origin)
+
+
+def _slots(draft: Draft) -> None:
+    """Slots of llama.cpp share one context, or have a part each where their number is given."""
+    context, slots = draft.held.get("context"), draft.held.get("slots")
+    apart = slots is not None and slots.value > 0 and "unified" not in draft.held
+    each = 1
+    if slots is not None and slots.value > 0:
+        draft.put("scheduler.max_num_seqs", slots.value, slots.origin)
+    if slots is not None and apart:
+        each = slots.value
+        draft.put("kv_cache.allocator", "contiguous", f"{slots.origin} without --kv-unified")
+    if context is not None and context.value > 0:
+        told = context.origin if each == 1 else f"{context.origin}, a part for each slot"
+        draft.put("max_model_len", context.value // each, told)
+
+
+def _precision(draft: Draft, spec: ModelSpec | None) -> None:
+    """Formats of weights and activations; a checkpoint that states its own keeps it."""
+    asked, dtype = draft.held.get("quantization"), draft.held.get("dtype")
+    stated = spec is not None and spec.published is not None
+    if asked is not None and asked.value not in ("none", "null", "auto"):
+        found = QUANTISATIONS.get(asked.value)
+        if stated:
+            draft.notes.append(f"{asked.origin}: the checkpoint states its format, which is taken.")
+        elif found is None:
+            draft.left_out[asked.origin] = (
+                "the format of this checkpoint is not known: --set precision.weights=..."
+            )
+        else:
+            for key, value in found.items():
+                draft.put(f"precision.{key}", value, asked.origin)
+            return
+    if dtype is not None and not stated:
+        draft.put("precision.weights", dtype.value, dtype.origin)
+        draft.put("precision.activations", dtype.value, dtype.origin)
+
+
+def _environment(started: Started, draft: Draft) -> None:
+    if started.engine != "vllm":
+        return
+    if started.env.get("VLLM_USE_V1") == "0":
+        draft.put("scheduler.policy", "vllm-v0", "VLLM_USE_V1=0")
+    backend = started.env.get("VLLM_ATTENTION_BACKEND")
+    if backend:
+        draft.left_out[f"VLLM_ATTENTION_BACKEND={backend}"] = (
+            "kernels are those that the engine chooses by itself"
+        )
+
+
+def _drafting(draft: Draft) -> None:
+    algorithm = draft.held.get("algorithm")
+    if algorithm is not None and algorithm.value.lower() not in ("none", "null"):
+        method = METHODS.get(algorithm.value.lower())
+        if method is None:
+            draft.left_out[f"{algorithm.origin} {algorithm.value}"] = (
+                "drafting by this algorithm is not simulated"
+            )
+        else:
+            draft.put("speculative.method", method, algorithm.origin)
+            steps = draft.held.get("steps", draft.held.get("drafts"))
+            if steps is not None:
+                draft.put("speculative.num_tokens", max(1, steps.value), steps.origin)
+            if method == "draft_model" and "draft model" in draft.held:
+                draft.put("speculative.draft_model", *draft.held["draft model"])
+    if "speculative.method" in draft.values:
+        draft.values.setdefault("speculative.num_tokens", Given(3, ASSUMED))
+        draft.put("speculative.acceptance_rate", ACCEPTANCE, ASSUMED)
+
+
+def _kv_tokens(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
+    """The size of the KV cache as an engine printed it, in blocks."""
+    tokens = draft.held.get("kv_tokens")
+    if tokens is None or "kv_cache.num_gpu_blocks" in draft.values:
+        return
+    if spec is not None and (spec.windows or spec.keeps_state):
+        draft.notes.append(
+            f"{tokens.origin}: of a model with windows or a state that is not a number of blocks; "
+            "compare it with what `infersim run` prints."
+        )
+        return
+    size = draft.values.get(
+        "kv_cache.block_size", Given(1 if started.engine == "sglang" else 16, "")
+    )
+    if size.value and int(tokens.value) >= size.value:
+        blocks = int(tokens.value) // size.value
+        draft.put("kv_cache.num_gpu_blocks", blocks, f"{tokens.origin}, in blocks of {size.value}")
+
+
+def _gpus(started: Started, draft: Draft) -> None:
+    """Note where a container asks for other GPUs than its command uses."""
+    keys = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    used = 1
+    for key in keys:
+        used *= draft.values.get(f"fleet.0.{key}", Given(1, "")).value
+    if started.gpus and started.gpus != used:
+        draft.notes.append(
+            f"The container asks for {started.gpus} GPUs and its command uses {used}; it is read "
+            "by its command."
+        )
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as nested mappings; the first pool of the fleet stands for all of it."""
+    data: dict[str, Any] = {}
+    for key, value in values.items():
+        *steps, last = key.replace("fleet.0.", "fleet.").split(".")
+        inside = data
+        for step in steps:
+            inside = inside.setdefault(step, {})
+        inside[last] = value
+    return data
+
+
+def _traffic(longest: Any) -> dict[str, Any]:
+    """Traffic that stands in for the user's own, with requests of no more than ``longest``."""
+    most = longest if isinstance(longest, int) else 8192
+    prompt = max(1, min(PROMPT, most // 8))
+    answer = max(1, min(ANSWER, most // 16))
+    return {
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 1.0},
+            "prompt_tokens": _lengths(prompt, most // 2),
+            "output_tokens": _lengths(answer, most // 4),
+        },
+        "run": {"requests": 1000},
+    }
+
+
+def _lengths(mean: int, most: int) -> dict[str, Any]:
+    if mean < 16:
+        return {"kind": "fixed", "value": mean}
+    return {"kind": "lognormal", "mean": mean, "p95": 3 * mean, "max": max(3 * mean, most)}
+
+
+def _written(
+    started: Started,
+    data: Mapping[str, Any],
+    origins: Mapping[str, str],
+    draft: Draft,
+    chosen: Mapping[str, Any],
+    overrides: Sequence[str],
+) -> str:
+    """The text of the scenario, each key with its origin."""
+    own = {text.partition("=")[0].strip() for text in overrides}
+    known = {key.replace("fleet.0.", "fleet."): origin for key, origin in origins.items()}
+    known |= {key.replace("fleet.0.", "fleet."): "--set of this import" for key in own}
+    head = [f"{TITLES[started.engine]} as started by {started.where}."]
+    head += _remarks(started, draft, chosen)
+    lines = [f"# {printable}" for printable in map(_printable, head)]
+    lines += _lines({key: value for key, value in data.items() if key not in TRAFFIC}, known)
+    lines.append("# A server does not say its traffic: this is assumed, put your own here.")
+    lines += write_yaml({key: data[key] for key in TRAFFIC if key in data}).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+TRAFFIC = ("workload", "slo", "run")
+
+
+def _remarks(started: Started, draft: Draft, chosen: Mapping[str, Any]) -> list[str]:
+    told = list(draft.notes)
+    if chosen:
+        listed = ", ".join(f"{key} {shown(value)}" for key, value in chosen.items())
+        told.append(f"Not stated, so what {TITLES[started.engine]} chooses: {listed}.")
+    told += [f"Not simulated: {flag} ({reason})." for flag, reason in draft.left_out.items()]
+    if draft.unknown:
+        told.append(f"Not known here: {', '.join(draft.unknown)}.")
+    return told
+
+
+def _lines(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> Iterator[str]:
+    pad = "  " * prefix.count(".")
+    for key, value in data.items():
+        if key == "fleet" and isinstance(value, list) and len(value) == 1:
+            value = value[0]  # noqa: PLW2901 - a fleet of one pool is written without a list
+        if isinstance(value, Mapping) and value and f"{prefix}{key}" not in origins:
+            yield f"{pad}{key}:"
+            yield from _lines(value, origins, f"{prefix}{key}.")
+            continue
+        text = write_yaml({key: value}).rstrip("\n").replace("\n", f"\n{pad}")
+        origin = origins.get(f"{prefix}{key}", "")
+        yield f"{pad}{text}  # {_printable(origin)}" if origin else f"{pad}{text}"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def shown(value: object) -> str:
+    """A value for a line of text."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _at(resolved: Mapping[str, Any], key: str) -> Any:
+    """The value of a key in a resolved scenario, the pool's own before that of all."""
+    fleet = resolved.get("fleet")
+    pool = fleet[0] if isinstance(fleet, list) and fleet else {}
+    for place in (pool, resolved):
+        found: Any = place
+        for step in key.split("."):
+            found = found.get(step) if isinstance(found, Mapping) else None
+        if found is not None:
+            return found
+    return None

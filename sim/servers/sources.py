@@ -1,0 +1,78 @@
+"""Finds how servers were started in what a user has: a command, a script, a manifest or a log."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sim.errors import UsageError
+from sim.servers.logs import started_in
+from sim.servers.manifests import servers_in
+from sim.servers.shell import commands
+from sim.servers.started import Started
+
+LARGEST = 20_000_000
+"""Bytes of a file that is read at most: logs grow."""
+
+KNOWN = (
+    "a command (`vllm serve ...`, `python -m sglang.launch_server ...`, `trtllm-serve ...`, "
+    "`llama-server ...`, `docker run ...`), a script with one, Docker Compose, a Kubernetes or "
+    "KServe manifest, Helm values, or the log of a start by vLLM or SGLang"
+)
+
+
+def sources_of(source: str) -> list[Started]:
+    """The servers that ``source`` starts: the path of a file, or a command itself.
+
+    UsageError for a file that cannot be read, or a text that starts no server known here.
+    """
+    path = Path(source) if len(source) < 1000 and "\n" not in source else None
+    try:
+        is_file = path is not None and path.is_file()
+    except OSError:
+        is_file = False
+    if path is None or not is_file:
+        if re.fullmatch(r"\S+", source.strip() or " "):
+            raise UsageError(f"{source}: no such file; expected {KNOWN}")
+        return _checked(commands(source, "the command"), "the command")
+    if path.stat().st_size > LARGEST:
+        raise UsageError(f"{path}: is larger than {LARGEST:,} bytes; cut it down to the start")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from None
+    return _checked(_of_text(text, path), str(path))
+
+
+def _checked(found: list[Started], where: str) -> list[Started]:
+    if not found:
+        raise UsageError(f"{where}: starts no server that is known here; expected {KNOWN}")
+    return found
+
+
+def _of_text(text: str, path: Path) -> list[Started]:
+    where, folder = str(path), path.parent
+    if path.suffix in (".yaml", ".yml", ".json"):
+        return servers_in(_documents(text, where), where, folder)
+    logged = started_in(text, where)
+    if logged is not None:
+        return [logged]
+    found = commands(text, where, folder=folder)
+    if not found and re.search(r"^\s*[\w-]+:(\s|$)", text, re.MULTILINE):
+        return servers_in(_documents(text, where), where, folder)
+    return found
+
+
+def _documents(text: str, where: str) -> list[Any]:
+    """The documents of a YAML file; templates of Helm are refused by name."""
+    if re.search(r"\{\{-?\s", text):
+        raise UsageError(
+            f"{where}: is a template of Helm; give what `helm template` makes of it, or the values"
+        )
+    try:
+        return list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where}: is not valid YAML ({str(error).splitlines()[0]})") from None

@@ -1,0 +1,132 @@
+"""Reads the words of a server's command, its file of options and its log into a draft."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sim.errors import UsageError, nearest
+from sim.servers.draft import Draft
+from sim.servers.flags import NO_EFFECT, NOT_SIMULATED, OPTIONS, SWITCHES, of_file
+from sim.servers.started import VARIABLE, Started
+
+NONE = ("none", "null", "auto", "")
+"""Values with which an option says that it leaves the choice to the engine."""
+
+
+def read_words(started: Started) -> Draft:
+    """What the command of a server, a file that it names, and its log say.
+
+    UsageError, naming option and value, for one that the engine would refuse.
+    """
+    draft = Draft()
+    options = OPTIONS[started.engine]
+    given = list(_options(started))
+    named = [value for name, _, value in given if name == "config" and value]
+    for text in named if started.engine == "vllm" else ():
+        _read_file(draft, started, text, "--config")  # what the command says goes before it
+    for name, spelling, value in given:
+        _take(draft, started, options, name, spelling, value)
+    held = draft.held.get("config")
+    if held is not None and started.engine != "vllm":
+        _read_file(draft, started, str(held.value), held.origin)
+    for name, value in (started.log or {}).items():
+        _take_logged(draft, started, options, name.replace("_", "-"), value)
+    return draft
+
+
+def _options(started: Started) -> Iterator[tuple[str, str, str]]:
+    """Each option as (name without dashes, spelling, value); a positional model is ``model``."""
+    words, at = started.words, 0
+    known = OPTIONS[started.engine]
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-") or word in ("-", "--"):
+            if word not in ("-", "--", "serve") and at == 1 + words[:1].count("serve"):
+                yield "model", "the model", word
+            continue
+        spelling, given, value = word.partition("=")
+        name = spelling.lstrip("-").replace("_", "-")
+        if name not in known and "." in name:  # --compilation-config.cudagraph_mode=...
+            name, _, inner = name.partition(".")
+            value = json.dumps({inner.replace("-", "_"): value})
+            given = "="
+        if not given and not _stands_alone(name) and at < len(words):
+            following = words[at]
+            if not following.startswith("-") or following.lstrip("-").replace(".", "").isdecimal():
+                value, at = following, at + 1
+        elif not given and at < len(words) and words[at].lower() in ("true", "false"):
+            value, at = words[at], at + 1
+        yield name, spelling, value
+
+
+def _stands_alone(name: str) -> bool:
+    return name in SWITCHES or name.startswith("no-")
+
+
+def _take(
+    draft: Draft,
+    started: Started,
+    options: Mapping[str, Any],
+    name: str,
+    spelling: str,
+    value: str,
+) -> None:
+    if VARIABLE.search(value):
+        draft.left_out[f"{spelling} {value}"] = "the variable is not set where it stands"
+        return
+    positive = name.removeprefix("no-") if name.startswith("no-") else name
+    if positive != name and positive in options:
+        value = "false"
+    meaning = options.get(name, options.get(positive))
+    if meaning is not None:
+        try:
+            meaning(draft, spelling, value)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"{started.where}: {spelling}: {error}") from None
+    elif name in NOT_SIMULATED:
+        draft.left_out[f"{spelling} {value}".strip()] = NOT_SIMULATED[name]
+    elif name in NO_EFFECT or positive in NO_EFFECT:
+        draft.without_effect.append(spelling)
+    else:
+        match = nearest(name, options)
+        hint = f" (did you mean --{match}?)" if match else ""
+        draft.unknown.append(f"{spelling}{hint}")
+
+
+def _read_file(draft: Draft, started: Started, text: str, flag: str) -> None:
+    """Take the options of the file that ``flag`` names; a file that is not here is left out."""
+    path = started.folder / text
+    if not path.is_file():
+        draft.left_out[f"{flag} {text}"] = "the file is not here"
+        return
+    try:
+        found = of_file(path)
+    except ValueError as error:
+        raise UsageError(f"{started.where}: {flag}: {error}") from None
+    options = OPTIONS[started.engine]
+    for key, value in found.items():
+        name = key.replace("_", "-")
+        if value is None:
+            continue
+        text = json.dumps(value) if isinstance(value, list | dict | bool) else str(value)
+        _take(draft, started, options, name, f"{key} in {path.name}", text.strip('"'))
+
+
+def _take_logged(
+    draft: Draft, started: Started, options: Mapping[str, Any], name: str, value: Any
+) -> None:
+    """Take one of the settings that an engine prints: all of them, so others are passed over."""
+    meaning = options.get(name)
+    if meaning is None or value is None or (isinstance(value, str) and value.lower() in NONE):
+        return
+    if isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
+    try:
+        meaning(draft, f"{name.replace('-', '_')} in the log", text)
+    except (ValueError, OverflowError):
+        draft.left_out[f"{name.replace('-', '_')}={text[:40]} in the log"] = "is not understood"
