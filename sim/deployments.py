@@ -20,6 +20,7 @@ from sim.specs.drafter import drafter_of
 from sim.specs.engine import EngineWish
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
+from sim.specs.lora import Lora
 from sim.specs.model import ModelSpec
 from sim.specs.speculation import Speculation
 
@@ -27,7 +28,7 @@ from sim.specs.speculation import Speculation
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     """The deployment of a pool's replicas; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
-    knobs, layout = pool.scheduler, pool.layout
+    knobs, layout, lora = pool.scheduler, pool.layout, pool.lora
     wish = EngineWish(
         marlin=scenario.moe_backend == "marlin",
         triton=scenario.attention_backend == "triton",
@@ -57,6 +58,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             static=scenario.precision.quantisation == "static",
             all2all=pool.all2all_backend,
             sorts=scenario.sampling == "sorted",
+            lora=lora and Lora(lora.adapters, lora.rank, lora.max_loras, lora.targets),
         )
         return _speculating(deployment, scenario, pool)
     except ValueError as error:

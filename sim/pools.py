@@ -40,6 +40,7 @@ from sim.scenario.sections.autoscaling import Autoscaling
 from sim.schedulers import (
     ROLES,
     RULES,
+    AdapterSlots,
     Limits,
     Offloading,
     ReplicaTraits,
@@ -47,6 +48,7 @@ from sim.schedulers import (
     make_scheduler,
 )
 from sim.specs.engine import EngineSpec
+from sim.specs.links import host_rate
 from sim.units import show_bytes
 
 
@@ -255,6 +257,20 @@ def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:
     return DraftedCachingAllocator(usable, size, longest, courses, keeps_last_found=keeps)
 
 
+def adapter_slots(d: Deployment) -> AdapterSlots | None:
+    """Empty slots for the adapters of one replica; None where there are none.
+
+    The A and B of each slice of a module are a copy of their own from the host (``set_lora`` in
+    ``lora/layers`` of vLLM 0.33); the forward pass waits for all of them.
+    """
+    if d.lora is None:
+        return None
+    link = d.gpu.host_link
+    copies = sum(2 * module.slices * module.layers for module in d.adapted)
+    seconds = d.adapter_bytes / host_rate(link) + copies * link.latency
+    return AdapterSlots(d.lora.max_loras, seconds)
+
+
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     """The scheduler of one replica, with its memory."""
     knobs, windows = pool.settings.scheduler, pool.deployment.model.windows
@@ -274,5 +290,11 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
         rule=knobs.rule,
         ahead=knobs.plans_ahead,
         folders=pool.folders,
-        traits=ReplicaTraits(decoding, pool.deployment.layout.pipeline, host, pool.settings.role),
+        traits=ReplicaTraits(
+            decoding,
+            pool.deployment.layout.pipeline,
+            host,
+            pool.settings.role,
+            adapter_slots(pool.deployment),
+        ),
     )

@@ -20,6 +20,7 @@ from sim.assembly import (
     make_admission,
     make_autoscaler,
     make_clients,
+    make_adapters,
     make_endpoints,
     make_engine,
     make_handovers,
@@ -192,11 +193,12 @@ def _end(env: simpy.Environment, fleet: Fleet, horizon: float, interrupted: bool
 
 
 def _furnish(env: simpy.Environment, setup: Setup, fleet: Fleet) -> None:
-    """Give ``fleet`` the front end of its engine, its admission and its endpoints."""
+    """Give ``fleet`` the front end of its engine, its admission, endpoints and adapters."""
     fleet.threads = make_threads(setup)
     fleet.per_prompt_token = per_prompt_token_of(setup.pools)
     fleet.admission = make_admission(env, setup)
     fleet.endpoints = make_endpoints(setup, fleet)
+    fleet.adapters = make_adapters(setup.scenario)
 
 
 def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:
