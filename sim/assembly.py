@@ -14,13 +14,13 @@ from typing import NamedTuple
 import simpy
 
 from sim.iteration import Batch, Part
+from sim.loop.adapters import ADAPTED
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.client_rules import PATIENT
 from sim.loop.clients import Clients
 from sim.loop.drafts import DRAFTS
-from sim.loop.adapters import ADAPTED
 from sim.loop.engine import CACHED, Engine
 from sim.loop.fleet import Endpoint, Fleet
 from sim.loop.front_end import Threads
@@ -58,7 +58,6 @@ from sim.schedulers import PipelinedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole
 from sim.setup import Setup
 from sim.workload import AnyTraffic, OpenTraffic
-from sim.workload.adapters import AdapterDraw
 
 
 class ReplicaKinds(NamedTuple):
@@ -234,16 +233,6 @@ def make_endpoints(setup: Setup, fleet: Fleet) -> dict[int, Endpoint]:
         endpoint = Endpoint([each for pool in pools for each in own[pool]], router)
         found |= dict.fromkeys(classes, endpoint)
     return found
-
-
-def make_adapters(scenario: Scenario) -> AdapterDraw | None:
-    """The draw of the adapters of requests; None where there are none."""
-    asked = scenario.lora
-    if asked is None:
-        return None
-    law = asked.distribution
-    zipf = law.exponent if law.kind == "zipf" else 0.0
-    return AdapterDraw(asked.adapters, zipf, scenario.seed)
 
 
 def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:

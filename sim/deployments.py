@@ -58,7 +58,9 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             static=scenario.precision.quantisation == "static",
             all2all=pool.all2all_backend,
             sorts=scenario.sampling == "sorted",
-            lora=lora and Lora(lora.adapters, lora.rank, lora.max_loras, lora.targets),
+            lora=None
+            if lora is None
+            else Lora(lora.adapters, lora.rank, lora.max_loras, lora.targets),
         )
         return _speculating(deployment, scenario, pool)
     except ValueError as error:

@@ -193,6 +193,7 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> InfeasibleError:
     parts = {
         **{"weights": memory.weights, "activations": memory.activations},
         **{"reserve": memory.reserve, "usable": memory.budget},
+        **({"adapters": memory.adapters} if memory.adapters else {}),
     }
     if memory.given:
         return InfeasibleError(
@@ -202,12 +203,13 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> InfeasibleError:
         )
     gpus = "GPU" if d.layout.gpus == 1 else "GPUs"
     wider = wider_than_published(d)
+    adapters = f"{show_bytes(memory.adapters)} adapters " if memory.adapters else ""
     return InfeasibleError(
         f"{d.model.name} does not fit on {d.layout.gpus} {d.gpu.name} {gpus}",
         f"of {show_bytes(memory.budget)} that the engine may use on each, "
         f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
-        f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "
-        "(tensor_parallel), a larger one, or a lower precision of the weights"
+        f"{adapters}and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more "
+        "GPUs (tensor_parallel), a larger one, or a lower precision of the weights"
         f"{f'. {wider}' if wider else ''}",
         parts=parts,
     )

@@ -20,7 +20,6 @@ from sim.assembly import (
     make_admission,
     make_autoscaler,
     make_clients,
-    make_adapters,
     make_endpoints,
     make_engine,
     make_handovers,
@@ -46,6 +45,7 @@ from sim.rng import repetition_seed
 from sim.scenario import AnyScenario, as_scenario
 from sim.setup import Setup, own_parts, prepare
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
+from sim.workload.adapters import adapter_draw
 
 if TYPE_CHECKING:
     from sim.metrics.record.run_record import RunRecord
@@ -198,7 +198,7 @@ def _furnish(env: simpy.Environment, setup: Setup, fleet: Fleet) -> None:
     fleet.per_prompt_token = per_prompt_token_of(setup.pools)
     fleet.admission = make_admission(env, setup)
     fleet.endpoints = make_endpoints(setup, fleet)
-    fleet.adapters = make_adapters(setup.scenario)
+    fleet.adapters = adapter_draw(setup.scenario)
 
 
 def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:

@@ -47,9 +47,7 @@ class Replica(SingleEngine):
         if self._windows or isinstance(scheduler, DraftsByBatch):
             self._timer = BatchTimer(timer, scheduler.decoding)
         if isinstance(scheduler, AdapterPrefill):
-            self._timer = BatchTimer(
-                timer, scheduler.decoding, adapters=lambda: scheduler.adapters
-            )
+            self._timer = BatchTimer(timer, scheduler.decoding, adapters=lambda: scheduler.adapters)
         self._leap = leap
         self._repeats = scheduler.repeats
         if isinstance(scheduler, OffloadedPrefill):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from sim.request import Request
 from sim.rng import numbered
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
 
 
 class AdapterDraw:
@@ -39,3 +43,12 @@ class AdapterDraw:
             (text * self._number + adapter if text >= 0 else text, end)
             for text, end in request.prefix
         )
+
+
+def adapter_draw(scenario: Scenario) -> AdapterDraw | None:
+    """The draw of the adapters of ``scenario``; None where it has none."""
+    asked = scenario.lora
+    if asked is None:
+        return None
+    law = asked.distribution
+    return AdapterDraw(asked.adapters, law.exponent * (law.kind == "zipf"), scenario.seed)

@@ -56,9 +56,7 @@ POOLS: Chapter[WholeFleet, OnePool] = Chapter(
     _unadapted(*IN_PHASES, "fleet.*.role", "where prompts are computed apart"),
     _unadapted(*DATA_RANKS, "fleet.*.data_parallel", "on data ranks, which step together"),
     _unadapted(*PIPELINES, "fleet.*.pipeline_parallel", "over the stages of a pipeline"),
-    _unadapted(
-        *HOST_MEMORY, "kv_cache.host_memory", "next to blocks that move over the same link"
-    ),
+    _unadapted(*HOST_MEMORY, "kv_cache.host_memory", "next to blocks that move over the same link"),
     _unadapted(
         "several models in one fleet", lambda p: len(p.models) > 1, "fleet", "of several models"
     ),
