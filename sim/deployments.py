@@ -37,6 +37,8 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         prompt_graphs=knobs.prompt_graphs,
     )
     engine = catalog.engine(pool.engine, base)
+    if lora is not None and engine.kernels == "sglang":
+        wish = wish._replace(prompt_graphs=False)  # off with adapters (0.5.10 to 0.5.23)
     try:
         model = pool.model.spec(base).with_states(scenario.precision.state)
         special = model.is_latent or layout.data > 1 or layout.pipeline > 1

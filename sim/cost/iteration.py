@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
+from sim.cost.adapters import KERNELS
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
@@ -43,6 +44,11 @@ class IterationTimes(Timer):
         kernels = self._engine.launches(layers, with_experts)
         self._eager = self._engine.launch * kernels  # of decodes beyond the largest graph
         self._prompt_launches = self._engine.launch_time(layers, with_experts, prompts=True)
+        adapted = KERNELS * sum(module.layers for module in deployment.adapted)
+        more = self._engine.launch * adapted
+        self._eager += more
+        self._launches += more * (self._launches > 0)
+        self._prompt_launches += more * (self._prompt_launches > 0)
         self._late = self._engine.late_share(layers, with_experts)
         self._host_time = self._engine.host_time
         self._overlapped = self._engine.overlapped
