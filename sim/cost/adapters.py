@@ -1,4 +1,4 @@
-"""Predicts the kernels of LoRA adapters: two small products beside each linear module. Seconds.
+"""Predicts the kernels of LoRA adapters: two small products next to each linear module. Seconds.
 
 vLLM zeroes a buffer of 32 bits, multiplies the inputs by A into it (shrink) and adds its product
 with B to the outputs (expand): three kernels a module, whatever the number of adapters in the pass

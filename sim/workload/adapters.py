@@ -21,7 +21,7 @@ class AdapterDraw:
 
     >>> draw = AdapterDraw(3, 1.0, seed=42)
     >>> [draw.of(request) for request in range(8)]
-    [0, 0, 0, 1, 0, 2, 2, 0]
+    [0, 0, 1, 2, 2, 0, 0, 0]
     """
 
     def __init__(self, number: int, zipf: float, seed: int) -> None:
