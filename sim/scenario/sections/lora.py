@@ -25,7 +25,7 @@ class AdapterDistribution(Section):
 
 
 class LoraSettings(Section):
-    """LoRA adapters over one base model, served as vLLM does."""
+    """All adapters have one rank and change the same modules of the model."""
 
     adapters: Count = Field(
         description="Different adapters that requests ask for. Those that are on no GPU wait in "
