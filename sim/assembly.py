@@ -14,6 +14,7 @@ from typing import NamedTuple
 import simpy
 
 from sim.iteration import Batch, Part
+from sim.loop.adapters import ADAPTED
 from sim.loop.admission import DeadlineAdmission
 from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.client_replicas import ClientPipeline, ClientRank, ClientReplica
@@ -97,6 +98,7 @@ def make_recorder(setup: Setup) -> Recorder:
         (drafts, DRAFTS),
         (ranks and drafts, DRAFTING_RANKS),
         (any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools), CACHED),
+        (setup.scenario.lora is not None, ADAPTED),
     ]
     return Recorder([columns for there, columns in features if there])
 

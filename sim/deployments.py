@@ -20,6 +20,7 @@ from sim.specs.drafter import drafter_of
 from sim.specs.engine import EngineWish
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
+from sim.specs.lora import Lora
 from sim.specs.model import ModelSpec
 from sim.specs.speculation import Speculation
 
@@ -27,7 +28,7 @@ from sim.specs.speculation import Speculation
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     """The deployment of a pool's replicas; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
-    knobs, layout = pool.scheduler, pool.layout
+    knobs, layout, lora = pool.scheduler, pool.layout, pool.lora
     wish = EngineWish(
         marlin=scenario.moe_backend == "marlin",
         triton=scenario.attention_backend == "triton",
@@ -36,6 +37,8 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         prompt_graphs=knobs.prompt_graphs,
     )
     engine = catalog.engine(pool.engine, base)
+    if lora is not None and engine.kernels == "sglang":
+        wish = wish._replace(prompt_graphs=False)  # off with adapters (0.5.10 to 0.5.23)
     try:
         model = pool.model.spec(base).with_states(scenario.precision.state)
         special = model.is_latent or layout.data > 1 or layout.pipeline > 1
@@ -57,6 +60,9 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             static=scenario.precision.quantisation == "static",
             all2all=pool.all2all_backend,
             sorts=scenario.sampling == "sorted",
+            lora=None
+            if lora is None
+            else Lora(lora.adapters, lora.rank, lora.max_loras, lora.targets),
         )
         return _speculating(deployment, scenario, pool)
     except ValueError as error:

@@ -55,12 +55,14 @@ class PassConditions(NamedTuple):
 
     The other data ranks have ``others`` tokens in the pass (None: each as many as this one), and a
     drafter goes over ``others_requests`` of theirs. ``drafts`` of each decoding sequence are
-    checked, and made for the next iteration (None: as many as for a batch of its size).
+    checked, and made for the next iteration (None: as many as for a batch of its size). The pass
+    has that many different ``adapters`` (None: as many as it can have).
     """
 
     others: int | None = None
     others_requests: int = 0
     drafts: tuple[int, int] | None = None
+    adapters: int | None = None
 
 
 class Passage(NamedTuple):

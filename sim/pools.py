@@ -40,6 +40,7 @@ from sim.scenario.sections.autoscaling import Autoscaling
 from sim.schedulers import (
     ROLES,
     RULES,
+    AdapterSlots,
     Limits,
     Offloading,
     ReplicaTraits,
@@ -47,6 +48,7 @@ from sim.schedulers import (
     make_scheduler,
 )
 from sim.specs.engine import EngineSpec
+from sim.specs.links import host_rate
 from sim.units import show_bytes
 
 
@@ -194,6 +196,7 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> InfeasibleError:
     parts = {
         **{"weights": memory.weights, "activations": memory.activations},
         **{"reserve": memory.reserve, "usable": memory.budget},
+        **({"adapters": memory.adapters} if memory.adapters else {}),
     }
     if memory.given:
         return InfeasibleError(
@@ -203,12 +206,13 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> InfeasibleError:
         )
     gpus = "GPU" if d.layout.gpus == 1 else "GPUs"
     wider = wider_than_published(d)
+    adapters = f"{show_bytes(memory.adapters)} adapters " if memory.adapters else ""
     return InfeasibleError(
         f"{d.model.name} does not fit on {d.layout.gpus} {d.gpu.name} {gpus}",
         f"of {show_bytes(memory.budget)} that the engine may use on each, "
         f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
-        f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "
-        "(tensor_parallel), a larger one, or a lower precision of the weights"
+        f"{adapters}and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more "
+        "GPUs (tensor_parallel), a larger one, or a lower precision of the weights"
         f"{f'. {wider}' if wider else ''}",
         parts=parts,
     )
@@ -258,6 +262,20 @@ def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:
     return DraftedCachingAllocator(usable, size, longest, courses, keeps_last_found=keeps)
 
 
+def adapter_slots(d: Deployment) -> AdapterSlots | None:
+    """Empty slots for the adapters of one replica; None where there are none.
+
+    The A and B of each slice of a module are a copy of their own from the host (``set_lora`` in
+    ``lora/layers`` of vLLM 0.33); the forward pass waits for all of them.
+    """
+    if d.lora is None:
+        return None
+    link = d.gpu.host_link
+    copies = sum(2 * module.slices * module.layers for module in d.adapted)
+    seconds = d.adapter_bytes / host_rate(link) + copies * link.latency
+    return AdapterSlots(d.lora.max_loras, seconds)
+
+
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     """The scheduler of one replica, with its memory."""
     knobs, windows = pool.settings.scheduler, pool.deployment.model.windows
@@ -277,5 +295,11 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
         rule=knobs.rule,
         ahead=knobs.plans_ahead,
         folders=pool.folders,
-        traits=ReplicaTraits(decoding, pool.deployment.layout.pipeline, host, pool.settings.role),
+        traits=ReplicaTraits(
+            decoding,
+            pool.deployment.layout.pipeline,
+            host,
+            pool.settings.role,
+            adapter_slots(pool.deployment),
+        ),
     )

@@ -52,10 +52,12 @@ class Request:
     start: ((3, 400), (8, 1200)). What follows is the request's own text, whose name is ``~id``. Two
     requests whose prompts begin with the same names share those tokens.
 
-    ``session`` is the number of the conversation that it belongs to; -1 where there are none.
+    ``session`` is the number of the conversation that it belongs to, ``adapter`` that of the LoRA
+    adapter that it asks for; -1 where there are none.
     """
 
     __slots__ = (
+        "adapter",
         "arrival",
         "computed",
         "first_token",
@@ -92,6 +94,7 @@ class Request:
         self.traffic_class = traffic_class
         self.prefix = prefix
         self.session = session
+        self.adapter = -1
         self.computed = 0
         self.generated = 0
         self.joined = -1

@@ -45,6 +45,7 @@ from sim.rng import repetition_seed
 from sim.scenario import AnyScenario, as_scenario
 from sim.setup import Setup, own_parts, prepare
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
+from sim.workload.adapters import adapter_draw
 
 if TYPE_CHECKING:
     from sim.metrics.record.run_record import RunRecord
@@ -192,11 +193,12 @@ def _end(env: simpy.Environment, fleet: Fleet, horizon: float, interrupted: bool
 
 
 def _furnish(env: simpy.Environment, setup: Setup, fleet: Fleet) -> None:
-    """Give ``fleet`` the front end of its engine, its admission and its endpoints."""
+    """Give ``fleet`` the front end of its engine, its admission, endpoints and adapters."""
     fleet.threads = make_threads(setup)
     fleet.per_prompt_token = per_prompt_token_of(setup.pools)
     fleet.admission = make_admission(env, setup)
     fleet.endpoints = make_endpoints(setup, fleet)
+    fleet.adapters = adapter_draw(setup.scenario)
 
 
 def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:

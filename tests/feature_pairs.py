@@ -28,6 +28,7 @@ from sim.routers import router_class
 from sim.scenario import Scenario
 from sim.setup import Setup, prepare
 from sim.workload import OpenTraffic, SessionTraffic, build
+from sim.workload.adapters import adapter_draw
 from tests.golden_scenarios import changed
 from tests.harness import Played, play
 from tests.places import DATA, MODELS
@@ -184,6 +185,8 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "scheduler.async_scheduling": True,
         "speculative": {"method": "eagle", "num_tokens": 2, "acceptance": {"length": 2.2}},
     },
+    # adapters
+    "lora": {"lora": {"adapters": 5, "max_loras": 2, "distribution": {"kind": "zipf"}}},
     # fleet
     "link": {
         "fleet.tensor_parallel": 2,
@@ -534,6 +537,14 @@ ONE_PHASE = {
 """What is not modelled where pools prefill and decode apart, and why."""
 
 
+UNADAPTED: Names = (
+    *("static", "request", "prefill-first", *OWN_RULES, "sjf", "priority", "edf", "fair"),
+    *("host-tier", "slow-host-tier", "swap", "auto-swap", *DRAFTS, "pipeline", "two-models"),
+    *("experts", "expert-skew", "windows", "chunks", "expert-parallel", "linear", "mamba"),
+    *("latent", "sparse", "data-parallel", "deepep", "cadence", *PHASES),
+)
+"""What has no LoRA adapters."""
+
 SCALED = ("autoscaled", "autoscaled-late", "autoscaled-to-none", "autoscaled-failing")
 FAILING = ("failing", "lost", "autoscaled-failing")
 IMPATIENT = ("impatient", "insistent")
@@ -667,6 +678,7 @@ REFUSED: Mapping[Names, str] = {
         for other in (*FAILING, *IMPATIENT, "steered")
     },
     ("lost", "steered"): "give one of the two",
+    **{pair: "lora: adapters are" for name in UNADAPTED for pair in both("lora", name)},
     **dict.fromkeys(
         product(("sglang", "sglang-retracting", "lpm"), IMPATIENT),
         "whose estimates count on requests",
@@ -894,6 +906,7 @@ def played(setup: Setup, leap: bool) -> Played:
         router=scenario.router,
         ranks=setup.only.deployment.layout.data,
         horizon=scenario.run.horizon,
+        adapters=adapter_draw(scenario),
     )
 
 

@@ -12,6 +12,7 @@ import simpy
 
 from sim.growth.sampled import Sampled
 from sim.iteration import Ints, Part, Timer
+from sim.loop.adapters import ADAPTED
 from sim.loop.clock import Stop, run
 from sim.loop.drafts import DRAFTS
 from sim.loop.engine import Engine
@@ -25,6 +26,7 @@ from sim.request import Request, TrafficClass
 from sim.routers import make_router
 from sim.schedulers import PipelinedPrefill, Scheduler
 from sim.workload import AnyTraffic
+from sim.workload.adapters import AdapterDraw
 from sim.workload.sessions import SessionTraffic
 from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk
 
@@ -121,6 +123,7 @@ def play(
     horizon: float | None = None,
     ranks: int = 1,
     staged: type[LoggedPipeline] = LoggedPipeline,
+    adapters: AdapterDraw | None = None,
 ) -> Played:
     """Run open traffic (arrival, prompt, output, perhaps a class), closed traffic (clients, think
     time, lengths) or sessions, on replicas of so many data ranks, or pipelines of what schedules
@@ -133,6 +136,7 @@ def play(
         (piped, STAGES),
         (drafts, DRAFTS),
         (ranks > 1 and drafts, DRAFTING_RANKS),
+        (adapters is not None, ADAPTED),
     ]
     columns = [each for there, each in features if there]
     played = Played(recorder=Recorder(columns))
@@ -202,6 +206,7 @@ def play(
         replicas=replicas,
         front_end=0.0,
     )
+    fleet.adapters = adapters
     run(env, math.inf if horizon is None else horizon, Stop())
     while env.peek() == math.inf and fleet.outstanding:
         fleet.flush()

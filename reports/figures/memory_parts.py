@@ -45,7 +45,7 @@ def gpu_memory(memory: Mapping[str, Any], timeseries: pd.DataFrame) -> Memory:
     token, cache = memory["kv_bytes_per_token"], memory["kv_cache_bytes"]
     taken = min(max(used, reserved) * token, cache)
     parts = {
-        "weights": memory["weights_bytes"],
+        "weights": memory["weights_bytes"] + memory.get("adapter_bytes", 0.0),
         "activations": memory["activations_bytes"],
         "reserve": memory["reserve_bytes"],
         "kv_used": min(used * token, taken),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -238,6 +239,26 @@ class FitLimits(NamedTuple):
     max_num_seqs: Annotated[int | None, typer.Option(min=1, max=LARGEST, help=OWN)] = None
 
 
+class AdapterOptions(NamedTuple):
+    """The options of ``fit`` for LoRA adapters, by vLLM's names."""
+
+    max_loras: Annotated[
+        int, typer.Option(min=0, max=LARGEST, help="Slots for LoRA adapters of all linear modules.")
+    ] = 0
+    max_lora_rank: Annotated[int, typer.Option(min=1, max=512, help="Rank of the slots.")] = 16
+
+    def of(self, d: Deployment) -> Deployment:
+        """``d`` with the slots."""
+        from sim.specs.lora import Lora
+
+        if not self.max_loras:
+            return d
+        try:
+            return replace(d, lora=Lora(self.max_loras, self.max_lora_rank, self.max_loras))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
 def _engine_limits(
     model: str, gpu: str, engine: str, tensor: int, limits: FitLimits
 ) -> dict[str, Any]:
@@ -273,6 +294,7 @@ def fit(
     served: ServedOptions,
     limits: FitLimits,
     drafter: Drafting = None,
+    adapters: AdapterOptions,
     as_json: AsJson = False,
 ) -> None:
     """Compute how many requests fit in memory, line by line."""
@@ -286,6 +308,7 @@ def fit(
         d = _deployment(model, gpu, engine, served)
         if drafter is not None:
             d = _drafted(d, drafter)
+        d = adapters.of(d)
         asked = _engine_limits(model, gpu, engine, served.tensor_parallel, limits)
 
         def capacity_of(other: Deployment) -> Capacity:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sim.cost.operators import Amount, Operator, Prefills
 from sim.growth.leaps import (
+    ADAPTERS,
     CHECKED,
     DRAFTED,
     OTHERS,
@@ -52,7 +53,7 @@ class Batches:
     it is known; ``others`` the tokens that other data ranks have in each pass, where it is.
     ``checked`` and ``drafted`` are the drafts of a sequence that a pass checks, and that are made
     after it, where they are known; ``others_requests`` those of other data ranks for which drafts
-    are made."""
+    are made; ``adapters`` the different ones in a pass, where they are known."""
 
     sequences: Counts
     context: Floats
@@ -66,6 +67,7 @@ class Batches:
     checked: Counts | None = None
     drafted: Counts | None = None
     others_requests: Counts | None = None
+    adapters: Counts | None = None
 
     @classmethod
     def of(cls, plans: NDArray[np.void]) -> Batches:
@@ -86,6 +88,7 @@ class Batches:
             checked=plans[CHECKED] if CHECKED in names else None,
             drafted=plans[DRAFTED] if CHECKED in names else None,
             others_requests=plans[OTHERS_REQUESTS] if OTHERS_REQUESTS in names else None,
+            adapters=plans[ADAPTERS] if ADAPTERS in names else None,
         )
 
     @classmethod

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
+from sim.cost.adapters import KERNELS
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.passes import added, parts_of, tabulated
@@ -43,6 +44,11 @@ class IterationTimes(Timer):
         kernels = self._engine.launches(layers, with_experts)
         self._eager = self._engine.launch * kernels  # of decodes beyond the largest graph
         self._prompt_launches = self._engine.launch_time(layers, with_experts, prompts=True)
+        adapted = KERNELS * sum(module.layers for module in deployment.adapted)
+        more = self._engine.launch * adapted
+        self._eager += more
+        self._launches += more * (self._launches > 0)
+        self._prompt_launches += more * (self._prompt_launches > 0)
         self._late = self._engine.late_share(layers, with_experts)
         self._host_time = self._engine.host_time
         self._overlapped = self._engine.overlapped
@@ -71,6 +77,9 @@ class IterationTimes(Timer):
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         # by the drafts checked and made, and by decoding sequences
         self._attention_lines: dict[tuple[int, int], dict[int, Indexed]] = {}
+        self._adapters: int | None = None  # different ones in the pass; None: as many as can be
+        self._most_adapters = 0 if deployment.lora is None else deployment.lora.most
+        self._adapter_seconds: dict[int, list[float]] = {}  # by adapters and tokens
         self._own_attention = self._attention_lines.setdefault((0, 0), {})  # where none is drafted
         # of the whole context, of each window, by sequences and the drafts checked and made
         self._seen_lines: dict[tuple[int, int, int], list[Indexed]] = {}
@@ -82,7 +91,7 @@ class IterationTimes(Timer):
             if len(self._under) >= MOST_CONDITIONS:
                 self._under.clear()
             found = self._under[conditions] = copy(self)
-            found._others, found._others_requests, drafts = conditions
+            found._others, found._others_requests, drafts, found._adapters = conditions
             found._drafts = drafts or self._usual_drafts
             found._lines = {}
         return found
@@ -209,6 +218,8 @@ class IterationTimes(Timer):
             gpu = self._own_kernels(tokens, outputs) + prefill
         if self._ranks > 1:
             gpu += self._kernels_of_all(tokens)
+        if self._most_adapters:
+            gpu += self._adapted(tokens, outputs)
         if sequences:
             try:
                 limits, lines = self._own_attention[sequences]
@@ -308,7 +319,21 @@ class IterationTimes(Timer):
             seconds = self._token_seconds[tokens] + self._output_seconds[outputs]
         except IndexError:  # larger than any before
             seconds = self._own_kernels(tokens, outputs)
+        if self._most_adapters:
+            seconds += self._adapted(tokens, outputs)
         return seconds if self._ranks == 1 else seconds + self._kernels_of_all(tokens)
+
+    def _adapted(self, tokens: int, outputs: int) -> float:
+        """Seconds of the kernels of adapters."""
+        adapters = self._adapters_of(outputs)
+        table = self._adapter_seconds.setdefault(adapters, [])
+        if tokens >= len(table):
+            table[:] = tabulated(lambda m: self.by_size.adapted(m, adapters), tokens, 0.0)
+        return table[tokens]
+
+    def _adapters_of(self, outputs: int) -> int:
+        """Different adapters of a pass over so many requests."""
+        return min(self._most_adapters, outputs) if self._adapters is None else self._adapters
 
     def _kernels_of_all(self, tokens: int) -> float:
         """Seconds of what data ranks do together while this one has that many ``tokens``."""

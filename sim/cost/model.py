@@ -24,6 +24,8 @@ class CostModel(PipelinedTimes):
         tokens, outputs = computed + sum(part.tokens for part in parts), computed + len(parts)
         whole, share = self._matching(computed)
         operators = self._sized_once(tokens + whole * checked, outputs + whole * checked)
+        if self._most_adapters:
+            operators += self.by_size.adapted(tokens, self._adapters_of(outputs))
         if share:
             more = (whole + 1) * checked
             operators = mixed(operators, self._sized_once(tokens + more, outputs + more), share)
@@ -79,9 +81,20 @@ class CostModel(PipelinedTimes):
             *sized,
             TimedPasses("decodes", decode, batches.times),
             *(TimedPasses("decodes", o, batches.times) for o in self.attention.updates(sequences)),
+            *self._of_adapters(computed),
             TimedPasses("prompts", prefill, np.ones(len(batches.times) if each else 1)),
             *self._of_drafts(batches, prefills, checked, drafted),
         ]
+
+    def _of_adapters(self, batches: Batches) -> list[TimedPasses]:
+        """The operator of adapters."""
+        if not self._most_adapters:
+            return []
+        adapters = batches.adapters
+        if adapters is None:
+            adapters = np.minimum(batches.outputs, self._most_adapters)
+        found = self.by_size.adapted(batches.tokens.astype(np.float64), adapters.astype(np.float64))
+        return [TimedPasses("decodes", operator, batches.times) for operator in found]
 
     def _computed(self, batches: Batches, checked: Counts) -> Batches:
         """``batches`` with as many sequences as are computed: those without prompts are padded

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.cost.adapters import AdapterKernels
 from sim.cost.checks import ChunkChecks, by_sequence
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, either, merged, mixed
@@ -45,15 +46,22 @@ def parts_of(deployment: Deployment) -> tuple[Operators, GroupAttention]:
         for group in deployment.model.layers
     ]
     shared = Shared(deployment, kernels)
-    return Operators(deployment, shared, groups), GroupAttention(deployment, groups)
+    adapters = AdapterKernels(deployment, kernels)
+    return Operators(deployment, shared, groups, adapters), GroupAttention(deployment, groups)
 
 
 class Operators:
     """Everything but attention's reads of the KV cache, by the size of the pass: a number, or an
     array of them."""
 
-    def __init__(self, deployment: Deployment, shared: Shared, groups: list[TimedGroup]) -> None:
-        self._shared, self._groups = shared, groups
+    def __init__(
+        self,
+        deployment: Deployment,
+        shared: Shared,
+        groups: list[TimedGroup],
+        adapters: AdapterKernels,
+    ) -> None:
+        self._shared, self._groups, self._adapters = shared, groups, adapters
         self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
         self._ranks = deployment.layout.data
         self._micro = deployment.engine.micro_batch
@@ -104,6 +112,11 @@ class Operators:
         """Operators that depend on the number of positions that sample a token."""
         operators = self._shared.per_output(rows)
         return [o.slowed(self._slower).slowed(self._factors.kernels) for o in operators]
+
+    def adapted(self, m: Amount, adapters: Amount) -> list[Operator]:
+        """The kernels of that many different ``adapters`` in a pass of ``m`` tokens."""
+        factor = self._slower * self._factors.kernels
+        return [operator.slowed(factor) for operator in self._adapters.operators(m, adapters)]
 
     def _predicted_in_all(self, m: Amount) -> list[Operator]:
         """``per_token`` of a single data rank, without the engine's factors."""

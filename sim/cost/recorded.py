@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import CHECKED, DRAFTED, seen_before
+from sim.growth.leaps import ADAPTERS, CHECKED, DRAFTED, seen_before
 from sim.iteration import Batch, Part, PassConditions, Timer
 
 Prompts = Iterable[tuple[int, int]]
@@ -69,8 +69,11 @@ def seconds_of(
 
 
 def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]:
-    """The timer of each of the ``rows``, with the drafts that it checked and made."""
+    """The timer of each of the ``rows``, with its adapters, or the drafts that it checked and
+    made."""
     names = plans.dtype.names or ()
+    if ADAPTERS in names:
+        return [timer.under(PassConditions(adapters=n)) for n in plans[ADAPTERS][rows].tolist()]
     if CHECKED not in names:
         return [timer] * len(rows)
     drafts = plans[[CHECKED, DRAFTED]][rows].tolist()

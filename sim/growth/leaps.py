@@ -37,6 +37,10 @@ CHECKED, DRAFTED = "checked", "drafted"
 """Columns of the same: drafts of each decoding sequence that were checked, and those that were made
 for the next iteration."""
 
+ADAPTERS, LOADS = "adapters", "loads"
+"""Columns of recorded plans where adapters are served: different ones in each iteration, and those
+that were loaded before the first."""
+
 DECODED, TAKEN, PER_SEQUENCE = "decode_tokens", "accepted_tokens", "drafts_per_sequence"
 """Tokens delivered, drafts accepted and drafts checked of each sequence, in a saved timeseries."""
 

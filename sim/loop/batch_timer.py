@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sim.growth.sampled import Sampled
 from sim.growth.steady import Line, Steady
@@ -12,19 +12,24 @@ from sim.iteration import Ints, Part, PassConditions, Timer
 
 class BatchTimer(Timer):
     """Asks ``timer`` on behalf of ``batch``: what its sequences see through windows, and under
-    which ``conditions``, with its drafts where their number follows the size of the batch."""
+    which ``conditions``, with its drafts where their number follows the size of the batch, and with
+    as many ``adapters`` as it has where any are served."""
 
     def __init__(
-        self, timer: Timer, batch: Steady, conditions: PassConditions | None = None
+        self,
+        timer: Timer,
+        batch: Steady,
+        conditions: PassConditions | None = None,
+        adapters: Callable[[], int] | None = None,
     ) -> None:
-        self._batch, self._given = batch, timer
+        self._batch, self._given, self._adapters = batch, timer, adapters
         self._conditions = conditions or PassConditions()
         self._timer = timer.under(self._conditions)
         self._drafts = batch if isinstance(batch, Sampled) and batch.drafts_by_batch else None
 
     def under(self, conditions: PassConditions) -> BatchTimer:
         """The times of the same batch under other conditions."""
-        return BatchTimer(self._given, self._batch, conditions)
+        return BatchTimer(self._given, self._batch, conditions, self._adapters)
 
     def graph(self, sequences: int) -> int:
         """Sequences of the graph that ``timer`` replays for so many."""
@@ -32,12 +37,13 @@ class BatchTimer(Timer):
 
     def _now(self) -> Timer:
         """The timer of the next iteration."""
+        if self._adapters is not None:
+            return self._given.under(self._conditions._replace(adapters=self._adapters()))
         batch = self._drafts
         if batch is None:
             return self._timer
-        others, requests, _ = self._conditions
         drafts = batch.courses.drafts, batch.drafted
-        return self._given.under(PassConditions(others, requests, drafts))
+        return self._given.under(self._conditions._replace(drafts=drafts))
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration, as long as what is seen grows evenly."""

@@ -407,6 +407,7 @@ def _anew(request: Request) -> Request:
     r = request
     texts = r.traffic_class, r.prefix, r.session
     again = Request(r.id, r.arrival, r.prompt_tokens, r.output_tokens, *texts)
+    again.adapter = r.adapter
     again.joins = r.joins + 2  # entries of the attempt before, which may join once more, are others
     return again
 

@@ -25,6 +25,7 @@ from sim.loop.session_rows import SessionRows, rows_of_trace
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 from sim.workload import ClosedTraffic, OpenTraffic
+from sim.workload.adapters import AdapterDraw
 
 if TYPE_CHECKING:
     from sim.loop.clients import Clients
@@ -68,6 +69,7 @@ class Fleet:
         self.holds = False  # whether requests wait at the gateway while no replica serves
         self.front_end = front_end
         self.per_prompt_token = 0.0
+        self.adapters: AdapterDraw | None = None  # where requests ask for some
         self.threads: Threads | None = None  # of front ends that handle one request at a time
         self.issued = 0
         self._held: deque[Request] = deque()
@@ -90,6 +92,8 @@ class Fleet:
             self.issued, arrival, prompt_tokens, output_tokens, traffic_class, prefix, session
         )
         self.issued += 1
+        if self.adapters is not None:
+            self.adapters.mark(request)
         request.queued = self._env._now
         if self.threads is not None:
             self.threads.take(arrival)

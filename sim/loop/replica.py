@@ -22,7 +22,7 @@ from sim.loop.engine import SingleEngine
 from sim.loop.recorder import InFlight, Recorder
 from sim.loop.windowed import behind_windows
 from sim.request import Request
-from sim.schedulers import DraftsByBatch, OffloadedPrefill, Scheduler
+from sim.schedulers import AdapterPrefill, DraftsByBatch, OffloadedPrefill, Scheduler
 
 
 class Replica(SingleEngine):
@@ -46,6 +46,8 @@ class Replica(SingleEngine):
         self._timer = timer
         if self._windows or isinstance(scheduler, DraftsByBatch):
             self._timer = BatchTimer(timer, scheduler.decoding)
+        if isinstance(scheduler, AdapterPrefill):
+            self._timer = BatchTimer(timer, scheduler.decoding, adapters=lambda: scheduler.adapters)
         self._leap = leap
         self._repeats = scheduler.repeats
         if isinstance(scheduler, OffloadedPrefill):

@@ -37,6 +37,7 @@ class Capacity:
     ``in_flight`` is how many tokens are being computed at most. Of recurrent layers, each request
     has ``state_blocks`` more; ``states`` are bytes that are set aside for them where they are not
     in blocks; ``sequences`` is how many requests they are of, where memory is split for them.
+    ``adapters`` are the bytes of the slots of LoRA adapters.
     """
 
     memory: float
@@ -55,6 +56,7 @@ class Capacity:
     in_flight: int
     state_blocks: int = 0
     states: float = 0.0
+    adapters: float = 0.0
     sequences: int = LONGEST
     of_static: bool = False
     kv_bytes: float | None = None
@@ -87,7 +89,7 @@ class Capacity:
     @property
     def taken(self) -> float:
         """Bytes in use before there is a KV cache."""
-        return self.weights + self.activations + self.reserve + self.states
+        return self.weights + self.activations + self.reserve + self.states + self.adapters
 
     @property
     def kv_cache(self) -> float:
@@ -277,6 +279,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         in_flight=asked.in_flight,
         state_blocks=kept.states,
         states=0.0 if kept.states else max_num_seqs * d.state_bytes(),
+        adapters=0.0 if d.lora is None else d.lora.max_loras * d.adapter_bytes,
         kv_bytes=asked.kv_bytes,
     )
     if d.engine.fraction_of_static and d.state_bytes() and not kept.states:

@@ -18,6 +18,7 @@ from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
 from sim.metrics.bands.bands import question
 from sim.metrics.bands.confidence import error_band, provenance
+from sim.metrics.engine.adapters import adapters
 from sim.metrics.engine.host_tier import host_tier
 from sim.metrics.engine.kv_usage import Taken, taken
 from sim.metrics.engine.prefix_hits import prefix_cache
@@ -155,6 +156,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         **routing(run),
         **several,
         **host_tier(run),
+        **adapters(run),
         **sessions(run),
         **handover(run),
         **drafted,
@@ -330,6 +332,7 @@ def _memory(pool: PreparedPool) -> dict[str, float]:
         "weights_bytes": memory.weights,
         "activations_bytes": memory.activations,
         "reserve_bytes": memory.reserve,
+        **({"adapter_bytes": memory.adapters} if memory.adapters else {}),
         "kv_cache_bytes": memory.tokens * memory.kv_bytes_per_token,
         "kv_bytes_per_token": memory.kv_bytes_per_token,
     }

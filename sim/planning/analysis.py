@@ -236,7 +236,7 @@ def kv_band(memory: Capacity) -> list[float]:
     """The least and the most bytes that the KV cache may have: what comes off for activations and
     reserve is an estimate."""
     apart = ESTIMATED * (memory.activations + memory.reserve)
-    most = memory.budget - memory.weights
+    most = memory.budget - memory.weights - memory.adapters
     return [max(0.0, memory.kv_cache - apart), max(0.0, min(most, memory.kv_cache + apart))]
 
 
@@ -260,6 +260,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "weight_bytes": memory.weights,
         "activation_bytes": memory.activations,
         "reserve_bytes": memory.reserve,
+        **({"adapter_bytes": memory.adapters} if memory.adapters else {}),
         "kv_cache_bytes": memory.kv_cache,
         "kv_cache_bytes_band": kv_band(memory),
         "kv_bytes_per_token": memory.kv_bytes_per_token,

@@ -192,7 +192,7 @@ COLUMNS: Mapping[str, StoredColumn] = {
     "request_id": _SURE,
     "replica": _REPLICA,
     "arrival_s": _TIME._replace(known=True),
-    **dict.fromkeys(("prompt_tokens", "output_tokens", "generated_tokens"), _SURE),
+    **dict.fromkeys(("prompt_tokens", "output_tokens", "generated_tokens", "adapter"), _SURE),
     **dict.fromkeys(("status", "reason", "class"), StoredColumn(TEXT)),
     **dict.fromkeys(("warmup", "slo_met"), StoredColumn(FLAG)),
     **dict.fromkeys(("start_s", "end_s"), _TIME._replace(known=True)),
@@ -204,6 +204,7 @@ COLUMNS: Mapping[str, StoredColumn] = {
         ("kv_used_tokens", "kv_reserved_tokens", "kv_reserved_end_tokens"), StoredColumn(NUMBER)
     ),
     **dict.fromkeys(("kv_shared_tokens", "kv_idle_tokens"), _COUNT),
+    **dict.fromkeys(("adapters", "adapter_loads"), _COUNT),
     **dict.fromkeys(("plan", "tokens", "context"), _SURE),
     "time_s": _TIME._replace(known=True),
     "out": StoredColumn(FLAG),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sim.growth.leaps import (
     ACCEPTED,
+    ADAPTERS,
     CHECKED,
     COMPUTING,
     DECODED,
@@ -19,6 +20,7 @@ from sim.growth.leaps import (
     FILLED_GROWTH,
     FILLING,
     IDLE,
+    LOADS,
     PER_SEQUENCE,
     SEEN,
     SEEN_GROWING,
@@ -30,6 +32,7 @@ from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED
 from sim.metrics.engine.token_accounts import token_accounts
 from sim.metrics.latency.latency_parts import latency_parts
 from sim.specs.window import Window
+from sim.workload.adapters import adapter_draw
 
 if TYPE_CHECKING:
     from sim.metrics.record.run_record import RunRecord
@@ -82,6 +85,7 @@ def request_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
         "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
         **{f"{name}_s": part for name, part in parts.items() if name != "queue"},
         **_session_columns(run),
+        **_adapter_column(run),
     }
 
 
@@ -91,6 +95,16 @@ def _session_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
     if found is None:
         return {}
     return {"session": found.turns["session"], "turn": found.turns["turn"] + 1}
+
+
+def _adapter_column(run: RunRecord) -> dict[str, NDArray[Any]]:
+    """The adapter that each request asks for, from 0, where there are any."""
+    draw = adapter_draw(run.scenario)
+    if draw is None or run.observed:
+        return {}
+    ids = run.requests["id"].tolist()
+    sessions = [-1] * len(ids) if run.sessions is None else run.sessions.turns["session"].tolist()
+    return {"adapter": np.array(list(map(draw.of, ids, sessions)), dtype=np.int64)}
 
 
 def _windows(run: RunRecord) -> dict[str, Window]:
@@ -120,6 +134,8 @@ def timeseries_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
         columns |= {PER_SEQUENCE: plans[CHECKED]}
     if SHARED in (plans.dtype.names or ()):
         columns |= {"kv_shared_tokens": plans[SHARED], "kv_idle_tokens": plans[IDLE]}
+    if ADAPTERS in (plans.dtype.names or ()):
+        columns |= {"adapters": plans[ADAPTERS], "adapter_loads": plans[LOADS]}
     accounts = token_accounts(run)
     if accounts is None or not len(accounts.late_plans):
         return columns

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sim.scenario.sections.deployment import SchedulerSettings
     from sim.scenario.sections.kv_cache import KvCache
     from sim.scenario.sections.link import GpuLink, GpuNode
+    from sim.scenario.sections.lora import LoraSettings
     from sim.scenario.sections.speculation import Speculative
 
 AnyPool = TypeVar("AnyPool")
@@ -60,6 +61,7 @@ class PoolSettings:
     kv_cache: KvCache
     max_model_len: int | None
     speculative: Speculative | None
+    lora: LoraSettings | None
     seed: int
 
     @property
@@ -134,6 +136,7 @@ def pools_of(scenario: Contract) -> tuple[PoolSettings, ...]:
                 kv_cache=pool.kv_cache or scenario.kv_cache,
                 max_model_len=pool.max_model_len or scenario.max_model_len,
                 speculative=scenario.speculative,
+                lora=scenario.lora,
                 seed=scenario.seed,
             )
         )

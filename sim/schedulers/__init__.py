@@ -12,6 +12,7 @@ from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
 from sim.schedulers.abilities import HOST, Ability
+from sim.schedulers.adapters import AdapterPrefill, AdapterSlots, AsyncAdapterPrefill
 from sim.schedulers.ahead_drafts import AsyncDraftedPrefill
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
@@ -38,6 +39,8 @@ __all__ = [
     "POLICIES",
     "ROLES",
     "RULES",
+    "AdapterPrefill",
+    "AdapterSlots",
     "BatchShape",
     "Chunk",
     "ChunkedPrefill",
@@ -85,7 +88,8 @@ class ReplicaTraits:
 
     ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
     flight at once: a ``PipelinedPrefill`` where those are more than one. With a ``host``, vLLM's
-    rule has blocks there: an ``OffloadedPrefill``. In a pool that serves only one phase, its
+    rule has blocks there: an ``OffloadedPrefill``; with slots for ``adapters``, an
+    ``AdapterPrefill``. In a pool that serves only one phase, its
     ``role`` decides.
     """
 
@@ -93,6 +97,7 @@ class ReplicaTraits:
     batches: int = 1
     host: Offloading | None = None
     role: str = "both"
+    adapters: AdapterSlots | None = None
 
 
 def make_scheduler(
@@ -137,7 +142,11 @@ def make_scheduler(
             chosen = _variant(policy, DraftsByBatch)
         if batch.drafts_ahead:
             chosen = AsyncDraftedPrefill
-        scheduler = chosen(limits, kv)
+        if traits.adapters is None:
+            scheduler = chosen(limits, kv)
+        else:
+            adapting = AsyncAdapterPrefill if ahead else AdapterPrefill
+            scheduler = adapting(limits, kv, traits.adapters)
         scheduler.decoding = batch
     scheduler.waiting = ranks.queue()
     return _counted(scheduler)

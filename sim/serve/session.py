@@ -89,6 +89,8 @@ def check(scenario: Scenario) -> None:
     for name in ("prompt_tokens", "output_tokens"):
         if getattr(scenario.assume, name) != 1.0:
             raise UsageError(f"assume.{name}: the lengths of real requests are what they are")
+    if scenario.lora is not None:
+        raise UsageError("lora: which adapter a real request names is not read; leave it out")
     if scenario.admission is not None:
         raise UsageError("admission: a server takes every request; leave it out")
     if len({pool.model.path for pool in scenario.pools}) > 1:

@@ -205,6 +205,10 @@ VLLM: dict[str, Meaning] = {
     "mamba-ssm-cache-dtype": _format("precision.state"),
     "moe-backend": _moe,
     "speculative-config": _speculative,
+    "enable-lora": _held_switch("adapters"),
+    "max-loras": _held("slots"),
+    "max-lora-rank": _held("rank"),
+    "lora-modules": _held("modules", str),
     "attention-backend": _log_backends,
 }
 
@@ -402,6 +406,7 @@ NO_EFFECT = frozenset(
 """Options that change no prediction."""
 
 NOT_SIMULATED = {
+    "max-cpu-loras": "the host holds all adapters",
     "cpu-offload-gb": "weights in the memory of the host are not simulated",
     "swap-space": "vLLM V1 does not swap; V0 is `policy: vllm-v0` with kv_cache.swap_space",
     "kv-transfer-config": "one server is read; pools apart are `fleet` with roles",
@@ -416,12 +421,8 @@ NOT_SIMULATED = {
     "hf-overrides": "the shape is that of the catalogue or of the config.json",
     "rope-scaling": "a longer context is allowed by allow_long_max_model_len: true",
     "limit-mm-per-prompt": "time of an encoder of images is not simulated",
-    "enable-lora": "adapters: see `infersim explain scenario lora`",
-    "lora-paths": "adapters: see `infersim explain scenario lora`",
-    "lora-modules": "adapters: see `infersim explain scenario lora`",
-    "max-loras": "adapters: see `infersim explain scenario lora`",
-    "max-lora-rank": "adapters: see `infersim explain scenario lora`",
-    "max-cpu-loras": "adapters: see `infersim explain scenario lora`",
+    "lora-paths": "adapters are simulated by vLLM's rule alone (`infersim explain scenario lora`)",
+    "max-loras-per-batch": "adapters are simulated by vLLM's rule alone",
     "num-scheduler-steps": "multi-step scheduling of V0 is not simulated",
     "preemption-mode": "a preempted request is computed again",
     "enable-hierarchical-cache": "SGLang's memory in the host is not simulated",

@@ -117,6 +117,7 @@ def imported(
     _precision(draft, spec)
     _environment(started, draft)
     _drafting(draft)
+    _adapters(started, draft)
     _kv_tokens(started, draft, spec)
     _gpus(started, draft)
     stem = Path(started.where.partition(" (")[0]).stem
@@ -385,6 +386,21 @@ def _drafting(draft: Draft) -> None:
     if "speculative.method" in draft.values:
         draft.values.setdefault("speculative.num_tokens", Given(3, ASSUMED))
         draft.put("speculative.acceptance_rate", ACCEPTANCE, ASSUMED)
+
+
+def _adapters(started: Started, draft: Draft) -> None:
+    """Slots, rank and number of LoRA adapters, by vLLM's defaults where nothing states them."""
+    asked = draft.held.get("adapters")
+    if started.engine != "vllm" or asked is None or not asked.value:
+        return
+    slots = draft.held.get("slots", Given(1, "vLLM's default"))
+    draft.put("lora.max_loras", *slots)
+    draft.put("lora.rank", *draft.held.get("rank", Given(16, "vLLM's default")))
+    modules = draft.held.get("modules")
+    if modules is None:
+        draft.put("lora.adapters", slots.value, ASSUMED)
+    else:
+        draft.put("lora.adapters", len(modules.value.split()), modules.origin)
 
 
 def _kv_tokens(started: Started, draft: Draft, spec: ModelSpec | None) -> None:

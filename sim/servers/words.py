@@ -55,6 +55,10 @@ def _options(started: Started) -> Iterator[tuple[str, str, str]]:
             given = "="
         if not given and not _stands_alone(name) and at < len(words):
             following = words[at]
+            if name == "lora-modules":
+                while at + 1 < len(words) and not words[at + 1].startswith("-"):
+                    at += 1
+                    following = f"{following} {words[at]}"
             if not following.startswith("-") or following.lstrip("-").replace(".", "").isdecimal():
                 value, at = following, at + 1
         elif not given and at < len(words) and words[at].lower() in ("true", "false"):

@@ -11,6 +11,7 @@ from sim.specs.gpu import UNITS, GpuSpec, Link
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
 from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
+from sim.specs.lora import AdaptedModule, Lora
 from sim.specs.model import ModelSpec
 from sim.specs.precision import GGUF, GGUF_KV, INT4, MULTIPLIES, PLAIN, precision_bytes
 from sim.specs.profile import TRITON
@@ -29,8 +30,9 @@ class Deployment:
     kernels before. Every kernel takes ``kernel_time`` times its predicted time
     (1: as predicted). ``all2all`` is how tokens get to the GPUs of their experts and back, one of
     ``BACKENDS``. ``sorts`` says that the logits of each token are sorted to choose it.
-    ``speculation`` is how tokens are drafted ahead, if they are. Raises ValueError if the GPUs of
-    the ``layout`` cannot share the layers, or for what is not known of them.
+    ``speculation`` is how tokens are drafted ahead, ``lora`` the adapters that are served, if they
+    are. Raises ValueError if the GPUs of the ``layout`` cannot share the layers, or for what is not
+    known of them.
     """
 
     model: ModelSpec
@@ -48,6 +50,7 @@ class Deployment:
     sorts: bool = False
     speculation: Speculation | None = None
     drafter: Drafter | None = None
+    lora: Lora | None = None
 
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
@@ -80,6 +83,7 @@ class Deployment:
             stages_of(self.model, self.layout.pipeline)
         self._check_32_bits()
         self._check_products()
+        assert self.adapted or self.lora is None
         spread = self.layout.data > 1 and 1 < self.layout.expert == self.layout.ranks
         if self.all2all != DEFAULT_BACKEND and not spread:
             raise ValueError(
@@ -113,6 +117,21 @@ class Deployment:
                 f"through them after the other, which is modelled for no engine; {self.model.name} "
                 "needs one larger GPU, or fewer bits of the weights"
             )
+
+    @property
+    def adapted(self) -> tuple[AdaptedModule, ...]:
+        """The modules on one GPU that adapters change; ValueError where that is not modelled."""
+        if self.lora is None:
+            return ()
+        if self.unquantised == "fp32":
+            raise ValueError("lora: the kernels of adapters take 16 bits, not fp32; leave lora out")
+        return self.lora.modules(self.model, self.layout)
+
+    @property
+    def adapter_bytes(self) -> float:
+        """Bytes of one adapter on one GPU."""
+        rank = 0 if self.lora is None else self.lora.rank
+        return sum(module.parameters(rank) for module in self.adapted) * self.activation_bytes
 
     def _check_triton(self) -> None:
         """Raise ValueError where it is not known how long attention by Triton takes."""

@@ -52,6 +52,7 @@ def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
     # the file's own name; off; for benchmarks; for what-ifs; for code of one's own
     hidden = {"name", "speculative", "allow_long_max_model_len", "assume", "metrics"}
     hidden |= {"transfer", "autoscaling", "failures", "admission"}  # of fleets
+    hidden |= {"lora"}  # off
     hidden |= {"sampling"}  # for benchmarks, too
     hidden |= {"attention_backend", "moe_backend"}  # kernels that are not the engine's choice
     hidden |= {"host"}  # as the presets' own, unless it is known

@@ -282,6 +282,20 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[Sequence[str | dict[str, Any]], str]]]
             "",
         ),
     },
+    "LoRA adapters (lora)": {
+        "batching that does not follow an engine's rule": (
+            ["lora", "static"],
+            "scheduler.batching",
+        ),
+        "the rule of another engine than vLLM": (["lora", "sglang"], "scheduler.policy"),
+        "an order but fcfs": (["lora", "sjf"], "scheduler.order"),
+        "drafts (speculative)": (["lora", "eagle"], "speculative"),
+        "pools of one phase": (["lora", "roles"], "fleet.0.role"),
+        "data ranks": (["lora", "data-parallel"], "fleet.data_parallel"),
+        "pipelines": (["lora", "pipeline"], "fleet.pipeline_parallel"),
+        "memory in the host": (["lora", "swap"], "kv_cache.host_memory"),
+        "several models in one fleet": (["lora", "two-models"], "fleet"),
+    },
     "a policy that counts pages": {
         "memory without blocks": (["sglang", "contiguous"], "kv_cache.allocator"),
         "blocks of more tokens than an iteration takes": (

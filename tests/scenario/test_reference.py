@@ -52,6 +52,7 @@ WITH: dict[str, tuple[dict[str, Any], str]] = {
     "steering.cold_start": (BASE | {"steering": {"steps": [{"at": 5, "do": "drain"}]}}, "seed=42"),
     "steering.": (BASE, "steering.cold_start=9s"),
     "admission.": (BASE | {"slo": {"ttft": "1s"}}, "admission.policy=deadline"),
+    "lora.": (BASE, "lora.adapters=20"),
     "transfer.": (APART, "transfer.min_prompt=null"),
     "failures.outages.": (OUT, "failures.outages.0.at=5min"),
     "failures.outages": (BASE, "failures.mtbf=720h"),

@@ -1,4 +1,4 @@
-"""Servers of real engines are read as they were started, and written back so that nothing changes."""
+"""Servers of real engines are read as they were started, and written back as they were."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.scenario import Scenario
 from sim.servers import Imported, imported, sources_of
 from sim.servers.shell import commands
 from sim.setup import prepare
-from tests.places import SCENARIOS
+from tests.places import ROOT
 
 COMPOSE = """
 services:
@@ -220,6 +220,14 @@ def test_data_ranks_of_dense_models_are_replicas(command: str, fleet: dict[str, 
     assert plain(read(command))["fleet"] == {"gpu": "h100-sxm", **fleet}
 
 
+def test_adapters_have_slots_and_a_rank() -> None:
+    command = (
+        "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-lora --max-loras 4 "
+        "--lora-modules a=/a b=/b c=/c --max-lora-rank 32"
+    )
+    assert plain(read(command))["lora"] == {"max_loras": 4, "rank": 32, "adapters": 3}
+
+
 def test_llama_server_gives_the_format_and_a_part_of_the_context_to_each_slot() -> None:
     command = "llama-server -hf bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q4_K_M -c 32768 -np 4"
     found = plain(read(command, gpu="rtx-4090"))
@@ -267,7 +275,7 @@ def test_a_file_of_several_servers_asks_for_one(tmp_path: Path, monkeypatch: Any
 def launched() -> list[Any]:
     """Every shipped scenario that has a launch command, under each engine that it goes with."""
     found = []
-    for path in sorted(SCENARIOS.glob("*.yaml")):
+    for path in sorted((ROOT / "scenarios").glob("*.yaml")):
         for engine in ("", "sglang", "tensorrt-llm"):
             found.append(pytest.param(path, engine, id=f"{path.stem}-{engine or 'own'}"))
     return found

@@ -6,6 +6,7 @@ import re
 
 from sim.catalog.published import reading_notes
 from sim.cost.measured_experts import experts_note
+from sim.metrics.engine.adapters import adapters_note
 from sim.metrics.engine.host_tier import break_even_note
 from sim.metrics.engine.prefix_words import cold_note, states_note
 from sim.metrics.engine.speculation import borrowed_note
@@ -69,6 +70,7 @@ def notes(run: RunRecord) -> list[str]:
         cold_note(run),
         states_note(run),
         break_even_note(run),
+        adapters_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(release_note(part.pool) for part in run.parts),
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),

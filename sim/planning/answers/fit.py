@@ -116,6 +116,9 @@ def _rows(
     yield "- activations", "largest pass, and its logits", show_bytes(memory.activations)
     reserve = f"context, graphs and buffers of {d.engine.name}"
     yield "- reserve", reserve, show_bytes(memory.reserve)
+    if d.lora is not None:
+        slots = f"{d.lora.max_loras} slots of rank {d.lora.rank}"
+        yield "- adapters", slots, show_bytes(memory.adapters)
     if memory.states:
         yield "- states", "of max_num_seqs requests", show_bytes(memory.states)
     yield "= KV cache", "", show_bytes(memory.kv_cache)

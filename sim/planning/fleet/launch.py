@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,25 @@ from sim.schedulers.orders import FirstCome
 from sim.setup import prepare
 from sim.specs.deployment import Deployment
 from sim.specs.layout import DEFAULT_BACKEND
+from sim.specs.lora import Targets
 from sim.specs.precision import GGUF
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
 """Precisions to which vLLM and SGLang convert a 16-bit checkpoint as they load it."""
+
+
+ADAPTED: Mapping[Targets, Sequence[str]] = {
+    "attention": ("qkv_proj", "o_proj"),
+    "all": ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"),
+}
+"""The modules that adapters change, by vLLM's names."""
+
+ADAPTED_BY_SGLANG: Mapping[Targets, Sequence[str]] = {
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "all": ("all",),
+}
+"""The same modules by SGLang's names."""
 
 
 def launch_commands(scenario: Scenario) -> dict[str, Any]:
@@ -203,8 +217,13 @@ def _sglang(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     words += ["--chunked-prefill-size", chunk]
     memory, share = pool.capacity, settings.kv_cache.gpu_memory_utilization
     if not d.engine.fraction_of_static or memory.given or memory.kv_bytes is not None:
-        share = _share((memory.weights + memory.states + _kv(memory)) / memory.memory)
+        taken = memory.weights + memory.states + memory.adapters
+        share = _share((taken + _kv(memory)) / memory.memory)
     words += ["--mem-fraction-static", share]
+    if (lora := d.lora) is not None:
+        words += ["--enable-lora", "--max-loras-per-batch", lora.max_loras]
+        words += ["--max-lora-rank", lora.rank, "--lora-target-modules"]
+        words += ADAPTED_BY_SGLANG[lora.targets]
     if not settings.kv_cache.enable_prefix_caching:
         words.append("--disable-radix-cache")
     if settings.scheduler.rule == SglangRule.name:
@@ -213,8 +232,8 @@ def _sglang(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
 
 
 def _vllm_own(pool: PreparedPool) -> list[object]:
-    """Keys of vLLM that are seldom set: graphs, chunks of prompts, the KV cache where it is no
-    share."""
+    """Keys of vLLM that are seldom set: graphs, chunks of prompts, adapters, the KV cache where it
+    is no share."""
     knobs = pool.settings.scheduler
     words: list[object] = ["--enforce-eager"] if knobs.enforce_eager else []
     if knobs.prompt_graphs is False and not knobs.enforce_eager:
@@ -225,6 +244,10 @@ def _vllm_own(pool: PreparedPool) -> list[object]:
         words.append("--no-scheduler-reserve-full-isl")
     if (memory := pool.settings.kv_cache.memory) is not None:
         words += ["--kv-cache-memory-bytes", round(memory)]
+    if (lora := pool.deployment.lora) is not None:
+        words += ["--enable-lora", "--max-loras", lora.max_loras, "--max-lora-rank", lora.rank]
+        words += ["--max-cpu-loras", max(lora.adapters, lora.max_loras)]
+        words += ["--lora-target-modules", *ADAPTED[lora.targets]]
     if pool.capacity.given:
         words += ["--num-gpu-blocks-override", pool.capacity.num_gpu_blocks]
     return words
@@ -309,6 +332,12 @@ def _of_checkpoint(scenario: Scenario, d: Deployment) -> list[str]:
         notes.append(
             f"{UNNAMED} stands for the checkpoint of {d.model.name}, whose file has no weights "
             "next to it."
+        )
+    if d.lora is not None:
+        notes.append(
+            "Name the adapters with --lora-modules (vLLM) or --lora-paths (SGLang). TensorRT-LLM "
+            f"wants lora_config: {{max_lora_rank: {d.lora.rank}, max_loras: {d.lora.max_loras}}} "
+            "in its --config file."
         )
     if (wide := wider_than_published(d)) is not None:
         notes.append(f"{wide}. The commands need a checkpoint in {d.formats['experts']}.")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import UsageError
-from sim.scenario.checks import clients, drafts, fleets, own, queues, replicas
+from sim.scenario.checks import adapters, clients, drafts, fleets, own, queues, replicas
 from sim.scenario.checks.subjects import LoadedPool, WholeFleet
 from sim.scenario.clash import Chapter
 from sim.scenario.pools import PoolSettings, pools_of
@@ -34,6 +34,7 @@ WRITTEN: list[Chapter[WholeFleet, Any]] = [
     *clients.ADMITTING,
     *queues.ORDERED,
     drafts.POOLS,
+    adapters.POOLS,
     queues.PAGES,
 ]
 """Clashes in the text of a scenario."""

@@ -21,6 +21,7 @@ from sim.scenario.sections.energy import Energy
 from sim.scenario.sections.failures import Failures
 from sim.scenario.sections.host import Host
 from sim.scenario.sections.kv_cache import KvCache
+from sim.scenario.sections.lora import LoraSettings
 from sim.scenario.sections.model import ModelChoice
 from sim.scenario.sections.own_settings import completed
 from sim.scenario.sections.pool import Pool
@@ -136,6 +137,11 @@ class Contract(LimitedSection):
         default=None,
         description="Tokens drafted ahead and checked in one pass, by vLLM's rules. null: off.",
         examples=["{method: mtp, num_tokens: 3, acceptance: {rates: [0.85, 0.7, 0.5]}}"],
+    )
+    lora: LoraSettings | None = Field(
+        default=None,
+        description="LoRA adapters that requests ask for, by vLLM's rules. null: none.",
+        examples=["{adapters: 20, rank: 16, max_loras: 4, distribution: {kind: zipf}}"],
     )
     sampling: Literal["greedy", "sorted"] = Field(
         default="greedy",
