@@ -11,7 +11,7 @@ from sim.catalog.gpu_names import named_by_driver, named_by_publisher
 from sim.specs.precision import PRECISION_BYTES
 
 
-class Given(NamedTuple):
+class Known(NamedTuple):
     """A value of a scenario, and where it stands, in words."""
 
     value: Any
@@ -28,21 +28,21 @@ class Draft:
     """
 
     def __init__(self) -> None:
-        self.values: dict[str, Given] = {}
-        self.model: Given | None = None
+        self.values: dict[str, Known] = {}
+        self.model: Known | None = None
         self.without_effect: list[str] = []
         self.left_out: dict[str, str] = {}
         self.unknown: list[str] = []
         self.notes: list[str] = []
-        self.held: dict[str, Given] = {}
+        self.held: dict[str, Known] = {}
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """Take ``value`` for ``key``; the last one counts, as for engines."""
-        self.values[key] = Given(value, origin)
+        self.values[key] = Known(value, origin)
 
     def hold(self, name: str, value: Any, origin: str) -> None:
         """Keep ``value`` until all that belongs to it is known."""
-        self.held[name] = Given(value, origin)
+        self.held[name] = Known(value, origin)
 
 
 _FACTORS = {

@@ -21,7 +21,7 @@ from sim.scenario import Scenario
 from sim.scenario.reading.overrides import applied
 from sim.scenario.text.document import Document
 from sim.scenario.text.writing import write_yaml
-from sim.servers.draft import Draft, Given, gpu_named
+from sim.servers.draft import Draft, Known, gpu_named
 from sim.servers.flags import METHODS
 from sim.servers.started import Started
 from sim.servers.words import read_words
@@ -123,8 +123,8 @@ def imported(
     stem = Path(started.where.partition(" (")[0]).stem
     name = stem if started.where != "the command" else "server"
     lead = {
-        "version": Given(1, ""),
-        "name": Given(name, ""),
+        "version": Known(1, ""),
+        "name": Known(name, ""),
         "model": named_model,
         "fleet.0.gpu": card,
         "engine": engine,
@@ -149,14 +149,14 @@ def _overridden(overrides: Sequence[str], *keys: str) -> bool:
     return any(text.partition("=")[0].strip() in keys for text in overrides)
 
 
-def _model(started: Started, draft: Draft, given: str | None, overrides: Sequence[str]) -> Given:
+def _model(started: Started, draft: Draft, given: str | None, overrides: Sequence[str]) -> Known:
     """The model as a scenario names it."""
     if given is not None:
-        return Given(_absolute(given, "models"), "--model of this import")
+        return Known(_absolute(given, "models"), "--model of this import")
     held = draft.held.get("model")
     if held is None:
         if _overridden(overrides, "model", "model.path"):
-            return Given("", "--set")
+            return Known("", "--set")
         raise UsageError(
             f"{started.where}: names no model; add --model NAME (`infersim list models`), the id "
             "of one on Hugging Face, or the path of a config.json"
@@ -164,17 +164,17 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
     text = str(held.value)
     local = started.folder / text
     if local.exists():
-        return Given(str(local.absolute()), held.origin)
+        return Known(str(local.absolute()), held.origin)
     if started.engine == "llama.cpp":
         text = _gguf(draft, held, text)
     last = text.rstrip("/").rpartition("/")[2]
     for spelling in (text, last):
         if spelling in catalog.names("models"):
-            return Given(spelling, f"{held.origin} {text}" if spelling != text else held.origin)
+            return Known(spelling, f"{held.origin} {text}" if spelling != text else held.origin)
         found = named(spelling)
         if found is not None:
             same = spelling == text
-            return Given(spelling, held.origin if same else f"{held.origin} {text}, by its name")
+            return Known(spelling, held.origin if same else f"{held.origin} {text}, by its name")
     raise UsageError(
         f"{started.where}: the model {text!r} is not in the catalogue"
         f"{did_you_mean(last.lower(), catalog.names('models'))}; add --model NAME, or the path of "
@@ -187,7 +187,7 @@ _GGUF = re.compile(
 )
 
 
-def _gguf(draft: Draft, held: Given, text: str) -> str:
+def _gguf(draft: Draft, held: Known, text: str) -> str:
     """The model's name in that of a GGUF file or repository; the format in it goes to ``draft``."""
     plain = text.removesuffix(".gguf")
     found = _GGUF.search(plain.lower())
@@ -214,14 +214,14 @@ def _spec(name: str, base: Path, overrides: Sequence[str]) -> ModelSpec | None:
         return None
 
 
-def _gpu(started: Started, given: str | None, overrides: Sequence[str]) -> Given:
+def _gpu(started: Started, given: str | None, overrides: Sequence[str]) -> Known:
     if given is not None:
-        return Given(_absolute(given, "gpus"), "--gpu of this import")
+        return Known(_absolute(given, "gpus"), "--gpu of this import")
     found = gpu_named(started.gpu_label) if started.gpu_label else None
     if found is not None:
-        return Given(found, f"label {started.gpu_label}")
+        return Known(found, f"label {started.gpu_label}")
     if _overridden(overrides, "fleet.gpu", "fleet.0.gpu"):
-        return Given("", "--set")
+        return Known("", "--set")
     says = (
         f"the GPU {started.gpu_label!r} is not in the catalogue"
         if started.gpu_label
@@ -232,19 +232,19 @@ def _gpu(started: Started, given: str | None, overrides: Sequence[str]) -> Given
     )
 
 
-def _engine(started: Started, draft: Draft) -> Given:
+def _engine(started: Started, draft: Draft) -> Known:
     """The preset of the engine's release."""
     found = preset_of(started.engine, started.release or None)
     if found is None:
-        return Given(started.engine, "its program")
+        return Known(started.engine, "its program")
     if not found.covers:
         draft.notes.append(found.note)
     if started.version:
-        return Given(found.preset, f"release {started.version} in the log")
+        return Known(found.preset, f"release {started.version} in the log")
     if started.release:
-        return Given(found.preset, f"image {started.image}")
+        return Known(found.preset, f"image {started.image}")
     draft.notes.append(f"{found.note} Say another by --set engine={started.engine}@RELEASE.")
-    return Given(found.preset, "release not stated: the newest known")
+    return Known(found.preset, "release not stated: the newest known")
 
 
 def _joined(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
@@ -274,7 +274,7 @@ def _ranks_of_vllm(draft: Draft, *, experts: bool) -> None:
         _more_replicas(draft, data)
 
 
-def _more_replicas(draft: Draft, data: Given) -> None:
+def _more_replicas(draft: Draft, data: Known) -> None:
     before = draft.values.get("fleet.0.replicas")
     times = data.value * (1 if before is None else before.value)
     origin = data.origin if before is None else f"{data.origin} and {before.origin}"
@@ -285,10 +285,10 @@ def _ranks_of_others(draft: Draft, *, experts: bool) -> None:
     """SGLang and TensorRT-LLM count all GPUs of an engine as tensor ranks; attention may be on data
     ranks among them, and SGLang shares its limits out among those."""
     held = draft.held
-    ranks = held.get("ranks", Given(1, ""))
+    ranks = held.get("ranks", Known(1, ""))
     apart = held.get("attention on ranks")
     on_ranks = apart is not None and apart.value
-    data = held.get("data", Given(ranks.value if on_ranks else 1, ranks.origin))
+    data = held.get("data", Known(ranks.value if on_ranks else 1, ranks.origin))
     parts = data.value if on_ranks else 1
     if ranks.value % max(1, parts):
         raise UsageError(
@@ -313,7 +313,7 @@ def _ranks_of_others(draft: Draft, *, experts: bool) -> None:
             draft.put(f"scheduler.{key}", value, shared or held[name].origin)
     prompts = held.get("prefill tokens")
     if prompts is not None:
-        chunked = draft.values.get("scheduler.chunked_prefill", Given(True, "")).value
+        chunked = draft.values.get("scheduler.chunked_prefill", Known(True, "")).value
         if chunked:
             draft.left_out[f"{prompts.origin} {prompts.value}"] = "chunks are smaller"
         else:
@@ -384,7 +384,7 @@ def _drafting(draft: Draft) -> None:
             if method == "draft_model" and "draft model" in draft.held:
                 draft.put("speculative.draft_model", *draft.held["draft model"])
     if "speculative.method" in draft.values:
-        draft.values.setdefault("speculative.num_tokens", Given(3, ASSUMED))
+        draft.values.setdefault("speculative.num_tokens", Known(3, ASSUMED))
         draft.put("speculative.acceptance_rate", ACCEPTANCE, ASSUMED)
 
 
@@ -393,9 +393,9 @@ def _adapters(started: Started, draft: Draft) -> None:
     asked = draft.held.get("adapters")
     if started.engine != "vllm" or asked is None or not asked.value:
         return
-    slots = draft.held.get("slots", Given(1, "vLLM's default"))
+    slots = draft.held.get("slots", Known(1, "vLLM's default"))
     draft.put("lora.max_loras", *slots)
-    draft.put("lora.rank", *draft.held.get("rank", Given(16, "vLLM's default")))
+    draft.put("lora.rank", *draft.held.get("rank", Known(16, "vLLM's default")))
     modules = draft.held.get("modules")
     if modules is None:
         draft.put("lora.adapters", slots.value, ASSUMED)
@@ -415,7 +415,7 @@ def _kv_tokens(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
         )
         return
     size = draft.values.get(
-        "kv_cache.block_size", Given(1 if started.engine == "sglang" else 16, "")
+        "kv_cache.block_size", Known(1 if started.engine == "sglang" else 16, "")
     )
     if size.value and int(tokens.value) >= size.value:
         blocks = int(tokens.value) // size.value
@@ -427,7 +427,7 @@ def _gpus(started: Started, draft: Draft) -> None:
     keys = ("tensor_parallel", "pipeline_parallel", "data_parallel")
     used = 1
     for key in keys:
-        used *= draft.values.get(f"fleet.0.{key}", Given(1, "")).value
+        used *= draft.values.get(f"fleet.0.{key}", Known(1, "")).value
     if started.gpus and started.gpus != used:
         draft.notes.append(
             f"The container asks for {started.gpus} GPUs and its command uses {used}; it is read "

@@ -90,8 +90,8 @@ def _take(
             meaning(draft, spelling, value)
         except (ValueError, OverflowError) as error:
             raise UsageError(f"{started.where}: {spelling}: {error}") from None
-    elif name in NOT_SIMULATED:
-        draft.left_out[f"{spelling} {value}".strip()] = NOT_SIMULATED[name]
+    elif (whole := name.partition(".")[0]) in NOT_SIMULATED:
+        draft.left_out[f"{spelling} {value}".strip()] = NOT_SIMULATED[whole]
     elif name in NO_EFFECT or positive in NO_EFFECT:
         draft.without_effect.append(spelling)
     else:
