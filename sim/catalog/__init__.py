@@ -178,7 +178,7 @@ def _gpu(entry: CatalogEntry, kernels: str, chain: tuple[Path, ...] = ()) -> Gpu
     if base is None and relative is None and not own:
         copied = _as_copied(spec, kernels)
         silent = "profile" not in copied.sources and not {"efficiency", "attention"} & {*entry.own}
-        relative = nearest(spec, _profiled_parts()) if silent and copied.profile is None else None
+        relative = nearest(spec, _timed_parts()) if silent and copied.profile is None else None
         if relative is None:
             return copied
         relative = gpu(relative.name, kernels=kernels)
@@ -229,6 +229,12 @@ def _profiled_parts() -> tuple[GpuSpec, ...]:
     """The catalogue's GPUs that have profiles, without these."""
     paths = (FOLDER / "gpus" / f"{name}.yaml" for name in names("gpus") if frameworks(name))
     return tuple(read_gpu(read_entry("gpus", path)) for path in paths)
+
+
+@cache
+def _timed_parts() -> tuple[GpuSpec, ...]:
+    """The catalogue's GPUs that have timings, or a relative with some."""
+    return tuple(gpu(name) for name in names("gpus") if timed_part(name) is not None)
 
 
 def _shipped(name: str, kernels: str) -> Profile | None:

@@ -1,8 +1,8 @@
 """Transfers the profile of one GPU to another, or to a file that changes it.
 
 Fitted forms take the peaks, the bandwidth and the SMs of the GPU whose kernels they predict, so
-those of a chip of the same design carry over. Nothing was measured on the part itself: the ranges
-are left empty, and every predicted time counts as unmeasured.
+those of a chip of the same design carry over. Nothing was measured on the part itself: the profile
+names the one that it was measured on.
 """
 
 from __future__ import annotations
@@ -12,39 +12,44 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sim.specs.gpu import GpuSpec
-from sim.specs.profile import COLLECTIVES, KernelFit, Profile, without_variant
+from sim.specs.profile import COLLECTIVES, Profile, without_variant
 
 SPEED = ("bandwidth", "peak_flops", "sms")
 """The properties of a GPU that the fitted forms read."""
 
-ASSUMED = "default: the timed part nearest by its data sheet"
-"""The source of a ``relative`` that a file does not name."""
+OWN_PEAKS = "with this part's own peaks; not measured on it. "
+"""The end of the sentence with which the source of such a profile begins."""
 
-_NOWHERE = (math.inf, -math.inf)
+ASSUMED = "default: the part nearest by its data sheet"
+"""The source of a ``relative`` that a file does not name."""
 
 
 def transferred(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     """The profile of ``of`` as one of ``to``. Collectives carry over with the links only."""
     kernels = {
-        operator: {precision: _unmeasured(fit) for precision, fit in fits.items()}
+        operator: fits
         for operator, fits in profile.kernels.items()
         if without_variant(operator) not in COLLECTIVES or of.link == to.link
     }
-    source = f"Taken from the {of.title}, with this part's own peaks; not measured on it. "
+    source = f"Taken from the {of.title}, {OWN_PEAKS}"
     if to.clocks != of.clocks:
         source = "Measured at the GPU's own power limit, not at the one stated. "
-    return replace(profile, source=source + profile.source, kernels=kernels)
+    measured_on = profile.relative or of.part or of.name
+    measured = profile.source.rpartition(OWN_PEAKS)[2]
+    return replace(profile, source=source + measured, kernels=kernels, relative=measured_on)
 
 
 def nearest(gpu: GpuSpec, parts: Iterable[GpuSpec]) -> GpuSpec | None:
     """The one of ``parts`` of the same maker whose speeds by the data sheet are nearest to those of
-    ``gpu``; None if there is none of that maker.
+    ``gpu``, of those that compute in fp8 where it does; None if there is none of that maker.
 
     Timed parts that are described so, each by one of another chip, come out 10 % off in the median
     for passes of few sequences, 6 % for many and 10 % for prompts, where the defaults are 32, 27
     and 18 % off (``calibrate.left_out``).
     """
     alike = [part for part in parts if part.is_amd == gpu.is_amd]
+    if gpu.computes("fp8"):
+        alike = [part for part in alike if part.computes("fp8")] or alike
     return min(alike, key=lambda part: _distance(gpu, part), default=None)
 
 
@@ -66,7 +71,3 @@ def inherited(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     if of.link == to.link:
         return profile
     return profile.without(*COLLECTIVES)
-
-
-def _unmeasured(fit: KernelFit) -> KernelFit:
-    return replace(fit, ranges=dict.fromkeys(fit.ranges, _NOWHERE))

@@ -132,13 +132,15 @@ class Profile:
     """Where the kernels of a GPU come from, and the kernels, by operator and precision.
 
     ``source`` says in a sentence what was measured, ``date`` when the fit was made (ISO), ``facts``
-    the device, driver, clocks and versions that matter.
+    the device, driver, clocks and versions that matter; ``relative`` is the part that all that was
+    measured on, where it is another than the GPU whose profile this is.
     """
 
     source: str
     date: str
     facts: Mapping[str, str]
     kernels: Mapping[str, Mapping[str, KernelFit]]
+    relative: str = ""
 
     @property
     def worst_error(self) -> float:

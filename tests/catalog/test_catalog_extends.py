@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -44,12 +43,7 @@ def saved(folder: Path, name: str, *arguments: str) -> Path:
 
 def unmeasured(profile: Profile | None) -> bool:
     assert profile is not None
-    return all(
-        low == math.inf
-        for fits in profile.kernels.values()
-        for fit in fits.values()
-        for low, _ in fit.ranges.values()
-    )
+    return bool(profile.relative)
 
 
 class TestGpu:

@@ -166,7 +166,7 @@ def test_a_gpu_with_the_kernels_of_the_nearest_has_a_note(tmp_path: Path) -> Non
     chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
     run = simulate(chat.override({"fleet.0.gpu": str(tmp_path / "mine.yaml")}))
     notes = run.summary["infersim"]["notes"]
-    assert any("those of l40s, the timed part whose data sheet is nearest" in n for n in notes)
+    assert any("those of l20, the part whose data sheet is nearest" in n for n in notes)
 
 
 def test_a_gpu_without_kernel_timings_has_a_note() -> None:
@@ -192,3 +192,17 @@ def test_throughput_that_arrivals_set_does_not_depend_on_kernels() -> None:
     at = Question(Deployed("vllm", "l4", "qwen3-8b", "qwen, dense"), "online", False, 0.25)
     assert KERNELS not in reach("output_throughput", at).parts
     assert KERNELS in reach("output_throughput", at._replace(full=True)).parts
+
+
+def test_kernels_of_a_relative_are_between_own_ones_and_none() -> None:
+    """A GH200 takes the kernels of an H100, which were measured; a TPU has none."""
+    doubts = {
+        gpu: question(simulate(CHAT.override({"fleet.0.gpu": gpu})).record)
+        for gpu in ("h100-sxm", "gh200", "tpu-v6e")
+    }
+    assert doubts["h100-sxm"].kernels < doubts["gh200"].kernels < doubts["tpu-v6e"].kernels
+    assert [each.relative for each in doubts.values()] == ["", "h100-sxm", ""]
+    summary = simulate(CHAT.override({"fleet.0.gpu": "gh200"})).summary
+    band = summary["infersim"]["error_band"]
+    assert band["measured"] == 0
+    assert "in shapes that were measured on the h100-sxm" in band["text"]

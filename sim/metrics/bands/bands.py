@@ -28,6 +28,11 @@ UNMEASURED = 0.25
 """Standard deviation of the logarithm of times of kernels that were not measured on a GPU: 15 to
 30 % by which one measured GPU predicts another (``sim.cost.trust``)."""
 
+TRANSFERRED = 0.15
+"""Standard deviation of the logarithm of times of kernels that were measured on a relative of the
+GPU: passes of timed parts, each described by one of another chip, are 10 % off in the median; by
+one of the same chip 2 % (``calibrate.left_out``)."""
+
 LARGEST = 30.0
 """No figure is said to be off by more than e to this power: what is wider says nothing."""
 
@@ -36,7 +41,8 @@ class Question(NamedTuple):
     """Of a run what decides how far its figures may be off: its ``place``, how requests are
     ``driven``, whether the model has ``experts``, the standard deviation that its own kernels add
     to the times of those that were compared (``kernels``), whether its engine was fitted to runs of
-    one's ``own``, and whether more comes than it can serve (``full``)."""
+    one's ``own``, whether more comes than it can serve (``full``), and the part that its kernels
+    were measured on where it is a ``relative`` of its GPU."""
 
     place: Deployed
     driven: str
@@ -44,6 +50,7 @@ class Question(NamedTuple):
     kernels: float = 0.0
     own: bool = False
     full: bool = False
+    relative: str = ""
 
     @property
     def compared(self) -> bool:
@@ -69,20 +76,24 @@ def question(run: RunRecord, state: str = "") -> Question:
         )
         own = bool(d.engine.fitted_to)
         full = state in (State.OVERLOADED, State.NEAR_SATURATION)
-        kernels = _kernels(run, compared=learnt().compared(gpu=where.gpu))
-        found.append(Question(where, driven, experts, kernels, own, full))
+        compared = learnt().compared(gpu=where.gpu)
+        relative = "" if d.gpu.profile is None else d.gpu.profile.relative
+        kernels = _kernels(run, compared=compared, transferred=bool(relative))
+        found.append(Question(where, driven, experts, kernels, own, full, relative))
     return max(found, key=lambda each: reach("mean_tpot_ms", each).ninety)
 
 
-def _kernels(run: RunRecord, *, compared: bool) -> float:
+def _kernels(run: RunRecord, *, compared: bool, transferred: bool) -> float:
     """The standard deviation of the times of the run's kernels: of those in shapes that were not
-    measured, and on a GPU of which no run was ``compared`` what its own measurements say."""
+    measured, of those that are ``transferred`` from a relative, and on a GPU of which no run was
+    ``compared`` what its own measurements say."""
     kernels = run.attribution.kernels
     if kernels <= 0:
         return 0.0
     unmeasured = max(0.0, 1.0 - run.attribution.measured / kernels)
     own = 0.0 if compared else sum(run.attribution.errors.values()) / kernels
-    return math.hypot(UNMEASURED * unmeasured, own)
+    known = TRANSFERRED * (1.0 - unmeasured) if transferred else 0.0
+    return math.hypot(UNMEASURED * unmeasured, known, own)
 
 
 def kind(key: str, at: Question) -> str:

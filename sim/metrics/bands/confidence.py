@@ -54,7 +54,9 @@ def error_band(
     parts, slower = with_longer(parts, widest, links)
     error, half = math.expm1(widest), math.expm1(max(usual.ends("band50")))
     kernels = attribution.kernels
-    measured = attribution.measured / kernels if kernels > 0 else 0.0
+    known = attribution.measured / kernels if kernels > 0 else 0.0
+    measured = 0.0 if at.relative else known
+    where = f" on the {at.relative}, whose kernels these are" if at.relative else ""
     text = _band_text(math.expm1(slower), half, parts, at)
     if links is not None:
         text += (
@@ -70,7 +72,7 @@ def error_band(
         "parts": parts,
         **({"slower": math.expm1(slower)} if slower > widest else {}),
         "text": text
-        + f" {measured:.0%} of the kernel time is in shapes that were measured."
+        + f" {known:.0%} of the kernel time is in shapes that were measured{where}."
         + (AT_A_RATE if at.driven == "online" else ""),
     }
 
@@ -163,7 +165,7 @@ def _of_other_heads(fit: KernelFit | None, d: Deployment) -> str:
     if fit is None or "head_dim" not in fit.ranges or not own:
         return ""
     low, high = fit.ranges["head_dim"]
-    if low > high or (low <= min(own) and max(own) <= high):  # a relative's: none was timed
+    if low <= min(own) and max(own) <= high:
         return ""
     return f" (timed with heads of {low:g}{'' if low == high else f' to {high:g}'})"
 

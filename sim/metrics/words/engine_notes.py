@@ -31,9 +31,9 @@ def untimed_note(pool: PreparedPool) -> str | None:
     gpu = d.gpu
     if gpu.sources.get("relative", "").startswith(ASSUMED):
         return (
-            f"No kernels were timed on {gpu.title}: those of {gpu.relative}, the timed part whose "
-            "data sheet is nearest, stand in with its own peaks. If another is more like it, name "
-            "that as `relative` in its file."
+            f"No kernels were timed on {gpu.title}: those of {gpu.relative}, the part whose data "
+            "sheet is nearest, stand in with its own peaks. If another is more like it, name that "
+            "as `relative` in its file."
         )
     if gpu.profile is not None and {"decode_attention", "mla_decode"} & set(gpu.profile.kernels):
         return None
