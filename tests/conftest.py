@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
@@ -20,6 +21,8 @@ from sim.planning.load.probe import LONG_ENOUGH
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
 from tests.families import is_left_out
 from tests.planning_fixtures import BRIEF, be_brief, decide_by
+
+os.environ["INFERSIM_FULL"] = "1"  # tests of the first lines alone take it away
 
 # A busy machine may take any time over an example. Each run draws others; `make thorough` many.
 ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -64,10 +64,11 @@ def deliver(
     present(
         document,
         directory,
-        view=partial(command_view, page),
+        view=partial(command_view, page, full=how.full),
         write_page=page_writer(page, how.report),
         as_json=how.as_json,
-        advice=partial(command_actions, page),
+        advice=partial(command_actions, page, full=how.full),
+        full=how.full,
     )
 
 
@@ -79,9 +80,11 @@ def present(
     write_page: WritePage | None,
     as_json: bool,
     advice: View | None = None,
+    full: bool = True,
 ) -> None:
     """Write the page of an answer that is saved, if possible, then print: one JSON object, or
-    ``view`` in 88 columns and ``advice`` in lines of any length.
+    ``view`` in 88 columns and ``advice`` in lines of any length, with a word on the rest where
+    these are not ``full``.
     """
     shown = {**document, "made": made()}
     page = None if write_page is None else _page(write_page, directory / PAGE, shown)
@@ -89,6 +92,7 @@ def present(
         places = {"directory": str(directory), "page": None if page is None else str(page)}
         typer.echo(json.dumps({**document, **places}, allow_nan=False))
         return
+    from sim.planning.answers.brief import MORE
     from sim.terminal.console import paths_view, stdout
 
     console = stdout()
@@ -96,6 +100,8 @@ def present(
     if advice is not None:
         console.print(advice(document), soft_wrap=True, end="")
     console.print(paths_view(directory, page), soft_wrap=True)
+    if not full:
+        console.print(MORE, style="dim")
     note_size(directory)
 
 

@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Report
+from sim.commands.options import AnswerOutput, AsJson, Full, Jobs, Report
 
 
 class Answering(NamedTuple):
@@ -17,6 +17,7 @@ class Answering(NamedTuple):
     jobs: Jobs = -1
     output: AnswerOutput = None
     as_json: AsJson = False
+    full: Full = False
     report: Report = True
 
     def directory(self, name: str) -> Path:

@@ -78,8 +78,8 @@ def compare(
             runs = partial(_read, paths)
         save(found, place)
         page = page_writer("compare", how.report, partial(_drawn, runs))
-        view = partial(command_view, "compare")
-        present(found, place, view=view, write_page=page, as_json=how.as_json)
+        view = partial(command_view, "compare", full=how.full)
+        present(found, place, view=view, write_page=page, as_json=how.as_json, full=how.full)
         code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
     raise typer.Exit(code)
 

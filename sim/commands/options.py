@@ -42,6 +42,12 @@ ScaleTrace = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Full = Annotated[
+    bool,
+    typer.Option(
+        "--full", envvar="INFERSIM_FULL", help="Print every table and note, not the first lines."
+    ),
+]
 Report = Annotated[bool, typer.Option(help="Write report.html.")]
 
 

@@ -134,9 +134,16 @@ def write_page(result: RunResult, directory: Path) -> Path | None:
         return None
 
 
-def show(result: RunResult, directory: Path | None, page: Path | None, as_json: bool) -> None:
-    """Print what came of the run: one JSON object, or the tables and where the files are; the
-    ``directory`` is None if nothing was written."""
+def show(
+    result: RunResult,
+    directory: Path | None,
+    page: Path | None,
+    as_json: bool,
+    *,
+    full: bool = True,
+) -> None:
+    """Print what came of the run: one JSON object, or the tables, or without ``full`` the first
+    lines, and where the files are; the ``directory`` is None if nothing was written."""
     summary = result.summary
     try:
         if as_json:
@@ -144,13 +151,16 @@ def show(result: RunResult, directory: Path | None, page: Path | None, as_json: 
             shown = summary | {"infersim": summary["infersim"] | {"run_directory": place}}
             typer.echo(json.dumps(shown, allow_nan=False))
             return
+        from sim.planning.answers.brief import MORE
         from sim.terminal.console import paths_view, stdout
         from sim.terminal.findings import run_view
 
         console = stdout()
-        console.print(run_view(summary, result.timeline()))
+        console.print(run_view(summary, result.timeline() if full else None, full=full))
         if directory is not None:
             console.print(paths_view(directory, page), soft_wrap=True)
+        if not full:
+            console.print(MORE, style="dim")
     except BrokenPipeError:
         raise  # the reader has seen enough
     except OSError as error:

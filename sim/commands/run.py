@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, plain_errors
-from sim.commands.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
+from sim.commands.options import AsJson, Full, Overrides, PriceFile, Prices, Report, RunOutput, Seed
 from sim.commands.output import made, note_size, progress, save, show, write_page
 from sim.commands.refused import explained
 from sim.errors import InfersimError, UsageError
@@ -42,6 +42,7 @@ def run(
     seed: Seed = None,
     output: RunOutput = None,
     as_json: AsJson = False,
+    full: Full = False,
     check: Annotated[bool, typer.Option("--check", help=CHECKS)] = False,
     report: Report = True,
     keep: Annotated[
@@ -76,7 +77,7 @@ def run(
             verdict = dict(result.summary["infersim"]["verdict"])  # at the predicted times
             _add_ends(result, directory, stop)
             page = write_page(result, directory) if report and directory is not None else None
-        show(result, directory, page, as_json)
+        show(result, directory, page, as_json, full=full)
         if directory is not None:
             note_size(directory)
     checked = verdict if check else None

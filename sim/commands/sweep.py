@@ -13,7 +13,16 @@ import typer
 
 from sim.commands.answer import Document, exit_code, page_writer, present
 from sim.commands.exits import INTERRUPTED, plain_errors
-from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
+from sim.commands.options import (
+    AnswerOutput,
+    AsJson,
+    Full,
+    Jobs,
+    Overrides,
+    PriceFile,
+    Prices,
+    Report,
+)
 from sim.commands.output import progress
 from sim.errors import UsageError
 
@@ -60,6 +69,7 @@ def sweep(
     ] = None,
     output: AnswerOutput = None,
     as_json: AsJson = False,
+    full: Full = False,
     report: Report = True,
 ) -> None:
     """Simulate every point of a grid of values, in parallel, and show how the figures change."""
@@ -80,8 +90,8 @@ def sweep(
             found = document(asked, store.known)
             store.finish(found)
         page = page_writer("sweep", report, partial(_pages, asked))
-        view = partial(command_view, "sweep")
-        present(found, store.path, view=view, write_page=page, as_json=as_json)
+        view = partial(command_view, "sweep", full=full)
+        present(found, store.path, view=view, write_page=page, as_json=as_json, full=full)
         codes = (row["exit_code"] for row in found["results"])
         code = exit_code(codes, f"{found['points']:,} points")
     raise typer.Exit(code)

@@ -27,7 +27,7 @@ from sim.findings import (
     TonedLine,
 )
 from sim.metrics.latency.timeline import Timeline
-from sim.planning.answers import findings_of, run
+from sim.planning.answers import brief, findings_of, run
 from sim.terminal.console import WIDTH, axis_columns, folded, head_words
 from sim.terminal.sparkline import Sparks
 
@@ -58,14 +58,19 @@ def actions_view(findings: Findings) -> Text:
     return Text("").join(Text("\n").join([*_actions(each), Text("")]) for each in found)
 
 
-def command_view(command: str, document: Mapping[str, Any]) -> Group:
-    """The findings of ``document``, the result of ``command``."""
-    return findings_view(findings_of(command, document))
+def command_view(command: str, document: Mapping[str, Any], *, full: bool = True) -> Group:
+    """The findings of ``document``, the result of ``command``; without ``full`` the first lines."""
+    return findings_view(_of(command, document, full=full))
 
 
-def command_actions(command: str, document: Mapping[str, Any]) -> Text:
-    """The actions of ``document``, the result of ``command``."""
-    return actions_view(findings_of(command, document))
+def command_actions(command: str, document: Mapping[str, Any], *, full: bool = True) -> Text:
+    """The actions of ``document``, the result of ``command``; without ``full`` the first one."""
+    return actions_view(_of(command, document, full=full))
+
+
+def _of(command: str, document: Mapping[str, Any], *, full: bool) -> Findings:
+    found = findings_of(command, document)
+    return found if full else brief.first_lines(found)
 
 
 def _parts(findings: Findings) -> Iterator[RenderableType]:
@@ -115,9 +120,11 @@ def parts_view(parts: Iterable[Part]) -> Group:
     return Group(*parts_of(parts))
 
 
-def run_view(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Group:
-    """The figures of one run, and what went on in it."""
-    return parts_view(run.parts(summary, timeline))
+def run_view(
+    summary: Mapping[str, Any], timeline: Timeline | None = None, *, full: bool = True
+) -> Group:
+    """The figures of one run, and what went on in it; without ``full`` the first lines."""
+    return parts_view(run.parts(summary, timeline) if full else brief.run_parts(summary))
 
 
 def _whole(found: Table) -> RichTable:

@@ -27,7 +27,7 @@ def parts(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Itera
     narrow = f" ({own['formats']})" if own.get("formats") else ""
     setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
     yield TonedLine(((own["scenario"], "strong"), (f"  {setup}", "")))
-    yield from _verdict(own, spread)
+    yield from verdict_lines(own, spread)
     yield from _capacity(own["kv_cache"])
     if timeline is not None:
         yield RunCourse(timeline, spread.known)
@@ -45,39 +45,40 @@ def parts(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Itera
     yield from _sources(own, spread, observed=observed)
 
 
-def _line(text: str, tone: str = "") -> Lines:
+def line(text: str, tone: str = "") -> Lines:
+    """A line of its own."""
     return Lines((text,), tone)
 
 
-def _verdict(own: Own, spread: Spread) -> Iterator[Part]:
+def verdict_lines(own: Own, spread: Spread) -> Iterator[Part]:
     """The answer: what was rejected and how to admit it, the load, the SLO and the headroom."""
     verdict, refused = own["verdict"], own["rejection"]
     if refused is not None:
         remedy = f" To serve them, {refused['remedy']}." if refused["remedy"] else ""
-        yield _line(f"Rejected: {refused['text']}{remedy}", "bad")
+        yield line(f"Rejected: {refused['text']}{remedy}", "bad")
     state = verdict["state"]
     missed = state == State.STABLE and verdict["slo_met"] is False
-    answers = [_line(verdict["text"], "warn" if missed else STATES.get(state, ""))]
+    answers = [line(verdict["text"], "warn" if missed else STATES.get(state, ""))]
     if verdict["limits"]:
         slo = slo_text(verdict, spread.of_share("verdict.attainment"))
-        answers.append(_line(slo, STATES.get(verdict["slo_state"], "")))
+        answers.append(line(slo, STATES.get(verdict["slo_state"], "")))
     settled = state == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED
     yield from reversed(answers) if settled else answers
     if own.get("later") is not None:
-        yield _line(own["later"]["text"], "warn")
+        yield line(own["later"]["text"], "warn")
     if recovery := (own.get("failures") or {}).get("recovery"):
-        yield _line(recovery)
+        yield line(recovery)
     headroom = headroom_text(verdict)
     if headroom:
-        yield _line(f"Headroom: {headroom}")
+        yield line(f"Headroom: {headroom}")
 
 
 def _capacity(kv: Mapping[str, Any]) -> Iterator[Part]:
     """The size and use of the KV cache, where known."""
     if kv["tokens"] is not None:
-        yield _line(f"KV cache size: {kv.get('context_tokens', kv['tokens']):,} tokens")
+        yield line(f"KV cache size: {kv.get('context_tokens', kv['tokens']):,} tokens")
     if kv["max_concurrency"] is not None:
-        yield _line(
+        yield line(
             f"Maximum concurrency for {kv['max_model_len']:,} tokens per request: "
             f"{kv['max_concurrency']:,.1f}x"
         )
@@ -87,11 +88,11 @@ def _fleet(own: Own) -> Iterator[Part]:
     """The pools of a run, how they scaled and failed: nothing for one of fixed size."""
     if "pools" in own:
         yield pools(own["pools"])
-    yield from (_line(scaled["text"]) for scaled in own.get("scaling", ()))
+    yield from (line(scaled["text"]) for scaled in own.get("scaling", ()))
     if "failures" in own:
-        yield _line(own["failures"]["text"])
+        yield line(own["failures"]["text"])
     if "handover" in own:
-        yield _line(handover_text(own["handover"]))
+        yield line(handover_text(own["handover"]))
 
 
 def handover_text(found: Mapping[str, Any]) -> str:
@@ -125,9 +126,9 @@ def _cost(summary: Mapping[str, Any], spread: Spread) -> Iterator[Part]:
     )
     good = usd_per_good_request(summary)
     first = "" if good is None else f"{_usd(1000 * good)} USD per 1,000 requests within the SLO; "
-    yield _line(f"Cost: {first}{output} {PER_OUTPUT_TOKENS}, {tokens} {PER_TOKENS}")
+    yield line(f"Cost: {first}{output} {PER_OUTPUT_TOKENS}, {tokens} {PER_TOKENS}")
     whose = f": {cost['text']}" if "text" in cost else ""  # which runs of before lack
-    yield _line(f"At {dollars(cost['usd_per_gpu_hour'])} USD per GPU hour{whose}", "none")
+    yield line(f"At {dollars(cost['usd_per_gpu_hour'])} USD per GPU hour{whose}", "none")
 
 
 def _energy(energy: Mapping[str, Any] | None, spread: Spread) -> Iterator[Part]:
@@ -147,7 +148,7 @@ def _energy(energy: Mapping[str, Any] | None, spread: Spread) -> Iterator[Part]:
     sure = f"± {energy['error']:.0%}"
     if "more" in energy:  # no GPU was measured under a power limit
         sure = f"{energy['less']:.0%} less to {energy['more']:.0%} more under the power limit"
-    yield _line(f"Energy: {', '.join(told)} ({sure})")
+    yield line(f"Energy: {', '.join(told)} ({sure})")
 
 
 def _usd(value: float | None) -> str:
@@ -157,20 +158,20 @@ def _usd(value: float | None) -> str:
 def _sources(own: Own, spread: Spread, *, observed: bool) -> Iterator[Part]:
     """What bound the run, where its figures come from, how sure they are, and its notes."""
     if spread.known:
-        yield _line(spread.legend, "none")
+        yield line(spread.legend, "none")
     bounds = ", ".join(
         f"{bound_name(name)} {share:.0%}"
         for name, share in own["bound_by"].items()
         if share >= 0.005
     )
     if bounds and not observed:
-        yield _line(f"Bound by: {bounds}")
-    yield _line(f"{'Source' if observed else 'Kernel timings'}: {own['provenance']}", "none")
-    yield _line(f"How sure: {own['error_band']['text']}", "none")
+        yield line(f"Bound by: {bounds}")
+    yield line(f"{'Source' if observed else 'Kernel timings'}: {own['provenance']}", "none")
+    yield line(f"How sure: {own['error_band']['text']}", "none")
     if own["ends"] is not None:
-        yield _line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
+        yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
     if own.get("bands") is not None:
-        yield _line(own["bands"]["text"], "none")
+        yield line(own["bands"]["text"], "none")
     if not observed:
-        yield _line(own["whole_runs"]["text"], "none")
-    yield from (_line(f"Note: {note}", "warn") for note in own["notes"])
+        yield line(own["whole_runs"]["text"], "none")
+    yield from (line(f"Note: {note}", "warn") for note in own["notes"])

@@ -1,0 +1,144 @@
+"""Cuts an answer down to its first lines: the verdict, the figures that decide, cost, what limits,
+how sure it is, and what to watch. ``--full`` prints everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis, TonedLine
+from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.states import State
+from sim.metrics.terms.definitions import bound_name
+from sim.planning.answers.run import line, verdict_lines
+from sim.planning.answers.spread import Spread
+from sim.planning.fleet.plan_prices import HOURS
+from sim.scenario.prices import dollars
+from sim.units import PER_OUTPUT_TOKENS, milliseconds, show_cost
+
+MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
+"""The last line of an answer that was cut down."""
+
+ROWS = 6
+"""Rows of the one table that is shown."""
+
+DECIDING = ("ttft", "tpot")
+"""Quantities that are shown where no SLO says which ones count."""
+
+BOUNDS = 2
+"""Limits that are named, the largest first."""
+
+
+def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
+    """The first lines on one run."""
+    own, spread = summary["infersim"], Spread(summary)
+    observed = own["verdict"]["state"] == State.OBSERVED
+    narrow = f" ({own['formats']})" if own.get("formats") else ""
+    setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
+    yield TonedLine(((own["scenario"], "strong"), (f"  {setup}", "")))
+    yield from verdict_lines(own, spread)
+    yield _latencies(summary)
+    yield from _cost(summary)
+    bounds = [
+        f"{bound_name(name)} {share:.0%}"
+        for name, share in sorted(own["bound_by"].items(), key=lambda each: -each[1])[:BOUNDS]
+        if share >= 0.005
+    ]
+    if bounds and not observed:
+        yield line(f"Bound by: {', '.join(bounds)}")
+    yield line(f"How sure: {own['error_band']['text'].partition(' (')[0]}.", "none")
+    if own["ends"] is not None:
+        yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
+    yield from _watch(summary)
+
+
+def _latencies(summary: Mapping[str, Any]) -> Table:
+    """The latencies that the SLO is about, each with the band of real runs and its limit."""
+    own = summary["infersim"]
+    bands = (own.get("bands") or {}).get("figures", {})
+    rows = []
+    for key, limit in _limits(own):
+        quantity = key.partition("_")[0]
+        percentile = f"p{limit['percentile']:g}"
+        name = f"{percentile}_{quantity}_ms"
+        value = limit.get("value_ms") or summary.get(name)
+        low, high = bands.get(name, {}).get("band90", (None, None))
+        texts = (
+            f"{quantity.upper()} {percentile}",
+            milliseconds(value),
+            "-" if low is None else f"{milliseconds(low)} to {milliseconds(high)}",
+            milliseconds(limit.get("limit_ms")),
+        )
+        rows.append(tuple(Cell(text, None) for text in texts))
+    columns = (
+        Column("", numeric=False),
+        Column("predicted"),
+        Column("nine of ten real runs"),
+        Column("limit"),
+    )
+    return Table("latency", "", columns, tuple(rows), look="compact")
+
+
+def _limits(own: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    stated = own["verdict"]["limits"]
+    for key, limit in stated.items():
+        if limit.get("percentile") is not None:
+            yield key, limit
+    if not stated:
+        yield from ((key, {"percentile": 99.0}) for key in DECIDING)
+
+
+def _cost(summary: Mapping[str, Any]) -> Iterator[Part]:
+    """Dollars by the hour and month, and of tokens."""
+    cost = summary["infersim"]["cost"]
+    if cost is None or cost["usd_per_million_output_tokens"] is None:
+        return
+    hour = cost["usd_per_gpu_hour"] * summary["infersim"]["gpus"]
+    token = show_cost(cost["usd_per_million_output_tokens"])
+    tokens = f"{token} {PER_OUTPUT_TOKENS}"
+    if isinstance(hour, float):
+        month = f"{hour * HOURS['month']:,.0f}"
+        yield line(f"Cost: {dollars(hour)} USD/h, {month} USD a month, {tokens}")
+
+
+def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
+    """What is not zero and should be, and how many notes there are."""
+    own = summary["infersim"]
+    counts = {
+        "rejected": own["requests"]["rejected"],
+        "unfinished": own["requests"]["unfinished"],
+        "failed": summary.get("failed") or 0,
+        "preempted": own.get("preemptions") or 0,
+    }
+    told = [f"{count:,} {name}" for name, count in counts.items() if count]
+    notes = len(own["notes"])
+    if notes:
+        told.append(f"{notes} note{'s' * (notes > 1)}")
+    if told:
+        yield line(f"Watch: {', '.join(told)}", "warn" if len(told) > (notes > 0) else "none")
+
+
+def first_lines(findings: Findings) -> Findings:
+    """``findings`` with their headline, and their first table and action alone, or of theses the
+    verdicts."""
+    parts = [part for section in findings.sections for part in section.parts]
+    tables = [p for p in parts if isinstance(p, Table) and p.rows and p.on_terminal]
+    actions = [p for p in parts if isinstance(p, Actions) and p.each]
+    kept: list[Part] = []
+    theses = tuple(f"{part.verdict} {part.title}" for part in parts if isinstance(part, Thesis))
+    if theses:
+        kept.append(Lines(theses))
+    elif tables:
+        kept.append(_cut(tables[0]))
+    if actions:
+        kept.append(actions[0]._replace(each=actions[0].each[:1]))
+    section = findings.sections[0]._replace(parts=tuple(kept))
+    return replace(findings, sections=(section,))
+
+
+def _cut(table: Table) -> Table:
+    """The first rows of ``table``, of those that a terminal shows."""
+    if table.shown:
+        return table._replace(shown=table.shown[:ROWS])
+    return table._replace(rows=table.rows[:ROWS])

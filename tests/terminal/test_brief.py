@@ -1,0 +1,77 @@
+"""A command prints the lines that decide; --full prints all, and the variable makes that usual."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
+from sim.planning.answers.brief import MORE
+from tests.places import CHAT
+
+SHORT = ["--set", "run.requests=300"]
+
+
+def printed(*asked: str) -> list[str]:
+    done = CliRunner().invoke(app, list(asked))
+    assert done.exit_code in (0, 1), done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _usual(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.delenv("INFERSIM_FULL")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
+    lines = printed("run", str(CHAT), *SHORT, "--no-save")
+    told = "\n".join(lines)
+    assert len([line for line in lines if line.strip()]) <= 18
+    for word in ("SLO", "TTFT p99", "nine of ten real runs", "USD a month", "Bound by", "How sure"):
+        assert word in told
+    assert "KV used" not in told
+    assert lines[-1] == MORE
+
+
+def test_full_prints_the_tables_and_notes(monkeypatch: Any) -> None:
+    asked = ["run", str(CHAT), *SHORT, "--no-save"]
+    full = printed(*asked, "--full")
+    assert any("KV used" in line for line in full)
+    assert MORE not in full
+    monkeypatch.setenv("INFERSIM_FULL", "1")
+    assert printed(*asked) == full
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["sweep", "--sweep", "workload.arrivals.rate=1:8:8"],
+        ["compare", "--vary", "scheduler.max_num_seqs=1,2,3,4,5,6,7,8", "--repetitions", "1"],
+        ["sensitivity"],
+    ],
+)
+def test_a_decision_shows_its_headline_and_the_first_rows_of_one_table(asked: list[str]) -> None:
+    command, *options = asked
+    brief = printed(command, str(CHAT), *SHORT, "--no-report", *options)
+    full = printed(command, str(CHAT), *SHORT, "--no-report", "--full", *options)
+    assert len(brief) <= 28
+    assert len(brief) < len(full)
+    assert brief[:2] == full[:2]
+    assert brief[-1] == MORE
+
+
+def test_what_needs_watching_is_named_and_nothing_else() -> None:
+    calm = printed("run", str(CHAT), *SHORT, "--no-save")
+    assert not any("rejected" in line for line in calm)
+    cut = printed("run", str(CHAT), *SHORT, "--no-save", "--set", "max_model_len=1000")
+    assert any(line.startswith("Watch: ") and "rejected" in line for line in cut)
+
+
+def test_json_is_the_same_with_and_without() -> None:
+    asked = ["run", str(CHAT), *SHORT, "--no-save", "--json"]
+    assert json.loads("".join(printed(*asked))) == json.loads("".join(printed(*asked, "--full")))
