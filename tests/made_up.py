@@ -235,7 +235,13 @@ def fleet_plan() -> Document:
         ("8 x h100-sxm", 255.0, 300.0, 29.0),
         ("8 x a100-sxm-80gb", 386.0, 640.0, 44.0),
     )
-    rejected = {"layout": "1 x l40s", "reason": "memory", "usd_per_hour": None}
+    rejected = {
+        "layout": "1 x l40s",
+        "gpu": "l40s",
+        "precision": None,
+        "reason": "memory",
+        "usd_per_hour": None,
+    }
     return {
         **HEAD,
         "command": "plan",
@@ -269,6 +275,12 @@ def fleet_plan() -> Document:
         "sized": [
             {
                 **_layout(layout, cost, ttft, tpot),
+                "precision": None,
+                "usd_per_month": 730 * cost,
+                "usd_per_replica": cost,
+                "rate_alone": 4.0,
+                "one_gone": False,
+                "trust": "likely",
                 "front_slo_ttft_ms": ttft in (470.0, 380.0, 300.0),
                 "front_slo_tpot_ms": tpot in (38.0, 34.0, 29.0),
             }
@@ -370,6 +382,7 @@ def _fleet(rank: int, layout: str, cost: float, ttft: float, tpot: float) -> dic
     command = f"serve --tensor-parallel-size {layout[0]}"
     return {
         **_layout(layout, cost, ttft, tpot),
+        "precision": None,
         "rank": rank,
         "rate_at_slo": 50.0 + rank,
         "headroom": 0.25 + rank / 40,

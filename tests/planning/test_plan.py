@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
+from reports.figures import growth as growth_figure
 from reports.figures import plan_pareto
 from sim import simulate
 from sim.band_runs import at_factor, end_factors
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
-from sim.planning.answers.plan import cost_and_latency
+from sim.planning.answers.plan import by_card, cost_and_latency, growth
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, choose
@@ -39,6 +41,7 @@ from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare
 from sim.terminal.console import as_text
+from sim.units import milliseconds
 from tests import made_up
 from tests.answers import plan_view, render_plan
 from tests.places import MODELS
@@ -853,3 +856,48 @@ def test_replicas_that_are_steered_are_refused(disaggregate: bool) -> None:
     steered = small(steering={"steps": [{"at": "5s", "do": "drain"}]})
     with pytest.raises(UsageError, match="simulated by `run`, `compare` and `sweep`"):
         sim.plan(steered, ["h100-sxm"], tensor_parallel=[1], rate=2, disaggregate=disaggregate)
+
+
+def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> None:
+    """Two fleets of H100s hold, the dearer in another format; nothing of an L4 does."""
+    made = made_up.fleet_plan()
+    one = {
+        **made["sized"][0],
+        "gpu": "h100-sxm",
+        "layout": "2 x h100-sxm",
+        "gpus": 8,
+        "replicas": 4,
+    }
+    cheap = {
+        **one,
+        "usd_per_hour": 10.0,
+        "usd_per_month": 7300.0,
+        "trust": "sure",
+        "one_gone": True,
+    }
+    dear = {**one, "usd_per_hour": 12.0, "usd_per_month": 8760.0}
+    other = {**dear, "precision": "fp8"}
+    lost = {"layout": "1 x l4", "gpu": "l4", "precision": "fp8", "reason": "TTFT missed"}
+    rejected = [{**lost, "usd_per_hour": 9.0}, {**lost, "usd_per_hour": 3.0}]
+    table = by_card({**made, "sized": [dear, cheap, other], "rejected": rejected})
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["h100-sxm", "4 x 2 GPUs", "7,300", *_latencies(cheap), "sure", "holds"],
+        ["h100-sxm", "4 x 2 GPUs, fp8", "8,760", *_latencies(other), "likely", "misses"],
+        ["l4", "none in fp8: TTFT missed", "from 2,190", "-", "-", "-", "-"],
+    ]
+
+
+def _latencies(fleet: Mapping[str, Any]) -> list[str]:
+    return [milliseconds(fleet[f"slo_{name}_ms"]) for name in ("ttft", "tpot")]
+
+
+def test_cost_over_load_is_in_whole_replicas_and_one_more_to_spare() -> None:
+    """A replica holds 4 requests/s: 48 take 12, four times as many 48."""
+    made = made_up.fleet_plan()
+    one = {**made["sized"][0], "replicas": 12, "rate_alone": 4.0, "usd_per_replica": 2.0}
+    drawn = growth({**made, "rate": 40.0, "target": 48.0, "sized": [one]})
+    plain, spare = drawn.lines
+    assert (drawn.loads[0], drawn.loads[-1]) == (40.0, 160.0)
+    assert (plain.usd[0], plain.usd[-1]) == (24.0, 96.0)
+    assert [more - usd for usd, more in zip(plain.usd, spare.usd, strict=True)] == [2.0] * 25
+    assert len(growth_figure.figure(drawn).data) == 2

@@ -172,6 +172,21 @@ class CostAndLatency(NamedTuple):
     fleets: tuple[FleetPoint, ...]
 
 
+class CostLine(NamedTuple):
+    """Dollars per hour of the fleets of one layout, with so many ``spare`` replicas."""
+
+    name: str
+    spare: int
+    usd: tuple[float, ...]
+
+
+class CostOverLoad(NamedTuple):
+    """The costs of layouts over the load, in requests per second."""
+
+    loads: tuple[float, ...]
+    lines: tuple[CostLine, ...]
+
+
 class SplitPoint(NamedTuple):
     """Numbers of replicas that were simulated: USD per hour, whether they hold the load, and the
     share of requests within the SLO, if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,14 @@ from sim.findings import (
 )
 from sim.planning.answers import split
 from sim.planning.answers.cells import Document, text
-from sim.planning.answers.drawings import CostAndLatency, FleetCost, FleetCosts, FleetPoint
+from sim.planning.answers.drawings import (
+    CostAndLatency,
+    CostLine,
+    CostOverLoad,
+    FleetCost,
+    FleetCosts,
+    FleetPoint,
+)
 from sim.planning.answers.fleets import (
     LATENCIES,
     PLACE,
@@ -45,7 +53,8 @@ from sim.planning.points.wording import (
     limit_name,
     rank,
 )
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load
+from sim.specs.precision import PLAIN
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, show_load
 
 
 def findings(document: Document) -> Findings:
@@ -63,7 +72,13 @@ def findings(document: Document) -> Findings:
         *([] if worth is None else [worth["text"]]),
         *filter(None, [document["whole_runs"]]),
     )
-    tables = fleets(document), running_costs(document), prices(document), bands(document)
+    tables = (
+        by_card(document),
+        fleets(document),
+        running_costs(document),
+        prices(document),
+        bands(document),
+    )
     return fleets_found(
         document,
         "fleets",
@@ -72,6 +87,7 @@ def findings(document: Document) -> Findings:
             Heading("summary", "Summary", (_costs(document), Lines(said, ""))),
             Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
             Heading("front", "Cost and latency", (_fronts(document),)),
+            Heading("growth", "If the load grows", (_growth(document),)),
             rejected(document),
             Heading("launch", "How to start them", (Lines(tuple(notes)), *_launches(document))),
         ),
@@ -93,7 +109,9 @@ def headline(document: Document) -> Headline:
         f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours), "
         f"${best['usd_per_year']:,.0f} a year ({hours['year']:,} hours)."
     )
-    texts = *scaling(document), holds, paid, ranking["text"], ranking["prices"]["text"]
+    texts = [*scaling(document), holds, paid, ranking["text"], ranking["prices"]["text"]]
+    if best["precision"] is not None and best["precision"] not in PLAIN:
+        texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")
     return Headline("good" if settled and sure else "warn", title, " ".join(texts))
 
 
@@ -136,6 +154,118 @@ def fleet_costs(document: Document) -> FleetCosts:
             for fleet in document["fleets"]
         )
     )
+
+
+CARDS = 12
+"""Cards and formats that the table by card has, the cheapest first."""
+
+
+def by_card(document: Document) -> Table:
+    """The cheapest fleet of each GPU in each format, or in a line why there is none."""
+    columns = (
+        Column("GPU", False),
+        Column("Best fleet", False, fold=2),
+        Column("USD a month", definition="plan_cost"),
+        *(
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
+            for name in LATENCIES
+        ),
+        Column("How sure", False, "error_band"),
+        Column("One replica down", False, fold=1),
+    )
+    rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
+    caption = f"By card and format, {under(document)}"
+    return Table("cards", caption, columns, tuple(rows[:CARDS]))
+
+
+def _card(each: Mapping[str, Any]) -> tuple[str, str | None]:
+    return each["gpu"], each["precision"]
+
+
+def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
+    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for each in document["sized"]:
+        known = best.get(_card(each))
+        if known is None or each["usd_per_hour"] < known["usd_per_hour"]:
+            best[_card(each)] = each
+    for each in sorted(best.values(), key=lambda fleet: fleet["usd_per_hour"]):
+        month = each["usd_per_month"]
+        yield (
+            text(each["gpu"]),
+            text(_of_gpus(each)),
+            Cell(f"{month:,.0f}", month),
+            *(_latency(each[f"slo_{name}_ms"]) for name in LATENCIES),
+            text(each["trust"]),
+            text("holds" if each["one_gone"] else "misses"),
+        )
+
+
+def _of_gpus(fleet: Mapping[str, Any]) -> str:
+    """The replicas of a fleet by their GPUs, and its format where one was asked for."""
+    each = counted(fleet["gpus"] // fleet["replicas"], "GPU")
+    form = "" if fleet["precision"] is None else f", {fleet['precision']}"
+    return f"{fleet['replicas']:,} x {each}{form}"
+
+
+def _latency(value: float | None) -> Cell:
+    return Cell(milliseconds(value), value)
+
+
+def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
+    """Cards and formats that no fleet above is of, each with its cheapest rejected layout."""
+    holding = {_card(each) for each in document["sized"]}
+    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for each in document["rejected"]:
+        known = best.get(_card(each))
+        cost = each["usd_per_hour"]
+        cheaper = cost is not None and (
+            known is None or known["usd_per_hour"] is None or cost < known["usd_per_hour"]
+        )
+        if _card(each) not in holding and (known is None or cheaper):
+            best[_card(each)] = each
+    for each in best.values():
+        cost = each["usd_per_hour"]
+        month = None if cost is None else cost * document["hours"]["month"]
+        least = Cell("-" if month is None else f"from {month:,.0f}", month)
+        form = "" if each["precision"] is None else f" in {each['precision']}"
+        reason = f"none{form}: {each['reason']}"
+        yield (text(each["gpu"]), text(reason), least, *(text("-"),) * 4)
+
+
+GROWTH = tuple(1 + step / 8 for step in range(25))
+"""Loads of the figure of growth, as multiples of the one asked for: 1 to 4."""
+
+
+def _growth(document: Document) -> Drawings:
+    note = (
+        "Cost of the cheapest fleet of each GPU and format over the load, by what each of its "
+        "replicas holds now; dashed with one replica more than the load needs, so that one may "
+        "fail. `infersim plan --rate 2x` and `--survive 1` simulate such fleets."
+    )
+    drawing = Drawing("growth", "Cost and load", "plan_cost", note, growth(document), wide=True)
+    return Drawings((drawing,))
+
+
+def growth(document: Document) -> CostOverLoad:
+    """The dollars per hour of each card's cheapest fleet at 1 to 4 times the load."""
+    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
+        best.setdefault(_card(each), each)
+    target = document["target"]
+    lines = []
+    for each in list(best.values())[:MOST_LINES]:
+        alone = max(each["rate_alone"], target / each["replicas"])
+        needed = [math.ceil(times * target / alone - 1e-9) for times in GROWTH]
+        name = fleet_text(1, each["layout"])
+        price = each["usd_per_replica"]
+        for spare in (0, 1):
+            lines.append(CostLine(name, spare, tuple((n + spare) * price for n in needed)))
+    loads = tuple(times * document["rate"] for times in GROWTH)
+    return CostOverLoad(loads, tuple(lines))
+
+
+MOST_LINES = 5
+"""Cards and formats that the figure of growth shows."""
 
 
 def _fronts(document: Document) -> Drawings:

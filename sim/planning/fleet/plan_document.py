@@ -13,6 +13,7 @@ from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
+from sim.metrics.bands.trust import trust
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
@@ -290,19 +291,31 @@ def _written(value: object) -> str:
 
 
 def _points(plan: FleetPlan) -> list[dict[str, Any]]:
-    """Every fleet that holds, with its cost and latencies under the target load."""
+    """Every fleet that holds, with its cost and latencies under the target load, how sure it is to
+    hold the wanted one, and whether that is no more than the rest holds when a replica is gone, by
+    what one holds alone (``one_gone``)."""
     fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
     return [
         {
             "layout": sized.layout.text,
             "gpu": sized.layout.gpu,
+            "precision": sized.layout.precision,
             "replicas": sized.replicas,
             "gpus": sized.gpus,
             "usd_per_hour": sized.cost,
+            "usd_per_month": sized.cost * HOURS["month"],
+            "usd_per_replica": sized.price,
+            "rate_alone": sized.alone,
+            "one_gone": sized.alone * (sized.replicas - 1) >= plan.question.rate,
+            "trust": trust(
+                decided=sized.at_target.sure,
+                at_band=ends.holds_if_slower and ends.sure_if_slower,
+                at_half=ends.holds_at_half,
+            ),
             **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
             **{f"front_{figure}": fronts[figure][index] for figure in LATENCIES},
         }
-        for index, sized in enumerate(plan.sized)
+        for index, (sized, ends) in enumerate(zip(plan.sized, plan.ends, strict=True))
     ]
 
 

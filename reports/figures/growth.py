@@ -1,0 +1,37 @@
+"""Draws what fleets cost over the load: steps, with and without a replica to spare."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from reports.figures.plan_pareto import TONES
+from reports.frame import draw, theme
+from sim.planning.answers.drawings import CostOverLoad
+
+
+def figure(drawn: CostOverLoad) -> go.Figure:
+    """Dollars per hour over requests per second, a colour for each layout, dashed where a replica
+    more than needed is there."""
+    names = list(dict.fromkeys(line.name for line in drawn.lines))
+    traces = []
+    for line in drawn.lines:
+        tone = TONES[min(names.index(line.name), len(TONES) - 1)]
+        spare = " and one to spare" if line.spare else ""
+        traces.append(
+            draw.line(
+                list(drawn.loads),
+                list(line.usd),
+                tone.light,
+                f"{line.name}{spare}",
+                hover=f"{line.name}{spare}: $%{{y:,.2f}}/h at %{{x:.3g}}/s<extra></extra>",
+                width=1.5 if line.spare else 2.5,
+                dash="dash" if line.spare else "solid",
+                shape="vh",
+            )
+        )
+    return draw.assemble(
+        traces,
+        theme.axis("load (requests/s)"),
+        theme.axis("cost (USD per hour)", rangemode="tozero"),
+        showlegend=True,
+    )
