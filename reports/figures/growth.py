@@ -27,6 +27,8 @@ def figure(drawn: CostOverLoad) -> go.Figure:
                 width=1.5 if line.spare else 2.5,
                 dash="dash" if line.spare else "solid",
                 shape="vh",
+                legendgroup=line.name,
+                showlegend=not line.spare,
             )
         )
     return draw.assemble(

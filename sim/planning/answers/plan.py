@@ -242,7 +242,8 @@ def _growth(document: Document) -> Drawings:
         "replicas holds now; dashed with one replica more than the load needs, so that one may "
         "fail. `infersim plan --rate 2x` and `--survive 1` simulate such fleets."
     )
-    drawing = Drawing("growth", "Cost and load", "plan_cost", note, growth(document), wide=True)
+    drawn = growth(document)
+    drawing = Drawing("growth", "Cost and load", "plan_cost", note, drawn, kind="tall")
     return Drawings((drawing,))
 
 
