@@ -47,6 +47,10 @@ from sim.planning.points.wording import (
 )
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load
 
+FILES = (
+    "As files: `infersim export PLAN --to kubernetes`, or compose; PLAN is this plan's directory."
+)
+
 
 def findings(document: Document) -> Findings:
     """The cheapest fleet and whether it stays so, then how all of them hold the load, what they
@@ -73,7 +77,7 @@ def findings(document: Document) -> Findings:
             Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
             Heading("front", "Cost and latency", (_fronts(document),)),
             rejected(document),
-            Heading("launch", "How to start them", (Lines(tuple(notes)), *_launches(document))),
+            Heading("launch", "How to start them", (Lines((*notes, FILES)), *_launches(document))),
         ),
         ("Layouts tried", document["layouts"]),
     )
