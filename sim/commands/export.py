@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sim.export.files import Written
     from sim.export.source import ExportSource, ExportWindow
 
-Format = Literal["perfetto", "vllm-bench", "vllm-sweep", "csv", "png"]
+Format = Literal["perfetto", "vllm-bench", "vllm-sweep", "csv", "png", "compose", "kubernetes"]
 
 DEFAULTS: dict[Format, str] = {
     "perfetto": "perfetto.json",
@@ -24,8 +24,11 @@ DEFAULTS: dict[Format, str] = {
     "vllm-sweep": "vllm-sweep",
     "csv": "csv",
     "png": "png",
+    "compose": "compose.yaml",
+    "kubernetes": "kubernetes.yaml",
 }
-"""The default files: in the run's directory, a sweep's in the working directory."""
+"""The default files: in the run's directory, those of a sweep or a scenario in the working
+directory."""
 
 FOLDERS = ("vllm-sweep", "csv", "png")
 """Formats of several files."""
@@ -40,7 +43,8 @@ class ExportOptions(NamedTuple):
             "--to",
             help="perfetto: a trace for ui.perfetto.dev. vllm-bench: what `vllm bench serve "
             "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables."
-            " png: a picture of each figure on the page, drawn by an installed Chromium.",
+            " png: a picture of each figure on the page, drawn by an installed Chromium. compose, "
+            "kubernetes: files that start the fleet of a plan, a run or a scenario.",
         ),
     ]
     output: Annotated[
@@ -53,6 +57,13 @@ class ExportOptions(NamedTuple):
         str | None,
         typer.Option(
             metavar="START:END", help="Export only this part of the run, in seconds or with units."
+        ),
+    ] = None
+    fleet: Annotated[
+        int | None,
+        typer.Option(
+            help="compose and kubernetes, of a plan: the fleet by its rank; default: the cheapest "
+            "that is sure to hold the load."
         ),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
@@ -68,12 +79,12 @@ def export(
         typer.Argument(
             metavar="RUN...",
             help="Run directories; vllm-sweep takes several. For png, also the directory of "
-            "any other result, or a page.",
+            "any other result, or a page; for compose and kubernetes a plan's, or a scenario.",
         ),
     ],
     options: ExportOptions,
 ) -> None:
-    """Write a run, simulated or observed, in a format that other programs read."""
+    """Write a run or a plan in a format that other programs read, or as files that start it."""
     with plain_errors():
         from sim.export import files, pictures, source
 
@@ -83,7 +94,18 @@ def export(
             )
         stretch = None if options.window is None else source.window_of(options.window)
         target = options.output or _inside(runs[0], options.to) / DEFAULTS[options.to]
-        if options.to == "png":
+        if options.to in ("compose", "kubernetes"):
+            from sim.export import deployed, manifests
+
+            if options.window is not None:
+                raise UsageError("--window: a deployment has no part of a run")
+            write = manifests.compose if options.to == "compose" else manifests.kubernetes
+            text = write(deployed.read_fleet(runs[0], options.fleet))
+            files.check_target(target, folder=False, force=options.force)
+            written, notes = files.write_deployment(text, target)
+        elif options.fleet is not None:
+            raise UsageError(f"--fleet: --to {options.to} writes no fleet")
+        elif options.to == "png":
             if options.window is not None:
                 raise UsageError("--window: a picture shows what its page shows")
             page = pictures.page_of(runs[0])
@@ -104,9 +126,9 @@ def export(
 
 def _inside(run: Path, to: Format) -> Path:
     """Where a file without a given name goes: a sweep and pictures of a page next to it, not
-    inside.
+    inside; the deployment of a scenario here.
     """
-    if to == "vllm-sweep":
+    if to == "vllm-sweep" or (to in ("compose", "kubernetes") and not run.is_dir()):
         return Path()
     return run.parent if run.is_file() else run
 

@@ -109,6 +109,12 @@ def write_pictures(page: Path, target: Path) -> Written:
     return [target / name for name, _ in made], notes
 
 
+def write_deployment(text: str, target: Path) -> Written:
+    """One file that starts a deployment."""
+    _write(target, text)
+    return [target], []
+
+
 def check_target(target: Path, *, folder: bool, force: bool) -> None:
     """Raise UsageError unless an export may be written to ``target``, a file or a ``folder``."""
     try:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sim.catalog.gpu_names import named_by_driver, named_by_publisher
+from sim.catalog.gpu_names import named_by_driver, named_by_publisher, names
 from sim.specs.precision import PRECISION_BYTES
 
 
@@ -100,7 +100,12 @@ def gpu_named(label: str) -> str | None:
 
     >>> gpu_named("NVIDIA-H100-80GB-HBM3"), gpu_named("nvidia-l4"), gpu_named("Tesla-V100")
     ('h100-sxm', 'l4', None)
+    >>> gpu_named("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
+    'a100-mig-1g'
     """
+    hyphened = {name.replace(" ", "-"): part for name, part in names("driver").items()}
+    if label in hyphened:
+        return hyphened[label]
     plain = re.sub(r"-SHARED$|-MIG-.*$", "", label)
     return named_by_driver(plain.replace("-", " ")) or named_by_publisher(plain)
 

@@ -65,12 +65,26 @@ class _Around:
 
 
 def servers_in(documents: Sequence[Any], where: str, folder: Path) -> list[Started]:
-    """The servers that YAML ``documents`` start, in their order."""
-    return [
-        each
-        for document in documents
-        for each in _walk(document, where, folder, _Around(_named(document)))
-    ]
+    """The servers that YAML ``documents`` start, in their order; parts of a file that start the
+    same server are replicas of it."""
+    alike: dict[tuple[Any, ...], dict[str, Started]] = {}
+    for document in documents:
+        for each in _walk(document, where, folder, _Around(_named(document))):
+            env = {k: v for k, v in each.env.items() if not k.endswith("VISIBLE_DEVICES")}
+            what = (each.engine, each.words, each.image, each.gpus, each.gpu_label, *env.items())
+            alike.setdefault(what, {})[each.where] = each
+    return [_together(list(parts.values())) for parts in alike.values()]
+
+
+def _together(parts: Sequence[Started]) -> Started:
+    """The server that all of ``parts`` start, with the sum of their replicas."""
+    first, one = parts[0], (1, "")
+    if len(parts) == 1:
+        return first
+    total = sum(each.settings.get("fleet.0.replicas", one)[0] for each in parts)
+    replicas = {"fleet.0.replicas": (total, f"{len(parts)} parts of the file that are alike")}
+    places = ", ".join(each.where for each in parts)
+    return replace(first, where=places, settings={**first.settings, **replicas})
 
 
 def _named(node: Any) -> str:

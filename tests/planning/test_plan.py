@@ -676,6 +676,7 @@ def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
     page = Path(printed["page"]).read_text("utf-8")
     assert saved["fleets"][0]["layout"] in page
     assert "vllm serve" in page
+    assert "infersim export PLAN --to kubernetes" in page
     assert f"infersim run {shlex.quote(saved['file'])} --set" in page
     assert "SCENARIO" not in page
 

@@ -56,6 +56,10 @@ from sim.planning.points.wording import (
 from sim.specs.precision import PLAIN
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, show_load
 
+FILES = (
+    "As files: `infersim export PLAN --to kubernetes`, or compose; PLAN is this plan's directory."
+)
+
 
 def findings(document: Document) -> Findings:
     """The cheapest fleet and whether it stays so, then how all of them hold the load, what they
@@ -89,7 +93,7 @@ def findings(document: Document) -> Findings:
             Heading("front", "Cost and latency", (_fronts(document),)),
             Heading("growth", "If the load grows", (_growth(document),)),
             rejected(document),
-            Heading("launch", "How to start them", (Lines(tuple(notes)), *_launches(document))),
+            Heading("launch", "How to start them", (Lines((*notes, FILES)), *_launches(document))),
         ),
         ("Layouts tried", document["layouts"]),
     )

@@ -22,6 +22,7 @@ from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
 from sim.scenario import Scenario
+from sim.scenario.pools import only
 from sim.scenario.sections.speculation import Speculative
 from sim.schedulers import (
     ORDERS,
@@ -60,7 +61,7 @@ ADAPTED_BY_SGLANG: Mapping[Targets, Sequence[str]] = {
 def launch_commands(scenario: Scenario) -> dict[str, Any]:
     """Engine -> the command of one replica of ``scenario``, first the one that was simulated, and
     ``notes`` on what it cannot say."""
-    pool = prepare(scenario).only
+    pool = only(prepare(scenario).pools)
     if pool.deployment.engine.gguf is not None:  # whose files and formats the others do not load
         return {"llama.cpp": _joined(_llama_cpp(scenario, pool)), "notes": _notes(scenario, pool)}
     model = _checkpoint(scenario, scenario.model.path)
@@ -83,6 +84,9 @@ TITLES = {
     "llama.cpp": "llama.cpp",
 }
 """Engines that commands are written for."""
+
+SIMULATED, EACH = "The first is of the engine simulated", "One command for each of the"
+"""Beginnings of the notes that are on several commands."""
 
 
 def _family(pool: PreparedPool) -> str:
@@ -353,7 +357,7 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
     """The choices that the commands leave to the reader."""
     d, settings = pool.deployment, pool.settings
     simulated = TITLES.get(_family(pool))
-    notes = [] if simulated is None else [f"The first is of the engine simulated, {simulated}."]
+    notes = [] if simulated is None else [f"{SIMULATED}, {simulated}."]
     if d.format_note is not None:
         notes.append(
             f"{d.format_note} With {d.weights} on such a card engines quantise the weights alone."
@@ -397,7 +401,7 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
     if pool.replicas > 1:
         about = router_class(scenario.router, scenario.folders).about
         notes.append(
-            f"One command for each of the {pool.replicas:,} replicas, behind a router with the "
+            f"{EACH} {pool.replicas:,} replicas, behind a router with the "
             f"policy {scenario.router}{f' ({about})' if about else ''}."
         )
     if not settings.kv_cache.enable_prefix_caching:
