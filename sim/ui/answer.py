@@ -1,0 +1,62 @@
+"""Answers a question in steps: what the run says, its slots, and how sure all of that is.
+
+Each step is a JSON object whose entries replace those of earlier steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim.errors import InfersimError, UsageError
+from sim.result import simulate
+from sim.scenario import load_scenario
+from sim.setup import own_code
+from sim.ui.question import Question, command, errors_of, read, scenario_of, shown_yaml
+
+Step = dict[str, Any]
+
+Draw = Callable[[Mapping[str, Any], bool], Step]
+"""Draws the contents of a run's page, for the second time in full (``reports.pages.asked``)."""
+
+
+class Job(NamedTuple):
+    """A question for a worker, with the file of its trace and the reader's name of that."""
+
+    question: Question
+    trace: Path | None = None
+    trace_name: str = ""
+
+
+def steps(job: Job, draw: Draw) -> Iterator[Step]:
+    """The steps of the answer; those of a question that has none are its ``errors``, by field."""
+    try:
+        yield from _steps(job, draw)
+    except InfersimError as error:
+        told = errors_of(error)
+        if job.trace is not None:
+            told = {
+                field: text.replace(str(job.trace), job.trace_name) for field, text in told.items()
+            }
+        yield {"errors": told}
+
+
+def _steps(job: Job, draw: Draw) -> Iterator[Step]:
+    given = scenario_of(job.question, job.trace)
+    scenario = load_scenario(given)
+    if own := own_code(scenario):
+        raise UsageError(
+            f"the page runs no code of your own ({', '.join(own)}); `infersim run` does"
+        )
+    result = simulate(scenario)
+    taken = {"yaml": shown_yaml(given, job.trace_name), "command": command(given, job.trace_name)}
+    yield {**taken, **draw({**result.page_contents(), "summary": result.summary}, False)}
+    result.confirm()
+    yield draw(result.page_contents(), True)
+
+
+def warm_up(draw: Draw) -> None:
+    """Import and prepare all that the first question would wait for."""
+    for _ in steps(Job(read({"requests": "20"})), draw):
+        pass
