@@ -1,4 +1,4 @@
-"""Provides ``infersim ui``: a page on this machine that asks one run by hand, until it is stopped."""
+"""Provides ``infersim ui``: a page on this machine that asks one run by hand."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from sim.ui.question import Question, command, errors_of, read, scenario_of, sho
 Step = dict[str, Any]
 
 Draw = Callable[[Mapping[str, Any], bool], Step]
-"""Draws the contents of a run's page, for the second time in full (``reports.pages.asked``)."""
+"""Draws the contents of a run's page (``reports.pages.asked``): its summary and tables alone, then
+in full."""
 
 
 class Job(NamedTuple):
@@ -51,7 +52,8 @@ def _steps(job: Job, draw: Draw) -> Iterator[Step]:
         )
     result = simulate(scenario)
     taken = {"yaml": shown_yaml(given, job.trace_name), "command": command(given, job.trace_name)}
-    yield {**taken, **draw({**result.page_contents(), "summary": result.summary}, False)}
+    tables = {"requests": result.requests, "timeseries": result.timeseries}
+    yield {**taken, **draw({"summary": result.summary, **tables}, False)}
     result.confirm()
     yield draw(result.page_contents(), True)
 

@@ -52,7 +52,11 @@ class Page:
 
     def application(self) -> web.Application:
         """All routes."""
-        app = web.Application(middlewares=[web.middleware(_guarded)], client_max_size=MOST_BYTES)
+
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await _guarded(request, handler)
+
+        app = web.Application(middlewares=[web.middleware(guarded)], client_max_size=MOST_BYTES)
         app.add_routes(
             [web.get("/", self._show), web.post("/ask", self._ask), web.post("/trace", self._keep)]
         )

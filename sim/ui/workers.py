@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -66,7 +66,7 @@ class Workers:
         for worker in self._all:
             self._free.put_nowait(worker)
 
-    async def ask(self, job: Job) -> AsyncIterator[Step]:
+    async def ask(self, job: Job) -> AsyncGenerator[Step, None]:
         """The steps of the answer; to end the iteration withdraws the question."""
         worker = await self._free.get()
         worker.send(job)

@@ -106,6 +106,7 @@
         if (found.slots) $("said").textContent = found.said;
         differ();
       }
+      asking = null;
       root.dataset.took = Math.round(performance.now() - begin);
       root.dataset.answered = Number(root.dataset.answered ?? 0) + 1;
       $("answer").setAttribute("aria-busy", "false");
@@ -159,9 +160,14 @@
     });
     await library;
     await redraw(drawn);
-    drawn.forEach((plot) => plot.on?.("plotly_relayout", writeLink)); // a stretch of a figure is no part of it
+    drawn.filter((plot) => plot.on && !heard.has(plot)).forEach((plot) => {
+      heard.add(plot);
+      plot.on("plotly_relayout", writeLink); // the address holds the question, no stretch of a figure
+    });
     return drawn.length;
   }
+
+  const heard = new Set();
 
   // page.js loads the drawing library while the first answer is computed.
   const library = new Promise((there) => {
