@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sim.commands.exits import plain_errors
 from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.ui.job import Step, Window
 
 
 def ui(
@@ -26,15 +30,22 @@ def ui(
             raise UsageError("the page needs more packages: pip install 'infersim[serve]'")
         import asyncio
 
-        from reports.pages import asked
+        from reports.pages.asked.form import page
         from sim.ui.question import GROUPS, LISTS, MOST_REQUESTS
         from sim.ui.server import serve
 
-        page = asked.page(GROUPS, LISTS, MOST_REQUESTS)
+        form = page(GROUPS, LISTS, MOST_REQUESTS)
 
         def ready(where: str) -> None:
             typer.echo(f"Listening at {where}, for this machine alone. Ctrl-C stops.", err=True)
             if open_page:
                 webbrowser.open(where)
 
-        asyncio.run(serve(page, asked.answer, port, ready))
+        asyncio.run(serve(form, draw, port, ready))
+
+
+def draw(contents: Mapping[str, Any], window: Window | None) -> Step:
+    """What the page shows of a run; plotly is imported by the process that draws alone."""
+    from reports.pages.asked.answer import answer
+
+    return answer(contents, window)

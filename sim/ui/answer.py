@@ -1,33 +1,15 @@
-"""Answers a question in steps: what the run says, its slots, and how sure all of that is.
-
-Each step is a JSON object whose entries replace those of earlier steps.
-"""
+"""Answers a question in two steps: what the run says; its slots, and how sure all of that is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
 from sim.errors import InfersimError, UsageError
 from sim.result import simulate
 from sim.scenario import load_scenario
 from sim.setup import own_code
-from sim.ui.question import Question, command, errors_of, read, scenario_of, shown_yaml
-
-Step = dict[str, Any]
-
-Draw = Callable[[Mapping[str, Any], bool], Step]
-"""Draws the contents of a run's page (``reports.pages.asked``): its summary and tables alone, then
-in full."""
-
-
-class Job(NamedTuple):
-    """A question for a worker, with the file of its trace and the reader's name of that."""
-
-    question: Question
-    trace: Path | None = None
-    trace_name: str = ""
+from sim.ui.job import Draw, Job, Step
+from sim.ui.question import command, errors_of, read, scenario_of, shown_yaml
 
 
 def steps(job: Job, draw: Draw) -> Iterator[Step]:
@@ -53,9 +35,9 @@ def _steps(job: Job, draw: Draw) -> Iterator[Step]:
     result = simulate(scenario)
     taken = {"yaml": shown_yaml(given, job.trace_name), "command": command(given, job.trace_name)}
     tables = {"requests": result.requests, "timeseries": result.timeseries}
-    yield {**taken, **draw({"summary": result.summary, **tables}, False)}
+    yield {**taken, **draw({"summary": result.summary, **tables}, None)}
     result.confirm()
-    yield draw(result.page_contents(), True)
+    yield draw(result.page_contents(), job.window)
 
 
 def warm_up(draw: Draw) -> None:

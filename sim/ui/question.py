@@ -36,8 +36,9 @@ TRACE = re.compile(r"[0-9a-f]{16}")
 
 
 class Field(NamedTuple):
-    """An input of the form; ``path`` is the key of the scenario, ``when`` the field and the values
-    of it with which this one counts, ``known`` the list of names that it suggests."""
+    """An input of the form. What follows "|" in its ``label`` is for screen readers. ``path`` is the
+    key of the scenario, ``when`` the field and the values of it with which this one counts,
+    ``known`` the list of names that it suggests, ``width`` how much of a row it takes, of four."""
 
     name: str
     label: str
@@ -47,6 +48,7 @@ class Field(NamedTuple):
     choices: tuple[str, ...] = ()
     known: str = ""
     when: tuple[str, tuple[str, ...]] | None = None
+    width: int = 1
 
 
 DRAWN = ("trace", ("",))
@@ -54,54 +56,60 @@ PACED = ("arrivals", ("poisson", "gamma", "constant"))
 
 GROUPS: Mapping[str, tuple[Field, ...]] = {
     "Model and hardware": (
-        Field("model", "Model", "model", "llama-3.1-8b", "name, id or path", known="models"),
-        Field("gpu", "GPU", "fleet.0.gpu", "h100-sxm", "name, or a profile", known="gpus"),
+        Field("model", "Model: name, id or path", "model", "llama-3.1-8b", known="models", width=4),
+        Field("gpu", "GPU", "fleet.0.gpu", "h100-sxm", known="gpus", width=3),
         Field("replicas", "Replicas", "fleet.0.replicas", "1"),
-        Field("tensor_parallel", "Tensor parallel", "fleet.0.tensor_parallel", "1"),
-        Field("pipeline_parallel", "Pipeline parallel", "fleet.0.pipeline_parallel", "1"),
-        Field("data_parallel", "Data parallel", "fleet.0.data_parallel", "1"),
-        Field("engine", "Engine", "engine", "vllm", known="engines"),
-        Field("weights", "Weight format", "precision.weights", hint="model's", known="formats"),
-        Field("kv_cache", "KV format", "precision.kv_cache", hint="model's", known="formats"),
+        Field("tensor_parallel", "Tensor| parallel", "fleet.0.tensor_parallel", "1"),
+        Field("pipeline_parallel", "Pipeline| parallel", "fleet.0.pipeline_parallel", "1"),
+        Field("data_parallel", "Data| parallel", "fleet.0.data_parallel", "1"),
+        Field("weights", "Weights| format", "precision.weights", "", "model's", known="formats"),
+        Field("engine", "Engine", "engine", "vllm", known="engines", width=3),
+        Field("kv_cache", "KV cache| format", "precision.kv_cache", "", "model's", known="formats"),
     ),
     "Batching": (
         Field(
             *("batching", "Batching", "scheduler.batching", "continuous"),
             choices=("static", "request", "continuous"),
+            width=2,
         ),
-        Field("max_num_seqs", "max_num_seqs", "scheduler.max_num_seqs", hint="engine's"),
-        Field("chunk", "Chunk, tokens", "scheduler.max_num_batched_tokens", hint="engine's"),
-        Field("max_model_len", "max_model_len", "max_model_len", hint="model's"),
+        Field("max_num_seqs", "max_num_seqs", "scheduler.max_num_seqs", "", "engine's", width=2),
+        Field(
+            *("chunk", "Chunk (batched tokens)", "scheduler.max_num_batched_tokens"),
+            hint="engine's",
+            width=2,
+        ),
+        Field("max_model_len", "max_model_len", "max_model_len", "", "model's", width=2),
     ),
     "Traffic": (
-        Field("trace", "Trace (CSV) instead of a law", "workload.trace"),
+        Field("trace", "Trace (CSV) instead of a law", "workload.trace", width=4),
         Field(
             *("arrivals", "Arrivals", "workload.arrivals.kind", "poisson"),
             choices=("poisson", "gamma", "constant", "burst", "closed"),
             when=DRAWN,
+            width=2,
         ),
-        Field("rate", "Requests/s", "workload.arrivals.rate", "6", when=PACED),
-        Field("cv", "Burstiness (cv)", "workload.arrivals.cv", "2", when=("arrivals", ("gamma",))),
+        Field("rate", "Rate|, requests per second", "workload.arrivals.rate", "6", when=PACED),
+        Field("cv", "Cv| of the gaps", "workload.arrivals.cv", "2", when=("arrivals", ("gamma",))),
         Field(
-            *("concurrency", "Clients at once", "workload.arrivals.concurrency", "32"),
+            *("concurrency", "Clients| at once", "workload.arrivals.concurrency", "32"),
             when=("arrivals", ("closed",)),
         ),
-        Field("prompt", "Prompt, mean", "workload.prompt_tokens.mean", "800", when=DRAWN),
+        Field("prompt", "Prompt|, mean tokens", "workload.prompt_tokens.mean", "800", when=DRAWN),
         Field(
-            *("prompt_p95", "Prompt, p95", "workload.prompt_tokens.p95", "2400", "all alike"),
+            *("prompt_p95", "p95| of prompts", "workload.prompt_tokens.p95", "2400", "all alike"),
             when=DRAWN,
         ),
-        Field("output", "Output, mean", "workload.output_tokens.mean", "220", when=DRAWN),
+        Field("output", "Output|, mean tokens", "workload.output_tokens.mean", "220", when=DRAWN),
         Field(
-            *("output_p95", "Output, p95", "workload.output_tokens.p95", "600", "all alike"),
+            *("output_p95", "p95| of outputs", "workload.output_tokens.p95", "600", "all alike"),
             when=DRAWN,
         ),
-        Field("requests", f"Requests, to {MOST_REQUESTS:,}", "run.requests", f"{MOST_REQUESTS}"),
     ),
-    "SLO": (
-        Field("ttft", "TTFT, ms", "slo.ttft", "500", "no limit"),
-        Field("tpot", "TPOT, ms", "slo.tpot", "40", "no limit"),
+    "SLO, and the length of the run": (
+        Field("ttft", "TTFT|, ms", "slo.ttft", "500", "no limit"),
+        Field("tpot", "TPOT|, ms", "slo.tpot", "40", "no limit"),
         Field("percentile", "Percentile", "slo.attainment", "99"),
+        Field("requests", "Requests", "run.requests", f"{MOST_REQUESTS}"),
     ),
 }
 """Heading -> the fields below it, in the order of the form."""

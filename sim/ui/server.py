@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from sim.errors import UsageError
-from sim.ui.answer import Draw, Job
+from sim.ui.job import Draw, Job, Window
 from sim.ui.question import TRACE, read
 from sim.ui.workers import Workers
 
@@ -69,8 +69,16 @@ class Page:
         """The steps of an answer, one JSON object a line."""
         _check_type(http, "application/json")
         try:
-            question = read(json.loads(await http.read()))
-        except (ValueError, RecursionError, UsageError) as error:
+            given = json.loads(await http.read())
+            question, window = read(given["question"]), _window(given.get("window"))
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            UsageError,
+        ) as error:
             return _refused(400, str(error))
         name = question["trace"]
         known = TRACE.fullmatch(name) is not None and name in self._traces
@@ -78,7 +86,7 @@ class Page:
         lines = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/x-ndjson"})
         await lines.prepare(http)
         async with aclosing(
-            self._workers.ask(Job(question, trace, self._traces.get(name, "")))
+            self._workers.ask(Job(question, trace, self._traces.get(name, ""), window))
         ) as all_:
             async for step in all_:
                 await lines.write(json.dumps(step, allow_nan=False).encode() + b"\n")
@@ -120,6 +128,16 @@ async def _guarded(http: web.Request, handler: Handler) -> web.StreamResponse:
     ):
         return _refused(403, "a page of another site asked")
     return await handler(http)
+
+
+def _window(given: Any) -> Window | None:
+    """A stretch of time; ValueError for anything else."""
+    if given is None:
+        return None
+    start, end = (float(each) for each in given)
+    if not 0 <= start < end < 1e12:
+        raise ValueError("a window is two times, in order")
+    return start, end
 
 
 def _check_type(http: web.Request, wanted: str) -> None:

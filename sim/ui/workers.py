@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from sim.ui.answer import Draw, Job, Step, steps, warm_up
+from sim.ui.job import Draw, Job, Step
 
 PROCESSES = 2
 """Processes: one for the question that is asked, one for the next."""
@@ -112,6 +112,8 @@ class Workers:
 def _work(there: Connection, draw: Draw) -> None:
     """Answer questions until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this
+    from sim.ui.answer import steps, warm_up  # noqa: PLC0415 - the server never simulates
+
     warm_up(draw)
     with suppress(EOFError, OSError):
         while True:

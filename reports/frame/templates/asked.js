@@ -66,11 +66,12 @@
   async function* steps(asked, signal) {
     const headers = { "Content-Type": "application/json" };
     const response = await fetch("/ask", { method: "POST", headers, body: JSON.stringify(asked), signal });
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
     let text = "";
     for (;;) {
       const { value, done } = await reader.read();
-      const lines = (text + (value ?? "") + (done ? "\n" : "")).split("\n");
+      const lines = (text + (done ? "\n" : decoder.decode(value, { stream: true }))).split("\n");
       text = lines.pop();
       for (const line of lines.filter(Boolean)) yield JSON.parse(line);
       if (done) return;
@@ -82,7 +83,7 @@
     asking?.abort();
     const mine = (asking = new AbortController());
     const begin = performance.now();
-    const asked = question();
+    const asked = { question: question(), window: kept?.answer.slots.window ?? null };
     arrange();
     writeLink();
     $("answer").setAttribute("aria-busy", "true");
@@ -92,17 +93,19 @@
         if (mine.signal.aborted) return;
         fail(step.errors ?? {});
         if (step.errors) {
-          $("said").textContent = Object.values(step.errors).join(" ");
+          $("said").textContent = $("bar").textContent = Object.values(step.errors).join(" ");
+          $("took").textContent = "No answer: what stands below was asked before.";
           break;
         }
         found = { ...found, ...step };
         answer = found;
-        const drawn = await show("now", found, step);
+        await show("now", found, step);
         if (mine.signal.aborted) return;
         const took = Math.round(performance.now() - begin);
         if (step.figures) root.dataset.first = took;
-        if (drawn) $("took").textContent = `Answered in ${(took / 1000).toFixed(1)} s.`;
+        $("took").textContent = `Answered in ${(took / 1000).toFixed(1)} s.`;
         $("keep").disabled = !found.slots;
+        $("bar").textContent = found.said;
         if (found.slots) $("said").textContent = found.said;
         differ();
       }
@@ -149,22 +152,25 @@
       $("yaml").textContent = found.yaml;
       $("command").textContent = found.command;
     }
-    const brought = Object.entries({ ...step.figures, ...step.slots });
-    const drawn = brought.map(([name, { spec, caption }]) => {
+    const specs = Object.entries({ ...step.figures, ...(step.slots && { slots: step.slots.spec }) });
+    if (step.slots) place.querySelector("figure:last-of-type .caption").textContent = step.slots.caption;
+    await library;
+    const drawn = specs.map(([name, spec]) => {
       const plot = place.querySelector(`[data-name="${name}"]`);
       $(plot.dataset.spec).textContent = spec ?? JSON.stringify(EMPTY);
-      plot.nextElementSibling.nextElementSibling.textContent = caption;
-      views.delete(plot);
       halt(plot);
+      views.delete(plot);
+      if (!heard.has(plot)) { // drawn while it had no width
+        Plotly.purge(plot);
+        delete plot.dataset.drawn;
+      }
       return plot;
     });
-    await library;
     await redraw(drawn);
     drawn.filter((plot) => plot.on && !heard.has(plot)).forEach((plot) => {
       heard.add(plot);
       plot.on("plotly_relayout", writeLink); // the address holds the question, no stretch of a figure
     });
-    return drawn.length;
   }
 
   const heard = new Set();
@@ -214,7 +220,7 @@
     if (a === b) return "same";
     if (!a) return "";
     const ratio = b / a;
-    if (ratio >= 2 || ratio <= 0.5) return `${ratio.toPrecision(2).replace(/\.0$/, "")} times`;
+    if (ratio >= 2 || ratio <= 0.5) return `${Number(ratio.toPrecision(2)).toLocaleString("en")} times`;
     const percent = 100 * (ratio - 1);
     return `${percent > 0 ? "+" : "\u2212"}${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)}\u202f%`;
   }

@@ -1,59 +1,29 @@
-"""Builds the page that asks one run by hand, and what its answers put into it.
+"""Builds what an answer puts into the page that asks one run by hand.
 
-The page is served by ``sim.ui``, which hands over the form. An answer comes twice: as soon as the
-run is simulated, and in full with the slots of the batch and how sure the verdict is.
+An answer comes twice: as soon as the run is simulated, and in full with the slots of the batch and
+how sure the verdict is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from reports.figures import latency_cdf, timeline
+from reports.figures import latency_cdf, slots, timeline
+from reports.figures.slot_view import caption, slot_view
 from reports.figures.steps import replica_count
 from reports.frame.content import to_json
 from reports.frame.formats import MISSING, Kind, show
-from reports.frame.page import TEMPLATES, fill, fragment
+from reports.frame.page import fragment
 from reports.frame.run_directory import known, pick
-from reports.pages.run import head, moments, slo
+from reports.pages.run import head, slo
 from reports.pages.run.verdict import verdict
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import DEFINITIONS
 from sim.units import PER_OUTPUT_TOKENS
-from sim.version import version
 
-SECTIONS = {
-    "question": "Question",
-    "answer": "Answer",
-    "take": "Take along",
-    "definitions": "Definitions",
-}
-
-FIGURES: Mapping[str, str] = {
-    "states": "Requests that run and wait, and the KV cache",
-    "ttft": "TTFT of the requests",
-    "tpot": "TPOT of the requests",
-    "slots": "Requests in the batch",
-}
-"""Name -> title, in the order of the page."""
-
-
-def page(groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]], most: int) -> str:
-    """The page with a form of these ``groups`` of fields, which suggests the names in ``lists`` and
-    asks for at most so many requests."""
-    live = (TEMPLATES / "asked.js").read_text("utf-8")
-    return fill(
-        "asked.html.j2",
-        SECTIONS,
-        DEFINITIONS,
-        live=live,
-        groups=groups,
-        lists=lists,
-        most=most,
-        figures=FIGURES,
-        provenance={"version": version()},
-    )
+Window = tuple[float, float]
 
 
 class Compared(NamedTuple):
@@ -64,24 +34,23 @@ class Compared(NamedTuple):
     value: float | None
 
 
-def answer(contents: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
+def answer(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]:
     """What the page shows of a run (the arguments of ``reports.render``): ``html`` of its verdict,
-    ``figures`` as Plotly JSON with captions, ``compared`` metrics, and a ``said`` verdict."""
-    summary = contents["summary"]
+    ``figures`` as Plotly JSON with captions, ``compared`` metrics, and a ``said`` verdict. Where
+    there is a trail, it is in full, with the ``slots``: of the ``window`` if anything ran in it."""
+    summary, in_full = contents["summary"], "trail" in contents
     found = verdict(summary)
     trust = (known(summary, "infersim.bands") or {}).get("trust")
-    cards = _cards(summary)
-    how_sure = next(each for each in found.answers if each.key == "band")
     html = fragment(
         "asked_answer.html.j2",
         DEFINITIONS,
         verdict=found,
         trust=trust,
         in_full=in_full,
-        cards=cards,
+        cards=_cards(summary),
         bounds=head.bounds(summary),
         answers=[a for a in found.answers if a.key not in ("band", "cost", "stable")],
-        how_sure=how_sure,
+        how_sure=next(a.short for a in found.answers if a.key == "band"),
         notes=list(pick(summary, "infersim.notes") or ()),
     )
     own = pick(summary, "infersim")
@@ -92,23 +61,32 @@ def answer(contents: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
         "title": f"{own['model']} on {fleet_text(own).replace(' x ', ' × ')}, {own['batching']}",
         "compared": [each._asdict() for each in _compared(summary)],
     }
-    return {**said, "slots" if in_full else "figures": _figures(contents, in_full)}
+    return {**said, **({"slots": _slots(contents, window)} if in_full else _figures(contents))}
 
 
-def _figures(contents: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
-    """The figures of the first step, or the slots: name -> ``spec`` (None: nothing to draw) and
-    ``caption``."""
+def _slots(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]:
+    """The slots of the batch, and the ``window`` that is drawn."""
+    batching = str(pick(contents["summary"], "infersim.batching"))
+    given = contents["requests"], contents["timeseries"], batching, contents["trail"]
+    view = slot_view(*given, window) if window is not None else None
+    if view is None or not view.stays:
+        view = slot_view(*given)
+    if view is None:
+        return {"spec": None, "caption": "No request was served: there is nothing to draw."}
+    drawn = to_json(slots.chart(view))
+    return {"spec": drawn, "caption": caption(view), "window": [view.start, view.end]}
+
+
+def _figures(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """The specs of the other figures."""
     summary, requests, rows = (contents[name] for name in ("summary", "requests", "timeseries"))
-    if in_full:
-        drawn = moments.batch_slots(summary, requests, rows, contents["trail"])
-        return {"slots": {"spec": drawn.spec, "caption": drawn.caption}}
     states = timeline.states(
         rows,
         requests,
         kv_tokens=pick(summary, "infersim.kv_cache.tokens"),
         replicas=replica_count(rows, requests) if len(rows) else 1,
     )
-    made = {"states": {"spec": to_json(states), "caption": ""}}
+    made = {"states": to_json(states)}
     for name in ("ttft", "tpot"):
         limit = slo.shown_limit(summary, name)
         cdf = latency_cdf.figure(
@@ -117,8 +95,8 @@ def _figures(contents: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
             limit_s=limit.limit_ms / 1e3 if limit else None,
             target=limit.target if limit else None,
         )
-        made[name] = {"spec": to_json(cdf), "caption": ""}
-    return made
+        made[name] = to_json(cdf)
+    return {"figures": made}
 
 
 def _cards(summary: Mapping[str, Any]) -> list[Card]:
