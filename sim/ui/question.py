@@ -36,8 +36,8 @@ TRACE = re.compile(r"[0-9a-f]{16}")
 
 
 class Field(NamedTuple):
-    """An input of the form. What follows "|" in its ``label`` is for screen readers. ``path`` is the
-    key of the scenario, ``when`` the field and the values of it with which this one counts,
+    """An input of the form. The ``label`` behind "|" is for screen readers. ``path`` is the key of
+    the scenario, ``when`` the field and the values of it with which this one counts,
     ``known`` the list of names that it suggests, ``width`` how much of a row it takes, of four."""
 
     name: str
@@ -62,9 +62,9 @@ GROUPS: Mapping[str, tuple[Field, ...]] = {
         Field("tensor_parallel", "Tensor| parallel", "fleet.0.tensor_parallel", "1"),
         Field("pipeline_parallel", "Pipeline| parallel", "fleet.0.pipeline_parallel", "1"),
         Field("data_parallel", "Data| parallel", "fleet.0.data_parallel", "1"),
-        Field("weights", "Weights| format", "precision.weights", "", "model's", known="formats"),
+        Field("weights", "Weights| format", "precision.weights", "", "auto", known="formats"),
         Field("engine", "Engine", "engine", "vllm", known="engines", width=3),
-        Field("kv_cache", "KV cache| format", "precision.kv_cache", "", "model's", known="formats"),
+        Field("kv_cache", "KV cache| format", "precision.kv_cache", "", "auto", known="formats"),
     ),
     "Batching": (
         Field(
@@ -74,7 +74,7 @@ GROUPS: Mapping[str, tuple[Field, ...]] = {
         ),
         Field("max_num_seqs", "max_num_seqs", "scheduler.max_num_seqs", "", "engine's", width=2),
         Field(
-            *("chunk", "Chunk (batched tokens)", "scheduler.max_num_batched_tokens"),
+            *("chunk", "Chunk, tokens", "scheduler.max_num_batched_tokens"),
             hint="engine's",
             width=2,
         ),
@@ -88,11 +88,14 @@ GROUPS: Mapping[str, tuple[Field, ...]] = {
             when=DRAWN,
             width=2,
         ),
-        Field("rate", "Rate|, requests per second", "workload.arrivals.rate", "6", when=PACED),
+        Field(
+            "rate", "Rate|, requests per second", "workload.arrivals.rate", "6", when=PACED, width=2
+        ),
         Field("cv", "Cv| of the gaps", "workload.arrivals.cv", "2", when=("arrivals", ("gamma",))),
         Field(
             *("concurrency", "Clients| at once", "workload.arrivals.concurrency", "32"),
             when=("arrivals", ("closed",)),
+            width=2,
         ),
         Field("prompt", "Prompt|, mean tokens", "workload.prompt_tokens.mean", "800", when=DRAWN),
         Field(

@@ -232,7 +232,7 @@
     $("keep").textContent = "keep B as A";
     writeLink();
     await show("kept", found, found);
-    await redraw(plots.filter((plot) => $("now").contains(plot) && answer.html));
+    resize();
     differ();
   }
 
