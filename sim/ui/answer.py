@@ -17,12 +17,11 @@ def steps(job: Job, draw: Draw) -> Iterator[Step]:
     try:
         yield from _steps(job, draw)
     except InfersimError as error:
-        told = errors_of(error)
-        if job.trace is not None:
-            told = {
-                field: text.replace(str(job.trace), job.trace_name) for field, text in told.items()
-            }
-        yield {"errors": told}
+        kept = str(job.trace)
+        if kept in str(error):
+            yield {"errors": {"trace": str(error).replace(kept, job.trace_name)}}
+        else:
+            yield {"errors": errors_of(error)}
 
 
 def _steps(job: Job, draw: Draw) -> Iterator[Step]:
