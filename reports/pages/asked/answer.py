@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
 from reports.figures import latency_cdf, slots, timeline
 from reports.figures.slot_view import caption, slot_view
 from reports.figures.steps import replica_count
@@ -64,17 +67,32 @@ def answer(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]
     return {**said, **({"slots": _slots(contents, window)} if in_full else _figures(contents))}
 
 
+AROUND = 60
+"""Requests that begin before the middle of the stretch whose slots are drawn, and after it."""
+
+
 def _slots(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]:
     """The slots of the batch, and the ``window`` that is drawn."""
     batching = str(pick(contents["summary"], "infersim.batching"))
     given = contents["requests"], contents["timeseries"], batching, contents["trail"]
-    view = slot_view(*given, window) if window is not None else None
-    if view is None or not view.stays:
-        view = slot_view(*given)
-    if view is None:
-        return {"spec": None, "caption": "No request was served: there is nothing to draw."}
-    drawn = to_json(slots.chart(view))
-    return {"spec": drawn, "caption": caption(view), "window": [view.start, view.end]}
+    stretches = [each for each in (window, _middle(contents["requests"])) if each is not None]
+    for stretch in (*stretches, None):
+        view = slot_view(*given, stretch)
+        if view is not None and view.stays:
+            drawn = to_json(slots.chart(view))
+            return {"spec": drawn, "caption": caption(view), "window": [view.start, view.end]}
+    return {"spec": None, "caption": "No request was served: there is nothing to draw."}
+
+
+def _middle(requests: pd.DataFrame) -> Window | None:
+    """A stretch around the middle of the run, found at once; None for a run that is short, or whose
+    requests begin together."""
+    begun = np.sort(requests.loc[requests["replica"] == 0, "scheduled_s"].dropna().to_numpy(float))
+    middle = begun.size // 2
+    if middle < AROUND:
+        return None
+    start, end = float(begun[middle - AROUND]), float(begun[middle + AROUND - 1])
+    return (start, end) if end > start else None
 
 
 def _figures(contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,23 +165,22 @@ def _text(value: float | None, kind: Kind) -> str:
 
 def _compared(summary: Mapping[str, Any]) -> list[Compared]:
     """The metrics in which two answers are compared."""
-    rows: list[tuple[str, str, Kind, str]] = []
+    rows: list[tuple[str, str, Kind]] = []
     for name in ("ttft", "tpot"):
         limit = slo.shown_limit(summary, name)
         rank = "p99" if limit is None else limit.rank
-        key = f"{rank}_{name}_ms"
-        rows.append((f"{name.upper()} {rank}", key if key in summary else "", "ms", ""))
+        rows.append((f"{name.upper()} {rank}", f"{rank}_{name}_ms", "ms"))
     rows += [
-        ("Output throughput", "output_throughput", "number", "tokens/s"),
-        ("Requests", "request_throughput", "number", "/s"),
-        ("Utilisation", "infersim.verdict.utilisation", "share", "%"),
-        ("Running", "infersim.batch.mean_running", "number", "on average"),
-        ("Waiting", "infersim.batch.mean_waiting", "number", "on average"),
-        ("KV cache in use", "infersim.kv_cache.mean_used", "share", "% on average"),
-        ("Cost", "infersim.cost.usd_per_million_output_tokens", "usd", PER_OUTPUT_TOKENS),
+        ("Output tokens/s", "output_throughput", "number"),
+        ("Requests/s", "request_throughput", "number"),
+        ("Utilisation, %", "infersim.verdict.utilisation", "share"),
+        ("Running, mean", "infersim.batch.mean_running", "number"),
+        ("Waiting, mean", "infersim.batch.mean_waiting", "number"),
+        ("KV cache in use, %", "infersim.kv_cache.mean_used", "share"),
+        (PER_OUTPUT_TOKENS, "infersim.cost.usd_per_million_output_tokens", "usd"),
     ]
     found = []
-    for title, path, kind, unit in rows:
-        value = known(summary, path) if path else None
-        found.append(Compared(title, f"{_text(value, kind)} {unit}".strip(), value))
+    for title, path, kind in rows:
+        value = known(summary, path)
+        found.append(Compared(title, _text(value, kind), value))
     return found
