@@ -33,8 +33,9 @@ def ui(
         from reports.pages.asked.form import page
         from sim.ui.question import GROUPS, LISTS, MOST_REQUESTS
         from sim.ui.server import serve
+        from sim.version import version
 
-        form = page(GROUPS, LISTS, MOST_REQUESTS)
+        form = page(GROUPS, LISTS, MOST_REQUESTS, version())
 
         def ready(where: str) -> None:
             typer.echo(f"Listening at {where}, for this machine alone. Ctrl-C stops.", err=True)

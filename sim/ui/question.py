@@ -19,6 +19,7 @@ from sim.errors import InfersimError, UsageError
 from sim.scenario.sections.deployment import PrecisionName
 from sim.scenario.text.parsing import scalar
 from sim.scenario.text.writing import write_yaml
+from sim.schedulers import POLICIES
 
 Question = Mapping[str, str]
 
@@ -37,83 +38,26 @@ TRACE = re.compile(r"[0-9a-f]{16}")
 
 class Field(NamedTuple):
     """An input of the form. The ``label`` behind "|" is for screen readers. ``path`` is the key of
-    the scenario, ``when`` the field and the values of it with which this one counts,
-    ``known`` the list of names that it suggests, ``width`` how much of a row it takes, of four."""
+    the scenario (of its one pool), ``when`` the field and the values of it with which this one
+    counts, ``known`` and ``choices`` the list of names that it suggests, or lets one choose from,
+    ``width`` how much of a row it takes, of four."""
 
     name: str
     label: str
     path: str
     default: str = ""
     hint: str = ""
-    choices: tuple[str, ...] = ()
+    choices: str = ""
     known: str = ""
-    when: tuple[str, tuple[str, ...]] | None = None
+    when: str = ""
     width: int = 1
 
 
-DRAWN = ("trace", ("",))
-PACED = ("arrivals", ("poisson", "gamma", "constant"))
-
 GROUPS: Mapping[str, tuple[Field, ...]] = {
-    "Model and hardware": (
-        Field("model", "Model: name, id or path", "model", "llama-3.1-8b", known="models", width=4),
-        Field("gpu", "GPU", "fleet.0.gpu", "h100-sxm", known="gpus", width=3),
-        Field("replicas", "Replicas", "fleet.0.replicas", "1"),
-        Field("tensor_parallel", "Tensor| parallel", "fleet.0.tensor_parallel", "1"),
-        Field("pipeline_parallel", "Pipeline| parallel", "fleet.0.pipeline_parallel", "1"),
-        Field("data_parallel", "Data| parallel", "fleet.0.data_parallel", "1"),
-        Field("weights", "Weights| format", "precision.weights", "", "auto", known="formats"),
-        Field("engine", "Engine", "engine", "vllm", known="engines", width=3),
-        Field("kv_cache", "KV cache| format", "precision.kv_cache", "", "auto", known="formats"),
-    ),
-    "Batching": (
-        Field(
-            *("batching", "Batching", "scheduler.batching", "continuous"),
-            choices=("static", "request", "continuous"),
-            width=2,
-        ),
-        Field("max_num_seqs", "max_num_seqs", "scheduler.max_num_seqs", "", "engine's", width=2),
-        Field(
-            *("chunk", "Chunk, tokens", "scheduler.max_num_batched_tokens"),
-            hint="engine's",
-            width=2,
-        ),
-        Field("max_model_len", "max_model_len", "max_model_len", "", "model's", width=2),
-    ),
-    "Traffic": (
-        Field("trace", "Trace (CSV) instead of a law", "workload.trace", width=4),
-        Field(
-            *("arrivals", "Arrivals", "workload.arrivals.kind", "poisson"),
-            choices=("poisson", "gamma", "constant", "burst", "closed"),
-            when=DRAWN,
-            width=2,
-        ),
-        Field(
-            "rate", "Rate|, requests per second", "workload.arrivals.rate", "6", when=PACED, width=2
-        ),
-        Field("cv", "Cv| of the gaps", "workload.arrivals.cv", "2", when=("arrivals", ("gamma",))),
-        Field(
-            *("concurrency", "Clients| at once", "workload.arrivals.concurrency", "32"),
-            when=("arrivals", ("closed",)),
-            width=2,
-        ),
-        Field("prompt", "Prompt|, mean tokens", "workload.prompt_tokens.mean", "800", when=DRAWN),
-        Field(
-            *("prompt_p95", "p95| of prompts", "workload.prompt_tokens.p95", "2400", "all alike"),
-            when=DRAWN,
-        ),
-        Field("output", "Output|, mean tokens", "workload.output_tokens.mean", "220", when=DRAWN),
-        Field(
-            *("output_p95", "p95| of outputs", "workload.output_tokens.p95", "600", "all alike"),
-            when=DRAWN,
-        ),
-    ),
-    "SLO, and the length of the run": (
-        Field("ttft", "TTFT|, ms", "slo.ttft", "500", "no limit"),
-        Field("tpot", "TPOT|, ms", "slo.tpot", "40", "no limit"),
-        Field("percentile", "Percentile", "slo.attainment", "99"),
-        Field("requests", "Requests", "run.requests", f"{MOST_REQUESTS}"),
-    ),
+    heading: tuple(Field(**each) for each in fields)
+    for heading, fields in yaml.safe_load(
+        Path(__file__).with_name("form.yaml").read_text("utf-8")
+    ).items()
 }
 """Heading -> the fields below it, in the order of the form."""
 
@@ -122,8 +66,10 @@ FIELDS: Mapping[str, Field] = {field.name: field for group in GROUPS.values() fo
 LISTS: Mapping[str, Sequence[str]] = {
     **{kind: names(kind) for kind in ("models", "gpus", "engines")},
     "formats": get_args(PrecisionName),
+    "batchings": list(POLICIES),
+    "arrivals": ("poisson", "gamma", "constant", "burst", "closed"),
 }
-"""List -> the names that its fields suggest."""
+"""List -> the names that its fields suggest, or offer."""
 
 
 class FieldError(InfersimError):
@@ -201,10 +147,8 @@ def _drawn(asked: Question) -> dict[str, Any]:
 
 def applies(field: Field, asked: Question) -> bool:
     """Whether ``field`` is part of the question."""
-    if field.when is None:
-        return True
-    other, values = field.when
-    return asked[other] in values and applies(FIELDS[other], asked)
+    other, _, values = field.when.partition("=")
+    return not other or (asked[other] in values.split(",") and applies(FIELDS[other], asked))
 
 
 def _number(text: str) -> int | float | None:
@@ -274,7 +218,7 @@ def errors_of(error: InfersimError) -> dict[str, str]:
     """Each message of ``error`` by the field that it is about; under an empty name what is about
     none.
 
-    >>> errors_of(UsageError("fleet.0.replicas: expected a whole number\\nnothing fits"))
+    >>> errors_of(UsageError("fleet.1.replicas: expected a whole number\\nnothing fits"))
     {'replicas': 'expected a whole number', '': 'nothing fits'}
     """
     if isinstance(error, FieldError):
@@ -289,13 +233,12 @@ def errors_of(error: InfersimError) -> dict[str, str]:
 
 
 ALSO = {
-    "fleet.0": "gpu",
+    "fleet": "gpu",
     "workload.arrivals": "arrivals",
     "workload.prompt_tokens": "prompt_p95",
     "workload.prompt_tokens.value": "prompt",
     "workload.output_tokens": "output_p95",
     "workload.output_tokens.value": "output",
-    "workload.trace.path": "trace",
 }
 """Further keys of the scenario, and the field that shows their errors."""
 
@@ -305,8 +248,7 @@ def _field_of(path: str) -> str:
     keys = {field.path: field.name for field in FIELDS.values()} | ALSO
     if path in FIELDS:  # an error of the deployment, which knows no pools
         return path
-    while path:
-        if path in keys:
-            return keys[path]
+    path = re.sub(r"^fleet\.\d+", "fleet", path)
+    while path and path not in keys:
         path = path.rpartition(".")[0]
-    return ""
+    return keys.get(path, "")

@@ -22,7 +22,7 @@ from aiohttp import web
 from sim.errors import UsageError
 from sim.ui.job import Draw, Job, Window
 from sim.ui.question import TRACE, read
-from sim.ui.workers import Workers
+from sim.ui.workers import Simulators
 
 HOST = "127.0.0.1"
 
@@ -46,7 +46,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Page:
     """The handlers: the ``page`` itself, questions for ``workers``, traces kept in ``folder``."""
 
-    def __init__(self, page: str, workers: Workers, folder: Path) -> None:
+    def __init__(self, page: str, workers: Simulators, folder: Path) -> None:
         self._page, self._workers, self._folder = page, workers, folder
         self._traces: dict[str, str] = {}  # name here -> the reader's name, the oldest first
 
@@ -155,7 +155,7 @@ async def serve(page: str, draw: Draw, port: int, ready: Callable[[str], Any]) -
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    workers = Workers(draw)
+    workers = Simulators(draw)
     with TemporaryDirectory(prefix="infersim-ui-") as folder:
         app = Page(page, workers, Path(folder)).application()
         runner = web.AppRunner(

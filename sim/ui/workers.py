@@ -1,8 +1,7 @@
 """Keeps processes that simulate, started and warm, and ends the one whose question was withdrawn.
 
-A question takes a free process. A process that is still busy a moment after its question was
-withdrawn is killed, and a fresh one starts in its place: no question waits for one that nobody
-reads any more.
+A process that is still busy a moment after its question was withdrawn is killed, and a fresh one
+starts in its place.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ TOO_LONG = {"errors": {"": f"no answer within {LONGEST:g} s; `infersim run` has 
 ENDED = {"errors": {"": "the simulation ended before its answer, perhaps for lack of memory"}}
 
 
-class _Worker:
+class _Simulator:
     """A process that answers one question after the other."""
 
     def __init__(self, draw: Draw) -> None:
@@ -54,14 +53,14 @@ class _Worker:
         self._process.join()
 
 
-class Workers:
+class Simulators:
     """The processes; ``draw`` is sent to them by its name."""
 
     def __init__(self, draw: Draw) -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         self._draw = draw
-        self._all = {_Worker(draw) for _ in range(PROCESSES)}
-        self._free: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._all = {_Simulator(draw) for _ in range(PROCESSES)}
+        self._free: asyncio.Queue[_Simulator] = asyncio.Queue()
         self._settling: set[asyncio.Task[None]] = set()
         for worker in self._all:
             self._free.put_nowait(worker)
@@ -87,7 +86,9 @@ class Workers:
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
-    async def _settle(self, worker: _Worker, receiving: asyncio.Future[Step | None] | None) -> None:
+    async def _settle(
+        self, worker: _Simulator, receiving: asyncio.Future[Step | None] | None
+    ) -> None:
         """Make ``worker`` free, or one in its place."""
         with suppress(EOFError, OSError, TimeoutError):
             async with asyncio.timeout(GRACE):
@@ -97,7 +98,7 @@ class Workers:
                 return
         self._all.discard(worker)
         await asyncio.to_thread(worker.end)
-        fresh = _Worker(self._draw)
+        fresh = _Simulator(self._draw)
         self._all.add(fresh)
         self._free.put_nowait(fresh)
 

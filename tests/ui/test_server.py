@@ -4,8 +4,8 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sim.ui import server
 from sim.ui.job import Job, Step
 from sim.ui.question import read
 from sim.ui.server import Page
-from sim.ui.workers import Workers
+from sim.ui.workers import Simulators
 
 Client = TestClient[web.Request, web.Application]
 JSON = {"Content-Type": "application/json"}
@@ -36,19 +36,26 @@ class Echo:
         yield {"rate": job.question["rate"], "trace": text, "window": job.window}
 
 
-@asynccontextmanager
-async def open_page(folder: Path) -> AsyncIterator[Client]:
-    page = Page("<p>page", Echo(), folder)  # type: ignore[arg-type]
-    async with TestClient(TestServer(page.application())) as client:
-        yield client
-
-
-def in_page(folder: Path, do: Any) -> Any:
+def in_page(folder: Path, do: Callable[[Client], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        async with open_page(folder) as client:
+        page = Page("<p>page", Echo(), folder)  # type: ignore[arg-type]
+        async with TestClient(TestServer(page.application())) as client:
             return await do(client)
 
     return asyncio.run(run())
+
+
+def posted(
+    folder: Path, body: str, headers: dict[str, str] = JSON, at: str = "/ask"
+) -> tuple[int, str]:
+    """The status and the text of the answer to what is posted."""
+
+    async def post(client: Client) -> tuple[int, str]:
+        async with client.post(at, data=body, headers=headers) as response:
+            return response.status, await response.text()
+
+    found: tuple[int, str] = in_page(folder, post)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -67,23 +74,7 @@ def in_page(folder: Path, do: Any) -> Any:
     ],
 )
 def test_only_the_page_itself_may_ask(headers: dict[str, str], status: int, tmp_path: Path) -> None:
-    async def ask(client: Client) -> int:
-        body = json.dumps({"question": {}})
-        async with client.post("/ask", data=body, headers=JSON | headers) as response:
-            return response.status
-
-    assert in_page(tmp_path, ask) == status
-
-
-def test_the_page_is_in_no_frame_and_not_kept(tmp_path: Path) -> None:
-    async def look(client: Client) -> Any:
-        async with client.get("/") as response:
-            return response.headers, await response.text()
-
-    headers, text = in_page(tmp_path, look)
-    assert text == "<p>page"
-    assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
-    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert posted(tmp_path, '{"question": {}}', JSON | headers)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -94,13 +85,8 @@ def test_the_page_is_in_no_frame_and_not_kept(tmp_path: Path) -> None:
     ],
 )
 def test_a_question_that_is_none_is_refused(body: str, tmp_path: Path) -> None:
-    async def ask(client: Client) -> Any:
-        async with client.post("/ask", data=body, headers=JSON) as response:
-            return response.status, await response.json()
-
-    status, told = in_page(tmp_path, ask)
-    assert status == 400
-    assert told["errors"].keys() == {""}
+    status, told = posted(tmp_path, body)
+    assert (status, json.loads(told)["errors"].keys()) == (400, {""})
 
 
 def test_traces_are_kept_under_names_of_the_server(tmp_path: Path) -> None:
@@ -132,12 +118,7 @@ def test_traces_are_kept_under_names_of_the_server(tmp_path: Path) -> None:
 def test_a_large_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_BYTES", 10)
 
-    async def keep(client: Client) -> Any:
-        headers = {"Content-Type": "text/csv"}
-        async with client.post("/trace", data="x" * 11, headers=headers) as response:
-            return response.status
-
-    assert in_page(tmp_path, keep) == 413
+    assert posted(tmp_path, "x" * 11, {"Content-Type": "text/csv"}, "/trace")[0] == 413
     assert list(tmp_path.iterdir()) == []
 
 
@@ -151,7 +132,7 @@ def slow(contents: Any, window: Any) -> Step:
 @pytest.mark.slow
 def test_a_question_that_is_withdrawn_holds_up_no_other() -> None:
     async def ask() -> None:
-        workers = Workers(slow)
+        workers = Simulators(slow)
         try:
             brief = {"requests": "20"}
             for _ in range(4):  # more than there are processes
@@ -167,7 +148,7 @@ def test_a_question_that_is_withdrawn_holds_up_no_other() -> None:
 
 
 def test_a_port_that_is_taken_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.ui.server.Workers", lambda _: type("No", (), {"close": print})())
+    monkeypatch.setattr("sim.ui.server.Simulators", lambda _: type("No", (), {"close": print})())
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         done = CliRunner().invoke(app, ["ui", "--no-open", "--port", port])

@@ -87,6 +87,7 @@
     arrange();
     writeLink();
     $("answer").setAttribute("aria-busy", "true");
+    $("keep").disabled = true;
     try {
       let found = {};
       for await (const step of steps(asked, mine.signal)) {
@@ -94,11 +95,12 @@
         fail(step.errors ?? {});
         if (step.errors) {
           $("said").textContent = $("bar").textContent = Object.values(step.errors).join(" ");
+          $("keep").disabled = true;
           $("took").textContent = "No answer: what stands below was asked before.";
           break;
         }
         found = { ...found, ...step };
-        answer = found;
+        answer = { ...found, question: asked.question };
         await show("now", found, step);
         if (mine.signal.aborted) return;
         const took = Math.round(performance.now() - begin);
@@ -225,8 +227,9 @@
     return `${percent > 0 ? "+" : "\u2212"}${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)}\u202f%`;
   }
 
-  async function compare(asked, found, name) {
-    kept = { question: asked, answer: found, trace: name };
+  async function compare() {
+    const found = answer;
+    kept = { question: found.question, answer: found, trace: trace.name };
     root.classList.add("two");
     $("single").hidden = $("play-both").hidden = false;
     $("keep").textContent = "keep B as A";
@@ -236,7 +239,7 @@
     differ();
   }
 
-  $("keep").addEventListener("click", () => compare(question(), answer, trace.name));
+  $("keep").addEventListener("click", compare);
   $("single").addEventListener("click", async () => {
     kept = null;
     root.classList.remove("two");
@@ -353,7 +356,7 @@
       fill(new URLSearchParams(compared));
       const link = location.hash;
       await ask();
-      if (answer.slots) await compare(question(), answer, trace.name);
+      if (answer.slots) await compare();
       history.replaceState(null, "", link);
     }
     fill(params);

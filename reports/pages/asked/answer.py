@@ -7,7 +7,7 @@ how sure the verdict is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,14 +27,6 @@ from sim.metrics.terms.definitions import DEFINITIONS
 from sim.units import PER_OUTPUT_TOKENS
 
 Window = tuple[float, float]
-
-
-class Compared(NamedTuple):
-    """A metric that two answers have in common: as people read it, and as a number."""
-
-    name: str
-    text: str
-    value: float | None
 
 
 def answer(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]:
@@ -62,7 +54,7 @@ def answer(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]
         "html": html,
         "said": f"{found.headline}{sure}",
         "title": f"{own['model']} on {fleet_text(own).replace(' x ', ' × ')}, {own['batching']}",
-        "compared": [each._asdict() for each in _compared(summary)],
+        "compared": _compared(summary),
     }
     return {**said, **({"slots": _slots(contents, window)} if in_full else _figures(contents))}
 
@@ -163,8 +155,8 @@ def _text(value: float | None, kind: Kind) -> str:
     return show(value, kind).text
 
 
-def _compared(summary: Mapping[str, Any]) -> list[Compared]:
-    """The metrics in which two answers are compared."""
+def _compared(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The metrics in which two answers are compared: as people read them, and as numbers."""
     rows: list[tuple[str, str, Kind]] = []
     for name in ("ttft", "tpot"):
         limit = slo.shown_limit(summary, name)
@@ -179,8 +171,8 @@ def _compared(summary: Mapping[str, Any]) -> list[Compared]:
         ("KV cache in use, %", "infersim.kv_cache.mean_used", "share"),
         (PER_OUTPUT_TOKENS, "infersim.cost.usd_per_million_output_tokens", "usd"),
     ]
-    found = []
-    for title, path, kind in rows:
-        value = known(summary, path)
-        found.append(Compared(title, _text(value, kind), value))
-    return found
+    values = [known(summary, path) for _, path, _ in rows]
+    return [
+        {"name": name, "text": _text(value, kind), "value": value}
+        for (name, _, kind), value in zip(rows, values, strict=True)
+    ]

@@ -7,7 +7,6 @@ from typing import Any
 
 from reports.frame.page import TEMPLATES, fill
 from sim.metrics.terms.definitions import DEFINITIONS
-from sim.version import version
 
 SECTIONS = {
     "question": "Question",
@@ -25,7 +24,9 @@ FIGURES: Mapping[str, str] = {
 """Name -> title, in the order of the page."""
 
 
-def page(groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]], most: int) -> str:
+def page(
+    groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]], most: int, version: str
+) -> str:
     """The page with a form of these ``groups`` of fields, which suggests the names in ``lists`` and
     asks for at most so many requests."""
     return fill(
@@ -37,5 +38,5 @@ def page(groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]]
         lists=lists,
         most=most,
         figures=FIGURES,
-        provenance={"version": version()},
+        provenance={"version": version},
     )
