@@ -71,24 +71,16 @@ class Page:
         try:
             given = json.loads(await http.read())
             question, window = read(given["question"]), _window(given.get("window"))
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RecursionError,
-            UsageError,
-        ) as error:
+        except (LookupError, TypeError, ValueError, RecursionError, UsageError) as error:
             return _refused(400, str(error))
         name = question["trace"]
         known = TRACE.fullmatch(name) is not None and name in self._traces
         trace = self._folder / f"{name}.csv" if known else None
         lines = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/x-ndjson"})
         await lines.prepare(http)
-        async with aclosing(
-            self._workers.ask(Job(question, trace, self._traces.get(name, ""), window))
-        ) as all_:
-            async for step in all_:
+        job = Job(question, trace, self._traces.get(name, ""), window)
+        async with aclosing(self._workers.ask(job)) as steps:
+            async for step in steps:
                 await lines.write(json.dumps(step, allow_nan=False).encode() + b"\n")
         await lines.write_eof()
         return lines
@@ -102,11 +94,9 @@ class Page:
             return _refused(413, f"a trace has at most {MOST_BYTES // 2**20} MiB here")
         name = hashlib.sha256(body).hexdigest()[:16]
         await asyncio.to_thread((self._folder / f"{name}.csv").write_bytes, body)
-        shown = Path(http.query.get("name", "")).name
+        shown = filter(str.isprintable, Path(http.query.get("name", "")).name)
         self._traces.pop(name, None)
-        self._traces[name] = (
-            "".join(char for char in shown if char.isprintable())[:80] or "trace.csv"
-        )
+        self._traces[name] = "".join(shown)[:80] or "trace.csv"
         while len(self._traces) > MOST_TRACES:
             oldest = next(iter(self._traces))
             del self._traces[oldest]

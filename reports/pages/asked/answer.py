@@ -99,12 +99,8 @@ def _figures(contents: Mapping[str, Any]) -> dict[str, Any]:
     made = {"states": to_json(states)}
     for name in ("ttft", "tpot"):
         limit = slo.shown_limit(summary, name)
-        cdf = latency_cdf.figure(
-            requests,
-            name,
-            limit_s=limit.limit_ms / 1e3 if limit else None,
-            target=limit.target if limit else None,
-        )
+        most, target = (limit.limit_ms / 1e3, limit.target) if limit else (None, None)
+        cdf = latency_cdf.figure(requests, name, limit_s=most, target=target)
         made[name] = to_json(cdf)
     return {"figures": made}
 
