@@ -95,13 +95,56 @@ def number_format(text: str) -> str | None:
     raise ValueError(f"no number format is called {text!r} here")
 
 
+MACHINES = {
+    r"p5\.\d*xlarge": "h100-sxm",
+    r"p5en?\.": "h200-sxm",
+    r"p6-b200\.": "b200-sxm",
+    r"p6-b300\.": "b300-sxm",
+    r"p6e-gb200\.": "gb200",
+    r"p4de\.": "a100-sxm-80gb",
+    r"p4d\.": "a100-sxm-40gb",
+    r"g7e\.": "rtx-pro-6000",
+    r"g6e\.": "l40s",
+    r"(g6|gr6)\.": "l4",
+    r"g5\.": "a10g",
+    r"g4dn\.": "t4",
+    r"a2-ultragpu-": "a100-sxm-80gb",
+    r"a2-(high|mega)gpu-": "a100-sxm-40gb",
+    r"a3-(high|mega|edge)gpu-": "h100-sxm",
+    r"a3-ultragpu-": "h200-sxm",
+    r"a4-highgpu-": "b200-sxm",
+    r"a4x-highgpu-": "gb200",
+    r"a4x-maxgpu-": "gb300",
+    r"g2-standard-": "l4",
+    r"g4-standard-": "rtx-pro-6000",
+    r"standard_nd\w*_h100_v5": "h100-sxm",
+    r"standard_nd\w*_h200_v5": "h200-sxm",
+    r"standard_nd\w*_mi300x_v5": "mi300x",
+    r"standard_nd\w*_gb200_v6": "gb200",
+    r"standard_nd\w*_gb300_v6": "gb300",
+    r"standard_nc\w*_h100_v5": "h100-nvl",
+    r"standard_nc\w*_a100_v4": "a100-pcie",
+    r"standard_nd96am\w*_a100_v4": "a100-sxm-80gb",
+    r"standard_nd96as\w*_v4": "a100-sxm-40gb",
+    r"standard_nc\w*_t4_v3": "t4",
+    r"nvidia-tesla-a100$": "a100-sxm-40gb",
+    r"tpu-v5|ct5": "",
+}
+"""GPUs of the machines of clouds, 2026: docs.aws.amazon.com/ec2 instance types,
+cloud.google.com/compute/docs/gpus, learn.microsoft.com/azure/virtual-machines sizes; and the labels
+of GKE that say less than a name (cloud.google.com/kubernetes-engine/docs/concepts/gpus)."""
+
+
 def gpu_named(label: str) -> str | None:
     """The catalogue's GPU for the label of a node or the name of a driver; None for one unknown.
 
-    >>> gpu_named("NVIDIA-H100-80GB-HBM3"), gpu_named("nvidia-l4"), gpu_named("Tesla-V100")
-    ('h100-sxm', 'l4', None)
+    >>> gpu_named("NVIDIA-H100-80GB-HBM3"), gpu_named("p5.48xlarge"), gpu_named("Tesla-V100")
+    ('h100-sxm', 'h100-sxm', None)
     """
     plain = re.sub(r"-SHARED$|-MIG-.*$", "", label)
+    for pattern, part in MACHINES.items():
+        if re.match(pattern, plain.lower()):
+            return part or None
     return named_by_driver(plain.replace("-", " ")) or named_by_publisher(plain)
 
 

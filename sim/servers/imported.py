@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import catalog
+from sim.catalog import releases
 from sim.catalog.engine_release import preset_of
 from sim.catalog.ids import named
 from sim.errors import InfersimError, UsageError, did_you_mean
@@ -116,12 +117,14 @@ def imported(
     _joined(started, draft, spec)
     _precision(draft, spec)
     _environment(started, draft)
+    if _is_v0(started):
+        _of_v0(started, draft, spec)
     _drafting(draft)
     _adapters(started, draft)
     _kv_tokens(started, draft, spec)
     _gpus(started, draft)
-    stem = Path(started.where.partition(" (")[0]).stem
-    name = stem if started.where != "the command" else "server"
+    stem = Path(re.split(r" [(#]", started.where)[0]).stem
+    name = stem if started.where not in ("the command", "stdin") else "server"
     lead = {
         "version": Known(1, ""),
         "name": Known(name, ""),
@@ -157,9 +160,11 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
     if held is None:
         if _overridden(overrides, "model", "model.path"):
             return Known("", "--set")
+        unset = draft.held.get("unset model")
+        says = f"sets no {unset.value}, its model" if unset else "names no model"
         raise UsageError(
-            f"{started.where}: names no model; add --model NAME (`infersim list models`), the id "
-            "of one on Hugging Face, or the path of a config.json"
+            f"{started.where}: {says}; add --model NAME (`infersim list models`), the id of one "
+            "on Hugging Face, or the path of a config.json"
         )
     text = str(held.value)
     local = started.folder / text
@@ -167,19 +172,31 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
         return Known(str(local.absolute()), held.origin)
     if started.engine == "llama.cpp":
         text = _gguf(draft, held, text)
-    last = text.rstrip("/").rpartition("/")[2]
-    for spelling in (text, last):
-        if spelling in catalog.names("models"):
-            return Known(spelling, f"{held.origin} {text}" if spelling != text else held.origin)
-        found = named(spelling)
-        if found is not None:
-            same = spelling == text
-            return Known(spelling, held.origin if same else f"{held.origin} {text}, by its name")
+    served = str(draft.held.get("served", Known("", "")).value)
+    for spelling, origin in _spellings(text, held.origin, served):
+        if spelling in catalog.names("models") or named(spelling) is not None:
+            return Known(spelling, origin)
     raise UsageError(
         f"{started.where}: the model {text!r} is not in the catalogue"
-        f"{did_you_mean(last.lower(), catalog.names('models'))}; add --model NAME, or the path of "
-        "its config.json"
+        f"{did_you_mean(_last(text).lower(), catalog.names('models'))}; add --model NAME, or the "
+        "path of its config.json"
     )
+
+
+def _spellings(text: str, origin: str, served: str) -> Iterator[tuple[str, str]]:
+    """The names that a model may go by: as written, those in its path, and what it is served as;
+    each with where it stands."""
+    yield text, origin
+    cached = re.search(r"models--([^/]+?)--([^/]+)", text)
+    if cached is not None:
+        yield f"{cached[1]}/{cached[2]}", f"{origin} {text}, of the cache of Hugging Face"
+    yield _last(text), f"{origin} {text}, by its name"
+    for name in (served, _last(served)):
+        yield name, f"{origin} {text}, served as {served}"
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 _GGUF = re.compile(
@@ -234,6 +251,8 @@ def _gpu(started: Started, given: str | None, overrides: Sequence[str]) -> Known
 
 def _engine(started: Started, draft: Draft) -> Known:
     """The preset of the engine's release."""
+    if _is_v0(started):
+        return Known("vllm", "V0, whose rule is `policy: vllm-v0`")
     found = preset_of(started.engine, started.release or None)
     if found is None:
         return Known(started.engine, "its program")
@@ -253,7 +272,7 @@ def _joined(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
     if started.engine == "vllm":
         _ranks_of_vllm(draft, experts=experts)
     elif started.engine in ("sglang", "tensorrt-llm"):
-        _ranks_of_others(draft, experts=experts)
+        _ranks_of_others(draft, started.engine, experts=experts)
     elif started.engine == "llama.cpp":
         _slots(draft)
     order = draft.held.get("reuse")
@@ -281,14 +300,16 @@ def _more_replicas(draft: Draft, data: Known) -> None:
     draft.put("fleet.0.replicas", times, f"{origin}: engines that know nothing of each other")
 
 
-def _ranks_of_others(draft: Draft, *, experts: bool) -> None:
+def _ranks_of_others(draft: Draft, engine: str, *, experts: bool) -> None:
     """SGLang and TensorRT-LLM count all GPUs of an engine as tensor ranks; attention may be on data
-    ranks among them, and SGLang shares its limits out among those."""
+    ranks among them: all of TensorRT-LLM's, as many as ``--dp`` says of SGLang's, which shares its
+    limits out among those."""
     held = draft.held
     ranks = held.get("ranks", Known(1, ""))
     apart = held.get("attention on ranks")
     on_ranks = apart is not None and apart.value
-    data = held.get("data", Known(ranks.value if on_ranks else 1, ranks.origin))
+    all_ranks = on_ranks and engine == "tensorrt-llm"
+    data = held.get("data", Known(ranks.value if all_ranks else 1, ranks.origin))
     parts = data.value if on_ranks else 1
     if ranks.value % max(1, parts):
         raise UsageError(
@@ -356,16 +377,55 @@ def _precision(draft: Draft, spec: ModelSpec | None) -> None:
         draft.put("precision.activations", dtype.value, dtype.origin)
 
 
+KERNELS = re.compile(
+    r"(VLLM|SGLANG|SGL)_(USE_(?!V1$|SIMPLE)|ROCM_|MXFP4_|FLASHINFER_|MOE_|ENABLE_(JIT|DEEP)|"
+    r"ATTENTION_BACKEND)"
+)
+"""Variables that choose kernels."""
+
+FIRST_V1 = (0, 8, 0)
+"""The release from which on V1 is vLLM's engine by default (its release notes)."""
+
+
+def _is_v0(started: Started) -> bool:
+    """Whether vLLM runs the engine that it had before V1."""
+    stated, release = started.env.get("VLLM_USE_V1"), releases.number(started.release)
+    older = release is not None and release < FIRST_V1
+    return started.engine == "vllm" and (stated == "0" or (stated is None and older))
+
+
+def _of_v0(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
+    """The rule of vLLM's V0 and its defaults (vllm/engine/arg_utils.py of 0.6 and 0.7)."""
+    draft.put("scheduler.policy", "vllm-v0", "V0 of vLLM")
+    draft.values.pop("scheduler.chunked_prefill", None)
+    longest = draft.values.get("max_model_len")
+    if longest is None and spec is not None:
+        longest = Known(spec.max_position_embeddings, "")
+    defaults = {
+        "scheduler.max_num_seqs": 256,
+        "scheduler.max_num_batched_tokens": max(2048, longest.value if longest else 0),
+        "kv_cache.enable_prefix_caching": False,
+        "kv_cache.gpu_memory_utilization": 0.9,
+    }
+    for key, value in defaults.items():
+        if key not in draft.values:
+            draft.put(key, value, "default of V0")
+    draft.notes.append("V0 of vLLM is its rule of scheduling with the host's times of V1.")
+
+
 def _environment(started: Started, draft: Draft) -> None:
+    """What variables of vLLM and SGLang say."""
+    for name, value in started.env.items():
+        if KERNELS.match(name) and value not in ("", "0", "false"):
+            draft.left_out[f"{name}={value}"] = (
+                "kernels are those that the engine chooses by itself"
+            )
     if started.engine != "vllm":
         return
-    if started.env.get("VLLM_USE_V1") == "0":
-        draft.put("scheduler.policy", "vllm-v0", "VLLM_USE_V1=0")
-    backend = started.env.get("VLLM_ATTENTION_BACKEND")
-    if backend:
-        draft.left_out[f"VLLM_ATTENTION_BACKEND={backend}"] = (
-            "kernels are those that the engine chooses by itself"
-        )
+    if backend := started.env.get("VLLM_ALL2ALL_BACKEND"):
+        draft.values.setdefault("fleet.0.all2all_backend", Known(backend, "VLLM_ALL2ALL_BACKEND"))
+    if started.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in ("1", "true"):
+        draft.put("allow_long_max_model_len", True, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
 
 
 def _drafting(draft: Draft) -> None:

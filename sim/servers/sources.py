@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from sim.errors import UsageError
 from sim.servers.logs import started_in
 from sim.servers.manifests import servers_in
-from sim.servers.shell import commands
+from sim.servers.shell import bodies, commands
 from sim.servers.started import Started
 
 LARGEST = 20_000_000
@@ -50,7 +51,25 @@ def sources_of(source: str) -> list[Started]:
 def _checked(found: list[Started], where: str) -> list[Started]:
     if not found:
         raise UsageError(f"{where}: starts no server that is known here; expected {KNOWN}")
-    return found
+    return _apart([each for each in found if not _follows(each)] or found)
+
+
+def _follows(server: Started) -> bool:
+    """Whether a command starts a further node of a server that another one starts."""
+    rank = server.numbers("node-rank") or server.numbers("data-parallel-start-rank")
+    return bool(rank) or "--headless" in server.words
+
+
+def _apart(found: list[Started]) -> list[Started]:
+    """``found`` without what stands there twice, with a number where places are alike."""
+    servers = list({(each.engine, each.words, each.where): each for each in found}.values())
+    places = [each.where for each in servers]
+    return [
+        replace(each, where=f"{each.where} #{places[: at + 1].count(each.where)}")
+        if places.count(each.where) > 1
+        else each
+        for at, each in enumerate(servers)
+    ]
 
 
 def _of_text(text: str, path: Path) -> list[Started]:
@@ -61,6 +80,8 @@ def _of_text(text: str, path: Path) -> list[Started]:
     if logged is not None:
         return [logged]
     found = commands(text, where, folder=folder)
+    if not found:
+        found = [each for body in bodies(text) for each in _of_text(body, path.with_suffix(""))]
     if not found and re.search(r"^\s*[\w-]+:(\s|$)", text, re.MULTILINE):
         return servers_in(_documents(text, where), where, folder)
     return found
