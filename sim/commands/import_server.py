@@ -45,12 +45,15 @@ def import_server(
 ) -> None:
     """Write the scenario of a server from how it was started; every key names its origin."""
     with plain_errors():
-        from sim.servers import imported, sources_of
-        from sim.servers.shell import commands
+        from sim.servers import imported, servers_of, sources_of
 
-        found = commands(sys.stdin.read(), "stdin") if source == "-" else sources_of(source)
+        if source == "-":
+            found = servers_of(sys.stdin.read(), Path("stdin"))
+        else:
+            found = sources_of(source)
         started = _one_of(found, source, service)
-        name = "server" if started.where in ("the command", "stdin") else Path(source).stem
+        is_file = source != "-" and not started.where.startswith("the command")
+        name = Path(source).stem if is_file else "server"
         path = out or Path(f"{name}-scenario.yaml" if name != "server" else "server.yaml")
         if path.exists() and not force:
             raise UsageError(f"{path}: exists; give another name (-o) or --force")
@@ -66,7 +69,7 @@ def import_server(
 def _one_of(found: list[Started], source: str, service: str | None) -> Started:
     """The server that is meant."""
     chosen = [each for each in found if service is None or service in each.where]
-    if len({(each.engine, each.words, each.where) for each in chosen}) == 1:
+    if len(chosen) == 1:
         return chosen[0]
     listed = "; ".join(f"{each.where}: {shlex.join(each.words)[:60]}" for each in found)
     if not chosen:

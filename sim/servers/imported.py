@@ -124,7 +124,7 @@ def imported(
     _kv_tokens(started, draft, spec)
     _gpus(started, draft)
     stem = Path(re.split(r" [(#]", started.where)[0]).stem
-    name = stem if started.where not in ("the command", "stdin") else "server"
+    name = "server" if stem in ("the command", "stdin") else stem
     lead = {
         "version": Known(1, ""),
         "name": Known(name, ""),
@@ -161,7 +161,7 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
         if _overridden(overrides, "model", "model.path"):
             return Known("", "--set")
         unset = draft.held.get("unset model")
-        says = f"sets no {unset.value}, its model" if unset else "names no model"
+        says = f"nothing sets {unset.value}, its model" if unset else "names no model"
         raise UsageError(
             f"{started.where}: {says}; add --model NAME (`infersim list models`), the id of one "
             "on Hugging Face, or the path of a config.json"
@@ -173,9 +173,16 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
     if started.engine == "llama.cpp":
         text = _gguf(draft, held, text)
     served = str(draft.held.get("served", Known("", "")).value)
-    for spelling, origin in _spellings(text, held.origin, served):
+    for spelling, origin in _spellings(text, held.origin):
         if spelling in catalog.names("models") or named(spelling) is not None:
             return Known(spelling, origin)
+    local_only = re.match(r"[./]|\w+://", text) and "models--" not in text
+    for spelling in (served, _last(served)) if local_only else ():
+        if spelling in catalog.names("models") or named(spelling) is not None:
+            draft.notes.append(
+                f"{text} is read as {spelling}, which it is served as; --model NAME says another."
+            )
+            return Known(spelling, f"{held.origin} {text}, served as {served}")
     raise UsageError(
         f"{started.where}: the model {text!r} is not in the catalogue"
         f"{did_you_mean(_last(text).lower(), catalog.names('models'))}; add --model NAME, or the "
@@ -183,16 +190,13 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
     )
 
 
-def _spellings(text: str, origin: str, served: str) -> Iterator[tuple[str, str]]:
-    """The names that a model may go by: as written, those in its path, and what it is served as;
-    each with where it stands."""
+def _spellings(text: str, origin: str) -> Iterator[tuple[str, str]]:
+    """The names that a model may go by, as written and those in its path, and where each stands."""
     yield text, origin
     cached = re.search(r"models--([^/]+?)--([^/]+)", text)
     if cached is not None:
         yield f"{cached[1]}/{cached[2]}", f"{origin} {text}, of the cache of Hugging Face"
     yield _last(text), f"{origin} {text}, by its name"
-    for name in (served, _last(served)):
-        yield name, f"{origin} {text}, served as {served}"
 
 
 def _last(path: str) -> str:
@@ -368,6 +372,7 @@ def _precision(draft: Draft, spec: ModelSpec | None) -> None:
             draft.left_out[asked.origin] = (
                 "the format of this checkpoint is not known: --set precision.weights=..."
             )
+            return
         else:
             for key, value in found.items():
                 draft.put(f"precision.{key}", value, asked.origin)

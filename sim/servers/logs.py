@@ -27,6 +27,12 @@ RENAMED = {"max_seq_len": "max_model_len", "chunked_prefill_enabled": "enable_ch
 SGLANG_FOUND = ("chunked_prefill_size", "max_prefill_tokens", "max_running_requests")
 """Settings that SGLang prints as it has resolved them."""
 
+SGLANG_CHOSEN = (
+    *("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
+    *("sampling_backend", "moe_runner_backend", "fp8_gemm_backend"),
+)
+"""Kernels that SGLang prints whether its command or itself has chosen them."""
+
 
 def started_in(text: str, where: str) -> Started | None:
     """The server whose start ``text`` logs; None where it is no such log."""
@@ -105,4 +111,9 @@ def _sglang(lines: list[str], where: str) -> Started | None:
             settings["kv_tokens"] = (int(found[1]), f"max_total_num_tokens={found[1]}")
     if "model_path" not in known:
         return None
+    for name in SGLANG_CHOSEN:
+        if known.get(name) != "triton":
+            known.pop(name, None)
+    if known.get("chunked_prefill_size", 0) > 0:
+        known.pop("max_prefill_tokens", None)
     return Started("sglang", (), where, settings=settings, log=known)

@@ -45,7 +45,7 @@ def sources_of(source: str) -> list[Started]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
-    return _checked(_of_text(text, path), str(path))
+    return servers_of(text, path)
 
 
 def _checked(found: list[Started], where: str) -> list[Started]:
@@ -72,6 +72,11 @@ def _apart(found: list[Started]) -> list[Started]:
     ]
 
 
+def servers_of(text: str, path: Path) -> list[Started]:
+    """The servers that ``text`` starts, which stands in ``path``: a manifest, a log or a script."""
+    return _checked(_of_text(text, path), str(path))
+
+
 def _of_text(text: str, path: Path) -> list[Started]:
     where, folder = str(path), path.parent
     if path.suffix in (".yaml", ".yml", ".json"):
@@ -79,12 +84,21 @@ def _of_text(text: str, path: Path) -> list[Started]:
     logged = started_in(text, where)
     if logged is not None:
         return [logged]
-    found = commands(text, where, folder=folder)
-    if not found:
-        found = [each for body in bodies(text) for each in _of_text(body, path.with_suffix(""))]
-    if not found and re.search(r"^\s*[\w-]+:(\s|$)", text, re.MULTILINE):
+    if _is_manifest(text):
         return servers_in(_documents(text, where), where, folder)
-    return found
+    found = commands(text, where, folder=folder)
+    return found or [each for body in bodies(text) for each in _of_text(body, path)]
+
+
+def _is_manifest(text: str) -> bool:
+    """Whether a text is YAML whose documents are mappings, as no script is."""
+    if not re.search(r"^\s*[\w-]+:(\s|$)", text, re.MULTILINE):
+        return False
+    try:
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.YAMLError:
+        return False
+    return bool(documents) and all(isinstance(each, dict) for each in documents)
 
 
 def _documents(text: str, where: str) -> list[Any]:

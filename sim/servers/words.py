@@ -162,6 +162,8 @@ def _take_logged(
     reason = not_simulated(name) if name in started.given else None
     if reason is not None and meaning is None:
         draft.left_out[f"{name.replace('-', '_')} in the log"] = reason
+    if name == "compilation-config" and name not in started.given:
+        return  # printed whole, with what the engine chose
     if meaning is None or value is None or (isinstance(value, str) and value.lower() in NONE):
         return
     if isinstance(value, bool):
