@@ -11,7 +11,7 @@ from sim.servers.started import Started
 _VLLM_CONFIG = re.compile(
     r"Initializing an? (?:V(\d) )?LLM engine \(v([\w.+]+)\) with config: (.*)"
 )
-_VLLM_VERSION = re.compile(r"(?:vLLM (?:API server )?|\u2588\s+)version (\d[\w.+]*)")
+_VLLM_VERSION = re.compile(r"(?:vLLM (?:API server )?|[\u2580\u2584\u2588]\s+)version (\d[\w.+]*)")
 _VLLM_GIVEN = re.compile(r"non-default args: (\{.*\})")
 _VLLM_TOKENS = re.compile(r"max_num_batched_tokens=(\d+)")
 _VLLM_ASYNC = re.compile(r"Asynchronous scheduling is (enabled|disabled)")
