@@ -85,16 +85,18 @@ def _told(made: Imported, path: Path) -> list[str]:
     from sim.servers.imported import TITLES, shown
 
     values, draft = made.draft.values, made.draft
-    stated = [f"{key} = {shown(each.value)}" for key, each in values.items() if each.origin]
+    stated = [
+        f"{key.replace('fleet.0.', 'fleet.')} = {shown(each.value)}"
+        for key, each in values.items()
+        if each.origin
+    ]
     lines = [f"{path}: written, {TITLES[made.started.engine]} as started by {made.started.where}."]
     lines += [f"  {line}" for line in stated]
     if made.chosen:
         listed = ", ".join(f"{key} {shown(value)}" for key, value in made.chosen.items())
         lines.append(f"Chosen by the engine: {listed}.")
     lines += [f"Note: {note}" for note in draft.notes]
-    lines += [f"Not simulated: {flag} ({why})." for flag, why in draft.left_out.items()]
-    if draft.unknown:
-        lines.append(f"Not known here, left out: {', '.join(draft.unknown)}.")
+    lines += draft.shortcomings()
     if draft.without_effect:
         lines.append(f"Without effect on a prediction: {', '.join(draft.without_effect)}.")
     lines.append(

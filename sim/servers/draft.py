@@ -18,6 +18,10 @@ class Known(NamedTuple):
     origin: str
 
 
+UNSET = "nothing sets this variable"
+"""Why an option with a variable is left out."""
+
+
 class Draft:
     """What is known of one server.
 
@@ -35,6 +39,24 @@ class Draft:
         self.unknown: list[str] = []
         self.notes: list[str] = []
         self.held: dict[str, Known] = {}
+
+    def shortcomings(self) -> list[str]:
+        """What the scenario does not say, one sentence each."""
+        unset = [flag for flag, reason in self.left_out.items() if reason == UNSET]
+        found = []
+        if unset:
+            found.append(
+                f"Nothing sets the variable in {', '.join(unset)}: the engine's default counts, or "
+                "what --set says."
+            )
+        found += [
+            f"Not simulated: {flag} ({reason})."
+            for flag, reason in self.left_out.items()
+            if reason != UNSET
+        ]
+        if self.unknown:
+            found.append(f"Not known here, left out: {', '.join(self.unknown)}.")
+        return found
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """Take ``value`` for ``key``; the last one counts, as for engines."""

@@ -228,6 +228,8 @@ VLLM: dict[str, Meaning] = {
     "mamba-ssm-cache-dtype": _format("precision.state"),
     "moe-backend": _moe,
     "speculative-config": _speculative,
+    "speculative-model": _held("draft model", str),
+    "num-speculative-tokens": _held("steps"),
     "enable-lora": _held_switch("adapters"),
     "max-loras": _held("slots"),
     "max-lora-rank": _held("rank"),

@@ -101,7 +101,7 @@ def imported(
 ) -> Imported:
     """The scenario of ``started``, to stand in the folder ``base``.
 
-    ``model`` and ``gpu`` go before what the server says. UsageError where neither tells which they
+    ``model`` and ``gpu`` go before what the server says. UsageError where neither says which they
     are, and for an option that the engine would refuse; ScenarioError for what no scenario has.
     """
     draft = read_words(started)
@@ -110,16 +110,15 @@ def imported(
             draft.hold(key, value, origin)
         elif key != "fleet.0.replicas" or value > 1:
             draft.put(key, value, origin)
-    named_model = _model(started, draft, model, overrides)
+    named_model, card = _named(started, draft, model, gpu, overrides)
     spec = _spec(named_model.value, base, overrides)
-    card = _gpu(started, gpu, overrides)
     engine = _engine(started, draft)
     _joined(started, draft, spec)
     _precision(draft, spec)
     _environment(started, draft)
     if _is_v0(started):
         _of_v0(started, draft, spec)
-    _drafting(draft)
+    _drafting(draft, overrides)
     _adapters(started, draft)
     _kv_tokens(started, draft, spec)
     _gpus(started, draft)
@@ -148,6 +147,22 @@ def imported(
     return Imported(started, text, scenario, draft, chosen)
 
 
+def _named(
+    started: Started, draft: Draft, model: str | None, gpu: str | None, overrides: Sequence[str]
+) -> tuple[Known, Known]:
+    """The model and the GPU; one error for both where neither is known."""
+    try:
+        found = _model(started, draft, model, overrides)
+    except UsageError as error:
+        try:
+            _gpu(started, gpu, overrides)
+        except UsageError as other:
+            rest = str(other).removeprefix(f"{started.where}: ")
+            raise UsageError(f"{error}; and {rest}") from None
+        raise
+    return found, _gpu(started, gpu, overrides)
+
+
 def _overridden(overrides: Sequence[str], *keys: str) -> bool:
     return any(text.partition("=")[0].strip() in keys for text in overrides)
 
@@ -173,9 +188,9 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
     if started.engine == "llama.cpp":
         text = _gguf(draft, held, text)
     served = str(draft.held.get("served", Known("", "")).value)
-    for spelling, origin in _spellings(text, held.origin):
-        if spelling in catalog.names("models") or named(spelling) is not None:
-            return Known(spelling, origin)
+    found = _in_catalogue(text, held.origin)
+    if found is not None:
+        return found
     local_only = re.match(r"[./]|\w+://", text) and "models--" not in text
     for spelling in (served, _last(served)) if local_only else ():
         if spelling in catalog.names("models") or named(spelling) is not None:
@@ -188,6 +203,14 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
         f"{did_you_mean(_last(text).lower(), catalog.names('models'))}; add --model NAME, or the "
         "path of its config.json"
     )
+
+
+def _in_catalogue(text: str, origin: str) -> Known | None:
+    """The model that an id or a path names; None where the catalogue does not have it."""
+    for spelling, where in _spellings(text, origin):
+        if spelling in catalog.names("models") or named(spelling) is not None:
+            return Known(spelling, where)
+    return None
 
 
 def _spellings(text: str, origin: str) -> Iterator[tuple[str, str]]:
@@ -433,8 +456,11 @@ def _environment(started: Started, draft: Draft) -> None:
         draft.put("allow_long_max_model_len", True, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
 
 
-def _drafting(draft: Draft) -> None:
-    algorithm = draft.held.get("algorithm")
+def _drafting(draft: Draft, overrides: Sequence[str]) -> None:
+    """How answers are drafted, by the options of several engines."""
+    algorithm, model = draft.held.get("algorithm"), draft.held.get("draft model")
+    if algorithm is None and model is not None and "speculative.method" not in draft.values:
+        algorithm = Known(_method_of(str(model.value)), f"{model.origin} {model.value}:")
     if algorithm is not None and algorithm.value.lower() not in ("none", "null"):
         method = METHODS.get(algorithm.value.lower())
         if method is None:
@@ -446,11 +472,29 @@ def _drafting(draft: Draft) -> None:
             steps = draft.held.get("steps", draft.held.get("drafts"))
             if steps is not None:
                 draft.put("speculative.num_tokens", max(1, steps.value), steps.origin)
-            if method == "draft_model" and "draft model" in draft.held:
-                draft.put("speculative.draft_model", *draft.held["draft model"])
+            if method == "draft_model" and model is not None:
+                draft.put("speculative.draft_model", *model)
     if "speculative.method" in draft.values:
         draft.values.setdefault("speculative.num_tokens", Known(3, ASSUMED))
         draft.put("speculative.acceptance_rate", ACCEPTANCE, ASSUMED)
+    drafter = draft.values.get("speculative.draft_model")
+    chosen = _overridden(overrides, "speculative.draft_model")
+    if drafter is not None and not chosen and not Path(drafter.value).exists():
+        found = _in_catalogue(str(drafter.value), drafter.origin)
+        if found is None:
+            raise UsageError(
+                f"{drafter.origin}: the draft model {drafter.value!r} is not in the catalogue; "
+                "add --set speculative.draft_model=NAME (`infersim list models`)"
+            )
+        draft.put("speculative.draft_model", *found)
+
+
+def _method_of(drafter: str) -> str:
+    """How a model drafts that vLLM's ``--speculative-model``, before 0.9, names alone."""
+    for part in ("ngram", "eagle", "mtp", "medusa", "mlp_speculator"):
+        if part in drafter.lower():
+            return part
+    return "draft_model"
 
 
 def _adapters(started: Started, draft: Draft) -> None:
@@ -562,10 +606,7 @@ def _remarks(started: Started, draft: Draft, chosen: Mapping[str, Any]) -> list[
     if chosen:
         listed = ", ".join(f"{key} {shown(value)}" for key, value in chosen.items())
         told.append(f"Not stated, so what {TITLES[started.engine]} chooses: {listed}.")
-    told += [f"Not simulated: {flag} ({reason})." for flag, reason in draft.left_out.items()]
-    if draft.unknown:
-        told.append(f"Not known here: {', '.join(draft.unknown)}.")
-    return told
+    return told + draft.shortcomings()
 
 
 def _lines(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> Iterator[str]:

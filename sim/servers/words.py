@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UsageError, nearest
-from sim.servers.draft import Draft
+from sim.servers.draft import UNSET, Draft
 from sim.servers.flags import (
     LLAMA_ARG,
     NO_EFFECT,
@@ -21,8 +21,8 @@ from sim.servers.flags import (
 )
 from sim.servers.started import VARIABLE, Started
 
-UNSET = "nothing sets this variable: the engine's default counts, or what --set says"
-"""Why an option with a variable is left out."""
+OFF = ("0", "0.0", "false", "none", "null")
+"""Values with which an option asks for nothing."""
 
 NONE = ("none", "null", "auto", "")
 """Values with which an option says that it leaves the choice to the engine."""
@@ -107,13 +107,16 @@ def _take(
 ) -> None:
     positive = name.removeprefix("no-") if name.startswith("no-") else name
     meaning = options.get(name, options.get(positive))
-    if meaning is None and (name in NO_EFFECT or positive in NO_EFFECT):
+    is_alias = name in ("served-model-name", "alias", "a") and VARIABLE.search(value)
+    is_off = meaning is None and value.lower() in OFF and not_simulated(name) is not None
+    if is_alias or is_off or (meaning is None and not {name, positive}.isdisjoint(NO_EFFECT)):
         draft.without_effect.append(spelling)
         return
     is_here = meaning is config_file and Path(value).name in started.files
     if VARIABLE.search(value) and not is_here:
         if meaning is name_model:
             draft.hold("unset model", value, spelling)
+            return
         draft.left_out[f"{spelling} {value}"] = UNSET
         return
     if positive != name and positive in options:

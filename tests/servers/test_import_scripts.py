@@ -74,7 +74,8 @@ def test_variables_that_nothing_sets_leave_their_options_out() -> None:
         read(script)
     made = read(script, model="qwen3-8b")
     left = list(made.draft.left_out)
-    assert left == ["the model $MODEL", "-tp $TP", "--max-model-len $LEN"]
+    assert left == ["-tp $TP", "--max-model-len $LEN"]
+    assert "Nothing sets the variable in -tp $TP, --max-model-len $LEN" in made.text
     assert made.draft.without_effect == ["--port", "--host"]
 
 
@@ -335,6 +336,23 @@ def test_models_are_found_in_caches_but_not_by_an_alias_of_another() -> None:
     assert plain(read(f"vllm serve {cached}"))["model"] == "Qwen/Qwen3-8B"
     with pytest.raises(UsageError, match="is not in the catalogue"):
         read("vllm serve unheard/of-1b --served-model-name Qwen/Qwen3-8B")
+
+
+def test_drafts_of_older_releases_and_of_caches() -> None:
+    command = "vllm serve deepseek-ai/DeepSeek-R1 -tp 8 --num-speculative-tokens 2"
+    found = plain(read(f"{command} --speculative-model DeepSeekV3MTP", gpu="h200-sxm"))
+    assert (found["speculative"]["method"], found["speculative"]["num_tokens"]) == ("mtp", 2)
+    config = '{"method": "draft_model", "model": "/hub/models--Qwen--Qwen3-0.6B/snapshots/1"}'
+    found = plain(read(f"vllm serve Qwen/Qwen3-8B --speculative-config '{config}'"))
+    assert found["speculative"]["draft_model"] == "Qwen/Qwen3-0.6B"
+    other = '{"method": "draft_model", "model": "mine"}'
+    with pytest.raises(UsageError, match="the draft model 'mine' is not in the catalogue"):
+        read(f"vllm serve Qwen/Qwen3-8B --speculative-config '{other}'")
+
+
+def test_model_and_gpu_are_asked_for_at_once() -> None:
+    with pytest.raises(UsageError, match=r"not in the catalogue.*; and does not say on which GPU"):
+        read("vllm serve unheard/of-1b", gpu=None)
 
 
 def test_servers_in_one_place_are_told_apart_by_number(tmp_path: Path) -> None:
