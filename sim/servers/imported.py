@@ -20,7 +20,7 @@ from sim.catalog.ids import named
 from sim.errors import InfersimError, UsageError, did_you_mean
 from sim.scenario import Scenario
 from sim.scenario.reading.overrides import applied
-from sim.scenario.text.document import Document
+from sim.scenario.text.document import Document, Problem
 from sim.scenario.text.writing import write_yaml
 from sim.servers.draft import Draft, Known, gpu_named
 from sim.servers.flags import METHODS
@@ -121,7 +121,7 @@ def imported(
     _drafting(draft, overrides)
     _adapters(started, draft)
     _kv_tokens(started, draft, spec)
-    _gpus(started, draft)
+    _gpus(started, draft, card)
     stem = Path(re.split(r" [(#]", started.where)[0]).stem
     name = "server" if stem in ("the command", "stdin") else stem
     lead = {
@@ -131,13 +131,13 @@ def imported(
         "fleet.0.gpu": card,
         "engine": engine,
     }
+    document, refused = _document({**lead, **draft.values}, base, overrides)
+    resolved = Scenario.from_document(document, refused).resolved()
+    if _whole_prompts(started, draft, resolved, spec):
+        document, refused = _document({**lead, **draft.values}, base, overrides)
+        resolved = Scenario.from_document(document, refused).resolved()
     values = {**lead, **draft.values}
     values = {key: each for key, each in values.items() if each.value is not None}
-    data = _nested({key: each.value for key, each in values.items()})
-    data |= _traffic(data.get("max_model_len"))
-    document, refused = applied(Document(data, base), overrides)
-    scenario = Scenario.from_document(document, refused)
-    resolved = scenario.resolved()
     found = {key: _at(resolved, key) for key in CHOSEN if key not in draft.values}
     chosen = {key: value for key, value in found.items() if value is not None}
     origins = {key: each.origin for key, each in values.items()}
@@ -145,6 +145,30 @@ def imported(
     scenario = Scenario.from_document(Document(document.data, base, text=text), refused)
     draft.values = values
     return Imported(started, text, scenario, draft, chosen)
+
+
+def _document(
+    values: Mapping[str, Known], base: Path, overrides: Sequence[str]
+) -> tuple[Document, list[Problem]]:
+    """The scenario of ``values`` with traffic that is assumed, and what ``overrides`` have wrong."""
+    data = _nested({key: each.value for key, each in values.items() if each.value is not None})
+    data |= _traffic(data.get("max_model_len"))
+    return applied(Document(data, base), overrides)
+
+
+def _whole_prompts(
+    started: Started, draft: Draft, resolved: Mapping[str, Any], spec: ModelSpec | None
+) -> bool:
+    """Whether vLLM, without chunks, raises the tokens of a batch that nothing states to those of
+    the longest prompt (vllm/engine/arg_utils.py), which ``draft`` then says."""
+    key = "scheduler.max_num_batched_tokens"
+    chunked = draft.values.get("scheduler.chunked_prefill", Known(True, ""))
+    longest = _at(resolved, "max_model_len") or (spec and spec.max_position_embeddings) or 0
+    chosen = _at(resolved, key)
+    if started.engine != "vllm" or chunked.value or key in draft.values or longest <= chosen:
+        return False
+    draft.put(key, longest, f"{chunked.origin}: as long as prompts")
+    return True
 
 
 def _named(
@@ -531,13 +555,18 @@ def _kv_tokens(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
         draft.put("kv_cache.num_gpu_blocks", blocks, f"{tokens.origin}, in blocks of {size.value}")
 
 
-def _gpus(started: Started, draft: Draft) -> None:
-    """Note where a container asks for other GPUs than its command uses."""
+def _gpus(started: Started, draft: Draft, card: Known) -> None:
+    """Note where a container asks for other GPUs than its command uses; a chip of TPU7x is two
+    devices of vLLM (docs.cloud.google.com/tpu/docs/tpu7x)."""
     keys = ("tensor_parallel", "pipeline_parallel", "data_parallel")
     used = 1
     for key in keys:
         used *= draft.values.get(f"fleet.0.{key}", Known(1, "")).value
-    if started.gpus and started.gpus != used:
+    ranks = draft.values.get("fleet.0.tensor_parallel")
+    if ranks and card.value == "tpu-v7x" and started.gpus and used == 2 * started.gpus:
+        origin = f"{ranks.origin} {ranks.value}, two ranks a chip"
+        draft.put("fleet.0.tensor_parallel", ranks.value // 2, origin)
+    elif started.gpus and started.gpus != used:
         draft.notes.append(
             f"The container asks for {started.gpus} GPUs and its command uses {used}; it is read "
             "by its command."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,11 +40,14 @@ LONGEST = 60
 _ASSIGNED = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _DECLARED = frozenset({"export", "local", "readonly", "declare", "-a", "-r", "-x"})
 _ARRAY = re.compile(r"(?m)^([ \t]*(?:[\w-]+[ \t]+)*\w+\+?=)\(")
-_HERE = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
+_HERE = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 _PINNED = re.compile(r"\b(vllm|sglang|tensorrt-llm)(?:\[\w+\])?==(\d+\.\d+[\w.]*)")
 _GPUS_OF_JOB = re.compile(
     r"^#SBATCH\s+--(?:gres|gpus|gpus-per-node)[= ](?:gpu:)?([A-Za-z][\w-]*):\d"
 )
+_MAY_GO_ON = re.compile(rf"\b(docker|podman|ba?sh|srun|ssh|eval)\b|\w\+?=|{PROGRAM.pattern}")
+"""What a line has whose quote may close on a later one, unlike one of prose."""
+
 _WITH_VALUE = {
     *("-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--shm-size"),
     *("--network", "--ipc", "--runtime", "--entrypoint", "-u", "--user", "-w", "--workdir"),
@@ -92,23 +96,22 @@ class _Script:
         lines = re.sub(r"\\[ \t]*\r?\n", " ", text)
         if re.search(r"\\n", lines) and "\n" not in lines.strip():
             lines = lines.replace("\\n", " ")  # a line out of JSON
-        rest = iter(_arrays(lines).splitlines())
-        for line in rest:
+        rest = deque(_arrays(lines).splitlines())
+        while rest:
+            line = rest.popleft()
             if line.lstrip().startswith("#"):
                 if job := _GPUS_OF_JOB.match(line.strip()):
                     self.gpu = job[1]
                 continue
             if here := _HERE.search(line):
                 self._write(line, here, rest)
-                line = line[: here.start()] + line[here.end() :]  # noqa: PLW2901
+                line = line[: here.start()] + line[here.end() :]
             self._line(line, rest)
 
-    def _write(self, line: str, here: re.Match[str], rest: Iterator[str]) -> None:
+    def _write(self, line: str, here: re.Match[str], rest: deque[str]) -> None:
         """Keep the here-document that follows, under the name of the file that it goes to."""
-        body = []
-        for each in rest:
-            if each.strip() == here[2]:
-                break
+        body: list[str] = []
+        while rest and (each := rest.popleft()).strip() != here[2]:
             body.append(each)
         text = "\n".join(body) + "\n"
         target = re.search(r"(>{1,2})\s*[\"']?([^\s\"'<>|&;]+)", line)
@@ -118,7 +121,7 @@ class _Script:
             text = self.files[name] + ("" if self.depth else text)
         self.files[name] = text
 
-    def _line(self, line: str, rest: Iterator[str]) -> None:
+    def _line(self, line: str, rest: deque[str]) -> None:
         used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", line))
         guarded = False
         for command, end in self._split(line, rest):
@@ -137,7 +140,7 @@ class _Script:
             if words and words[0] not in ("echo", "printf"):
                 self._take(words, used)
 
-    def _split(self, line: str, rest: Iterator[str]) -> Iterator[tuple[list[str], str]]:
+    def _split(self, line: str, rest: deque[str]) -> Iterator[tuple[list[str], str]]:
         """The words of each command of a line, and the word that ends it."""
         command: list[str] = []
         for word in [*self._words(line, rest), ";"]:
@@ -150,18 +153,16 @@ class _Script:
             else:
                 command.append(word)
 
-    def _words(self, line: str, rest: Iterator[str]) -> list[str]:
+    def _words(self, line: str, rest: deque[str]) -> list[str]:
         """The words of a line; one whose quotes stay open goes on over the next ones."""
-        joined = line
-        for _ in range(LONGEST):
-            try:
-                shlex.split(joined, comments=True)
+        joined, taken = line, list[str]()
+        while not _is_closed(joined):
+            if not rest or len(taken) == LONGEST or not _MAY_GO_ON.search(line):
+                rest.extendleft(reversed(taken))
+                joined = line
                 break
-            except ValueError:
-                following = next(rest, None)
-                if following is None:
-                    break
-                joined += f"\n{following}"
+            taken.append(rest.popleft())
+            joined = "\n".join([line, *taken])
         try:
             return self._lexed(joined)
         except ValueError as error:
@@ -247,6 +248,15 @@ class _Script:
             )
             for each in found
         ]
+
+
+def _is_closed(line: str) -> bool:
+    """Whether the quotes of a line close."""
+    try:
+        shlex.split(line, comments=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _arrays(text: str) -> str:

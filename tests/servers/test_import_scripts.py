@@ -350,9 +350,37 @@ def test_drafts_of_older_releases_and_of_caches() -> None:
         read(f"vllm serve Qwen/Qwen3-8B --speculative-config '{other}'")
 
 
+def test_whole_prompts_need_batches_as_long_as_they_are() -> None:
+    command = "vllm serve Qwen/Qwen3-8B --no-enable-chunked-prefill --max-model-len 16384"
+    found = plain(read(command, gpu="l4"))["scheduler"]
+    assert found == {"chunked_prefill": False, "max_num_batched_tokens": 16384}
+    found = plain(read(command.replace("16384", "1024"), gpu="l4"))["scheduler"]
+    assert found == {"chunked_prefill": False}
+
+
+def test_ranks_of_a_tpu_are_halves_of_its_chips() -> None:
+    text = """
+    spec:
+      nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu7x}
+      containers: [{command: [vllm, serve, Qwen/Qwen3-32B, -tp=8],
+                    resources: {limits: {google.com/tpu: 4}}}]
+    """
+    made = read(text, "pod.yaml", gpu=None)
+    assert plain(made)["fleet"] == {"gpu": "tpu-v7x", "tensor_parallel": 4}
+    assert "-tp 8, two ranks a chip" in made.text
+
+
 def test_model_and_gpu_are_asked_for_at_once() -> None:
     with pytest.raises(UsageError, match=r"not in the catalogue.*; and does not say on which GPU"):
         read("vllm serve unheard/of-1b", gpu=None)
+
+
+def test_quotes_of_prose_do_not_swallow_commands() -> None:
+    text = (
+        "It's a server for one GPU.\n\n    vllm serve Qwen/Qwen3-8B --max-num-seqs 4\n\nDon't.\n"
+        'cat <<< "vllm"\n'
+    )
+    assert plain(read(text, "README.md"))["scheduler"] == {"max_num_seqs": 4}
 
 
 def test_servers_in_one_place_are_told_apart_by_number(tmp_path: Path) -> None:
