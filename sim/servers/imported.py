@@ -150,7 +150,7 @@ def imported(
 def _document(
     values: Mapping[str, Known], base: Path, overrides: Sequence[str]
 ) -> tuple[Document, list[Problem]]:
-    """The scenario of ``values`` with traffic that is assumed, and what ``overrides`` have wrong."""
+    """The scenario of ``values`` with assumed traffic, and what ``overrides`` have wrong."""
     data = _nested({key: each.value for key, each in values.items() if each.value is not None})
     data |= _traffic(data.get("max_model_len"))
     return applied(Document(data, base), overrides)

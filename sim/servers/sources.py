@@ -21,7 +21,7 @@ LARGEST = 20_000_000
 KNOWN = (
     "a command (`vllm serve ...`, `python -m sglang.launch_server ...`, `trtllm-serve ...`, "
     "`llama-server ...`, `docker run ...`), a script with one, Docker Compose, a Kubernetes or "
-    "KServe manifest, Helm values, or the log of a start by vLLM or SGLang"
+    "KServe manifest, a task of SkyPilot, Helm values, or the log of a start by vLLM or SGLang"
 )
 
 
