@@ -430,7 +430,8 @@ NO_EFFECT = frozenset(
     log-timestamps verbosity lv offline hft dt defrag-thold perf no-perf chat-template-file
     chat-template-kwargs reasoning-format reasoning-budget slots props no-slots timeout to
     threads-http path api-prefix slot-save-path sps cpu-mask check-tensors fit fitt fitc repack
-    samplers typical xtc-probability xtc-threshold dry-multiplier ignore-eos
+    samplers typical xtc-probability xtc-threshold dry-multiplier ignore-eos shutdown-timeout
+    numa-bind enable-ep-weight-filter disable-flashinfer-autotune
     """.split()  # noqa: SIM905 - one word each
 )
 """Options that change no prediction."""
@@ -479,6 +480,7 @@ NOT_SIMULATED = {
     "limit-mm-per-prompt": _IMAGES,
     "media-io-kwargs": _IMAGES,
     "enable-multimodal": _IMAGES,
+    "language-model-only": _IMAGES,
     "interleave-mm-strings": _IMAGES,
     "keep-mm-feature-on-device": _IMAGES,
     "mmproj": _IMAGES,
@@ -502,10 +504,12 @@ NOT_SIMULATED = {
     "calculate-kv-scales": "scales of the KV cache cost nothing",
     "torchao-config": "the format of this checkpoint is not known: --set precision.weights=...",
     "model-impl": "layers are timed as the engine's own",
+    "attention-config": _KERNELS,
     "disable-cascade-attn": _KERNELS,
     "disable-shared-experts-fusion": _KERNELS,
     "disable-chunked-prefix-cache": _KERNELS,
     "flashinfer-mla-disable-ragged": _KERNELS,
+    "prefix-cache-retention-interval": "a cached prefix lasts until its blocks are needed",
     "enable-eplb": _EXPERTS,
     "num-redundant-experts": _EXPERTS,
     "moe-a2a-backend": _EXPERTS,

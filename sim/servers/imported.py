@@ -192,10 +192,13 @@ def _overridden(overrides: Sequence[str], *keys: str) -> bool:
 
 
 def _model(started: Started, draft: Draft, given: str | None, overrides: Sequence[str]) -> Known:
-    """The model as a scenario names it."""
+    """The model as a scenario names it; the format in the name of a GGUF file goes to ``draft``."""
+    held = draft.held.get("model")
+    written = "" if held is None else str(held.value)
+    if held is not None and started.engine == "llama.cpp":
+        written = _gguf(draft, held, written)
     if given is not None:
         return Known(_absolute(given, "models"), "--model of this import")
-    held = draft.held.get("model")
     if held is None:
         if _overridden(overrides, "model", "model.path"):
             return Known("", "--set")
@@ -205,12 +208,10 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
             f"{started.where}: {says}; add --model NAME (`infersim list models`), the id of one "
             "on Hugging Face, or the path of a config.json"
         )
-    text = str(held.value)
-    local = started.folder / text
+    text = written
+    local = started.folder / str(held.value)
     if local.exists():
         return Known(str(local.absolute()), held.origin)
-    if started.engine == "llama.cpp":
-        text = _gguf(draft, held, text)
     served = str(draft.held.get("served", Known("", "")).value)
     found = _in_catalogue(text, held.origin)
     if found is not None:
@@ -430,7 +431,7 @@ def _precision(draft: Draft, spec: ModelSpec | None) -> None:
 
 
 KERNELS = re.compile(
-    r"(VLLM|SGLANG|SGL)_(USE_(?!V1$|SIMPLE)|ROCM_|MXFP4_|FLASHINFER_|MOE_|ENABLE_(JIT|DEEP)|"
+    r"(VLLM|SGLANG|SGL)_(USE_(?!V1$|SIMPLE|RUNAI|MODELSCOPE|RAY)|ROCM_|MXFP4_|FLASHINFER_|MOE_|ENABLE_(JIT|DEEP)|"
     r"ATTENTION_BACKEND)"
 )
 """Variables that choose kernels."""

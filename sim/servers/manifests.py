@@ -94,7 +94,10 @@ def _named(node: Any) -> str:
 def _walk(node: Any, where: str, folder: Path, around: _Around) -> Iterator[Started]:
     if isinstance(node, list):
         for each in node:
-            yield from _walk(each, where, folder, around)
+            inner = around
+            if isinstance(each, Mapping) and {"spec", "podTemplate"} & each.keys():
+                inner = replace(around, place=f"{around.place} {each.get('name', '')}".strip())
+            yield from _walk(each, where, folder, inner)
         return
     if isinstance(node, str):
         if PROGRAM.search(node):

@@ -78,6 +78,8 @@ def _options(started: Started) -> Iterator[tuple[str, str, str]]:
         name = spelling.lstrip("-").replace("_", "-")
         if name not in known and "." in name:  # --compilation-config.cudagraph_mode=...
             name, _, inner = name.partition(".")
+            if not given and at < len(words) and not words[at].startswith("-"):
+                value, at = words[at], at + 1
             value = json.dumps({inner.replace("-", "_"): value})
             given = "="
         if not given and not _stands_alone(name) and at < len(words):

@@ -310,6 +310,24 @@ def test_llama_servers_variables_are_options() -> None:
     assert list(made.draft.left_out) == ["LLAMA_ARG_N_GPU_LAYERS 20"]
 
 
+def test_a_gguf_file_keeps_its_format_where_the_model_is_said() -> None:
+    made = read("llama-server -m ~/x/unheard-Q8_0.gguf", gpu="rtx-4090", model="qwen3-8b")
+    assert plain(made)["precision"] == {"weights": "q8_0"}
+
+
+def test_roles_of_a_set_are_named() -> None:
+    text = """
+    kind: DisaggregatedSet
+    metadata: {name: two}
+    spec:
+      roles:
+      - {name: prefill, spec: {containers: [{command: [vllm, serve, Qwen/Qwen3-8B]}]}}
+      - {name: decode, spec: {containers: [{command: [vllm, serve, Qwen/Qwen3-8B]}]}}
+    """
+    found = [each.where for each in servers_of(text, Path("set.yaml"))]
+    assert found == [f"set.yaml (DisaggregatedSet two {role})" for role in ("prefill", "decode")]
+
+
 def test_sglang_has_data_ranks_only_where_dp_says_so() -> None:
     command = "python -m sglang.launch_server --model deepseek-ai/DeepSeek-R1 --tp 8"
     found = plain(read(f"{command} --enable-dp-attention", gpu="h200-sxm"))
