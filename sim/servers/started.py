@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 IMAGES = {
-    "vllm": r"vllm(?!.*(router|sim|operator|gateway|bench|proxy|syncer|exporter|controller|render))[^/]*$|"
+    "vllm": r"vllm(?!.*(router|sim|operator|gateway|bench|proxy|syncer|exporter|controller))[^/]*$|"
     r"(^|/)llm-d(-cuda|-rocm|-xpu|-hpu|-cpu|-aws)?(:|$)",
     "sglang": r"sglang(?![^/]*(router|gateway))|(^|/)sgl-dev",
     "tensorrt-llm": r"tensorrt-?llm",
