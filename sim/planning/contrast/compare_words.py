@@ -14,7 +14,14 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.contrast.fleet_bills import of_fleets
-from sim.planning.contrast.variant_words import Document, Entry, entries_of, name, varied
+from sim.planning.contrast.variant_words import (
+    Document,
+    Entry,
+    entries_of,
+    latency_keys,
+    name,
+    varied,
+)
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 
@@ -234,7 +241,9 @@ def lines_of(document: Document) -> list[CompareLine]:
     text = "; ".join(told)
     entries = entries_of(document)
     further = [CompareLine(of_fleets(document), of_fleets=True)]
-    further += [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
+    further += [
+        _latency(document, entries[key], up) for key in latency_keys(document)[:1] if key in entries
+    ]
     rate = "request_goodput" if limited(document) else "output_throughput"
     further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
     return [CompareLine(f"{text}."), *(line for line in further if line.text)]
