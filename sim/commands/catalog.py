@@ -11,7 +11,7 @@ import typer
 
 from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson
-from sim.errors import UsageError
+from sim.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from sim.catalog import Kind
@@ -23,7 +23,7 @@ YAML_WIDTH = 72
 
 def list_catalogue(
     kind: Annotated[
-        Literal["gpus", "models", "engines", "all"], typer.Argument(help="What to list.")
+        str, typer.Argument(metavar="gpus|models|engines|all", help="What to list.")
     ] = "all",
 ) -> None:
     """List what the catalogue knows, and the profiles of its GPUs."""
@@ -35,6 +35,9 @@ def list_catalogue(
         "models": lambda name: _size(catalog.model(name)),
         "engines": lambda name: catalog.engine(name).title,
     }
+    with plain_errors():
+        if kind not in (known := [*titles, "all"]):
+            raise UsageError(f"{kind!r} is none of {', '.join(known)}{did_you_mean(kind, known)}")
     for section, title in titles.items():
         if kind in (section, "all"):
             typer.echo(section)
@@ -119,7 +122,6 @@ def _kinds(name: str) -> list[Kind]:
     from sim.catalog.ids import named
     from sim.catalog.releases import spelled
     from sim.catalog.shown import kind_of_file
-    from sim.errors import did_you_mean
 
     kinds: tuple[Kind, ...] = ("gpus", "models", "engines")
     found = [kind for kind in kinds if name in catalog.names(kind)]

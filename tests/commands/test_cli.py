@@ -388,7 +388,7 @@ MISTAKES = {
     "no number": (["run", "one.yaml", "--seed", "seven"], "--seed"),
     "check": (["run", "one.yaml", "--check", "--set", "slo=null"], "has none in slo"),
     "validate": (["validate", "nope.yaml"], "no such file"),
-    "list": (["list", "cpus"], "gpus"),
+    "list": (["list", "gpu"], "did you mean 'gpus'?"),
     "show": (["show", "h100"], "h100-sxm"),
     "fit model": (["fit", "llama-3", "--gpu", "l40s"], "llama-3.1-8b"),
     "fit gpu": (["fit", "llama-3.1-8b", "--gpu", "l40sx"], "l40s"),

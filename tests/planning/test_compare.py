@@ -516,6 +516,8 @@ def test_the_command_for_runs() -> None:
     [
         (["one.yaml"], 2, "nothing is varied"),
         (["one.yaml", "two.yaml", "--no-report"], 2, "one.yaml: is no run directory"),
+        (["one.yaml", "one.yaml"], 2, 'infersim compare one.yaml --vary "fleet={gpu: h100-sxm, '),
+        (["one.yaml", "--sweep", "engine={a: 1}"], 2, "here: --vary 'engine={a: 1}'"),
         (["one.yaml", "--vary", "engine"], 2, "--vary engine: is KEY=VALUES"),
         (
             ["one.yaml", "--vary", "scheduler.batching=continuous,contnous", "--jobs", "1"],
