@@ -281,8 +281,8 @@ def _plan_command(found: Diagnosis) -> str:
 
 
 def _bound(found: Diagnosis) -> dict[str, Any]:
-    """The limit of each figure: the what-if that helps it most."""
-    helping = [trial for trial in found.probes if (trial.effect or 0.0) > WORTH]
+    """The limit of each figure: the one whose change helps it most."""
+    helping = [trial for trial in found.limits if (trial.effect or 0.0) > WORTH]
     figures = {}
     for figure in FIGURES:
         trial = found.helping(figure.key)
