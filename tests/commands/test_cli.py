@@ -124,6 +124,15 @@ def test_run_prints_the_figures_and_writes_a_run_directory() -> None:
     assert {path.name for path in only_run().iterdir()} == RUN_FILES
 
 
+def test_whole_batches_show_how_many_of_them_decode() -> None:
+    busy = ("--set", "workload.arrivals.rate=500", "--set", "scheduler.batching=static")
+    whole = run("--json", *busy)
+    decoding = json.loads(whole.out)["infersim"]["batch"]["mean_decode_batch"]
+    shown = run(*busy).out
+    assert re.search(rf"of running, decoding │ +{decoding:,.1f} │", shown)
+    assert "of running, decoding" not in run().out
+
+
 def test_json_is_one_object_and_the_summary_on_disk() -> None:
     done = run("--json")
     assert (done.code, done.err) == (0, "")
