@@ -92,9 +92,9 @@ GPU_COLUMNS = "  GiB  TB/s TFLOP/s at fp8  USD/h  kernels"
 whose timings predict it."""
 
 GPU_LEGEND = """\
-  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself, scaled
-  from those of a timed relative, or guessed from the data sheet. `infersim show NAME`
-  gives the sources."""
+  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself (in
+  part: without attention), scaled from those of a timed relative, or guessed from the
+  data sheet. `infersim show NAME` gives the sources."""
 
 
 def _speeds(name: str) -> str:
@@ -102,7 +102,9 @@ def _speeds(name: str) -> str:
     from sim import catalog
 
     gpu, timed = catalog.gpu(name), catalog.timed_part(name)
-    kernels = "timed" if timed == name else f"relative of {timed}" if timed else "data sheet"
+    kernels = f"relative of {timed}" if timed else "data sheet"
+    if timed == name:
+        kernels = "timed" if "vllm" in catalog.frameworks(name) else "timed in part"
     fp8 = f"{gpu.flops('fp8') / 1e12:.0f}" if gpu.computes("fp8") else "-"
     price = "-" if gpu.price_per_hour is None else f"{gpu.price_per_hour:.2f}"
     rates = f"{gpu.flops('bf16') / 1e12:>7.0f} {fp8:>6}"
