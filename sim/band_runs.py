@@ -16,7 +16,7 @@ from sim.metrics.bands.confidence import widest
 from sim.metrics.states import DoubtKind, State, too_short_for
 from sim.scenario import Scenario
 from sim.simulation import simulate
-from sim.units import show_time
+from sim.units import many, show_time
 
 NEAR = 0.5
 """Share of the capacity, and of a limit, from which on a run is repeated at both ends. Below it the
@@ -151,15 +151,6 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
     reach = band.get("slower")
     slower = "" if reach is None else f"{many(reach)} "
     return f"With iterations {many(ends['error'])} faster or {slower}slower, {', '.join(parts)}."
-
-
-def many(error: float) -> str:
-    """How many percent, or how many times where a percentage reads badly.
-
-    >>> many(0.25), many(1.34)
-    ('25%', '2.3 times')
-    """
-    return f"{error:.0%}" if error < 0.5 else f"{1 + error:.1f} times"
 
 
 def _percent(share: float) -> str:

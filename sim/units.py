@@ -204,6 +204,15 @@ def show_load(load: float, digits: int = 4) -> str:
     return f"{load:,.0f}" if abs(load) >= 10**digits - 0.5 else f"{load:.{digits}g}"
 
 
+def many(error: float) -> str:
+    """How many percent, or how many times where a percentage reads badly.
+
+    >>> many(0.25), many(1.34)
+    ('25%', '2.3 times')
+    """
+    return f"{error:.0%}" if error < 0.5 else f"{1 + error:.1f} times"
+
+
 TWICE = 2.0
 """From this ratio on people say how many times as much, below it percent."""
 

@@ -199,3 +199,28 @@ def test_the_kv_cache_of_a_fit_is_between_two_sizes() -> None:
         document["kv_cache_bytes"] - apart,
         document["kv_cache_bytes"] + apart,
     )
+
+
+@pytest.mark.parametrize("context", [64, 1024])
+def test_the_batch_at_which_memory_stops_binding_is_that_of_the_tables(context: int) -> None:
+    asked = f"roofline llama-3.1-8b --gpu h100-sxm --context {context}"
+    found = json.loads(infersim(f"{asked} --json").stdout)["memory_bound"]
+
+    def seconds(batch: int, what: str) -> tuple[float, float]:
+        answer = json.loads(infersim(f"{asked} --batch {batch} --json").stdout)
+        rows = answer["passes"][0]["operators"]
+        rows = [row for row in rows if what == "pass" or row["shared"] == "weights"]
+        memory = sum(row["seconds"] for row in rows if row["bound_by"] == "memory")
+        return memory, sum(row["seconds"] for row in rows if row["bound_by"] in ("compute", TILES))
+
+    assert found["fits"] > 400
+    assert (found["pass"] is None) == (context == 1024)
+    for what in ("products", "pass"):
+        at = found[what] or found["fits"] + 1
+        memory, compute = seconds(at - 1, what)
+        assert memory > compute
+        if found[what] is not None:
+            memory, compute = seconds(at, what)
+            assert memory <= compute
+    text = " ".join(infersim(asked).stdout.split())
+    assert f"Decoding: products are memory-bound below a batch of {found['products']}," in text

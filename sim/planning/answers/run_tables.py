@@ -13,6 +13,7 @@ from sim.metrics.terms.definitions import METRIC, METRICS
 from sim.metrics.terms.metric import Metric
 from sim.planning.answers.cells import framed, text, toned
 from sim.planning.answers.spread import Spread
+from sim.schedulers import RequestLevel, Static
 from sim.units import milliseconds, number, show_share, show_time, show_utilisation
 
 RANKS = ("mean", "p50", "p90", "p95", "p99")
@@ -193,6 +194,10 @@ def _engine(own: Mapping[str, Any], spread: Spread) -> Iterator[Row]:
     yield "KV reserved, unused", share(kv["fragmentation"])
     yield "busy, any batch size", shown(use["busy"], "utilisation.busy")
     yield "MFU / MBU", f"{mfu} /\n{mbu}" if spread.known else f"{mfu} / {mbu}"
+    decoding = batch["mean_decode_batch"]
+    whole = any(name in own["batching"] for name in (Static.name, RequestLevel.name))
+    if whole and decoding and decoding < (batch["mean_running"] or 0.0):
+        yield "of running, decoding", _mean(decoding)
     if "prefix_cache" in own and not shares_nothing(own["prefix_cache"]):
         hits = own["prefix_cache"]["hit_rate"] or 0.0
         yield "prefix hits", shown(hits, "prefix_cache.hit_rate")

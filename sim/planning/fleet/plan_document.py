@@ -31,7 +31,7 @@ from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
 from sim.setup import prepare
-from sim.units import show_load
+from sim.units import many, show_load
 from sim.version import version
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
     """Whether the cheapest fleet is the cheapest at either end of the error band of iteration
     times; prices are taken as they are."""
     first, band = fleets[0], trusted[0]
-    error, mine = f"{band.error:.0%}", first["replicas"]
+    error, mine = many(band.error), first["replicas"]
     fewest, most = band.replicas
     low, high = band.cost
     if most is None or high is None:

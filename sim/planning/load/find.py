@@ -56,7 +56,7 @@ from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
 from sim.setup import is_random
-from sim.units import show_load
+from sim.units import many, show_load
 
 TOLERANCE = 0.02
 
@@ -381,7 +381,7 @@ def _refusal_trust(finder: Finder, probe: Probe, replicas: int) -> str:
     faster, axis = end_factors(probe.error)[0], finder.axis
     scenario = at_factor(axis.scenario, faster)
     other = Finder(scenario, axis.kind, finder.objectives, axis.scale).probe(probe.load, replicas)
-    band = f"iterations {probe.error:.0%} faster, the end of their 90 % band"
+    band = f"iterations {many(probe.error)} faster, the end of their 90 % band"
     if other.holds:
         return f"That is {Trust.LIKELY} at most: with {band}, this load holds."
     return f"That is {Trust.SURE}: with {band}, it fails too."
