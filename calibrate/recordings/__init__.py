@@ -6,14 +6,15 @@ is a ``Recording``: requests with their times, and what the file states of model
 
 from __future__ import annotations
 
-from calibrate.recordings import aiperf, guidellm, request_log, vllm_bench
+from calibrate.recordings import aiperf, guidellm, prometheus, request_log, vllm_bench
 from calibrate.recordings.recording import RecordingFormat
 from sim.errors import UsageError, did_you_mean
 
 __all__ = ["FORMATS", "find_format"]
 
 FORMATS: dict[str, RecordingFormat] = {
-    module.FORMAT.name: module.FORMAT for module in (vllm_bench, guidellm, aiperf, request_log)
+    module.FORMAT.name: module.FORMAT
+    for module in (vllm_bench, guidellm, aiperf, request_log, prometheus)
 }
 """The formats by the name that ``infersim observe --from`` calls them."""
 

@@ -54,10 +54,14 @@ class Recording:
 
 class RecordingChoice(NamedTuple):
     """A user's choices for a file: which of several results it holds (from 1; None: the last), and
-    the seed for what has to be drawn."""
+    the seed for what has to be drawn; of a server of metrics the ``window`` (s) before ``until``
+    (a date with time; None: now), and a selector of series."""
 
     entry: int | None = None
     seed: int = 0
+    window: float | None = None
+    until: str | None = None
+    select: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,8 +332,9 @@ def _counts(values: NDArray[Any]) -> NDArray[np.int32]:
     return np.asarray(np.rint(values), dtype=np.int32)
 
 
-def _digest(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+def _digest(path: Path) -> str | None:
+    """The digest of a file; None for the address of a server."""
+    return None if not path.is_file() else sha256(path.read_bytes()).hexdigest()
 
 
 def _finite(value: Any) -> Any:

@@ -6,6 +6,7 @@ draws its requests from laws: arrivals as stated, lengths all equal to the state
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.recordings.stated import Requests
+from calibrate.recordings.stated import Floats, Integers, Requests
 from sim.errors import TraceError
+from sim.workload.traces.bailian import BLOCK_TOKENS
 from sim.workload.traces.rows import shown
+
+DRAWN = "traffic.jsonl"
+"""The file next to the scenario that has the requests drawn."""
 
 RANKS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
@@ -30,10 +35,42 @@ METRICS = (*RATES, *(f"{rank}_{name}_ms" for name in LATENCIES for rank in RANKS
 """The metrics that a summary may state."""
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnTraffic:
+    """Requests that stand for those of a run: seconds since the first, tokens, and the share of
+    each prompt that begins like others (``alike``)."""
+
+    arrivals: Floats
+    prompt_tokens: Integers
+    output_tokens: Integers
+    alike: float = 0.0
+
+    def write(self, path: Path) -> None:
+        """Write them as a trace in Bailian's format, whose blocks say what is alike."""
+        fresh = 0
+        most = int(self.prompt_tokens.max(initial=0)) // BLOCK_TOKENS + 1
+        rows = zip(
+            self.arrivals.tolist(), self.prompt_tokens.tolist(), self.output_tokens.tolist(),
+            strict=True,
+        )  # fmt: skip
+        with path.open("w", encoding="ascii") as file:
+            for number, (arrival, prompt, output) in enumerate(rows):
+                blocks = -(-prompt // BLOCK_TOKENS)
+                shared = round(self.alike * prompt / BLOCK_TOKENS)
+                own = range(most + fresh, most + fresh + blocks - shared)
+                fresh += blocks - shared
+                row = {"chat_id": number, "parent_chat_id": -1, "turn": 1, "timestamp": arrival}
+                row |= {"input_length": prompt, "output_length": output}
+                if self.alike:
+                    row["hash_ids"] = [*range(shared), *own]
+                file.write(f"{json.dumps(row)}\n")
+
+
 @dataclass(frozen=True)
 class Summary:
     """``metrics`` by their keys in ``summary.json``; mean lengths in tokens; ``arrivals`` as a
-    scenario has them, None where the file does not say how requests were sent."""
+    scenario has them, None where the file does not say how requests were sent; ``drawn`` are
+    requests that stand for those of the run, where more than means is known."""
 
     metrics: Mapping[str, float]
     completed: int
@@ -41,9 +78,12 @@ class Summary:
     prompt_tokens: float
     output_tokens: float
     arrivals: Mapping[str, Any] | None
+    drawn: DrawnTraffic | None = None
 
     def workload(self) -> dict[str, Any]:
         """The traffic of a scenario that stands for the run."""
+        if self.drawn is not None:
+            return {"trace": {"path": DRAWN, "format": "bailian"}}
         lengths = {
             f"{side}_tokens": {"kind": "fixed", "value": max(1, round(mean))}
             for side, mean in (("prompt", self.prompt_tokens), ("output", self.output_tokens))
