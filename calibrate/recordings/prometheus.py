@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat
+from calibrate.recordings.scenario import REPLICAS
 from calibrate.recordings.stated import Floats, Integers, Stated
 from calibrate.recordings.summaries import DrawnTraffic, Summary, no_requests
 from sim.errors import TraceError
@@ -374,7 +375,7 @@ def _server(asked: Prometheus, names: MetricNames) -> tuple[dict[str, Any], dict
     settings: dict[str, Any] = {}
     servers = asked.number(f"count({asked.series(names.running)})")
     if servers is not None and servers > 1:
-        settings["fleet.0.replicas"] = round(servers)
+        settings[REPLICAS] = round(servers)
     rows = asked.ask(asked.series("vllm:cache_config_info"))
     info = rows[0]["metric"] if rows else {}
     if str(info.get("num_gpu_blocks", "")).isdecimal():

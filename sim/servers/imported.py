@@ -108,7 +108,7 @@ def imported(
     for key, (value, origin) in started.settings.items():
         if key == "kv_tokens":
             draft.hold(key, value, origin)
-        elif key != "fleet.0.replicas" or value > 1:
+        elif key != "fleet.replicas" or value > 1:
             draft.put(key, value, origin)
     named_model, card = _named(started, draft, model, gpu, overrides)
     spec = _spec(named_model.value, base, overrides)
@@ -128,7 +128,7 @@ def imported(
         "version": Known(1, ""),
         "name": Known(name, ""),
         "model": named_model,
-        "fleet.0.gpu": card,
+        "fleet.gpu": card,
         "engine": engine,
     }
     document, refused = _document({**lead, **draft.values}, base, overrides)
@@ -187,8 +187,13 @@ def _named(
     return found, _gpu(started, gpu, overrides)
 
 
+FIRST = f"fleet.{0}."
+"""How the keys of the only pool begin where it is one of a list."""
+
+
 def _overridden(overrides: Sequence[str], *keys: str) -> bool:
-    return any(text.partition("=")[0].strip() in keys for text in overrides)
+    given = {text.partition("=")[0].strip().replace(FIRST, "fleet.") for text in overrides}
+    return bool(given & set(keys))
 
 
 def _model(started: Started, draft: Draft, given: str | None, overrides: Sequence[str]) -> Known:
@@ -289,7 +294,7 @@ def _gpu(started: Started, given: str | None, overrides: Sequence[str]) -> Known
     found = gpu_named(started.gpu_label) if started.gpu_label else None
     if found is not None:
         return Known(found, f"label {started.gpu_label}")
-    if _overridden(overrides, "fleet.gpu", "fleet.0.gpu"):
+    if _overridden(overrides, "fleet.gpu"):
         return Known("", "--set")
     says = (
         f"the GPU {started.gpu_label!r} is not in the catalogue"
@@ -336,20 +341,20 @@ def _ranks_of_vllm(draft: Draft, *, experts: bool) -> None:
     """Data ranks of a model without experts are engines of their own (vllm/v1/engine/core.py)."""
     data = draft.held.get("data")
     if not experts:
-        draft.values.pop("fleet.0.expert_parallel", None)
+        draft.values.pop("fleet.expert_parallel", None)
     if data is None or data.value == 1:
         return
     if experts:
-        draft.put("fleet.0.data_parallel", data.value, data.origin)
+        draft.put("fleet.data_parallel", data.value, data.origin)
     else:
         _more_replicas(draft, data)
 
 
 def _more_replicas(draft: Draft, data: Known) -> None:
-    before = draft.values.get("fleet.0.replicas")
+    before = draft.values.get("fleet.replicas")
     times = data.value * (1 if before is None else before.value)
     origin = data.origin if before is None else f"{data.origin} and {before.origin}"
-    draft.put("fleet.0.replicas", times, f"{origin}: engines that know nothing of each other")
+    draft.put("fleet.replicas", times, f"{origin}: engines that know nothing of each other")
 
 
 def _ranks_of_others(draft: Draft, engine: str, *, experts: bool) -> None:
@@ -369,14 +374,14 @@ def _ranks_of_others(draft: Draft, engine: str, *, experts: bool) -> None:
         )
     if on_ranks and parts > 1:
         assert apart is not None
-        draft.put("fleet.0.data_parallel", parts, f"{data.origin}, {apart.origin}")
+        draft.put("fleet.data_parallel", parts, f"{data.origin}, {apart.origin}")
     elif data.value > 1:
         _more_replicas(draft, data)
     if ranks.value // parts > 1:
-        draft.put("fleet.0.tensor_parallel", ranks.value // parts, ranks.origin)
+        draft.put("fleet.tensor_parallel", ranks.value // parts, ranks.origin)
     spread = held.get("experts")
     if spread is not None and spread.value > 1 and experts:
-        draft.put("fleet.0.expert_parallel", True, f"{spread.origin} {spread.value}")
+        draft.put("fleet.expert_parallel", True, f"{spread.origin} {spread.value}")
         if spread.value != ranks.value:
             draft.left_out[f"{spread.origin} {spread.value}"] = "experts are spread over all GPUs"
     for name, key in (("running", "max_num_seqs"), ("chunk", "max_num_batched_tokens")):
@@ -476,7 +481,7 @@ def _environment(started: Started, draft: Draft) -> None:
     if started.engine != "vllm":
         return
     if backend := started.env.get("VLLM_ALL2ALL_BACKEND"):
-        draft.values.setdefault("fleet.0.all2all_backend", Known(backend, "VLLM_ALL2ALL_BACKEND"))
+        draft.values.setdefault("fleet.all2all_backend", Known(backend, "VLLM_ALL2ALL_BACKEND"))
     if started.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in ("1", "true"):
         draft.put("allow_long_max_model_len", True, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
 
@@ -562,11 +567,11 @@ def _gpus(started: Started, draft: Draft, card: Known) -> None:
     keys = ("tensor_parallel", "pipeline_parallel", "data_parallel")
     used = 1
     for key in keys:
-        used *= draft.values.get(f"fleet.0.{key}", Known(1, "")).value
-    ranks = draft.values.get("fleet.0.tensor_parallel")
+        used *= draft.values.get(f"fleet.{key}", Known(1, "")).value
+    ranks = draft.values.get("fleet.tensor_parallel")
     if ranks and card.value == "tpu-v7x" and started.gpus and used == 2 * started.gpus:
         origin = f"{ranks.origin} {ranks.value}, two ranks a chip"
-        draft.put("fleet.0.tensor_parallel", ranks.value // 2, origin)
+        draft.put("fleet.tensor_parallel", ranks.value // 2, origin)
     elif started.gpus and started.gpus != used:
         draft.notes.append(
             f"The container asks for {started.gpus} GPUs and its command uses {used}; it is read "
@@ -578,7 +583,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys as nested mappings; the first pool of the fleet stands for all of it."""
     data: dict[str, Any] = {}
     for key, value in values.items():
-        *steps, last = key.replace("fleet.0.", "fleet.").split(".")
+        *steps, last = key.split(".")
         inside = data
         for step in steps:
             inside = inside.setdefault(step, {})
@@ -617,8 +622,7 @@ def _written(
 ) -> str:
     """The text of the scenario, each key with its origin."""
     own = {text.partition("=")[0].strip() for text in overrides}
-    known = {key.replace("fleet.0.", "fleet."): origin for key, origin in origins.items()}
-    known |= {key.replace("fleet.0.", "fleet."): "--set of this import" for key in own}
+    known = dict(origins) | {key.replace(FIRST, "fleet."): "--set of this import" for key in own}
     head = [f"{TITLES[started.engine]} as started by {started.where}."]
     head += _remarks(started, draft, chosen)
     lines = [f"# {printable}" for printable in map(_printable, head)]
@@ -667,8 +671,8 @@ def shown(value: object) -> str:
 def _at(resolved: Mapping[str, Any], key: str) -> Any:
     """The value of a key in a resolved scenario, the pool's own before that of all."""
     fleet = resolved.get("fleet")
-    pool = fleet[0] if isinstance(fleet, list) and fleet else {}
-    for place in (pool, resolved):
+    pools = fleet if isinstance(fleet, list) else []
+    for place in (*pools, resolved):
         found: Any = place
         for step in key.split("."):
             found = found.get(step) if isinstance(found, Mapping) else None

@@ -95,8 +95,8 @@ def _together(parts: Sequence[Started]) -> Started:
     first, one = parts[0], (1, "")
     if len(parts) == 1:
         return first
-    total = sum(each.settings.get("fleet.0.replicas", one)[0] for each in parts)
-    replicas = {"fleet.0.replicas": (total, f"{len(parts)} parts of the file that are alike")}
+    total = sum(each.settings.get("fleet.replicas", one)[0] for each in parts)
+    replicas = {"fleet.replicas": (total, f"{len(parts)} parts of the file that are alike")}
     places = ", ".join(each.where for each in parts)
     return replace(first, where=places, settings={**first.settings, **replicas})
 
@@ -305,7 +305,7 @@ def _with(found: Started, around: _Around, node: Mapping[str, Any]) -> Started:
         number, key = around.replicas
         if together > 1 and number * around.nodes % together == 0:
             number = number * around.nodes // together
-        settings["fleet.0.replicas"] = (number, f"{key}: {around.replicas[0]}")
+        settings["fleet.replicas"] = (number, f"{key}: {around.replicas[0]}")
     words = list(found.words)
     if found.engine == "vllm":
         extra = found.env.get("VLLM_ADDITIONAL_ARGS", "")

@@ -92,7 +92,9 @@ async def clients(url: str, seconds: float) -> tuple[int, float, float]:
             assert response.status == 200, await response.text()
             await response.read()
 
-    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+    # a server may close a connection that is idle just when it is used again
+    link = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(connector=link) as session, asyncio.TaskGroup() as group:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             prompt, output = int(draw.integers(50, 1500)), int(draw.integers(20, 300))
