@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.band_runs import at_factor, end_factors
+from sim.copies import Workers, cores, result_of
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL
@@ -50,7 +51,6 @@ from sim.planning.load.saturation import (
 )
 from sim.planning.load.search import Knee, knee
 from sim.planning.load.settled import Settled, settle
-from sim.planning.points.copies import Workers, cores, result_of
 from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
