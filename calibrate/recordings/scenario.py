@@ -136,7 +136,7 @@ def scenario_of(
     return scenario, recording
 
 
-TRAFFIC = ("name", "description", "workload", "run", "slo", "version")
+TRAFFIC = ("name", "description", "workload", "run", "version")
 """Sections of a scenario that are not of its server."""
 
 
@@ -236,6 +236,8 @@ def _name(recording: Recording) -> str:
     """The name of the file, or of its folder where several make up the record."""
     path = recording.files[0].absolute()
     stem = path.stem if len(recording.files) == 1 else path.parent.name
+    if not path.exists():  # the address of a server
+        stem = recording.files[0].name
     printable = "".join(char for char in stem if char.isprintable()).strip()
     return printable[:LONGEST_NAME] or "recorded"
 

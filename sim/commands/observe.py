@@ -6,6 +6,7 @@ Slow imports are made when they are needed.
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Mapping
 from importlib import import_module
@@ -189,6 +190,20 @@ def _import(path: Path, options: ObserveOptions) -> None:
     )
     page = write_page(result, directory) if options.report else None
     show(result, directory, page, options.as_json)
+    if not options.as_json and result.scenario.workload.trace is not None:
+        for line in _next(directory):
+            typer.echo(line)
+
+
+def _next(directory: Path) -> list[str]:
+    """What to ask of traffic that was recorded."""
+    scenario = shlex.quote(str(directory / "scenario.yaml"))
+    twice = "--set workload.trace.overlay=2"
+    return [
+        f"Does it predict what happened?  infersim validate-run {shlex.quote(str(directory))}",
+        f"What does it hold?              infersim find {scenario} --scale overlay",
+        f"Twice the users, what first?    infersim diagnose {scenario} {twice}",
+    ]
 
 
 def _seconds(text: str) -> float:
