@@ -1,8 +1,10 @@
 """Reads reports of inference-perf (kubernetes-sigs): ``stage_N_lifecycle_metrics.json``.
 
-Latencies in seconds, of the requests that succeeded (inference_perf/reportgen/base.py). A folder
-stands for its stages; ``summary_lifecycle_metrics.json`` joins them and does not say how requests
-were sent. The ``config.yaml`` next to a report has the model, the server and the law of arrivals.
+Latencies in seconds, of the requests that succeeded (inference_perf/reportgen/base.py); its
+``inter_token_latency`` counts the lines of a stream or the tokens of a piece and is left out. A
+folder stands for its stages; ``summary_lifecycle_metrics.json`` joins them and does not say how
+requests were sent. The ``config.yaml`` next to a report has the model, the server and the law of
+arrivals.
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ STAGE = re.compile(r"stage_(\d+)_lifecycle_metrics\.json")
 LATENCIES = {
     "ttft": "time_to_first_token",
     "tpot": "time_per_output_token",
-    "itl": "inter_token_latency",
     "e2el": "request_latency",
 }
 RATES = {
