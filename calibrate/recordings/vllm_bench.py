@@ -99,8 +99,8 @@ OF_SERVER = {
     "chunked_prefill_size": "scheduler.max_num_batched_tokens",
     "max_running_requests": "scheduler.max_num_seqs",
 }
-"""Names in the ``server_info`` of SGLang's results -> ours; ranks apart, whose chunks are parts of
-the engine's."""
+"""Names in the ``server_info`` of SGLang's results -> ours; its limits are shared out among data
+ranks."""
 
 OF_GPU = ("gpu", "gpu_name", "gpu_type", "gpu_model", "accelerator", "hardware")
 OF_ENGINE = ("engine", "server", "framework", "inference_engine")
@@ -222,7 +222,7 @@ def _sglang_settings(server: Mapping[str, Any]) -> dict[str, Any]:
     for name, key in OF_SERVER.items():
         value = server.get(name)
         if type(value) is int and value > 0:
-            settings[key] = value // spread if name == "chunked_prefill_size" else value
+            settings[key] = value if name == "pp_size" else max(1, value // spread)
     return settings
 
 

@@ -96,6 +96,8 @@ def test_medians_without_means_are_compared(tmp_path: Path) -> None:
         *("p50_ttft_ms", "p99_ttft_ms", "p50_tpot_ms"),
         *("output_throughput", "total_token_throughput"),
     ]
+    checked = CliRunner().invoke(app, ["validate-run", run, "--no-page", "--check", "900"])
+    assert "Check passed: within 900 %: p50_ttft_ms" in checked.output
     shown = CliRunner().invoke(app, ["validate-run", run, "-o", str(tmp_path / "page.html")])
     assert shown.exit_code == 0, shown.output
     assert "no page" not in shown.output
