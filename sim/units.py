@@ -186,6 +186,15 @@ def milliseconds(value: float | None) -> str:
     return "-" if value is None else show_time(value / 1e3)
 
 
+def counted(value: int | None) -> str:
+    """A number of things; a dash for an unknown one.
+
+    >>> counted(12345), counted(None)
+    ('12,345', '-')
+    """
+    return "-" if value is None else f"{value:,}"
+
+
 def number(value: float | None) -> str:
     """A number or a ratio: three digits, and all of the whole part.
 

@@ -122,8 +122,8 @@ def scenario_of(
     for key, reason in _unclear(recording).items():
         if not any(each == key or each.startswith(f"{key}.") for each in given):
             raise UsageError(
-                f"{recording.files[0]}: {reason}, which does not determine {key}; give --set "
-                f"{WAYS.get(key, f'{key}=VALUE')}"
+                f"{recording.files[0]}: {reason}, which does not determine {key}; give "
+                f"{WAYS.get(key, f'--set {key}=VALUE')}"
             )
     document, refused = applied(Document(data, base), overrides)
     plain = Scenario.from_document(document, refused)
@@ -182,9 +182,10 @@ DATA, EXPERT, REPLICAS = (
 
 
 WAYS = {
-    "workload.arrivals": "workload.arrivals.kind=poisson --set workload.arrivals.rate=R, or, of "
-    "clients that wait for their answers, --set workload.arrivals.kind=closed --set "
-    "workload.arrivals.concurrency=N"
+    "workload.arrivals": "--set workload.arrivals.kind=poisson --set workload.arrivals.rate=R, or, "
+    "of clients that wait for their answers, --set workload.arrivals.kind=closed --set "
+    "workload.arrivals.concurrency=N",
+    "fleet": "--server SCENARIO, a file that has them",
 }
 """The options for a key that takes more than one value."""
 
@@ -225,9 +226,7 @@ def _data(recording: Recording, model: str, gpu: str, server: RecordedServer) ->
             inside = inside[int(step)] if step.isdecimal() else inside.setdefault(step, {})
         inside[last] = value
     if recording.summary is not None:
-        drawn = recording.summary.drawn
-        run = {"requests": recording.summary.completed if drawn is None else len(drawn.arrivals)}
-        run["warmup"] = 0
+        run = {"requests": recording.summary.simulated, "warmup": 0}
         return data | {"workload": recording.summary.workload(), "run": run}
     return data | {"workload": {"trace": {"path": TRACE, "format": "csv"}}}
 
@@ -243,11 +242,10 @@ def _name(recording: Recording) -> str:
 
 
 def _origin(recording: Recording, server: RecordedServer) -> str:
-    served = int(recording.requests.served.sum())
-    if recording.summary is not None:
-        served = recording.summary.completed
-    told = f"The {served:,} requests that {server.subject} served, "
-    told += "as they came." if recording.summary is None else "drawn anew from a summary of them."
+    summary = recording.summary
+    served = int(recording.requests.served.sum()) if summary is None else summary.completed
+    told = f"The {'' if served is None else f'{served:,} '}requests that {server.subject} served, "
+    told += "as they came." if summary is None else "drawn anew from a summary of them."
     return _printable(told)
 
 

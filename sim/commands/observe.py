@@ -55,8 +55,9 @@ Recorded = Annotated[
     typer.Option(
         "--from",
         metavar="FORMAT",
-        help="Import a recorded run: vllm-bench, guidellm, aiperf, prometheus (the address of "
-        "one that scrapes vLLM or SGLang), or log (a folder with requests.jsonl; "
+        help="Import a recorded run: vllm-bench (SGLang's bench_serving, too), guidellm, aiperf, "
+        "genai-perf, inference-perf, llmperf, trtllm-bench, inferencex, prometheus (the address "
+        "of one that scrapes vLLM or SGLang), or log (a folder with requests.jsonl; "
         "calibrate/recordings/README.md has the keys).",
     ),
 ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from calibrate.engine.record import ObservedDirectory
-from calibrate.recordings import find_format
+from calibrate.recordings import find_format, read_recording
 from calibrate.recordings.recording import Recording, RecordingChoice
 from calibrate.recordings.result import RecordedResult, manifest
 from calibrate.recordings.scenario import TRACE, scenario_of, trace_of
@@ -53,7 +53,7 @@ def bring_in(
     choice = choice or RecordingChoice()
     if choice.entry is not None and not known.several:
         raise UsageError(f"--entry: a file of the format {known.name} holds one run")
-    recording = known.read(path, choice)
+    recording = read_recording(known, path, choice)
     setup, recording = _setup(recording, model, gpu, overrides, server)
     target = directory or new_run_directory(Path("runs"), f"{setup.scenario.name}-observed")
     setup = replace(setup, scenario=setup.scenario.moved(target.absolute()))
