@@ -263,6 +263,7 @@ LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
     "Mistral4ForCausalLM": (1048576, latent.deepseek),
     "MistralLarge3ForCausalLM": (262144, latent.deepseek),
     "KimiLinearForCausalLM": (4096, recurrent.kimi_linear),
+    "BailingMoeV3ForCausalLM": (131072, recurrent.bailing_hybrid),
 }
 """The architectures with latent attention: ``max_position_embeddings`` where the file is silent,
 and what makes the layers."""
@@ -310,6 +311,7 @@ MODEL_TYPES = {
     **{"qwen3_omni_moe_text": "Qwen3MoeForCausalLM", "qwen2_5_omni_text": "Qwen2ForCausalLM"},
     **{"gemma4_unified": "Gemma4ForConditionalGeneration", "gemma": "GemmaForCausalLM"},
     **{"gemma4_unified_text": "Gemma4ForCausalLM", "hy_v3": "HYV3ForCausalLM"},
+    **{"bailing_moe_v3_vl": "BailingMoeV3ForCausalLM"},
     **{"minimax_m3_vl": "MiniMaxM3ForCausalLM", "minimax_m3_vl_text": "MiniMaxM3ForCausalLM"},
     **{"stablelm": "StableLmForCausalLM", "internlm2": "InternLM2ForCausalLM"},
     **{"internlm3": "InternLM3ForCausalLM", "baichuan": "BaichuanForCausalLM"},
