@@ -233,10 +233,13 @@ def _multiplied(inputs: Fields, scheme: Scheme) -> Scheme:
 
 
 def _modelopt(q: Fields) -> Read:
-    """NVIDIA's Model Optimizer: one algorithm for all, or one for each of the layers listed."""
+    """NVIDIA's Model Optimizer: one algorithm for all, or one for each of the layers listed, which
+    may be in groups as compressed-tensors has them."""
     algorithm = q.text("quant_algo")
     if algorithm != "MIXED_PRECISION":
         return ((None, _algorithm(q)),), _left_out(q)
+    if not _given(q, "quantized_layers") and _given(q, "config_groups"):
+        return _compressed(q)
     layers, by_scheme = q.inner("quantized_layers"), dict[Scheme, list[str]]()
     for name in layers:
         by_scheme.setdefault(_algorithm(layers.inner(name)), []).append(name)
@@ -267,6 +270,7 @@ ALGORITHMS = {
     "FP8": Scheme("fp8", 1.0, "fp8", static=True),
     "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 1.0, "fp8"),
     "FP8_PB_WO": _plain("fp8-block", "fp8"),
+    "FP8_BLOCK_SCALES": _plain("fp8-block", "fp8"),
     "NVFP4": _plain("nvfp4", "nvfp4"),
     "NVFP4_AWQ": _plain("nvfp4", "nvfp4"),
     "W4A16_NVFP4": _plain("nvfp4", "bf16"),

@@ -267,6 +267,13 @@ def test_layers_of_their_own_formats_are_read_one_by_one(tmp_path: Path) -> None
     _, found = stored(tmp_path, LATENT, quant_algo="MIXED_PRECISION", quantized_layers=layers)
     assert found.experts == "nvfp4"
     assert found.activations == "bf16"
+    fp8, fp4 = {"num_bits": 8, "type": "float"}, {"num_bits": 4, "type": "float", "group_size": 16}
+    groups = {
+        "group_0": {"weights": fp8, "targets": [name for name in layers if "self_attn" in name]},
+        "group_1": {"weights": fp4, "targets": [name for name in layers if "experts" in name]},
+    }
+    _, grouped = stored(tmp_path, LATENT, quant_algo="MIXED_PRECISION", config_groups=groups)
+    assert grouped == found
 
 
 @pytest.mark.parametrize(
