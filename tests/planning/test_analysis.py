@@ -108,6 +108,17 @@ def test_no_remedy_is_larger_than_a_node(gpus: int) -> None:
     assert "16 GPUs" not in told
 
 
+@pytest.mark.parametrize(
+    ("model", "tokens"), [("gpt-j-6b", 2048), ("llama-2-7b", 4096), ("qwen3-8b", 8192)]
+)
+def test_the_usual_request_is_no_longer_than_the_model_was_made_for(
+    model: str, tokens: int
+) -> None:
+    asked = f"fit {model} --gpu h100-sxm --json"
+    usual = json.loads(infersim(asked).stdout)
+    assert usual == json.loads(infersim(f"{asked} --context {tokens}").stdout)
+
+
 @pytest.mark.parametrize("context", [1000, 8192, 100_000])
 def test_what_would_fit_does_fit_and_nothing_smaller_does(context: int) -> None:
     asked = f"fit llama-3.1-70b --gpu h100-sxm --context {context}"
