@@ -18,7 +18,7 @@ from calibrate.recordings.clients import mapping
 from calibrate.recordings.entries import RecordingEntry, chosen, entry, note
 from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, summed
 from calibrate.recordings.scenario import known_model
-from calibrate.recordings.stated import Stated
+from calibrate.recordings.stated import Stated, of_pool
 from calibrate.recordings.summaries import Summary, arrivals, count, distribution, length, rates
 from sim import catalog
 from sim.errors import TraceError
@@ -127,14 +127,14 @@ def _layout(
     ranks = count(path, found, names["tp"], least=1)
     stages = count(path, found, names["pp"], least=1) if names["pp"] in found else 1
     apart = _true(found.get(names["dp_attention"]))
-    settings: dict[str, Any] = {"fleet.0.tensor_parallel": 1 if apart else ranks}
+    settings: dict[str, Any] = {of_pool("tensor_parallel"): 1 if apart else ranks}
     if apart:
-        settings["fleet.0.data_parallel"] = ranks
+        settings[of_pool("data_parallel")] = ranks
     if stages > 1:
-        settings["fleet.0.pipeline_parallel"] = stages
+        settings[of_pool("pipeline_parallel")] = stages
     spread = found.get(names["ep"])
     if isinstance(spread, int) and spread > 1:
-        settings["fleet.0.expert_parallel"] = True
+        settings[of_pool("expert_parallel")] = True
     return settings, {}, ranks * stages
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from calibrate.recordings.clients import mapping, tokens
 from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, summed
-from calibrate.recordings.stated import Stated
+from calibrate.recordings.stated import Stated, of_pool
 from calibrate.recordings.summaries import Summary, distribution, length, rates
 from calibrate.server_meta import DTYPES, KV_DTYPES
 from sim.errors import TraceError
@@ -42,8 +42,8 @@ RATES = {
     "total_token_throughput": "system_total_throughput_tok_s",
 }
 SETTINGS = {
-    "tp_size": "fleet.0.tensor_parallel",
-    "pp_size": "fleet.0.pipeline_parallel",
+    "tp_size": of_pool("tensor_parallel"),
+    "pp_size": of_pool("pipeline_parallel"),
     "max_batch_size": "scheduler.max_num_seqs",
     "max_num_tokens": "scheduler.max_num_batched_tokens",
     "kv_cache_percentage": "kv_cache.gpu_memory_utilization",
@@ -83,7 +83,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
     settings |= {ours: world[name] for name, ours in SETTINGS.items() if world.get(name)}
     spread = world.get("ep_size")
     if isinstance(spread, int) and spread > 1:
-        settings["fleet.0.expert_parallel"] = True
+        settings[of_pool("expert_parallel")] = True
     names = (engine.get("model"), machine.get("name"), engine.get("version"))
     model, gpu, version = (name if isinstance(name, str) else None for name in names)
     stated = Stated(

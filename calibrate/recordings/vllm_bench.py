@@ -44,7 +44,7 @@ from calibrate.recordings.recording import (
     in_order,
     summed,
 )
-from calibrate.recordings.stated import Floats, Requests, Stated
+from calibrate.recordings.stated import Floats, Requests, Stated, of_pool
 from calibrate.recordings.summaries import DURATION, RATES, Summary, arrivals, count, metrics
 from sim.catalog.gpu_names import named_by_publisher
 from sim.errors import TraceError
@@ -87,15 +87,15 @@ there a user has named vLLM."""
 
 METADATA = {
     **dict.fromkeys(("tp", "tp_size", "tensor_parallel", "tensor_parallel_size"),
-                    "fleet.0.tensor_parallel"),
+                    of_pool("tensor_parallel")),
     **dict.fromkeys(("pp", "pp_size", "pipeline_parallel", "pipeline_parallel_size"),
-                    "fleet.0.pipeline_parallel"),
-    **dict.fromkeys(("replicas", "num_replicas", "decode_replicas"), "fleet.0.replicas"),
+                    of_pool("pipeline_parallel")),
+    **dict.fromkeys(("replicas", "num_replicas", "decode_replicas"), of_pool("replicas")),
 }  # fmt: skip
 """Settings of the server by what users call them in ``--metadata``, all of them whole numbers."""
 
 OF_SERVER = {
-    "pp_size": "fleet.0.pipeline_parallel",
+    "pp_size": of_pool("pipeline_parallel"),
     "chunked_prefill_size": "scheduler.max_num_batched_tokens",
     "max_running_requests": "scheduler.max_num_seqs",
 }
@@ -216,9 +216,9 @@ def _sglang_settings(server: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("tp_size", "dp_size")
     )
     spread = data if server.get("enable_dp_attention") else 1
-    settings = {"fleet.0.tensor_parallel": ranks // spread} if server else {}
+    settings = {of_pool("tensor_parallel"): ranks // spread} if server else {}
     if data > 1:
-        settings["fleet.0.data_parallel" if spread > 1 else "fleet.0.replicas"] = data
+        settings[of_pool("data_parallel") if spread > 1 else of_pool("replicas")] = data
     for name, key in OF_SERVER.items():
         value = server.get(name)
         if type(value) is int and value > 0:
