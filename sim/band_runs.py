@@ -8,15 +8,17 @@ band. Keys and units are those of ``summary.json``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any
 
+from sim.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.loop.clock import Stop
 from sim.metrics.bands.confidence import widest
 from sim.metrics.states import DoubtKind, State, too_short_for
 from sim.scenario import Scenario
 from sim.simulation import simulate
-from sim.units import show_time
+from sim.units import many, show_time
 
 NEAR = 0.5
 """Share of the capacity, and of a limit, from which on a run is repeated at both ends. Below it the
@@ -78,9 +80,14 @@ def _pressure(summary: Mapping[str, Any]) -> float:
 
 
 def run_ends(
-    scenario: Scenario, summary: Mapping[str, Any], *, stop: Stop | None = None
+    scenario: Scenario,
+    summary: Mapping[str, Any],
+    *,
+    stop: Stop | None = None,
+    jobs: int = 1,
 ) -> dict[str, Any] | None:
-    """The entry ``infersim.ends`` of a run: its metrics with iterations ``faster`` and ``slower``.
+    """The entry ``infersim.ends`` of a run: its metrics with iterations ``faster`` and ``slower``,
+    played at the same time in copies of this process where there are ``jobs`` for both.
 
     None where the band does not matter, or after an interrupt.
     """
@@ -88,17 +95,49 @@ def run_ends(
         return None
     band = summary["infersim"]["error_band"]
     error = float(band["throughput"])
-    found: dict[str, Any] = {"error": error}
-    for name, factor in zip(ENDS, end_factors(error, band.get("slower")), strict=True):
-        result = simulate(at_factor(scenario, factor), stop=stop)
-        if result.interrupted:
-            return None
-        found[name] = _metrics(result.summary)
+    factors = end_factors(error, band.get("slower"))
+    side_by_side = jobs > 1 and can_copy()
+    played = _copied(scenario, factors, stop) if side_by_side else _played(scenario, factors, stop)
+    if played is None:
+        return None
+    found: dict[str, Any] = {"error": error, **dict(zip(ENDS, played, strict=True))}
     target = summary["infersim"]["verdict"]["target"]
     rank = f"p{100 * (scenario.slo.attainment if target is None else target):g}"
     met = [_holds(found[name]["verdict"]) for name in ENDS]
     text = _text(summary, found, rank if f"{rank}_ttft_ms" in summary else "p99")
     return found | {"decided": met[0] == met[1], "text": text}
+
+
+def _played(
+    scenario: Scenario, factors: Sequence[float], stop: Stop | None
+) -> list[dict[str, Any]] | None:
+    """The metrics with times multiplied by each factor; None after an interrupt."""
+    found = []
+    for factor in factors:
+        metrics = _at(scenario, factor, stop)
+        if metrics is None:
+            return None
+        found.append(metrics)
+    return found
+
+
+def _copied(
+    scenario: Scenario, factors: Sequence[float], stop: Stop | None
+) -> list[dict[str, Any]] | None:
+    """The same by copies of this process, one for each factor."""
+    with Workers(scenario, len(factors)) as workers:
+        futures = [workers.submit(_at, factor) for factor in factors]
+        while wait(futures, LOOK_EVERY).not_done:
+            if stop is not None and stop.requested:
+                return None
+        found = [result_of(future) for future in futures]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(found) else None
+
+
+def _at(scenario: Scenario, factor: float, stop: Stop | None = None) -> dict[str, Any] | None:
+    result = simulate(at_factor(scenario, factor), stop=stop)
+    return None if result.interrupted else _metrics(result.summary)
 
 
 def _holds(verdict: Mapping[str, Any]) -> bool | None:
@@ -151,15 +190,6 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
     reach = band.get("slower")
     slower = "" if reach is None else f"{many(reach)} "
     return f"With iterations {many(ends['error'])} faster or {slower}slower, {', '.join(parts)}."
-
-
-def many(error: float) -> str:
-    """How many percent, or how many times where a percentage reads badly.
-
-    >>> many(0.25), many(1.34)
-    ('25%', '2.3 times')
-    """
-    return f"{error:.0%}" if error < 0.5 else f"{1 + error:.1f} times"
 
 
 def _percent(share: float) -> str:

@@ -131,13 +131,19 @@ def validate(
             scenario = load_scenario(file, overrides)
             if not trust:
                 _agree(file, scenario)
-            for pool in prepare(scenario).pools:
+            pools = prepare(scenario).pools
+            for pool in pools:
                 make_replica_scheduler(pool)
         except InfersimError as error:
             typer.echo(f"error: {printable(str(error))}", err=True)
             code = max(code, error.exit_code)
         else:
             typer.echo(f"{file}: ok")
+            if scenario.max_model_len is None:
+                for model in {
+                    pool.deployment.model for pool in pools if pool.deployment.model.assumed_context
+                }:
+                    typer.echo(f"note: {file}: requests may have {model.made_for}", err=True)
     raise typer.Exit(code)
 
 

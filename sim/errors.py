@@ -53,9 +53,11 @@ class InfeasibleError(InfersimError):
     with what speaks against it. ``parts``, where memory is what is missing, are the bytes of a GPU:
     what each part takes, and under ``usable`` what there is.
 
-    >>> print(InfeasibleError("no fleet holds", layouts=[("1 x l4", "too slow")]))
+    >>> tried = [("1 x l4", "too slow"), ("1 x t4", "no fp8"), ("2 x l4", "too slow")]
+    >>> print(InfeasibleError("no fleet holds", layouts=tried))
     no fleet holds:
-      1 x l4: too slow
+      1 x l4, 2 x l4: too slow
+      1 x t4: no fp8
     """
 
     exit_code = 3
@@ -68,14 +70,24 @@ class InfeasibleError(InfersimError):
         layouts: Sequence[tuple[str, str]] = (),
         parts: Mapping[str, float] | None = None,
     ) -> None:
-        listed = [f"  {layout}: {why}" for layout, why in layouts[:LISTED]]
-        left = len(layouts) - len(listed)
+        alike: dict[str, list[str]] = {}
+        for layout, why in layouts:
+            alike.setdefault(why, []).append(layout)
+        shown = list(alike.items())[:LISTED]
+        listed = [f"  {_several(names)}: {why}" for why, names in shown]
+        left = len(layouts) - sum(len(names) for _, names in shown)
         more = [f"  and {left} more"] if left else []
         first = ": ".join(filter(None, (title, detail)))
         super().__init__("\n".join([f"{first}:" if listed else first, *listed, *more]))
         self.title, self.detail = title, detail
         self.layouts = tuple(layouts)
         self.parts = dict(parts or {})
+
+
+def _several(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

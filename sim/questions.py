@@ -18,6 +18,7 @@ from sim.result import Result, write_page
 from sim.scenario import AnyScenario, Scenario, as_scenario
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
     from sim.planning.load.loads import Kind, Scale
@@ -44,6 +45,14 @@ class Answer:
         """The whole answer as plain data, as in ``result.json``."""
         return self._document
 
+    def table(self) -> pd.DataFrame:
+        """The points of a sweep, variants of a comparison, fleets of a plan or loads of a search,
+        a row each: the settings, then what is a single value, then the figures of the run by
+        their keys in ``summary.json`` (of several runs their means)."""
+        import pandas as pd  # noqa: PLC0415 - slow to import
+
+        return pd.DataFrame(_rows(self._document))
+
     def __getitem__(self, key: str) -> Any:
         return self._document[key]
 
@@ -67,6 +76,27 @@ class Answer:
         return write_page(
             path, lambda target: planning.write_page(self["command"], target, self._document)
         )
+
+
+LISTS = ("results", "variants", "fleets", "probes")
+"""Where a document has what it compares."""
+
+
+def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries that a document compares, each as one flat mapping."""
+    from sim.metrics.repetitions import headlines  # noqa: PLC0415
+
+    listed = next((document[name] for name in LISTS if name in document), None)
+    if listed is None:
+        raise UsageError(f"an answer of {document['command']} is no table: see document()")
+    rows = []
+    for place, entry in enumerate(listed):
+        single = {k: v for k, v in entry.items() if not isinstance(v, dict | list)}
+        single.pop("summary", None)  # of a point that failed
+        found = headlines(entry["summary"]) if entry.get("summary") else {}
+        found |= {f["key"]: f["means"][place] for f in document.get("figures", ())}
+        rows.append({**entry.get("settings", {}), **single, **found})
+    return rows
 
 
 def find(

@@ -46,22 +46,22 @@ class Result(RunResult):
         if "_confirmed_copy" in vars(self):
             self._confirmed_copy["infersim"]["asked"] |= self.summary["infersim"]["asked"]
 
-    def confirm(self, *, stop: Stop | None = None) -> bool:
+    def confirm(self, *, stop: Stop | None = None, jobs: int = 1, ends: bool = True) -> bool:
         """Find out what ``infersim run`` does in addition, and put it into the summary, once: both
-        ends of the error band where they matter (``sim.band_runs``), near saturation the requests
-        that come later (``sim.longer_run``), and a band for each figure (``bands``). Nothing after
-        an interrupt. Whether anything was added."""
+        ends of the error band where they matter (``sim.band_runs``), unless no ``ends`` are wanted,
+        near saturation the requests that come later (``sim.longer_run``), and a band for each
+        figure (``bands``). Nothing after an interrupt. Whether anything was added."""
         if self._confirmed or self.interrupted or self.record.observed:
             return False
         self._confirmed = True
         later = run_later(self.scenario, self.summary, stop=stop)
-        ends = run_ends(self.scenario, self.summary, stop=stop)
+        found = run_ends(self.scenario, self.summary, stop=stop, jobs=jobs) if ends else None
         self.summary["infersim"]["later"] = later
-        if ends is not None:
-            self.add_ends(ends)
-        bands = figure_bands(self.record, self.summary, ends)
+        if found is not None:
+            self.add_ends(found)
+        bands = figure_bands(self.record, self.summary, found)
         self.summary["infersim"]["bands"] = bands
-        return ends is not None or later is not None or bands is not None
+        return found is not None or later is not None or bands is not None
 
     @cached_property
     def bands(self) -> dict[str, Any] | None:

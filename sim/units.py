@@ -186,6 +186,15 @@ def milliseconds(value: float | None) -> str:
     return "-" if value is None else show_time(value / 1e3)
 
 
+def counted(value: int | None) -> str:
+    """A number of things; a dash for an unknown one.
+
+    >>> counted(12345), counted(None)
+    ('12,345', '-')
+    """
+    return "-" if value is None else f"{value:,}"
+
+
 def number(value: float | None) -> str:
     """A number or a ratio: three digits, and all of the whole part.
 
@@ -202,6 +211,15 @@ def show_load(load: float, digits: int = 4) -> str:
     ('23.46', '10,000', '12,346', '2,617')
     """
     return f"{load:,.0f}" if abs(load) >= 10**digits - 0.5 else f"{load:.{digits}g}"
+
+
+def many(error: float) -> str:
+    """How many percent, or how many times where a percentage reads badly.
+
+    >>> many(0.25), many(1.34)
+    ('25%', '2.3 times')
+    """
+    return f"{error:.0%}" if error < 0.5 else f"{1 + error:.1f} times"
 
 
 TWICE = 2.0

@@ -31,6 +31,7 @@ from reports.figures import (
     find_curve,
     fleet,
     gpu_memory,
+    growth,
     heat,
     histogram,
     itl_cdf,
@@ -77,6 +78,7 @@ from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of
 from sim.planning.answers.find import attained_by_load, curve
 from sim.planning.answers.plan import cost_and_latency, fleet_costs
+from sim.planning.answers.plan import growth as growth_of
 from sim.planning.answers.sensitivity import attained_at_ends as at_ends
 from sim.planning.answers.sensitivity import changes
 from sim.planning.answers.split import replica_ratios
@@ -177,6 +179,7 @@ OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
     "mean_parts": (lambda d: mean_parts.figure(parts_of(d, "e2el")), made_up_studies.diagnosis),
     "means": (_of(differences.means, "compare", "mean-p99_ttft_ms"), made_up.comparison),
     "pareto": (_of(pareto.figure, "sweep", "pareto-speed"), made_up.policy_sweep),
+    "growth": (lambda d: growth.figure(growth_of(d)), made_up.fleet_plan),
     "plan_pareto": (lambda d: plan_pareto.figure(cost_and_latency(d, "ttft")), made_up.fleet_plan),
     "tornado": (
         lambda d: tornado.figure(changes(d, "p99_ttft_ms")),

@@ -22,6 +22,7 @@ from sim.scenario.sections.deployment import PrecisionName
 from sim.scenario.sections.lengths import Lengths
 from sim.scenario.sections.support import refusal
 from sim.schedulers import ORDERS
+from sim.specs.precision import GGUF
 from tests.loop.test_fleet import check_plans, check_requests, check_totals, tables
 from tests.places import DATA
 
@@ -108,7 +109,7 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def precisions(draw: st.DrawFn) -> dict[str, str]:
     """Weights in anything; activations in 16 bits, or in the weights' own 8 or 32."""
-    names = get_args(PrecisionName)
+    names = tuple(name for name in get_args(PrecisionName) if name not in GGUF)
     weights = draw(supported("Precision", "weights", names))
     activations = draw(one_of("bf16", "fp16", weights if weights in ("fp8", "int8") else "bf16"))
     if weights == "fp32":

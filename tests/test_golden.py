@@ -26,6 +26,7 @@ from sim.scenario.sections.arrivals import Arrivals
 from sim.scenario.sections.deployment import PrecisionName
 from sim.scenario.sections.support import refusal
 from sim.schedulers.orders import ORDERS
+from sim.specs.precision import GGUF
 from tests.golden import FOLDER, added, moved, moved_in_summary, moved_in_table, pin, pins_of, read
 from tests.golden_scenarios import CHANGES, FROZEN, ROUNDED, scenario
 from tests.places import ROOT
@@ -67,7 +68,8 @@ def test_the_scenarios_cover_every_policy() -> None:
     kinds = {s.workload.arrivals.kind for s in loaded if s.workload.arrivals is not None}
     variants = get_args(get_args(Arrivals)[0])
     assert kinds == {get_args(v.model_fields["kind"].annotation)[0] for v in variants}
-    weights = {w for w in get_args(PrecisionName) if refusal("Precision", "weights", w) is None}
+    formats = set(get_args(PrecisionName)) - set(GGUF)  # of llama.cpp: tests/cost/test_llama_cpp
+    weights = {w for w in formats if refusal("Precision", "weights", w) is None}
     assert {s.precision.weights for s in loaded} == weights - {"fp16", "fp32"}
     served = {"vllm", "sglang", "tensorrt-llm", "ideal", "reference", "transformers"}
     assert {spelled(s.engine).name for s in loaded} == {*served, str(FROZEN / "vllm.yaml")}

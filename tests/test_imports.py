@@ -104,7 +104,7 @@ def loaded_after(code: str) -> set[str]:
         "pandas": {
             *("sim.results.run_result", "sim.planning.contrast.runs"),
             *("sim.export.source", "sim.export.files", "sim.results.stored"),
-            *("sim.results.trail_files", "sim.export.phases"),
+            *("sim.results.trail_files", "sim.export.phases", "sim.questions"),
         },
         "pyarrow": {"sim.results.parquet_file", "sim.workload.traces.packed"},
         "aiohttp": {"sim.serve", "sim.ui"},

@@ -125,6 +125,10 @@ def same(answer: sim.Answer, *arguments: str) -> bool:
 def test_compare(place: Path) -> None:
     answer = sim.compare("one.yaml", {MOST_SEQS: [1, 64]}, repetitions=2, jobs=1)
     check(answer, place, "64")
+    means = {figure["key"]: figure["means"] for figure in answer["figures"]}
+    table = answer.table()
+    assert list(table[MOST_SEQS]) == [1, 64]
+    assert list(table["p99_ttft_ms"]) == means["p99_ttft_ms"]
     options = ["--vary", f"{MOST_SEQS}=1,64", "--repetitions", "2", "--jobs", "1"]
     assert same(answer, "compare", "one.yaml", *options)
 
@@ -140,6 +144,11 @@ def test_compare_run_directories(place: Path, result: sim.Result) -> None:
 def test_sweep(place: Path) -> None:
     answer = sim.sweep("one.yaml", {"workload.arrivals.rate": [2, 4]}, jobs=1)
     check(answer, place, "rate")
+    table = answer.table()
+    assert table.columns[0] == "workload.arrivals.rate"
+    summaries = [row["summary"] for row in answer["results"]]
+    assert list(table["p95_ttft_ms"]) == [each["p95_ttft_ms"] for each in summaries]
+    assert list(table["verdict.attainment"]) == [1.0, 1.0]
     options = ["--sweep", "workload.arrivals.rate=2,4", "--jobs", "1"]
     assert same(answer, "sweep", "one.yaml", *options)
 
@@ -148,12 +157,14 @@ def test_find(place: Path) -> None:
     answer = sim.find("one.yaml", tolerance=0.5)
     check(answer, place, "requests/s")
     assert answer["load"] > 5
+    assert list(answer.table()["load"]) == [probe["load"] for probe in answer["probes"]]
     assert same(answer, "find", "one.yaml", "--tolerance", "0.5")
 
 
 def test_plan(place: Path) -> None:
     answer = sim.plan("one.yaml", ["h100-sxm"], tensor_parallel=[1], rate="2x", top=1, jobs=1)
     check(answer, place, "h100-sxm")
+    assert list(answer.table()["usd_per_hour"]) == [answer["fleets"][0]["usd_per_hour"]]
     options = ["--gpus", "h100-sxm", "--tensor-parallel", "1", "--rate", "2x", "--top", "1"]
     assert same(answer, "plan", "one.yaml", *options, "--jobs", "1")
 

@@ -18,9 +18,15 @@ import numpy as np
 
 from calibrate.recordings import clients
 from calibrate.recordings.clients import SeenClient, mapping, reason, tokens
-from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
+from calibrate.recordings.recording import (
+    Recording,
+    RecordingChoice,
+    RecordingFormat,
+    in_order,
+    summed,
+)
 from calibrate.recordings.stated import Stated
-from calibrate.recordings.summaries import Summary, arrivals, no_requests
+from calibrate.recordings.summaries import Summary, arrivals, distribution, length, rates
 from sim.errors import TraceError
 from sim.workload.traces.head import document
 from sim.workload.traces.rows import json_blocks, listed, shown
@@ -174,67 +180,54 @@ def _of_summary(path: Path) -> Recording:
             f"{path}: neither {LINES} nor a summary of AIPerf ({SUMMARY}); it has {listed(found)}"
         )
     place = str(path)
-    counted = mapping(place, found, "request_count").get("avg")
-    completed = tokens(f"{place}: request_count", {"avg": counted}, "avg")
-    failed = mapping(place, found, "error_request_count").get("avg")
     came = _arrivals(place, found)
-    lengths = [
-        float(tokens_mean(place, found, name))
-        for name in ("input_sequence_length", "output_sequence_length")
-    ]
-    summary = Summary(
-        metrics=_metrics(place, found),
-        completed=completed,
-        failed=int(failed) if isinstance(failed, int | float) else 0,
-        prompt_tokens=lengths[0],
-        output_tokens=lengths[1],
-        arrivals=came,
-    )
     told = {} if came is not None else {"workload.arrivals": "input_config has no rate or clients"}
     start = found.get("start_time")
     try:
         date = datetime.fromisoformat(str(start)).date().isoformat()
     except ValueError:
         date = None
-    return Recording(
-        files=(path,),
-        requests=no_requests(),
-        gaps=None,
-        samples=None,
-        stated=_stated(place, found, told),
-        ttft=clients.TTFT,
-        front_end="server",
-        notes=(*summary.assumptions(),
-               f"{LINES} of the same run has the single requests."),
+    return summed(
+        path,
+        exported(place, found, came),
+        _stated(place, found, told),
+        notes=[f"{LINES} of the same run has the single requests."],
         date=date,
-        summary=summary,
+    )
+
+
+def exported(place: str, found: Mapping[str, object], came: dict[str, Any] | None) -> Summary:
+    """The metrics of a summary of AIPerf, or of GenAI-Perf before it, whose requests ``came`` so;
+    the count is unknown where it is not stated."""
+
+    def average(name: str) -> object:
+        return mapping(place, found, name).get("avg")
+
+    counted, failed = average("request_count"), average("error_request_count")
+    means = [
+        length(f"{place}: {name}", mapping(place, found, name), "avg")
+        for name in ("input_sequence_length", "output_sequence_length")
+    ]
+    return Summary(
+        metrics=_metrics(place, found),
+        completed=None if counted is None else tokens(place, {"request_count": counted},
+                                                      "request_count"),
+        failed=int(failed) if isinstance(failed, int | float) else 0,
+        prompt_tokens=means[0],
+        output_tokens=means[1],
+        arrivals=came,
     )  # fmt: skip
-
-
-def tokens_mean(place: str, found: Mapping[str, object], name: str) -> float:
-    """The mean of a length; TraceError where it is not stated."""
-    value = mapping(place, found, name).get("avg")
-    if not isinstance(value, int | float) or not value >= 1:
-        raise TraceError(f"{place}: {name}.avg is {shown(value)}; allowed: a number from 1")
-    return float(value)
 
 
 def _metrics(place: str, found: Mapping[str, object]) -> dict[str, float]:
     """Latencies (ms) and throughputs by their keys in ``summary.json``."""
     known: dict[str, float] = {}
-    same = ("p50", "p90", "p95", "p99")
-    ranks = {"mean": "avg", "median": "p50", "std": "std", **{name: name for name in same}}
     for ours, theirs in MILLISECONDS.items():
         block = mapping(place, found, theirs)
         factor = SECONDS.get(str(block.get("unit")), math.nan) * 1e3
-        for rank, name in ranks.items():
-            value = block.get(name)
-            if isinstance(value, int | float) and value * factor > 0:
-                known[f"{rank}_{ours}_ms"] = value * factor
+        known |= distribution(block, ours, factor) if math.isfinite(factor) else {}
     for ours, theirs in RATES.items():
-        value = mapping(place, found, theirs).get("avg")
-        if isinstance(value, int | float) and value > 0:
-            known[ours] = float(value)
+        known |= rates(mapping(place, found, theirs), {ours: "avg"})
     return known
 
 
@@ -245,7 +238,8 @@ def _arrivals(place: str, found: Mapping[str, object]) -> dict[str, Any] | None:
     phases = asked.get("phases")
     if isinstance(phases, list):
         mine = [each for each in phases if isinstance(each, dict)]
-        load = next((each for each in mine if each.get("name") == "profiling"), load)
+        named = (each for each in mine if "profiling" in (each.get("name"), each.get("kind")))
+        load = next(named, load)
     rate = load.get("request_rate") or load.get("rate")
     constant = "constant" in (load.get("arrival_pattern"), load.get("request_rate_mode"),
                               load.get("type"))  # fmt: skip
@@ -277,4 +271,5 @@ FORMAT = RecordingFormat(
     name="aiperf",
     layout="AIPerf's profile_export.jsonl, or a folder with it; or profile_export_aiperf.json",
     read=_read,
+    marks=("aiperf_version", "metadata metrics"),
 )

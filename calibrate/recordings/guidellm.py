@@ -1,6 +1,6 @@
 """Reads the ``benchmarks.json`` of guidellm, one benchmark of those it holds.
 
-Reports of guidellm 0.4 and later (schema version 1 in ``metadata``) and of 0.3: a list of
+Reports of guidellm 0.3 to 0.7 (schema versions 1 and 2 in ``metadata``): a list of
 ``benchmarks``, each with ``requests`` as ``successful``, ``incomplete`` and ``errored`` (times are
 Unix seconds), and ``metrics`` that sum them up. Tokens between the first and the last one have no
 times of their own. ``--sample-requests`` may have kept a part of the requests only: then the
@@ -10,15 +10,22 @@ metrics alone are taken.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from calibrate.recordings import clients
 from calibrate.recordings.clients import SeenClient, mapping, reason, time, tokens
 from calibrate.recordings.entries import RecordingEntry, chosen, note
-from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
+from calibrate.recordings.recording import (
+    Recording,
+    RecordingChoice,
+    RecordingFormat,
+    in_order,
+    summed,
+)
 from calibrate.recordings.stated import Stated
-from calibrate.recordings.summaries import Summary, no_requests
+from calibrate.recordings.summaries import Summary, distribution, length, rates
 from sim.errors import TraceError
 from sim.workload.traces.head import document
 from sim.workload.traces.rows import listed, shown
@@ -118,8 +125,9 @@ def _stated(place: str, report: Mapping[str, object], found: Mapping[str, object
     """The model, and what the report states of the client."""
     config, worker = mapping(place, found, "config"), mapping(place, found, "worker")
     backend = mapping(place, config, "backend")
-    args = report.get("args")
-    asked = args.get("model") if isinstance(args, dict) else None
+    asked = mapping(place, report, "args").get("model") or mapping(
+        place, mapping(place, mapping(place, report, "config"), "spec"), "backend"
+    ).get("model")
     model = backend.get("model") or worker.get("backend_model") or asked
     metadata = report.get("metadata")
     version = metadata.get("guidellm_version") if isinstance(metadata, dict) else None
@@ -140,7 +148,7 @@ def _strategy(place: str, found: Mapping[str, object]) -> Mapping[str, object]:
 
 def _arrivals(strategy: Mapping[str, object]) -> dict[str, Any] | None:
     """How requests came, as a scenario has it; None for a strategy that is not known."""
-    kind, rate = strategy.get("type_"), strategy.get("rate")
+    kind, rate = strategy.get("type_") or strategy.get("kind"), strategy.get("rate")
     streams = strategy.get("streams") or strategy.get("max_concurrency")
     if kind == "synchronous":
         return {"kind": "closed", "concurrency": 1}
@@ -164,70 +172,41 @@ def _summary(
     def part(name: str) -> Mapping[str, object]:
         return mapping(place, mapping(place, found, name), "successful")
 
-    known: dict[str, float] = {}
-    for theirs, ours, factor in (("time_to_first_token_ms", "ttft", 1), ("request_latency", "e2el",
-                                                                         1e3)):  # fmt: skip
-        known |= _distribution(place, part(theirs), ours, factor)
-    mean = part("inter_token_latency_ms").get("mean")
-    if isinstance(mean, float) and mean > 0:
-        known["mean_itl_ms"] = mean
+    known = {
+        **distribution(part("time_to_first_token_ms"), "ttft"),
+        **_percentiles(place, part("time_to_first_token_ms"), "ttft"),
+        **distribution(part("request_latency"), "e2el", 1e3),
+        **_percentiles(place, part("request_latency"), "e2el", 1e3),
+        **rates(part("inter_token_latency_ms"), {"mean_itl_ms": "mean"}),
+        **rates(taken.found, {"duration": "duration"}),
+    }
     for theirs, ours in (("requests_per_second", "request_throughput"),
                          ("output_tokens_per_second", "output_throughput"),
                          ("tokens_per_second", "total_token_throughput")):  # fmt: skip
-        rate = part(theirs).get("mean")
-        if isinstance(rate, float) and rate > 0:
-            known[ours] = rate
-    duration = taken.found.get("duration")
-    known |= {"duration": duration} if isinstance(duration, float) and duration > 0 else {}
+        known |= rates(part(theirs), {ours: "mean"})
     came = _arrivals(_strategy(place, taken.found))
-    summary = Summary(
-        metrics=known,
-        completed=total,
-        failed=0,
-        prompt_tokens=time(
-            f"{place}.metrics.prompt_token_count", part("prompt_token_count"), "mean"
-        ),
-        output_tokens=time(
-            f"{place}.metrics.output_token_count", part("output_token_count"), "mean"
-        ),
-        arrivals=came,
-    )
+    lengths = [
+        length(f"{place}.metrics.{name}", part(name), "mean")
+        for name in ("prompt_token_count", "output_token_count")
+    ]
+    summary = Summary(known, total, 0, lengths[0], lengths[1], came)
     unclear = {} if came is not None else {"workload.arrivals": "the strategy is not a known one"}
     sampled = f"The report has {kept:,} of {total:,} requests (--sample-requests)."
-    return Recording(
-        files=(path,),
-        requests=no_requests(),
-        gaps=None,
-        samples=None,
-        stated=Stated(stated.model, None, stated.engine, unclear=unclear,
-                      conditions=stated.conditions),
-        ttft=clients.TTFT,
-        front_end="server",
-        notes=(*notes, sampled, *summary.assumptions()),
-        date=date,
-        summary=summary,
-    )  # fmt: skip
+    return summed(
+        path, summary, replace(stated, unclear=unclear), notes=(*notes, sampled), date=date
+    )
 
 
-def _distribution(
-    place: str, found: Mapping[str, object], name: str, factor: float
+def _percentiles(
+    place: str, found: Mapping[str, object], name: str, factor: float = 1.0
 ) -> dict[str, float]:
-    """Mean, median, deviation and percentiles (ms) of one metric."""
-    ranks = mapping(place, found, "percentiles")
-    values = {
-        **{"mean": found.get("mean"), "median": found.get("median"), "std": found.get("std_dev")},
-        **{rank: ranks.get(rank) for rank in ("p50", "p90", "p95", "p99")},
-    }
-    return {
-        f"{rank}_{name}_ms": value * factor
-        for rank, value in values.items()
-        if isinstance(value, int | float) and value > 0
-    }
+    return distribution(mapping(place, found, "percentiles"), name, factor)
 
 
 FORMAT = RecordingFormat(
     name="guidellm",
     layout="the benchmarks.json of guidellm, with all requests or a sample of them",
     read=_read,
+    marks=("benchmarks",),
     several=True,
 )

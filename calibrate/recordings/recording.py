@@ -6,16 +6,17 @@ not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrate.recordings.clients import TTFT
 from calibrate.recordings.server import RecordedServer
 from calibrate.recordings.stated import Floats, Integers, Requests, Samples, Stated
-from calibrate.recordings.summaries import Summary
+from calibrate.recordings.summaries import Summary, no_requests
 from calibrate.validation.front_end import FrontEnd
 
 
@@ -52,22 +53,58 @@ class Recording:
     assumed: Mapping[str, Any] = field(default_factory=dict)
 
 
+def summed(
+    path: Path,
+    summary: Summary,
+    stated: Stated,
+    *,
+    notes: Sequence[str] = (),
+    date: str | None = None,
+    ttft: str = TTFT,
+    front_end: FrontEnd = "server",
+    simulated: Mapping[str, str] | None = None,
+    beside: Sequence[Path] = (),
+) -> Recording:
+    """The record of a result at ``path`` that has no single requests; ``notes`` go before those on
+    what its scenario assumes."""
+    return Recording(
+        files=(path, *beside),
+        requests=no_requests(),
+        gaps=None,
+        samples=None,
+        stated=stated,
+        ttft=ttft,
+        front_end=front_end,
+        notes=(*notes, *summary.assumptions()),
+        date=date,
+        simulated=simulated,
+        summary=summary,
+    )
+
+
 class RecordingChoice(NamedTuple):
     """A user's choices for a file: which of several results it holds (from 1; None: the last), and
-    the seed for what has to be drawn."""
+    the seed for what has to be drawn; of a server of metrics the ``window`` (s) before ``until``
+    (a date with time; None: now), and a selector of series."""
 
     entry: int | None = None
     seed: int = 0
+    window: float | None = None
+    until: str | None = None
+    select: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingFormat:
     """One format; ``read`` raises TraceError, with file and place, for what breaks it. ``several``
-    says whether one file may hold several results."""
+    says whether one file may hold several results. ``marks`` are sets of names, separated by
+    spaces: a file is taken for this format's if all names of a set are in its first object or
+    row."""
 
     name: str
     layout: str
     read: Callable[[Path, RecordingChoice], Recording]
+    marks: tuple[str, ...] = ()
     several: bool = False
 
 

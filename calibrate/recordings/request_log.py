@@ -119,4 +119,5 @@ FORMAT = RecordingFormat(
     layout="a folder with requests.jsonl, or that file: JSON lines with input_toks, output_toks, "
     "queued_ts, first_token_ts, last_token_ts (seconds of one monotonic clock)",
     read=_read,
+    marks=("input_toks queued_ts",),
 )

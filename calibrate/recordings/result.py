@@ -205,15 +205,17 @@ def summed_up(
 ) -> dict[str, Any]:
     """``figures`` of a run of which only a summary is known, written by ``maker`` if it simulated
     the run: what the summary states, null otherwise."""
-    own, completed = figures["infersim"], stated.completed
-    submitted = completed + stated.failed
+    own, completed, submitted = figures["infersim"], stated.completed, None
+    text = f"{_how(maker)}: how many requests were completed is not stated."
+    if completed is not None:
+        submitted = completed + stated.failed
+        text = f"{_how(maker)}: {completed:,} of {submitted:,} requests were completed."
     requests = dict.fromkeys(own["requests"]) | {
         **{"submitted": submitted, "completed": completed, "rejected": stated.failed},
         **{"unfinished": 0, "warmup": 0, "rejected_reasons": {}},
     }
-    text = f"{_how(maker)}: {completed:,} of {submitted:,} requests "
     verdict = own["verdict"] | {
-        **{"text": f"{text}were completed.", "limits": {}, "slo_met": None},
+        **{"text": text, "limits": {}, "slo_met": None},
         **{name: None for name in ("slo_state", "first_limit") if name in own["verdict"]},
     }
     return {
@@ -222,8 +224,8 @@ def summed_up(
         **stated.metrics,
         "completed": completed,
         "failed": stated.failed,
-        "total_input_tokens": round(completed * stated.prompt_tokens),
-        "total_output_tokens": round(completed * stated.output_tokens),
+        "total_input_tokens": completed and round(completed * stated.prompt_tokens),
+        "total_output_tokens": completed and round(completed * stated.output_tokens),
         "infersim": own | {"requests": requests, "verdict": verdict, "cost": None},
     }
 
@@ -332,8 +334,9 @@ def _counts(values: NDArray[Any]) -> NDArray[np.int32]:
     return np.asarray(np.rint(values), dtype=np.int32)
 
 
-def _digest(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+def _digest(path: Path) -> str | None:
+    """The digest of a file; None for the address of a server."""
+    return None if not path.is_file() else sha256(path.read_bytes()).hexdigest()
 
 
 def _finite(value: Any) -> Any:

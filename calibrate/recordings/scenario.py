@@ -19,7 +19,9 @@ from calibrate.recordings.server import RecordedServer, assumed_settings, assump
 from calibrate.recordings.stated import Requests
 from sim import catalog
 from sim.errors import InfersimError, UsageError
-from sim.scenario import Scenario
+from sim.scenario import Scenario, load_scenario
+from sim.scenario.reading.extends import extended
+from sim.scenario.reading.loading import read
 from sim.scenario.reading.overrides import applied
 from sim.scenario.text.document import Document
 from sim.scenario.text.writing import write_yaml
@@ -93,11 +95,13 @@ def scenario_of(
     model: str | None = None,
     gpu: str | None = None,
     overrides: Sequence[str] = (),
+    server: Path | None = None,
 ) -> tuple[Scenario, Recording]:
     """The scenario of a run, to stand in the folder ``base``, which holds its trace; and the record
     with what it was simulated as, and what was assumed.
 
-    ``model`` and ``gpu`` go before what the record says. UsageError where neither tells which they
+    ``model`` and ``gpu`` go before what the record says, as do the settings of a ``server`` that a
+    scenario file states, whose traffic does not count. UsageError where neither tells which they
     are, or a setting is unclear that no override gives; ScenarioError for values that no scenario
     can have.
     """
@@ -105,27 +109,45 @@ def scenario_of(
     for key in sorted(given):
         if key.partition(".")[0] == "workload" and recording.summary is None:
             raise UsageError(f"--set {key}: the traffic of a recorded run cannot be changed")
+    like = {} if server is None else _like(server)
+    if like:
+        given = given | set(like) | {"fleet.0.gpu"}
     found = _model(recording, model, given)
     ranked = of_ranks(recording.stated.settings, _known(found, overrides))
     stated = dataclasses.replace(recording.stated, settings=ranked)
     recording = dataclasses.replace(recording, stated=stated)
-    server = server_of(stated, _given_engine(overrides))
-    data = _data(recording, found, _gpu(recording, gpu, given), server)
+    named = _given_engine(overrides) or like.get("engine")
+    served_by = server_of(stated, named)
+    data = _data(recording, found, _gpu(recording, gpu, given), served_by) | like
     for key, reason in _unclear(recording).items():
         if not any(each == key or each.startswith(f"{key}.") for each in given):
             raise UsageError(
-                f"{recording.files[0]}: {reason}, which does not determine {key}; give --set "
-                f"{WAYS.get(key, f'{key}=VALUE')}"
+                f"{recording.files[0]}: {reason}, which does not determine {key}; give "
+                f"{WAYS.get(key, f'--set {key}=VALUE')}"
             )
     document, refused = applied(Document(data, base), overrides)
     plain = Scenario.from_document(document, refused)
     assumed = assumed_settings(recording.stated.settings, given, plain.resolved())
-    recording = dataclasses.replace(recording, server=server, assumed=assumed)
-    comments = [_origin(recording, server), server.note, *assumption(assumed)]
+    recording = dataclasses.replace(recording, server=served_by, assumed=assumed)
+    comments = [_origin(recording, served_by), served_by.note, *assumption(assumed)]
     told = "".join(f"# {_printable(comment)}\n" for comment in comments)
     text = f"{told}{write_yaml(document.data)}"
     scenario = Scenario.from_document(dataclasses.replace(document, text=text), refused)
     return scenario, recording
+
+
+TRAFFIC = ("name", "description", "workload", "run", "version")
+"""Sections of a scenario that are not of its server."""
+
+
+def _like(path: Path) -> dict[str, Any]:
+    """What a scenario file says of its server; UsageError where it cannot be read."""
+    load_scenario(path)  # whose mistakes are its own
+    document, _ = extended(read(path)[0])
+    found = {key: value for key, value in document.data.items() if key not in TRAFFIC}
+    if isinstance(found.get("model"), str):
+        found["model"] = absolute(found["model"], "models")
+    return found
 
 
 ENGINE_KEYS = ("engine", "fleet.engine", "fleet.0.engine")
@@ -160,9 +182,10 @@ DATA, EXPERT, REPLICAS = (
 
 
 WAYS = {
-    "workload.arrivals": "workload.arrivals.kind=poisson --set workload.arrivals.rate=R, or, of "
-    "clients that wait for their answers, --set workload.arrivals.kind=closed --set "
-    "workload.arrivals.concurrency=N"
+    "workload.arrivals": "--set workload.arrivals.kind=poisson --set workload.arrivals.rate=R, or, "
+    "of clients that wait for their answers, --set workload.arrivals.kind=closed --set "
+    "workload.arrivals.concurrency=N",
+    "fleet": "--server SCENARIO, a file that has them",
 }
 """The options for a key that takes more than one value."""
 
@@ -203,7 +226,7 @@ def _data(recording: Recording, model: str, gpu: str, server: RecordedServer) ->
             inside = inside[int(step)] if step.isdecimal() else inside.setdefault(step, {})
         inside[last] = value
     if recording.summary is not None:
-        run = {"requests": recording.summary.completed, "warmup": 0}
+        run = {"requests": recording.summary.simulated, "warmup": 0}
         return data | {"workload": recording.summary.workload(), "run": run}
     return data | {"workload": {"trace": {"path": TRACE, "format": "csv"}}}
 
@@ -212,16 +235,17 @@ def _name(recording: Recording) -> str:
     """The name of the file, or of its folder where several make up the record."""
     path = recording.files[0].absolute()
     stem = path.stem if len(recording.files) == 1 else path.parent.name
+    if not path.exists():  # the address of a server
+        stem = recording.files[0].name
     printable = "".join(char for char in stem if char.isprintable()).strip()
     return printable[:LONGEST_NAME] or "recorded"
 
 
 def _origin(recording: Recording, server: RecordedServer) -> str:
-    served = int(recording.requests.served.sum())
-    if recording.summary is not None:
-        served = recording.summary.completed
-    told = f"The {served:,} requests that {server.subject} served, "
-    told += "as they came." if recording.summary is None else "drawn anew from a summary of them."
+    summary = recording.summary
+    served = int(recording.requests.served.sum()) if summary is None else summary.completed
+    told = f"The {'' if served is None else f'{served:,} '}requests that {server.subject} served, "
+    told += "as they came." if summary is None else "drawn anew from a summary of them."
     return _printable(told)
 
 

@@ -18,6 +18,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+def of_pool(name: str) -> str:
+    """The dotted key of the only pool of a record."""
+    return f"fleet.0.{name}"
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
     """Columns of equal length, in order of arrival.

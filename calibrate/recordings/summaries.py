@@ -6,6 +6,7 @@ draws its requests from laws: arrivals as stated, lengths all equal to the state
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.recordings.stated import Requests
+from calibrate.recordings.stated import Floats, Integers, Requests
 from sim.errors import TraceError
+from sim.workload.traces.bailian import BLOCK_TOKENS
 from sim.workload.traces.rows import shown
+
+DRAWN = "traffic.jsonl"
+"""The file next to the scenario that has the requests drawn."""
 
 RANKS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
@@ -30,20 +35,68 @@ METRICS = (*RATES, *(f"{rank}_{name}_ms" for name in LATENCIES for rank in RANKS
 """The metrics that a summary may state."""
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnTraffic:
+    """Requests that stand for those of a run: seconds since the first, tokens, and the share of
+    each prompt that begins like others (``alike``)."""
+
+    arrivals: Floats
+    prompt_tokens: Integers
+    output_tokens: Integers
+    alike: float = 0.0
+
+    def write(self, path: Path) -> None:
+        """Write them as a trace in Bailian's format, whose blocks say what is alike."""
+        fresh = 0
+        most = int(self.prompt_tokens.max(initial=0)) // BLOCK_TOKENS + 1
+        rows = zip(
+            self.arrivals.tolist(), self.prompt_tokens.tolist(), self.output_tokens.tolist(),
+            strict=True,
+        )  # fmt: skip
+        with path.open("w", encoding="ascii") as file:
+            for number, (arrival, prompt, output) in enumerate(rows):
+                blocks = -(-prompt // BLOCK_TOKENS)
+                shared = round(self.alike * prompt / BLOCK_TOKENS)
+                own = range(most + fresh, most + fresh + blocks - shared)
+                fresh += blocks - shared
+                row = {"chat_id": number, "parent_chat_id": -1, "turn": 1, "timestamp": arrival}
+                row |= {"input_length": prompt, "output_length": output}
+                if self.alike:
+                    row["hash_ids"] = [*range(shared), *own]
+                file.write(f"{json.dumps(row)}\n")
+
+
+EACH, UNKNOWN = 10, 1000
+"""Requests of each client, or of all, where a record does not count them."""
+
+
 @dataclass(frozen=True)
 class Summary:
-    """``metrics`` by their keys in ``summary.json``; mean lengths in tokens; ``arrivals`` as a
-    scenario has them, None where the file does not say how requests were sent."""
+    """``metrics`` by their keys in ``summary.json``; mean lengths in tokens; ``completed`` is None
+    where the file does not say how many requests there were, ``arrivals`` (as a scenario has them)
+    where it does not say how they were sent; ``drawn`` are requests that stand for those of the
+    run, where more than means is known."""
 
     metrics: Mapping[str, float]
-    completed: int
+    completed: int | None
     failed: int
     prompt_tokens: float
     output_tokens: float
     arrivals: Mapping[str, Any] | None
+    drawn: DrawnTraffic | None = None
+
+    @property
+    def simulated(self) -> int:
+        """How many requests the scenario has."""
+        if self.drawn is not None:
+            return len(self.drawn.arrivals)
+        clients = (self.arrivals or {}).get("concurrency", UNKNOWN // EACH)
+        return self.completed or EACH * int(clients)
 
     def workload(self) -> dict[str, Any]:
         """The traffic of a scenario that stands for the run."""
+        if self.drawn is not None:
+            return {"trace": {"path": DRAWN, "format": "bailian"}}
         lengths = {
             f"{side}_tokens": {"kind": "fixed", "value": max(1, round(mean))}
             for side, mean in (("prompt", self.prompt_tokens), ("output", self.output_tokens))
@@ -53,11 +106,15 @@ class Summary:
     def assumptions(self) -> list[str]:
         """The assumptions of the scenario."""
         lengths = (round(self.prompt_tokens), round(self.output_tokens))
+        counted = (
+            f"The record does not say how many requests there were: {self.simulated:,} are assumed."
+        )
         return [
+            *([] if self.completed is not None else [counted]),
             "The record is a summary without single requests. Assumed: every request has the mean "
             f"length, {lengths[0]:,} prompt and {lengths[1]:,} output tokens (others: --set "
             "workload.prompt_tokens.kind=..., workload.output_tokens.kind=...); arrivals are drawn "
-            "anew, so that chance in them is part of the error."
+            "anew, so that chance in them is part of the error.",
         ]
 
 
@@ -86,7 +143,9 @@ def arrivals(rate: object, burstiness: object, concurrency: object) -> dict[str,
     return {"kind": "gamma", "rate": float(rate), "cv": float(shape) ** -0.5}
 
 
-ALSO = {f"{rank}_e2el_ms": f"{rank}_e2e_latency_ms" for rank in RANKS}
+ALSO = {f"{rank}_e2el_ms": f"{rank}_e2e_latency_ms" for rank in RANKS} | {
+    "total_token_throughput": "total_throughput"
+}
 """Names of metrics in SGLang's ``bench_serving`` that differ from vLLM's."""
 
 SUMS = {
@@ -109,12 +168,53 @@ def metrics(found: Mapping[str, object]) -> dict[str, float]:
         counts = [found.get(name) for name in counted]
         if rate not in known and "duration" in known and all(map(_positive, counts)):
             known[rate] = sum(map(float, counts)) / known["duration"]  # type: ignore[arg-type]
+    return known | _medians(known)
+
+
+def distribution(found: Mapping[str, object], name: str, factor: float = 1.0) -> dict[str, float]:
+    """The metrics of the latency ``name`` (ms): what ``found`` states of its mean, deviation and
+    percentiles, by any of the names that clients have for them, times ``factor``."""
+    known = {
+        f"{rank}_{name}_ms": float(found[theirs]) * factor  # type: ignore[arg-type]
+        for theirs, rank in STATISTICS.items()
+        if _positive(found.get(theirs))
+    }
+    return known | _medians(known)
+
+
+STATISTICS = {
+    **{rank: rank for rank in RANKS},
+    **{"avg": "mean", "average": "mean", "std_dev": "std", "stddev": "std"},
+}
+"""Names of statistics in results -> ours."""
+
+
+def _medians(known: Mapping[str, float]) -> dict[str, float]:
+    """Medians and p50, which are the same, where one of them is known."""
+    found = {}
     for name in LATENCIES:
         median, p50 = f"median_{name}_ms", f"p50_{name}_ms"
         if median in known or p50 in known:
-            known.setdefault(median, known.get(p50, 0.0))
-            known.setdefault(p50, known[median])
-    return known
+            found[median] = known.get(median, known.get(p50, 0.0))
+            found[p50] = known.get(p50, found[median])
+    return found
+
+
+def rates(
+    found: Mapping[str, object], names: Mapping[str, str], factor: float = 1.0
+) -> dict[str, float]:
+    """The metrics that ``found`` has under other ``names``, as far as they are positive, times
+    ``factor``."""
+    stated = {ours: found.get(theirs) for ours, theirs in names.items()}
+    return {ours: float(value) * factor for ours, value in stated.items() if _positive(value)}  # type: ignore[arg-type]
+
+
+def length(place: str, found: Mapping[str, object], name: str) -> float:
+    """A mean length in tokens; TraceError, which begins with ``place``, for anything else."""
+    value = found.get(name)
+    if not _positive(value) or value < 1:  # type: ignore[operator]
+        raise TraceError(f"{place}: {name} is {shown(value)}; allowed: a number from 1")
+    return float(value)  # type: ignore[arg-type]
 
 
 def count(path: Path, found: Mapping[str, object], name: str, *, least: int) -> int:

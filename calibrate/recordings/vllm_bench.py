@@ -12,8 +12,9 @@ otherwise the times are approximated (``sent_times``). A result that was saved w
 the summaries alone (``summaries``); older ones of SGLang have medians and few means.
 ``--append-result`` leaves an object a line. The document names the model, but neither the GPU nor
 the engine's settings, unless ``--metadata`` put them there (``METADATA``). Nor does it name the
-server where ``backend`` is the client's own default (``BACKENDS``). Keys are those of vLLM 0.32 and
-before, and of SGLang 0.4 and 0.5.
+server where ``backend`` is the client's own default (``BACKENDS``). Results of SGLang have its
+``server_info``. Keys are those of vLLM 0.32 and before, and of SGLang 0.4 and 0.5 (python/sglang/
+bench_serving.py, now benchmark/serving.py).
 
 The client draws the gaps between requests from a gamma law of mean 1/rate and shape ``burstiness``
 (1: Poisson), scaled so that the last of n requests is sent n/rate after the start, and has at most
@@ -34,18 +35,17 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.recordings.clients import TTFT
 from calibrate.recordings.entries import RecordingEntry, entry, note
-from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat, in_order
-from calibrate.recordings.stated import Floats, Requests, Stated
-from calibrate.recordings.summaries import (
-    DURATION,
-    RATES,
-    Summary,
-    arrivals,
-    count,
-    metrics,
-    no_requests,
+from calibrate.recordings.recording import (
+    Recording,
+    RecordingChoice,
+    RecordingFormat,
+    in_order,
+    summed,
 )
+from calibrate.recordings.stated import Floats, Requests, Stated, of_pool
+from calibrate.recordings.summaries import DURATION, RATES, Summary, arrivals, count, metrics
 from sim.catalog.gpu_names import named_by_publisher
 from sim.errors import TraceError
 from sim.export.bench import SIMULATED, SIMULATED_BY
@@ -87,12 +87,20 @@ there a user has named vLLM."""
 
 METADATA = {
     **dict.fromkeys(("tp", "tp_size", "tensor_parallel", "tensor_parallel_size"),
-                    "fleet.0.tensor_parallel"),
+                    of_pool("tensor_parallel")),
     **dict.fromkeys(("pp", "pp_size", "pipeline_parallel", "pipeline_parallel_size"),
-                    "fleet.0.pipeline_parallel"),
-    **dict.fromkeys(("replicas", "num_replicas", "decode_replicas"), "fleet.0.replicas"),
+                    of_pool("pipeline_parallel")),
+    **dict.fromkeys(("replicas", "num_replicas", "decode_replicas"), of_pool("replicas")),
 }  # fmt: skip
 """Settings of the server by what users call them in ``--metadata``, all of them whole numbers."""
+
+OF_SERVER = {
+    "pp_size": of_pool("pipeline_parallel"),
+    "chunked_prefill_size": "scheduler.max_num_batched_tokens",
+    "max_running_requests": "scheduler.max_num_seqs",
+}
+"""Names in the ``server_info`` of SGLang's results -> ours; its limits are shared out among data
+ranks."""
 
 OF_GPU = ("gpu", "gpu_name", "gpu_type", "gpu_model", "accelerator", "hardware")
 OF_ENGINE = ("engine", "server", "framework", "inference_engine")
@@ -101,14 +109,9 @@ OF_VERSION = ("engine_version", "server_version", "vllm_version", "sglang_versio
 
 OTHERS = re.compile(
     r"(^|_)(gpus?|nodes?|tp|pp|dp|ep|replicas?|parallel|precision|quanti[sz]ation|dtype|engine|"
-    r"server|framework|hardware|accelerator|version|prefill|decode)(_|$)"
+    r"server|framework|hardware|accelerator|version|prefill|decode|accept)(_|$)"
 )
 """Keys that sound like a setting of the server."""
-
-TTFT = (
-    "TTFT is the client's: from sending a request to the first piece of its answer, "
-    "including the network and the engine's front end."
-)
 
 
 def _read(path: Path, choice: RecordingChoice) -> Recording:
@@ -165,7 +168,8 @@ def _stated(
     """The document's facts on the server, and a note on what sounds like one and is not used."""
     texts = [_first(found, names) for names in (OF_GPU, OF_ENGINE, OF_VERSION)]
     gpu, engine, version = texts
-    settings, used = dict[str, Any](), {*OF_GPU, *OF_ENGINE, *OF_VERSION}
+    server = _of_sglang(found)
+    settings, used = _sglang_settings(server), {*OF_GPU, *OF_ENGINE, *OF_VERSION}
     for name, key in METADATA.items():
         if found.get(name) is not None and key not in settings:
             value = found[name]
@@ -182,10 +186,10 @@ def _stated(
     notes = [f"The record also states {told}, of which nothing is used."] if others else []
     metadata = {name: found[name] for name in found if name in used and _plain(found[name])}
     stated = Stated(
-        model=_text(found, "model_id"),
+        model=_text(found, "model_id") or _text(server, "model_path"),
         gpu=gpu if gpu is not None and named_by_publisher(gpu) is not None else None,
         engine=(engine or "").lower() or _backend(found),
-        version=version,
+        version=version or _text(server, "version"),
         settings=settings,
         unclear=unclear,
         conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))}
@@ -195,6 +199,31 @@ def _stated(
     if gpu is not None and stated.gpu is None:
         notes.append(f"The record says that it ran on {shown(gpu)}, which the catalogue lacks.")
     return stated, notes
+
+
+def _of_sglang(found: Mapping[str, object]) -> Mapping[str, Any]:
+    """SGLang's ``server_info``, that of the decoding side where there are two; else empty."""
+    info = found.get("server_info")
+    while isinstance(info, dict) and isinstance(info.get("decode"), list) and info["decode"]:
+        info = info["decode"][0]
+    return info if isinstance(info, dict) else {}
+
+
+def _sglang_settings(server: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in SGLang's ``server_info`` whose meaning is that of ours."""
+    ranks, data = (
+        value if type(value := server.get(name)) is int and value > 0 else 1
+        for name in ("tp_size", "dp_size")
+    )
+    spread = data if server.get("enable_dp_attention") else 1
+    settings = {of_pool("tensor_parallel"): ranks // spread} if server else {}
+    if data > 1:
+        settings[of_pool("data_parallel") if spread > 1 else of_pool("replicas")] = data
+    for name, key in OF_SERVER.items():
+        value = server.get(name)
+        if type(value) is int and value > 0:
+            settings[key] = value if name == "pp_size" else max(1, value // spread)
+    return settings
 
 
 def _first(found: Mapping[str, object], names: Sequence[str]) -> str | None:
@@ -234,18 +263,13 @@ def _summary(path: Path, taken: RecordingEntry) -> Recording:
     )
     rate = f"request_rate is {shown(found.get('request_rate'))}"
     stated, unused = _stated(path, found, {} if came is not None else {"workload.arrivals": rate})
-    return Recording(
-        files=(path,),
-        requests=no_requests(),
-        gaps=None,
-        samples=None,
-        stated=stated,
-        ttft=TTFT,
-        front_end="server",
-        notes=(*note(taken, "result"), *unused, *summary.assumptions()),
+    return summed(
+        path,
+        summary,
+        stated,
+        notes=(*note(taken, "result"), *unused),
         date=_day(found.get("date")),
         simulated=_simulated(found),
-        summary=summary,
     )
 
 
@@ -418,6 +442,7 @@ FORMAT = RecordingFormat(
     layout="the JSON of `vllm bench serve --save-result`, best with --save-detailed; older and "
     "appended results, and SGLang's bench_serving, too",
     read=_read,
+    marks=("completed duration total_input_tokens", "completed median_ttft_ms"),
     several=True,
 )
 

@@ -12,7 +12,7 @@ from calibrate.validation.wording import metric_name
 from sim.findings import Lines, Part, Table, TonedLine
 from sim.planning.answers.cells import Document, framed, text, toned
 from sim.planning.answers.validated import ErrorRow, LevelRow, RegimeRow, rows_of
-from sim.units import show_time
+from sim.units import counted, show_time
 
 _BAND = {
     True: text("yes"),
@@ -25,7 +25,7 @@ _CONFIDENCE = {"certain": "good", "high": "good", "medium": "warn", "low": "bad"
 def parts(document: Document) -> Iterator[Part]:
     """A validation as ``calibrate.validation.document`` describes it."""
     seen, asked = document["observed"], document["predicted"]
-    setup = f"  {seen['engine']} on {seen['device']}, {seen['requests']:,} requests"
+    setup = f"  {seen['engine']} on {seen['device']}, {counted(seen['requests'])} requests"
     yield TonedLine(((seen["name"], "strong"), (setup, "")))
     yield Lines((f"Predicted: {asked['model']} on {asked['gpu']}, engine {asked['engine']}",), "")
     yield Lines((f"{document['headline']}.",), "strong")

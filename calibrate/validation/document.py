@@ -205,9 +205,10 @@ class Validation:
     def _notes(self) -> list[str]:
         notes = []
         completed = self.predicted.summary["completed"]
-        if self.run.summary.get("completed") != completed:
+        observed = self.run.summary.get("completed")
+        if observed not in (None, completed):
             notes.append(
-                f"{self.run.summary.get('completed')} requests were completed, "
+                f"{observed} requests were completed, "
                 f"{completed} are predicted: the metrics are of different ones."
             )
         if (maker := self.run.simulated_by) is not None:

@@ -216,7 +216,7 @@ def _architecture(config: Fields) -> str:
     that of the ``model_type`` of a file without ``architectures``."""
     parts = list(_parts(config))
     listed = _classes(config)
-    by_type = _by_type(parts[-1])
+    by_type = next((_by_type(part) for part in reversed(parts) if part.has("model_type")), None)
     inner = [name for part in parts[1:] for name in _classes(part) or []]
     for name in (*(listed or ()), *inner):
         if isinstance(name, str) and (name in FAMILIES or name in LATENT):

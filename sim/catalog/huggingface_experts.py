@@ -122,7 +122,7 @@ def dots(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 
 
 def bailing(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
-    """Layers of Ling and Ring 2.0: dense ones first, then experts with shared ones."""
+    """Layers of Ling and Ring 2.0 and of Hy3: dense ones first, then experts with shared ones."""
     norm = config.flag("use_qk_norm", absent=True)
     bias = config.flag("use_qkv_bias", absent=False)
     mlps = after_dense(config, "num_experts", "num_shared_experts", 0)
@@ -239,8 +239,9 @@ def ernie(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
         shared_intermediate_size=shared * width,
     )
     start = config.count("moe_layer_start_index") if config.has("moe_layer_start_index") else 1
-    end = config.value("moe_layer_end_index") if config.has("moe_layer_end_index") else -1
-    last = layers - 1 if end == -1 else config.count("moe_layer_end_index")
+    key = "moe_layer_end_index"
+    to_end = not given(config, key) or config.value(key) == -1
+    last = layers - 1 if to_end else config.count(key)
     every = config.optional_whole("moe_layer_interval", 1) or 1
     sparse = [start <= at <= last and (at + 1) % every == 0 for at in range(layers)]
     return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))

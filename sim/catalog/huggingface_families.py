@@ -75,6 +75,8 @@ _MINIMAX_M3 = ModelFamily(4, 128, 1048576, bias="never", qk_norm=True, layers=ex
 _EXAONE_MOE = ModelFamily(
     32, 128, 262144, bias="never", qk_norm=True, window="always", layers=windows.exaone_moe
 )
+_HY_3 = ModelFamily(8, 128, 262144, bias="never", qk_norm=True, layers=experts.bailing)
+_MPT = ModelFamily(None, None, 2048, bias="never", layers=windows.mpt, tied=True)
 _LFM_2 = ModelFamily(8, None, 128000, bias="never", qk_norm=True, layers=recurrent.lfm2, tied=True)
 
 FAMILIES = {
@@ -206,6 +208,8 @@ FAMILIES = {
     "BailingMoeV2ForCausalLM": ModelFamily(
         4, None, 16384, bias="never", qk_norm=True, layers=experts.bailing
     ),
+    "HYV3ForCausalLM": _HY_3,
+    "HyV3ForCausalLM": _HY_3,
     "ExaoneMoEForCausalLM": _EXAONE_MOE,
     "ExaoneMoeForCausalLM": _EXAONE_MOE,
     "NemotronForCausalLM": ModelFamily(
@@ -225,6 +229,24 @@ FAMILIES = {
         tied=True,
         norm_bias=True,
     ),
+    "StableLmForCausalLM": ModelFamily(
+        None, None, 4096, bias="key", layers=windows.stablelm, norm_bias=True
+    ),
+    "GemmaForCausalLM": ModelFamily(16, 256, 8192, bias="key", tied=True, vocabulary=256000),
+    "InternLM2ForCausalLM": ModelFamily(None, None, 32768, bias="key"),
+    "InternLM3ForCausalLM": ModelFamily(None, None, 32768, bias="key", mlp_bias=True),
+    "BaichuanForCausalLM": ModelFamily(None, None, 4096, bias="never"),
+    "FalconForCausalLM": ModelFamily(
+        None, None, 2048, bias="never", layers=windows.falcon, tied=True, norm_bias=True
+    ),
+    "GPTNeoXForCausalLM": ModelFamily(
+        None, None, 2048, bias="key", biased=True, layers=windows.neox, norm_bias=True
+    ),
+    "BloomForCausalLM": ModelFamily(
+        None, None, 2048, bias="never", layers=windows.bloom, tied=True, norm_bias=True
+    ),
+    "MptForCausalLM": _MPT,
+    "MPTForCausalLM": _MPT,
     "MiniMaxM3ForCausalLM": _MINIMAX_M3,
     "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
 }
@@ -241,6 +263,7 @@ LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
     "Mistral4ForCausalLM": (1048576, latent.deepseek),
     "MistralLarge3ForCausalLM": (262144, latent.deepseek),
     "KimiLinearForCausalLM": (4096, recurrent.kimi_linear),
+    "BailingMoeV3ForCausalLM": (131072, recurrent.bailing_hybrid),
 }
 """The architectures with latent attention: ``max_position_embeddings`` where the file is silent,
 and what makes the layers."""
@@ -285,11 +308,25 @@ MODEL_TYPES = {
     **{"nemotron": "NemotronForCausalLM", "arcee": "ArceeForCausalLM"},
     **{"apertus": "ApertusForCausalLM", "starcoder2": "Starcoder2ForCausalLM"},
     **{"exaone4_5_text": "Exaone4ForCausalLM"},
+    **{"qwen3_omni_moe_text": "Qwen3MoeForCausalLM", "qwen2_5_omni_text": "Qwen2ForCausalLM"},
+    **{"gemma4_unified": "Gemma4ForConditionalGeneration", "gemma": "GemmaForCausalLM"},
+    **{"gemma4_unified_text": "Gemma4ForCausalLM", "hy_v3": "HYV3ForCausalLM"},
+    **{"bailing_moe_v3_vl": "BailingMoeV3ForCausalLM"},
+    **{"minimax_m3_vl": "MiniMaxM3ForCausalLM", "minimax_m3_vl_text": "MiniMaxM3ForCausalLM"},
+    **{"stablelm": "StableLmForCausalLM", "internlm2": "InternLM2ForCausalLM"},
+    **{"internlm3": "InternLM3ForCausalLM", "baichuan": "BaichuanForCausalLM"},
+    **{"falcon": "FalconForCausalLM", "gpt_neox": "GPTNeoXForCausalLM"},
+    **{"bloom": "BloomForCausalLM", "mpt": "MptForCausalLM"},
     **{"dbrx": "DbrxForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM"},
 }
 """The architecture by ``model_type``, as transformers registers it; those ending in _text, and
 qwen2_vl and qwen2_5_vl as older files have them, are the text parts of models for pictures."""
 
+_MPT_KEYS = {
+    **{"hidden_size": "d_model", "num_attention_heads": "n_heads"},
+    **{"num_hidden_layers": "n_layers", "max_position_embeddings": "max_seq_len"},
+    **{"num_key_value_heads": "attn_config.kv_n_heads"},
+}
 _STEP_KEYS = {
     **{"num_key_value_heads": "num_attention_groups"},
     **{"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_top_k"},
@@ -297,9 +334,7 @@ _STEP_KEYS = {
 
 RENAMED: dict[str, dict[str, str]] = {
     "DbrxForCausalLM": {
-        **{"hidden_size": "d_model", "num_attention_heads": "n_heads"},
-        **{"num_hidden_layers": "n_layers", "max_position_embeddings": "max_seq_len"},
-        **{"num_key_value_heads": "attn_config.kv_n_heads"},
+        **_MPT_KEYS,
         **{"num_local_experts": "ffn_config.moe_num_experts"},
         **{"num_experts_per_tok": "ffn_config.moe_top_k"},
         **{"intermediate_size": "ffn_config.ffn_hidden_size"},
@@ -314,6 +349,17 @@ RENAMED: dict[str, dict[str, str]] = {
     "Ernie4_5_MoEForCausalLM": {"num_experts_per_tok": "moe_k"},
     "Step3p5ForCausalLM": _STEP_KEYS,
     "Step3p7ForCausalLM": _STEP_KEYS,
+    "HYV3ForCausalLM": {"moe_intermediate_size": "expert_hidden_dim"},
+    "StableLmForCausalLM": {"attention_bias": "use_qkv_bias"},
+    "InternLM2ForCausalLM": {"attention_bias": "bias"},
+    "InternLM3ForCausalLM": {"attention_bias": "qkv_bias", "mlp_bias": "bias"},
+    "BaichuanForCausalLM": {"max_position_embeddings": "model_max_length"},
+    "BloomForCausalLM": {
+        **{"hidden_size": "n_embed", "num_attention_heads": "n_head"},
+        **{"num_hidden_layers": "n_layer", "max_position_embeddings": "seq_length"},
+    },
+    "MptForCausalLM": _MPT_KEYS,
+    "MPTForCausalLM": _MPT_KEYS,
 }
 """The names that some classes have for keys: a dotted name is that of a key in a mapping."""
 
@@ -321,6 +367,10 @@ _PER_LAYER = "embeddings for each layer, and layers that share keys and values"
 _PICTURE = "layers that attend to a picture"
 _COMPRESSED = "attention to compressed keys and values, and hyper-connections"
 _POOLED = "an indexer over pooled keys, and hyper-connections"
+_N_GRAMS = "an indexer, embeddings of n-grams, and hyper-connections"
+_TWICE = "two attentions in each layer, and experts without weights"
+_SHARED = "attention that layers share"
+_DRAFT = "a head that drafts for another model and reads its states"
 
 UNKNOWN = {
     **{"gemma3n": _PER_LAYER, "gemma3n_text": _PER_LAYER},
@@ -329,6 +379,12 @@ UNKNOWN = {
     **{"rwkv": "RWKV", "rwkv7": "RWKV", "recurrent_gemma": "RG-LRU"},
     **{"deepseek_v4": _COMPRESSED, "DeepseekV4ForCausalLM": _COMPRESSED},
     **{"glm5_next": _POOLED, "glm5_next_text": _POOLED},
+    **{"qwen3_8_flash_next": _N_GRAMS, "qwen3_8_flash_next_text": _N_GRAMS},
+    **{"qwen4_exp": _N_GRAMS, "qwen4_exp_text": _N_GRAMS},
+    **{"longcat_flash": _TWICE, "LongcatFlashForCausalLM": _TWICE},
+    **{"zamba": _SHARED, "zamba2": _SHARED, "Zamba2ForCausalLM": _SHARED},
+    **{"LlamaForCausalLMEagle3": _DRAFT, "LlamaForCausalLMEagle": _DRAFT},
+    **{"Eagle3DeepseekV2ForCausalLM": _DRAFT, "Eagle3Speculator": _DRAFT},
     **{"t5": "an encoder", "bart": "an encoder", "whisper": "an encoder", "bert": "an encoder"},
     **{"gpt2": "learned positions", "opt": "learned positions"},
 }

@@ -130,7 +130,7 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
             ("in_proj", "qkv_proj"): h * kind.into(ONE_GPU),
             ("out_proj",): h * kind.inner_size,
         }
-    parents: tuple[str, ...] = ("self_attn", "mixer", "attn", "mamba", "conv")
+    parents: tuple[str, ...] = ("self_attn", "mixer", "attn", "mamba", "conv", "attention")
     if isinstance(kind, GatedDelta) and not isinstance(kind, KimiDelta):
         parents = ("linear_attn",)
     for leaves, parameters in sizes.items():

@@ -18,10 +18,14 @@ from sim.catalog.huggingface_modules import Module, Patterns
 from sim.errors import UsageError, shorten
 from sim.specs.precision import MULTIPLIES, precision_bytes
 
-KEY = "quantization_config"
+KEYS = ("quantization_config", "compression_config")
+"""Keys of the statement: the second is that of the first files of compressed-tensors."""
 
 BLOCK = [128, 128]
 """Rows and columns of the blocks of ``fp8-block``."""
+
+BLOCKS = (BLOCK, "128x128")
+"""The ways in which compressed-tensors writes them."""
 
 INT4_GROUPS = {-1: "int4", 0: "int4", 128: "int4-group", 64: "int4-group64", 32: "int4-group32"}
 """The format by how many weights share a scale; -1 and 0 stand for a whole row."""
@@ -90,8 +94,9 @@ def _stated(config: Fields, path: Path) -> tuple[Fields | None, str]:
     """The keys that say how the checkpoint is stored, and where they are."""
     inner = [config.inner("text_config")] if config.has("text_config") else []
     for place in (config, *inner):
-        if place.has(KEY) and place.value(KEY) not in (None, {}):
-            return place.inner(KEY), f"{KEY} of {path}"
+        for key in KEYS:
+            if place.has(key) and place.value(key) not in (None, {}):
+                return place.inner(key), f"{key} of {path}"
     other = quantisation_file(path)
     if not other.is_file():
         return None, ""
@@ -144,6 +149,21 @@ def _gptq(q: Fields) -> Read:
     return (*head, (names, scheme)), [*_left_out(q), *skipped]
 
 
+def _auto_round(q: Fields) -> Read:
+    """AutoRound: as GPTQ, and modules that ``extra_config`` leaves at 16 bits."""
+    if _given(q, "data_type") and q.value("data_type") != "int":
+        raise _unknown(q, "data_type", "whole numbers are modelled")
+    schemes, left_out = _gptq(q)
+    more = q.inner("extra_config") if _given(q, "extra_config") else ()
+    for name in more:
+        own = q.inner("extra_config").inner(name)
+        if _given(own, "bits") and own.whole("bits") != q.whole("bits"):
+            if own.whole("bits") < 16:
+                raise _unknown(own, "bits", "modules with another number of bits are not modelled")
+            left_out.append(name)
+    return schemes, left_out
+
+
 def _awq(q: Fields) -> Read:
     """AWQ: groups with zero points, unless it is said that there are none."""
     bits = "bits" if q.has("bits") else "w_bit"
@@ -180,7 +200,7 @@ def _group(group: Fields) -> Scheme:
     if (bits, kind) == (8, "float") and strategy != "group":
         if strategy != "block":
             found = Scheme("fp8", 1.0, "bf16")
-        elif weights.value("block_structure") == BLOCK:
+        elif weights.value("block_structure") in BLOCKS:
             found = _plain("fp8-block", "bf16")
         else:
             raise _unknown(weights, "block_structure", f"blocks of {BLOCK} are modelled")
@@ -213,10 +233,13 @@ def _multiplied(inputs: Fields, scheme: Scheme) -> Scheme:
 
 
 def _modelopt(q: Fields) -> Read:
-    """NVIDIA's Model Optimizer: one algorithm for all, or one for each of the layers listed."""
+    """NVIDIA's Model Optimizer: one algorithm for all, or one for each of the layers listed, which
+    may be in groups as compressed-tensors has them."""
     algorithm = q.text("quant_algo")
     if algorithm != "MIXED_PRECISION":
         return ((None, _algorithm(q)),), _left_out(q)
+    if not _given(q, "quantized_layers") and _given(q, "config_groups"):
+        return _compressed(q)
     layers, by_scheme = q.inner("quantized_layers"), dict[Scheme, list[str]]()
     for name in layers:
         by_scheme.setdefault(_algorithm(layers.inner(name)), []).append(name)
@@ -247,6 +270,7 @@ ALGORITHMS = {
     "FP8": Scheme("fp8", 1.0, "fp8", static=True),
     "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 1.0, "fp8"),
     "FP8_PB_WO": _plain("fp8-block", "fp8"),
+    "FP8_BLOCK_SCALES": _plain("fp8-block", "fp8"),
     "NVFP4": _plain("nvfp4", "nvfp4"),
     "NVFP4_AWQ": _plain("nvfp4", "nvfp4"),
     "W4A16_NVFP4": _plain("nvfp4", "bf16"),
@@ -259,6 +283,7 @@ METHODS: Mapping[str, Callable[[Fields], Read]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fbgemm,
     "gptq": _gptq,
+    "auto-round": _auto_round,
     "awq": _awq,
     "compressed-tensors": _compressed,
     "modelopt": _modelopt,

@@ -180,6 +180,35 @@ def kimi_linear(config: Fields) -> tuple[LayerGroup, ...]:
     )
 
 
+def bailing_hybrid(config: Fields) -> tuple[LayerGroup, ...]:
+    """Layers of Ling 3.0: Kimi Delta Attention, and latent attention in the last of each
+    ``layer_group_size`` layers and behind the last whole group; dense layers first, then experts.
+
+    With ``no_kda_lora`` one product makes the decays: here two that have as many weights. A gate of
+    one number for each head of the latent attention is left out.
+    """
+    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    width, layers = config.whole("head_dim"), experts.number_of_layers(config)
+    whole = config.flag("no_kda_lora", absent=False)
+    keys = heads * width
+    delta = KimiDelta(
+        *(heads, heads, width, width),
+        conv_kernel=config.optional_whole("short_conv_kernel_size", 4) or 4,
+        gate_rank=hidden * keys // (hidden + keys) if whole else width,
+        full_gate=whole,
+    )
+    key = "gated_attention_proj_granularity_type"
+    gate = experts.given(config, key) and config.value(key) == "element_wise"
+    attention = replace(latent.latent(config), output_gate=gate)
+    every = config.whole("layer_group_size")
+    grouped = layers // every * every
+    attentions = [
+        attention if (at + 1) % every == 0 or at >= grouped else delta for at in range(layers)
+    ]
+    mlps = experts.after_dense(config, "num_experts", "num_shared_experts", 0)
+    return experts.counted(zip(attentions, mlps, strict=True))
+
+
 def lfm2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Short convolutions, and attention where ``layer_types`` says ``full_attention`` or
     ``full_attn_idxs`` lists it; experts behind the first dense layers where there are any."""

@@ -138,24 +138,76 @@ def seed_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 def ernie(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Dense layers with biases everywhere if ``use_bias`` says so."""
     bias = config.flag("use_bias", absent=False)
-    attention = replace(attention, attention_bias=bias, output_bias=bias)
     mlp = DenseMlp(config.whole("intermediate_size"), bias)
-    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+    return (LayerGroup(experts.number_of_layers(config), _biased(attention, bias), mlp),)
 
 
 def without_gate(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Dense layers of two matrices, up and down."""
-    bias = config.flag("mlp_bias", absent=False)
-    mlp = DenseMlp(config.whole("intermediate_size"), bias, mlp_matrices=2)
-    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+    width = config.whole("intermediate_size")
+    return _two_matrices(config, attention, width, config.flag("mlp_bias", absent=False))
 
 
 def starcoder2(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Dense layers of two matrices, with biases everywhere unless ``use_bias`` says otherwise."""
     bias = config.flag("use_bias", absent=True)
-    attention = replace(attention, attention_bias=bias, output_bias=bias)
-    mlp = DenseMlp(config.whole("intermediate_size"), bias, mlp_matrices=2)
-    return (LayerGroup(experts.number_of_layers(config), attention, mlp),)
+    return _two_matrices(config, _biased(attention, bias), config.whole("intermediate_size"), bias)
+
+
+def neox(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of GPT-NeoX and Pythia: two matrices with biases, next to attention unless
+    ``use_parallel_residual`` says otherwise."""
+    beside = config.flag("use_parallel_residual", absent=True)
+    return _two_matrices(config, attention, config.whole("intermediate_size"), True, beside=beside)
+
+
+def falcon(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of Falcon: two matrices next to attention; one KV head where ``multi_query`` says so,
+    and ``num_kv_heads`` in the ``new_decoder_architecture``."""
+    new = config.flag("new_decoder_architecture", absent=False)
+    single = config.flag("multi_query", absent=True)
+    heads = attention.num_heads
+    kv = config.optional_whole("num_kv_heads", heads) if new else 1 if single else heads
+    bias = config.flag("bias", absent=False)
+    return _two_matrices(
+        *(config, _biased(replace(attention, num_kv_heads=kv or heads), bias)),
+        *(config.optional_whole("ffn_hidden_size", None) or 4 * config.whole("hidden_size"), bias),
+        beside=new or config.flag("parallel_attn", absent=True),
+    )
+
+
+def bloom(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of BLOOM: two matrices four times as wide as the model, with biases everywhere."""
+    return _two_matrices(config, _biased(attention, True), 4 * config.whole("hidden_size"), True)
+
+
+def mpt(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of MPT: two matrices ``expansion_ratio`` times as wide as the model, with biases
+    everywhere unless ``no_bias`` says otherwise."""
+    bias = not config.flag("no_bias", absent=True)
+    width = (config.optional_whole("expansion_ratio", 4) or 4) * config.whole("hidden_size")
+    return _two_matrices(config, _biased(attention, bias), width, bias)
+
+
+def stablelm(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of ``glm``, next to attention where ``use_parallel_residual`` says so."""
+    attention = replace(attention, qk_norm=config.flag("qk_layernorm", absent=False))
+    beside = config.flag("use_parallel_residual", absent=False)
+    return tuple(replace(group, parallel_mlp=beside) for group in glm(config, attention))
+
+
+def _two_matrices(
+    config: Fields, attention: GroupedQuery, width: int, bias: bool, *, beside: bool = False
+) -> tuple[LayerGroup, ...]:
+    """Equal layers with an MLP of up and down, ``beside`` attention or behind it."""
+    mlp = DenseMlp(width, bias, mlp_matrices=2)
+    layers = experts.number_of_layers(config)
+    return (LayerGroup(layers, attention, mlp, parallel_mlp=beside),)
+
+
+def _biased(attention: GroupedQuery, bias: bool) -> GroupedQuery:
+    """The attention with biases on all four projections, or on none."""
+    return replace(attention, attention_bias=bias, output_bias=bias)
 
 
 def exaone_moe(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:

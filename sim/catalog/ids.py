@@ -18,14 +18,14 @@ from sim.specs.published import PublishedFormat
 
 FORMAT_WORDS = (
     *("fp8", "fp16", "bf16", "fp4", "nvfp4", "w8a8", "w4a16", "int8", "int4", "awq", "gptq"),
-    *("dynamic", "quantized"),
+    *("dynamic", "quantized", "block", "kv", "autoround", "bnb", "4bit", "8bit", "gguf", "q4_k_m"),
 )
 """Words of names that say how weights are stored."""
 
 NO_SHAPE = (
     *FORMAT_WORDS,
-    *("instruct", "chat", "hf", "it", "pt", "thinking", "base"),
-    *("2407", "2410", "2501", "2503", "2505", "2506", "2507", "2512", "0528"),
+    *("instruct", "chat", "hf", "it", "pt", "thinking", "think", "base"),
+    *("2407", "2410", "2411", "2501", "2503", "2505", "2506", "2507", "2512", "0528"),
 )
 """Words of names that change no size of a model."""
 
@@ -33,23 +33,37 @@ SAME_SHAPE = {
     "deepseek-v3-0324": "deepseek-v3",
     "deepseek-v3.1-terminus": "deepseek-v3.1",
     "deepseek-v3.2-exp": "deepseek-v3.2",
+    "deepseek-v3.2-speciale": "deepseek-v3.2",
+    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
+    "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
     "kimi-k2-0905": "kimi-k2",
     "kimi-k2.6": "kimi-k2.5",
     "kimi-k2-thinking": "kimi-k2.5",
     "glm-5.1": "glm-5",
     "glm-5.3": "glm-5.2",
     "glm-4.7": "glm-4.6",
+    "qwen2.5-coder-7b": "qwen2.5-7b",
+    "qwen2.5-coder-14b": "qwen2.5-14b",
+    "qwen2.5-coder-32b": "qwen2.5-32b",
+    "qwen3-coder-next": "qwen3-next-80b-a3b",
     "qwen3.6-27b": "qwen3.5-27b",
+    "qwen3.8-27b": "qwen3.5-27b",
     "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
     "mistral-small-3.1-24b": "mistral-small-3.2-24b",
     "devstral-small": "mistral-small-3.2-24b",
+    "exaone-4.0.1-32b": "exaone-4.0-32b",
+    "gpt-oss-safeguard-20b": "gpt-oss-20b",
+    "gpt-oss-safeguard-120b": "gpt-oss-120b",
     "olmo-3.1-32b": "olmo-3-32b",
+    "llama-3.1-nemotron-70b": "llama-3.1-70b",
+    "llama-3.1-nemotron-nano-8b-v1": "llama-3.1-8b",
     "llama-3-3-nemotron-super-49b-v1": "nemotron-super-49b",
     "llama-3-3-nemotron-super-49b-v1-5": "nemotron-super-49b",
     "nemotron-3-super": "nemotron-3-super-120b-a12b",
     "nemotron-3-ultra": "nemotron-3-ultra-550b-a55b",
     "gptj-6b": "gpt-j-6b",
     "gpt-j": "gpt-j-6b",
+    "minimax-m2.1": "minimax-m2",
     "minimax-m2.5": "minimax-m2",
     "minimax-m2.7": "minimax-m2",
     "llama-4-maverick-17b-128e": "llama-4-maverick",
@@ -78,7 +92,8 @@ MiniMaxAI/MiniMax-M2.5 and moonshotai/Kimi-K2-Instruct."""
 
 MODEL_OPTIMIZER = "nvidia"
 """The publisher whose checkpoints hold the scales of fp8 activations and say that the KV cache is
-in fp8: hf_quant_config.json of nvidia/Llama-3.1-70B-Instruct-FP8, nvidia/Qwen3-235B-A22B-NVFP4."""
+in fp8: hf_quant_config.json of nvidia/Llama-3.1-70B-Instruct-FP8, nvidia/Qwen3-235B-A22B-NVFP4. So
+do those of AMD that are called FP8-KV."""
 
 
 EXPERTS_ALONE = (
@@ -123,21 +138,20 @@ class Named(NamedTuple):
         found = _stored(words, self.text.lower())
         if found is None:
             told = ", ".join(sorted(words))
-            return PublishedFormat(
-                "bf16",
-                None,
-                source,
-                problem=f"{source} does not say which format {told} stands for",
-            )
+            problem = f"{source} does not say which format {told} stands for"
+            if "gguf" in words:
+                problem += "; the header of a .gguf file says it"
+            return PublishedFormat("bf16", None, source, problem=problem)
         weights, activations = found
-        alone = weights == "nvfp4" and owner == MODEL_OPTIMIZER and self.entry in EXPERTS_ALONE
+        optimised = owner == MODEL_OPTIMIZER and weights != "fp8-block"
+        alone = weights == "nvfp4" and optimised and self.entry in EXPERTS_ALONE
         return PublishedFormat(
             "bf16" if alone else weights,
             weights if alone else None,
             source,
             activations=activations,
-            kv_cache="fp8" if owner == MODEL_OPTIMIZER else None,
-            static=owner == MODEL_OPTIMIZER and weights == "fp8",
+            kv_cache="fp8" if optimised or "kv" in words else None,
+            static=weights == "fp8" and (optimised or "kv" in words),
             note=None
             if alone
             else f"Which layers of {self.text} stay at 16 bits is not in its name; its config.json "
@@ -148,13 +162,14 @@ class Named(NamedTuple):
 def _stored(words: set[str], name: str) -> tuple[str, str] | None:
     """Formats of weights and activations by the words of a name; None for words that fit none."""
     plain = words - {"dynamic", "quantized"}
-    if plain == {"fp8"}:
+    if plain in ({"fp8"}, {"fp8", "kv"}):
         blocks = name.startswith(BY_BLOCKS) and "dynamic" not in words
         return ("fp8-block" if blocks else "fp8"), "fp8"
     return STORED.get(frozenset(plain))
 
 
 STORED: Mapping[frozenset[str], tuple[str, str]] = {
+    frozenset({"fp8", "block"}): ("fp8-block", "fp8"),
     frozenset({"nvfp4"}): ("nvfp4", "nvfp4"),
     frozenset({"fp4"}): ("nvfp4", "nvfp4"),
     frozenset({"w8a8"}): ("int8", "int8"),
@@ -162,12 +177,15 @@ STORED: Mapping[frozenset[str], tuple[str, str]] = {
     frozenset({"w4a16"}): ("int4-group", "bf16"),
     frozenset({"awq"}): ("int4-group", "bf16"),
     frozenset({"awq", "int4"}): ("int4-group", "bf16"),
+    frozenset({"autoround", "int4"}): ("int4-group", "bf16"),
     frozenset({"gptq", "int4"}): ("int4-group", "bf16"),
     frozenset({"gptq", "int8"}): ("int8", "bf16"),
+    frozenset({"gguf", "q4_k_m"}): ("q4_k_m", "bf16"),
 }
-"""Formats of weights and activations by words for a format: ``quantized.w8a8`` and ``w4a16`` as Red
-Hat AI has them, ``AWQ`` and ``GPTQ-Int4`` as Qwen, ``AWQ-INT4`` as hugging-quants (all in groups of
-128), ``FP4`` and ``NVFP4`` as NVIDIA."""
+"""Formats of weights and activations by words for a format: ``quantized.w8a8``, ``w4a16`` and
+``FP8-block`` as Red Hat AI has them, ``AWQ`` and ``GPTQ-Int4`` as Qwen, ``AWQ-INT4`` as
+hugging-quants, ``int4-AutoRound`` as Intel (all in groups of 128), ``FP4`` and ``NVFP4`` as NVIDIA.
+A repository of GGUF files has one format only if its name ends in it."""
 
 
 @cache

@@ -24,6 +24,9 @@ LARGEST = 2**31 - 1
 MOST_SLOTS = 262_144
 """Requests of the largest batch; time and memory of a prediction grow with it."""
 
+FIT_CONTEXT = 8192
+"""Tokens of a request of ``fit``, where the model was made for as many."""
+
 Model = Annotated[
     str,
     typer.Argument(help="Catalogue name, id on Hugging Face, or path of a config.json."),
@@ -288,8 +291,13 @@ def fit(
     gpu: Gpu,
     *,
     context: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Length of one request, in tokens.")
-    ] = 8192,
+        int | None,
+        typer.Option(
+            min=1,
+            max=LARGEST,
+            help="Length of one request, in tokens.  [default: 8192, or the model's longest]",
+        ),
+    ] = None,
     engine: Engine = "vllm",
     served: ServedOptions,
     limits: FitLimits,
@@ -309,6 +317,7 @@ def fit(
         if drafter is not None:
             d = _drafted(d, drafter)
         d = adapters.of(d)
+        context = context or min(FIT_CONTEXT, d.model.max_position_embeddings)
         asked = _engine_limits(model, gpu, engine, served.tensor_parallel, limits)
 
         def capacity_of(other: Deployment) -> Capacity:

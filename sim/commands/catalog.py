@@ -11,7 +11,7 @@ import typer
 
 from sim.commands.exits import plain_errors
 from sim.commands.options import AsJson
-from sim.errors import UsageError
+from sim.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from sim.catalog import Kind
@@ -23,7 +23,7 @@ YAML_WIDTH = 72
 
 def list_catalogue(
     kind: Annotated[
-        Literal["gpus", "models", "engines", "all"], typer.Argument(help="What to list.")
+        str, typer.Argument(metavar="gpus|models|engines|all", help="What to list.")
     ] = "all",
 ) -> None:
     """List what the catalogue knows, and the profiles of its GPUs."""
@@ -35,6 +35,9 @@ def list_catalogue(
         "models": lambda name: _size(catalog.model(name)),
         "engines": lambda name: catalog.engine(name).title,
     }
+    with plain_errors():
+        if kind not in (known := [*titles, "all"]):
+            raise UsageError(f"{kind!r} is none of {', '.join(known)}{did_you_mean(kind, known)}")
     for section, title in titles.items():
         if kind in (section, "all"):
             typer.echo(section)
@@ -89,9 +92,9 @@ GPU_COLUMNS = "  GiB  TB/s TFLOP/s at fp8  USD/h  kernels"
 whose timings predict it."""
 
 GPU_LEGEND = """\
-  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself, scaled
-  from those of a timed relative, or guessed from the data sheet. `infersim show NAME`
-  gives the sources."""
+  TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself (in
+  part: without attention), scaled from those of a timed relative, or guessed from the
+  data sheet. `infersim show NAME` gives the sources."""
 
 
 def _speeds(name: str) -> str:
@@ -99,7 +102,9 @@ def _speeds(name: str) -> str:
     from sim import catalog
 
     gpu, timed = catalog.gpu(name), catalog.timed_part(name)
-    kernels = "timed" if timed == name else f"relative of {timed}" if timed else "data sheet"
+    kernels = f"relative of {timed}" if timed else "data sheet"
+    if timed == name:
+        kernels = "timed" if "vllm" in catalog.frameworks(name) else "timed in part"
     fp8 = f"{gpu.flops('fp8') / 1e12:.0f}" if gpu.computes("fp8") else "-"
     price = "-" if gpu.price_per_hour is None else f"{gpu.price_per_hour:.2f}"
     rates = f"{gpu.flops('bf16') / 1e12:>7.0f} {fp8:>6}"
@@ -119,7 +124,6 @@ def _kinds(name: str) -> list[Kind]:
     from sim.catalog.ids import named
     from sim.catalog.releases import spelled
     from sim.catalog.shown import kind_of_file
-    from sim.errors import did_you_mean
 
     kinds: tuple[Kind, ...] = ("gpus", "models", "engines")
     found = [kind for kind in kinds if name in catalog.names(kind)]

@@ -6,6 +6,7 @@ Variants of one scenario, which are simulated, or run directories, which are rea
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 
+EXAMPLE = '--vary "fleet={gpu: h100-sxm, replicas: 4},{gpu: b200-sxm, replicas: 2}"'
+"""How whole fleets are compared."""
+
 
 @with_records
 def compare(
@@ -46,6 +50,7 @@ def compare(
             "workload.arrivals.rate; `infersim explain scenario` has them all.",
         ),
     ] = [],
+    swept: Annotated[list[str], typer.Option("--sweep", hidden=True)] = [],
     repetitions: Annotated[
         int | None, typer.Option(help="Runs of each variant, each with its own seed; default: 5.")
     ] = None,
@@ -59,6 +64,10 @@ def compare(
     with plain_errors():
         from sim.terminal.findings import command_view
 
+        if swept:
+            raise UsageError(
+                f"--sweep is of `infersim sweep`; here: --vary {shlex.quote(swept[0])}"
+            )
         how.directory("compare")
         if len(paths) == 1 and not paths[0].is_dir():
             scenario = _scenario(paths[0], overrides, price, prices)
@@ -135,7 +144,10 @@ def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
 
     for path in paths:
         if not path.is_dir():
-            raise UsageError(f"{path}: is no run directory; a scenario is compared alone")
+            raise UsageError(
+                f"{path}: is no run directory. Of scenarios, vary one: infersim compare "
+                f"{shlex.quote(str(path))} {EXAMPLE}. Or run each, and compare the directories."
+            )
     return compare_runs(paths)
 
 

@@ -45,12 +45,15 @@ def import_server(
 ) -> None:
     """Write the scenario of a server from how it was started; every key names its origin."""
     with plain_errors():
-        from sim.servers import imported, sources_of
-        from sim.servers.shell import commands
+        from sim.servers import imported, servers_of, sources_of
 
-        found = commands(sys.stdin.read(), "stdin") if source == "-" else sources_of(source)
+        if source == "-":
+            found = servers_of(sys.stdin.read(), Path("stdin"))
+        else:
+            found = sources_of(source)
         started = _one_of(found, source, service)
-        name = "server" if started.where in ("the command", "stdin") else Path(source).stem
+        is_file = source != "-" and not started.where.startswith("the command")
+        name = Path(source).stem if is_file else "server"
         path = out or Path(f"{name}-scenario.yaml" if name != "server" else "server.yaml")
         if path.exists() and not force:
             raise UsageError(f"{path}: exists; give another name (-o) or --force")
@@ -66,7 +69,7 @@ def import_server(
 def _one_of(found: list[Started], source: str, service: str | None) -> Started:
     """The server that is meant."""
     chosen = [each for each in found if service is None or service in each.where]
-    if len({(each.engine, each.words, each.where) for each in chosen}) == 1:
+    if len(chosen) == 1:
         return chosen[0]
     listed = "; ".join(f"{each.where}: {shlex.join(each.words)[:60]}" for each in found)
     if not chosen:
@@ -82,16 +85,18 @@ def _told(made: Imported, path: Path) -> list[str]:
     from sim.servers.imported import TITLES, shown
 
     values, draft = made.draft.values, made.draft
-    stated = [f"{key} = {shown(each.value)}" for key, each in values.items() if each.origin]
+    stated = [
+        f"{key.replace('fleet.0.', 'fleet.')} = {shown(each.value)}"
+        for key, each in values.items()
+        if each.origin
+    ]
     lines = [f"{path}: written, {TITLES[made.started.engine]} as started by {made.started.where}."]
     lines += [f"  {line}" for line in stated]
     if made.chosen:
         listed = ", ".join(f"{key} {shown(value)}" for key, value in made.chosen.items())
         lines.append(f"Chosen by the engine: {listed}.")
     lines += [f"Note: {note}" for note in draft.notes]
-    lines += [f"Not simulated: {flag} ({why})." for flag, why in draft.left_out.items()]
-    if draft.unknown:
-        lines.append(f"Not known here, left out: {', '.join(draft.unknown)}.")
+    lines += draft.shortcomings()
     if draft.without_effect:
         lines.append(f"Without effect on a prediction: {', '.join(draft.without_effect)}.")
     lines.append(

@@ -6,6 +6,7 @@ Slow imports are made when they are needed.
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Mapping
 from importlib import import_module
@@ -19,6 +20,7 @@ from sim.commands.exits import SIGNALLED, plain_errors
 from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.commands.output import progress, save, show, write_page
 from sim.errors import InfersimError, UsageError
+from sim.units import parse
 
 if TYPE_CHECKING:
     from calibrate.engine.record import ObservedResult
@@ -53,8 +55,10 @@ Recorded = Annotated[
     typer.Option(
         "--from",
         metavar="FORMAT",
-        help="Import a recorded run: vllm-bench, guidellm, aiperf, or log (a folder with "
-        "requests.jsonl; calibrate/recordings/README.md has the keys).",
+        help="Import a recorded run: vllm-bench (SGLang's bench_serving, too), guidellm, aiperf, "
+        "genai-perf, inference-perf, llmperf, trtllm-bench, inferencex, prometheus (the address "
+        "of one that scrapes vLLM or SGLang), or log (a folder with requests.jsonl; "
+        "calibrate/recordings/README.md has the keys).",
     ),
 ]
 RecordedEntry = Annotated[
@@ -81,6 +85,27 @@ RecordedBlocks = Annotated[
 ]
 
 
+RecordedServer = Annotated[
+    Path | None,
+    typer.Option(
+        "--server",
+        help="With --from: a scenario of the server, as `infersim import` writes, which gives "
+        "all but the traffic.",
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(help="With --from prometheus: how long, such as 1h or 24h; default: 1h."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(help="With --from prometheus: end of the window, as 2026-11-28T18:00; now."),
+]
+Select = Annotated[
+    str, typer.Option(help="With --from prometheus: which series, such as 'model_name=\"x\"'.")
+]
+
+
 class ObserveOptions(NamedTuple):
     """The options of ``infersim observe``."""
 
@@ -93,6 +118,10 @@ class ObserveOptions(NamedTuple):
     gpu: RecordedGpu = None
     entry: RecordedEntry = None
     blocks: RecordedBlocks = None
+    server: RecordedServer = None
+    window: Window = None
+    until: Until = None
+    select: Select = ""
     overrides: Overrides = []
     seed: Seed = None
     precision: Precision = None
@@ -151,10 +180,45 @@ def _import(path: Path, options: ObserveOptions) -> None:
         model=options.model,
         gpu=options.gpu,
         overrides=overrides,
-        choice=RecordingChoice(options.entry, 0 if options.seed is None else options.seed),
+        choice=RecordingChoice(
+            options.entry,
+            0 if options.seed is None else options.seed,
+            None if options.window is None else _seconds(options.window),
+            options.until,
+            options.select,
+        ),
+        server=options.server,
     )
     page = write_page(result, directory) if options.report else None
     show(result, directory, page, options.as_json)
+    if not options.as_json and result.scenario.workload.trace is not None:
+        for line in _next(directory):
+            typer.echo(line)
+
+
+def _next(directory: Path) -> list[str]:
+    """What to ask of traffic that was recorded."""
+    scenario = shlex.quote(str(directory / "scenario.yaml"))
+    twice = "--set workload.trace.overlay=2"
+    return [
+        f"Does it predict what happened?  infersim validate-run {shlex.quote(str(directory))}",
+        f"What does it hold?              infersim find {scenario} --scale overlay",
+        f"Twice the users, what first?    infersim diagnose {scenario} {twice}",
+    ]
+
+
+def _seconds(text: str) -> float:
+    """A window as a user writes it; UsageError for what is none."""
+    try:
+        found = parse(text, "time")
+    except ValueError as error:
+        raise UsageError(f"--window: {error}") from None
+    if found < LEAST_WINDOW:
+        raise UsageError(f"--window {text}: expected at least {LEAST_WINDOW:g} s")
+    return found
+
+
+LEAST_WINDOW = 10.0
 
 
 def _serve(path: Path, options: ObserveOptions) -> int | None:
@@ -164,6 +228,10 @@ def _serve(path: Path, options: ObserveOptions) -> int | None:
         "--gpu": options.gpu,
         "--entry": options.entry,
         "--num-gpu-blocks": options.blocks,
+        "--server": options.server,
+        "--window": options.window,
+        "--until": options.until,
+        "--select": options.select or None,
     }
     device = _device(options.device, foreign)
     from calibrate.engine.asked import as_driven

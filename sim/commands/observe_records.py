@@ -13,10 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from calibrate.engine.record import ObservedDirectory
-from calibrate.recordings import find_format
+from calibrate.recordings import find_format, read_recording
 from calibrate.recordings.recording import Recording, RecordingChoice
 from calibrate.recordings.result import RecordedResult, manifest
 from calibrate.recordings.scenario import TRACE, scenario_of, trace_of
+from calibrate.recordings.summaries import DRAWN
 from sim.commands.output import save
 from sim.errors import InfeasibleError, UsageError
 from sim.loop.clock import Stop
@@ -41,6 +42,7 @@ def bring_in(
     gpu: str | None = None,
     overrides: Sequence[str] = (),
     choice: RecordingChoice | None = None,
+    server: Path | None = None,
 ) -> tuple[RecordedResult, Path]:
     """The run that ``path`` records in the format ``name``, and the directory it is in by then.
 
@@ -51,8 +53,8 @@ def bring_in(
     choice = choice or RecordingChoice()
     if choice.entry is not None and not known.several:
         raise UsageError(f"--entry: a file of the format {known.name} holds one run")
-    recording = known.read(path, choice)
-    setup, recording = _setup(recording, model, gpu, overrides)
+    recording = read_recording(known, path, choice)
+    setup, recording = _setup(recording, model, gpu, overrides, server)
     target = directory or new_run_directory(Path("runs"), f"{setup.scenario.name}-observed")
     setup = replace(setup, scenario=setup.scenario.moved(target.absolute()))
     place = ObservedDirectory.create(target, setup.scenario)
@@ -61,6 +63,9 @@ def bring_in(
         try:
             if recording.summary is None:
                 write_trace(trace_of(recording.requests), trace)
+            elif recording.summary.drawn is not None:
+                trace = target / DRAWN
+                recording.summary.drawn.write(trace)
             result = RecordedResult(recording, setup)
             place.describe(manifest(recording, known.name))
         except BaseException:
@@ -72,15 +77,21 @@ def bring_in(
 
 
 def _setup(
-    recording: Recording, model: str | None, gpu: str | None, overrides: Sequence[str]
+    recording: Recording,
+    model: str | None,
+    gpu: str | None,
+    overrides: Sequence[str],
+    server: Path | None,
 ) -> tuple[Setup, Recording]:
     """The setup of the recording's scenario, and the recording with the assumptions for it; the
     scenario needs its trace to be checked."""
     with TemporaryDirectory() as folder:
         if recording.summary is None:
             write_trace(trace_of(recording.requests), Path(folder, TRACE))
+        elif recording.summary.drawn is not None:
+            recording.summary.drawn.write(Path(folder, DRAWN))
         scenario, known = scenario_of(
-            recording, Path(folder), model=model, gpu=gpu, overrides=overrides
+            recording, Path(folder), model=model, gpu=gpu, overrides=overrides, server=server
         )
         try:
             return prepare(scenario), known

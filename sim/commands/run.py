@@ -45,6 +45,13 @@ def run(
     full: Full = False,
     check: Annotated[bool, typer.Option("--check", help=CHECKS)] = False,
     report: Report = True,
+    ends: Annotated[
+        bool,
+        typer.Option(
+            help="Where it matters, simulate both ends of the error band too, at the same time in "
+            "processes of their own."
+        ),
+    ] = True,
     keep: Annotated[
         bool, typer.Option("--save/--no-save", help="Write a run directory, or write nothing.")
     ] = True,
@@ -75,7 +82,7 @@ def run(
             with explained(loaded, directory if report else None):
                 result = _simulate_and_save(loaded, directory, stop)
             verdict = dict(result.summary["infersim"]["verdict"])  # at the predicted times
-            _add_ends(result, directory, stop)
+            _add_ends(result, directory, stop, ends=ends)
             page = write_page(result, directory) if report and directory is not None else None
         show(result, directory, page, as_json, full=full)
         if directory is not None:
@@ -126,13 +133,15 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
         return simulate(scenario, progress=tell, stop=stop)
 
 
-def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:
+def _add_ends(result: Result, directory: Path | None, stop: Stop, *, ends: bool) -> None:
     """Simulate both ends of the error band, and later requests, where they matter, unless a signal
     came; the run is on disk by then, and whatever goes wrong costs these alone."""
+    from sim.copies import cores
+
     if stop.requested or result.interrupted:
         return
     try:
-        if result.confirm(stop=stop) and directory is not None:
+        if result.confirm(stop=stop, jobs=cores(), ends=ends) and directory is not None:
             result.save_summary(directory)
     except (InfersimError, OSError) as error:
         typer.echo(f"warning: the ends of the error band are missing ({error})", err=True)

@@ -5,6 +5,7 @@ The directory fills point by point; the table, and only then the page, are made 
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -58,6 +59,7 @@ def sweep(
             "them all.",
         ),
     ] = [],
+    varied: Annotated[list[str], typer.Option("--vary", hidden=True)] = [],
     overrides: Overrides = [],
     price: Prices = [],
     prices: PriceFile = None,
@@ -80,6 +82,10 @@ def sweep(
         from sim.scenario.given_prices import with_prices
         from sim.terminal.findings import command_view
 
+        if varied:
+            raise UsageError(
+                f"--vary is of `infersim compare`; here: --sweep {shlex.quote(varied[0])}"
+            )
         executor = _executor(where, address, jobs)
         if resume is not None and (price or prices):
             raise UsageError("--price and --prices: what is resumed has the prices it began with")

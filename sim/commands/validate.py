@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from calibrate.validation.prediction import ValidationQuestion
 
 CHECKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
-"""Metrics that ``--check`` compares."""
+"""Metrics that ``--check`` compares; medians where no means were observed."""
 
 Paths = Annotated[
     list[Path],
@@ -248,7 +248,9 @@ def _checked(validation: Validation, limit: float | None) -> tuple[int, dict[str
     """The exit code, and what ``--check`` has to say."""
     if limit is None:
         return 0, None
-    errors = {row.key: 100 * row.error for row in validation.rows if row.key in CHECKED}
+    found = {row.key: 100 * row.error for row in validation.rows}
+    keys = (key if key in found else key.replace("mean", "p50") for key in CHECKED)
+    errors = {key: found[key] for key in keys if key in found}
     off = {key: error for key, error in errors.items() if abs(error) > limit}
     told = ", ".join(f"{key} {error:+.1f} %" for key, error in (off or errors).items())
     if not errors:

@@ -19,7 +19,7 @@ from sim.errors import printable
 from sim.export.deployed import ExportedFleet
 from sim.planning.fleet.launch import TITLES
 from sim.planning.points.wording import counted
-from sim.routers import Random, RoundRobin
+from sim.routers import ROUTERS, Random, RoundRobin
 from sim.scenario.sections.autoscaling import Autoscaling, Replicas, ScalingStep
 
 IMAGES = {
@@ -54,15 +54,6 @@ METRICS = {
     ("llama.cpp", "running"): "llamacpp:requests_processing",
 }
 """Names under which engines export what ``autoscaling.metric`` says."""
-
-ROUTERS = {
-    "least-outstanding": "llm-d's endpoint picker with its queue scorer, or Envoy's least_request",
-    "least-kv": "llm-d's endpoint picker with its scorer of KV cache utilisation",
-    "power-of-two": "SGLang's router, power_of_two",
-    "session-affinity": "SGLang's router, manual, or the sessions of vLLM's production stack",
-    "prefix-affinity": "SGLang's router, cache_aware, or llm-d's scorer of prefix caches",
-}
-"""Routers of real fleets by the simulated one."""
 
 SERVICE = Template("""\
   "$name":
@@ -246,7 +237,8 @@ def _routed(fleet: ExportedFleet, plain: str) -> list[str]:
     most = fleet.replicas if fleet.between is None else fleet.between.max
     if most == 1 or fleet.router in (Random.name, RoundRobin.name):
         return []
-    real = f" ({ROUTERS[fleet.router]})" if fleet.router in ROUTERS else ""
+    known = ROUTERS[fleet.router].real if fleet.router in ROUTERS else ""
+    real = f" ({known})" if known else ""
     return [f"{plain} The simulated router was {fleet.router}{real}: put such a one in front."]
 
 

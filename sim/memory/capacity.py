@@ -213,8 +213,8 @@ def capacity(
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
     ``kv_bytes`` the share of the memory; ``scale`` multiplies the blocks. Without ``windows``
     nothing is given back behind them. ``state_ratio`` is that of SGLang (``_split``), where a
-    request takes ``states_each`` slots of the pool of states. There are no more blocks than hold
-    ``context`` tokens, if that is given.
+    request takes ``states_each`` slots of the pool of states, or blocks of each group. There are no
+    more blocks than hold ``context`` tokens, if that is given.
 
     An engine that prepares an iteration while another one runs has the tokens of two in flight, and
     a pipeline those of as many as it has stages. Of these the one with the fewest blocks decides.
@@ -277,7 +277,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         given=num_gpu_blocks is not None,
         groups=kept.groups,
         in_flight=asked.in_flight,
-        state_blocks=kept.states,
+        state_blocks=kept.states * asked.states_each,
         states=0.0 if kept.states else max_num_seqs * d.state_bytes(),
         adapters=0.0 if d.lora is None else d.lora.max_loras * d.adapter_bytes,
         kv_bytes=asked.kv_bytes,

@@ -53,7 +53,7 @@ def roofline_document(
     added up, and ``stages`` has the seconds in each. ``joined`` is whether it is stated what joins
     the GPUs: of cards on PCIe both cases are noted where it is not. Memory has ``room`` for so many
     sequences of ``context`` tokens; larger batches are timed all the same, and noted: all, unless
-    ``weights_fit``.
+    ``weights_fit``. ``memory_bound`` has the batches at which memory no longer binds.
     """
     cost = CostModel(d)
     timed = [Batch(batch, batch * context) for batch in batches]
@@ -78,8 +78,42 @@ def roofline_document(
         "bytes_per_s": d.gpu.bandwidth,
         "ridge_flops_per_byte": d.gpu.flops(d.arithmetic) / d.gpu.bandwidth,
         "passes": passes,
+        "memory_bound": _memory_bound(cost, context, room if weights_fit else 0.0),
         "notes": [note for note in notes if note],
     }
+
+
+LARGEST_BATCH = 2**20
+"""The largest batch that is tried where memory has room for more."""
+
+
+def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, int | None]:
+    """The least batch at which arithmetic takes as long as memory: in the ``products``, and in the
+    whole ``pass`` of sequences of ``context`` tokens. None: at no batch up to the largest that
+    ``fits``."""
+    fits = int(min(room, LARGEST_BATCH))
+
+    def fed(batch: int, products: bool) -> bool:
+        seconds = {"memory": 0.0, "compute": 0.0}
+        for operator in cost.pass_operators(Batch(batch, batch * context)):
+            shared = _sharing(operator) in ("weights", "in part")
+            if operator.bound in seconds and (shared or not products):
+                seconds[operator.bound] += float(operator.seconds)
+        return seconds["compute"] >= seconds["memory"]
+
+    def least(products: bool) -> int | None:
+        low, high = 0, 1
+        while not fed(high, products):
+            if high == fits:
+                return None
+            low, high = high, min(2 * high, fits)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fed(middle, products) else (middle, high)
+        return high
+
+    found = (least(True), least(False)) if fits else (None, None)
+    return {"products": found[0], "pass": found[1], "fits": fits}
 
 
 def _beyond_memory(

@@ -8,7 +8,7 @@ from typing import Any
 
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import METRIC
-from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
+from sim.units import PER_OUTPUT_TOKENS, counted, milliseconds, number
 
 RANKS = ("mean", "p50", "p95", "p99")
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
@@ -35,7 +35,8 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
     own = summary["infersim"]
     attainment, met = own["verdict"]["attainment"], own["verdict"]["slo_met"]
     facts = {
-        "completed requests": f"{summary['completed']:,} of {own['requests']['submitted']:,}",
+        "completed requests": f"{counted(summary['completed'])} of "
+        f"{counted(own['requests']['submitted'])}",
         **{
             METRIC[key].called: number(summary[key])
             for key in ("request_throughput", "output_throughput")

@@ -37,6 +37,7 @@ from sim.results.trail_files import (
     write_trail,
 )
 from sim.results.whole_file import write_whole
+from sim.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,8 +169,9 @@ class RunResult:
         return None if trail is None else pd.DataFrame(absence_columns(trail[1]))
 
     def __repr__(self) -> str:
-        count, state = self.summary["completed"], self.summary["infersim"]["verdict"]["state"]
-        return f"<Result of {self.scenario.name}: {count:,} requests completed, {state}>"
+        found = self.summary
+        count, state = counted(found["completed"]), found["infersim"]["verdict"]["state"]
+        return f"<Result of {self.scenario.name}: {count} requests completed, {state}>"
 
     def _repr_html_(self) -> str:
         return result_html(self.shown)

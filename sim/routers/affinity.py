@@ -37,6 +37,7 @@ class SessionAffinity(Router):
 
     name = "session-affinity"
     about = "the one that served the session before; a new session: the fewest unfinished requests"
+    real = "SGLang's router, manual, or the sessions of vLLM's production stack"
 
     def __init__(self) -> None:
         # of each session its replica, and when something last came; the one idle longest first
@@ -67,6 +68,7 @@ class PrefixAffinity(Router):
 
     name = "prefix-affinity"
     about = "the one that was sent most of the prompt's beginning, while loads are about equal"
+    real = "SGLang's router, cache_aware, or llm-d's scorer of prefix caches"
 
     def __init__(self, remembered: int = REMEMBERED_TOKENS) -> None:
         self._sent = SentPrompts(remembered)

@@ -43,6 +43,9 @@ class Router(ABC):
     about: ClassVar[str] = ""
     """Which replica it takes, in a few words."""
 
+    real: ClassVar[str] = ""
+    """What does so in front of real servers; empty where nothing is known."""
+
     draws: ClassVar[bool] = False
     """Whether it draws random numbers: it is then made with a ``numpy.random.Generator`` that
     belongs to the seed of the run, else without arguments."""

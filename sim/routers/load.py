@@ -19,6 +19,7 @@ class LeastOutstanding(Router):
 
     name = "least-outstanding"
     about = "the one with the fewest unfinished requests"
+    real = "llm-d's endpoint picker with its queue scorer, or Envoy's least_request"
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The first of the least loaded."""
@@ -40,6 +41,7 @@ class LeastKv(Router):
 
     name = "least-kv"
     about = "the one whose KV cache is used least"
+    real = "llm-d's endpoint picker with its scorer of KV cache utilisation"
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The emptiest cache."""
@@ -53,6 +55,7 @@ class PowerOfTwo(Router):
 
     name = "power-of-two"
     about = "the better of two that are drawn at random"
+    real = "SGLang's router, power_of_two"
     draws = True
 
     def __init__(self, rng: np.random.Generator) -> None:

@@ -19,6 +19,9 @@ Origin = Literal["given", "list", "file"]
 """The user's own price; a provider's list price; a number in a GPU's file that names no provider.
 """
 
+HOURS = {"month": 730, "year": 8760}
+"""Of a year of 365 days, and a twelfth of it."""
+
 
 @dataclass(frozen=True)
 class GpuPrice:

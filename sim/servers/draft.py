@@ -18,6 +18,10 @@ class Known(NamedTuple):
     origin: str
 
 
+UNSET = "nothing sets this variable"
+"""Why an option with a variable is left out."""
+
+
 class Draft:
     """What is known of one server.
 
@@ -35,6 +39,24 @@ class Draft:
         self.unknown: list[str] = []
         self.notes: list[str] = []
         self.held: dict[str, Known] = {}
+
+    def shortcomings(self) -> list[str]:
+        """What the scenario does not say, one sentence each."""
+        unset = [flag for flag, reason in self.left_out.items() if reason == UNSET]
+        found = []
+        if unset:
+            found.append(
+                f"Nothing sets the variable in {', '.join(unset)}: the engine's default counts, or "
+                "what --set says."
+            )
+        found += [
+            f"Not simulated: {flag} ({reason})."
+            for flag, reason in self.left_out.items()
+            if reason != UNSET
+        ]
+        if self.unknown:
+            found.append(f"Not known here, left out: {', '.join(self.unknown)}.")
+        return found
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """Take ``value`` for ``key``; the last one counts, as for engines."""
@@ -95,11 +117,51 @@ def number_format(text: str) -> str | None:
     raise ValueError(f"no number format is called {text!r} here")
 
 
+MACHINES = {
+    r"p5\.\d*xlarge": "h100-sxm",
+    r"p5en?\.": "h200-sxm",
+    r"p6-b200\.": "b200-sxm",
+    r"p6-b300\.": "b300-sxm",
+    r"p6e-gb200\.": "gb200",
+    r"p4de\.": "a100-sxm-80gb",
+    r"p4d\.": "a100-sxm-40gb",
+    r"g7e\.": "rtx-pro-6000",
+    r"g6e\.": "l40s",
+    r"(g6|gr6)\.": "l4",
+    r"g5\.": "a10g",
+    r"g4dn\.": "t4",
+    r"a2-ultragpu-": "a100-sxm-80gb",
+    r"a2-(high|mega)gpu-": "a100-sxm-40gb",
+    r"a3-(high|mega|edge)gpu-": "h100-sxm",
+    r"a3-ultragpu-": "h200-sxm",
+    r"a4-highgpu-": "b200-sxm",
+    r"a4x-highgpu-": "gb200",
+    r"a4x-maxgpu-": "gb300",
+    r"g2-standard-": "l4",
+    r"g4-standard-": "rtx-pro-6000",
+    r"standard_nd\w*_h100_v5": "h100-sxm",
+    r"standard_nd\w*_h200_v5": "h200-sxm",
+    r"standard_nd\w*_mi300x_v5": "mi300x",
+    r"standard_nd\w*_gb200_v6": "gb200",
+    r"standard_nd\w*_gb300_v6": "gb300",
+    r"standard_nc\w*_h100_v5": "h100-nvl",
+    r"standard_nc\w*_a100_v4": "a100-pcie",
+    r"standard_nd96am\w*_a100_v4": "a100-sxm-80gb",
+    r"standard_nd96as\w*_v4": "a100-sxm-40gb",
+    r"standard_nc\w*_t4_v3": "t4",
+    r"nvidia-tesla-a100$": "a100-sxm-40gb",
+    r"tpu-v5|ct5": "",
+}
+"""GPUs of the machines of clouds, 2026: docs.aws.amazon.com/ec2 instance types,
+cloud.google.com/compute/docs/gpus, learn.microsoft.com/azure/virtual-machines sizes; and the labels
+of GKE that say less than a name (cloud.google.com/kubernetes-engine/docs/concepts/gpus)."""
+
+
 def gpu_named(label: str) -> str | None:
     """The catalogue's GPU for the label of a node or the name of a driver; None for one unknown.
 
-    >>> gpu_named("NVIDIA-H100-80GB-HBM3"), gpu_named("nvidia-l4"), gpu_named("Tesla-V100")
-    ('h100-sxm', 'l4', None)
+    >>> gpu_named("NVIDIA-H100-80GB-HBM3"), gpu_named("p5.48xlarge"), gpu_named("Tesla-V100")
+    ('h100-sxm', 'h100-sxm', None)
     >>> gpu_named("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
     'a100-mig-1g'
     """
@@ -107,6 +169,9 @@ def gpu_named(label: str) -> str | None:
     if label in hyphened:
         return hyphened[label]
     plain = re.sub(r"-SHARED$|-MIG-.*$", "", label)
+    for pattern, part in MACHINES.items():
+        if re.match(pattern, plain.lower()):
+            return part or None
     return named_by_driver(plain.replace("-", " ")) or named_by_publisher(plain)
 
 

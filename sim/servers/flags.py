@@ -67,7 +67,8 @@ def _format(key: str) -> Meaning:
     return mean
 
 
-def _model(draft: Draft, flag: str, text: str) -> None:
+def name_model(draft: Draft, flag: str, text: str) -> None:
+    """Keep the model that a command names, by an id or a path."""
     draft.hold("model", text, flag)
 
 
@@ -143,7 +144,8 @@ def _log_backends(draft: Draft, flag: str, text: str) -> None:
         _attention(draft, flag, text)
 
 
-def _config(draft: Draft, flag: str, text: str) -> None:
+def config_file(draft: Draft, flag: str, text: str) -> None:
+    """Keep the file of options that a command names, to be read after its other words."""
     draft.hold("config", Path(text), flag)
 
 
@@ -159,27 +161,48 @@ def _conservativeness(draft: Draft, flag: str, text: str) -> None:
     draft.put("scheduler.schedule_conservativeness", float(text), flag)
 
 
+def _on_gpu(draft: Draft, flag: str, text: str) -> None:
+    if text.isdecimal() and int(text) < ALL_LAYERS:
+        draft.left_out[f"{flag} {text}"] = (
+            "all layers are in the memory of the GPU; wrong where the model has more of them"
+        )
+
+
+ALL_LAYERS = 99
+"""A number of layers from which on llama.cpp's users mean all of them."""
+
+
+def _task(draft: Draft, flag: str, text: str) -> None:
+    if text.lower() not in ("auto", "generate", "none", "draft", "false"):
+        raise ValueError(f"{text or 'embeddings'}: only models that generate text are simulated")
+
+
+def _kernels(draft: Draft, flag: str, text: str) -> None:
+    if text.lower() not in ("auto", "none", ""):
+        draft.left_out[f"{flag} {text}"] = "kernels are those that the engine chooses by itself"
+
+
 def _split(draft: Draft, flag: str, text: str) -> None:
     if text in ("row", "tensor"):
         draft.left_out[f"{flag} {text}"] = "GPUs take layers in turn (split-mode layer)"
 
 
 PARALLEL: dict[str, Meaning] = {
-    "tensor-parallel-size": _count("fleet.0.tensor_parallel"),
-    "tp": _count("fleet.0.tensor_parallel"),
-    "pipeline-parallel-size": _count("fleet.0.pipeline_parallel"),
-    "pp": _count("fleet.0.pipeline_parallel"),
+    "tensor-parallel-size": _count("fleet.tensor_parallel"),
+    "tp": _count("fleet.tensor_parallel"),
+    "pipeline-parallel-size": _count("fleet.pipeline_parallel"),
+    "pp": _count("fleet.pipeline_parallel"),
     "data-parallel-size": _held("data"),
     "dp": _held("data"),
 }
 
 VLLM: dict[str, Meaning] = {
     **PARALLEL,
-    "model": _model,
-    "config": _config,
-    "enable-expert-parallel": _switch("fleet.0.expert_parallel"),
-    "ep": _switch("fleet.0.expert_parallel"),
-    "all2all-backend": _text("fleet.0.all2all_backend"),
+    "model": name_model,
+    "config": config_file,
+    "enable-expert-parallel": _switch("fleet.expert_parallel"),
+    "ep": _switch("fleet.expert_parallel"),
+    "all2all-backend": _text("fleet.all2all_backend"),
     "max-model-len": _count("max_model_len"),
     "max-num-seqs": _count("scheduler.max_num_seqs"),
     "max-num-batched-tokens": _count("scheduler.max_num_batched_tokens"),
@@ -205,22 +228,28 @@ VLLM: dict[str, Meaning] = {
     "mamba-ssm-cache-dtype": _format("precision.state"),
     "moe-backend": _moe,
     "speculative-config": _speculative,
+    "speculative-model": _held("draft model", str),
+    "num-speculative-tokens": _held("steps"),
     "enable-lora": _held_switch("adapters"),
     "max-loras": _held("slots"),
     "max-lora-rank": _held("rank"),
     "lora-modules": _held("modules", str),
     "attention-backend": _log_backends,
+    "task": _task,
+    "runner": _task,
+    "served-model-name": _held("served", str),
+    "convert": _task,
 }
 
 SGLANG: dict[str, Meaning] = {
-    "model-path": _model,
-    "model": _model,
-    "config": _config,
+    "model-path": name_model,
+    "model": name_model,
+    "config": config_file,
     "tensor-parallel-size": _held("ranks"),
     "tp-size": _held("ranks"),
     "tp": _held("ranks"),
-    "pipeline-parallel-size": _count("fleet.0.pipeline_parallel"),
-    "pp-size": _count("fleet.0.pipeline_parallel"),
+    "pipeline-parallel-size": _count("fleet.pipeline_parallel"),
+    "pp-size": _count("fleet.pipeline_parallel"),
     "data-parallel-size": _held("data"),
     "dp-size": _held("data"),
     "dp": _held("data"),
@@ -255,14 +284,22 @@ SGLANG: dict[str, Meaning] = {
     "speculative-num-steps": _held("steps"),
     "speculative-num-draft-tokens": _held("drafts"),
     "speculative-draft-model-path": _held("draft model", str),
+    "speculative-draft-model": _held("draft model", str),
+    "max-total-tokens": _held("kv_tokens"),
+    "is-embedding": _task,
+    "moe-runner-backend": _kernels,
+    "sampling-backend": _kernels,
+    "fp8-gemm-backend": _kernels,
+    "served-model-name": _held("served", str),
 }
 
 TENSORRT_LLM: dict[str, Meaning] = {
-    "model": _model,
+    "model": name_model,
+    "model-path": name_model,
     "tp-size": _held("ranks"),
     "tensor-parallel-size": _held("ranks"),
-    "pp-size": _count("fleet.0.pipeline_parallel"),
-    "pipeline-parallel-size": _count("fleet.0.pipeline_parallel"),
+    "pp-size": _count("fleet.pipeline_parallel"),
+    "pipeline-parallel-size": _count("fleet.pipeline_parallel"),
     "ep-size": _held("experts"),
     "moe-expert-parallel-size": _held("experts"),
     "max-batch-size": _count("scheduler.max_num_seqs"),
@@ -275,24 +312,40 @@ TENSORRT_LLM: dict[str, Meaning] = {
     "kv-cache-config.tokens-per-block": _count("kv_cache.block_size"),
     "kv-cache-config.enable-block-reuse": _held_switch("reuse"),
     "enable-chunked-prefill": _switch("scheduler.chunked_prefill"),
+    "disable-overlap-scheduler": _switch("scheduler.async_scheduling", on=False),
+    "build-config.max-batch-size": _count("scheduler.max_num_seqs"),
+    "build-config.max-num-tokens": _count("scheduler.max_num_batched_tokens"),
+    "build-config.max-seq-len": _count("max_model_len"),
     "enable-attention-dp": _held_switch("attention on ranks"),
     "attention-dp-config.timeout-iters": _count("scheduler.attention_dp_timeout_iters"),
     "attention-dp-config.batching-wait-iters": _count("scheduler.attention_dp_batching_wait_iters"),
     "batch-wait-timeout-iters": _count("scheduler.batch_wait_timeout_iters"),
     "batch-wait-max-tokens-ratio": _share("scheduler.batch_wait_max_tokens_ratio"),
     "dtype": _dtype,
-    "config": _config,
-    "extra-llm-api-options": _config,
+    "config": config_file,
+    "extra-llm-api-options": config_file,
+    "extra-engine-args": config_file,
+    "served-model-name": _held("served", str),
     "speculative-config.decoding-type": _held("algorithm", str),
     "speculative-config.num-nextn-predict-layers": _held("steps"),
     "speculative-config.max-draft-len": _held("steps"),
 }
 
 LLAMA_CPP: dict[str, Meaning] = {
-    "m": _model,
-    "model": _model,
-    "hf": _model,
-    "hf-repo": _model,
+    "m": name_model,
+    "model": name_model,
+    "hf": name_model,
+    "hfr": name_model,
+    "hf-repo": name_model,
+    "ngl": _on_gpu,
+    "gpu-layers": _on_gpu,
+    "n-gpu-layers": _on_gpu,
+    "embedding": _task,
+    "embeddings": _task,
+    "reranking": _task,
+    "rerank": _task,
+    "alias": _held("served", str),
+    "a": _held("served", str),
     "c": _held("context"),
     "ctx-size": _held("context"),
     "np": _held("slots"),
@@ -316,144 +369,224 @@ OPTIONS: Mapping[str, Mapping[str, Meaning]] = {
 }
 
 SWITCHES = frozenset(
-    {
-        *("enable-expert-parallel", "scheduler-reserve-full-isl", "enable-chunked-prefill"),
-        *("async-scheduling", "enforce-eager", "enable-prefix-caching", "enable-dp-attention"),
-        *("disable-radix-cache", "enable-mixed-chunk", "disable-cuda-graph", "trust-remote-code"),
-        *("disable-overlap-schedule", "enable-attention-dp", "enable-auto-tool-choice"),
-        *("disable-log-requests", "disable-log-stats", "enable-log-requests", "enable-metrics"),
-        *("enable-lora", "headless", "enable-p2p-check", "flash-attn", "fa", "cont-batching", "cb"),
-        *("kv-unified", "kvu", "cache-prompt", "metrics", "jinja", "skip-tokenizer-init"),
-        *("log-requests", "enable-cache-report"),
-    }
+    """
+    enable-expert-parallel scheduler-reserve-full-isl enable-chunked-prefill async-scheduling
+    enforce-eager enable-prefix-caching enable-dp-attention disable-radix-cache enable-mixed-chunk
+    disable-cuda-graph trust-remote-code disable-overlap-schedule enable-attention-dp
+    enable-auto-tool-choice disable-log-requests disable-log-stats enable-log-requests
+    enable-metrics enable-lora headless enable-p2p-check flash-attn fa cont-batching cb kv-unified
+    kvu cache-prompt metrics jinja skip-tokenizer-init log-requests enable-cache-report
+    is-embedding embedding embeddings reranking rerank enable-ep-moe disable-overlap-scheduler
+    """.split()  # noqa: SIM905 - one word each
 )
 """Options that are true without a word after them; ``true`` or ``false`` may follow."""
 
 NO_EFFECT = frozenset(
-    {
-        *("host", "port", "api-key", "served-model-name", "trust-remote-code", "chat-template"),
-        *("tokenizer", "tokenizer-mode", "tokenizer-path", "revision", "tokenizer-revision"),
-        *(
-            "download-dir",
-            "load-format",
-            "seed",
-            "random-seed",
-            "disable-log-requests",
-            "root-path",
-        ),
-        *(
-            "disable-log-stats",
-            "enable-log-requests",
-            "uvicorn-log-level",
-            "log-level",
-            "ssl-keyfile",
-        ),
-        *("ssl-certfile", "tool-call-parser", "enable-auto-tool-choice", "reasoning-parser"),
-        *("generation-config", "override-generation-config", "chat-template-content-format"),
-        *("max-logprobs", "disable-fastapi-docs", "enable-metrics", "log-requests", "tool-parser"),
-        *("collect-detailed-traces", "otlp-traces-endpoint", "kv-events-config", "allowed-origins"),
-        *("return-tokens-as-token-ids", "structured-outputs-config", "guided-decoding-backend"),
-        *("response-role", "enable-request-id-headers", "enable-server-load-tracking", "watchdog"),
-        *(
-            "distributed-executor-backend",
-            "worker-use-ray",
-            "nnodes",
-            "node-rank",
-            "dist-init-addr",
-        ),
-        *(
-            "master-addr",
-            "master-port",
-            "headless",
-            "data-parallel-size-local",
-            "device",
-            "backend",
-        ),
-        *("data-parallel-start-rank", "data-parallel-address", "data-parallel-rpc-port", "alias"),
-        *("log-requests-level", "decode-log-interval", "show-time-cost", "enable-cache-report"),
-        *("warmups", "skip-server-warmup", "model-loader-extra-config", "grammar-backend", "a"),
-        *(
-            "enable-log-outputs",
-            "middleware",
-            "safetensors-load-strategy",
-            "gpus-per-node",
-            "jinja",
-        ),
-        *("enable-prompt-tokens-details", "enable-force-include-usage", "is-embedding", "webui"),
-        *("moe-cluster-parallel-size", "server-role", "metadata-server-config-file", "metrics"),
-        *(
-            "ngl",
-            "n-gpu-layers",
-            "gpu-layers",
-            "fa",
-            "flash-attn",
-            "cb",
-            "cont-batching",
-            "no-mmap",
-        ),
-        *("model-id", "model-name", "name", "watch-dog-timeout", "dist-timeout", "sleep-on-idle"),
-        *("allow-auto-truncate", "enable-sleep-mode", "api-server-count", "fail-fast", "tags"),
-        *(
-            "allowed-local-media-path",
-            "ssl-ca-certs",
-            "allowed-methods",
-            "allowed-headers",
-            "threads",
-        ),
-        *("t", "temp", "top-p", "top-k", "min-p", "repeat-penalty", "prio", "mlock", "no-webui"),
-    }
+    """
+    host port api-key trust-remote-code chat-template tokenizer tokenizer-mode tokenizer-path
+    revision code-revision tokenizer-revision download-dir load-format seed random-seed root-path
+    disable-log-requests disable-log-stats enable-log-requests uvicorn-log-level log-level
+    ssl-keyfile ssl-certfile ssl-ca-certs ssl-cert-reqs enable-ssl-refresh tool-call-parser
+    enable-auto-tool-choice reasoning-parser enable-reasoning generation-config
+    override-generation-config chat-template-content-format default-chat-template-kwargs
+    trust-request-chat-template max-logprobs logprobs-mode disable-fastapi-docs enable-metrics
+    log-requests tool-parser tool-parser-plugin reasoning-parser-plugin tool-server
+    collect-detailed-traces otlp-traces-endpoint kv-events-config allowed-origins
+    allowed-methods allowed-headers allow-credentials return-tokens-as-token-ids
+    structured-outputs-config guided-decoding-backend guided-decoding-disable-fallback
+    response-role enable-request-id-headers enable-server-load-tracking watchdog
+    distributed-executor-backend worker-use-ray engine-use-ray nnodes node-rank dist-init-addr
+    master-addr master-port headless data-parallel-size-local data-parallel-start-rank
+    data-parallel-rank data-parallel-address data-parallel-rpc-port data-parallel-backend
+    data-parallel-hybrid-lb data-parallel-external-lb device backend log-requests-level
+    decode-log-interval show-time-cost enable-cache-report warmups skip-server-warmup
+    model-loader-extra-config grammar-backend enable-log-outputs middleware
+    safetensors-load-strategy gpus-per-node jinja enable-prompt-tokens-details
+    enable-force-include-usage webui moe-cluster-parallel-size server-role
+    metadata-server-config-file metrics fa flash-attn cb cont-batching no-mmap model-id model-name
+    name watch-dog-timeout watchdog-timeout soft-watchdog-timeout dist-timeout
+    distributed-timeout-seconds sleep-on-idle allow-auto-truncate enable-sleep-mode
+    api-server-count fail-fast tags allowed-local-media-path threads t tb threads-batch temp top-p
+    top-k min-p repeat-penalty presence-penalty frequency-penalty prio mlock no-webui
+    config-format hf-config-path hf-token logits-processors logits-processor-pattern
+    io-processor-plugin disable-uvicorn-access-log disable-access-log-for-endpoints uds
+    log-config-file max-log-len enable-log-deltas enable-tokenizer-info-endpoint
+    disable-frontend-multiprocessing exclude-tools-when-tool-choice-none lora-extra-vocab-size
+    prefix-caching-hash-algo show-hidden-metrics-for-version use-tqdm-on-load ignore-patterns
+    ray-workers-use-nsight worker-cls worker-extension-cls max-parallel-loading-workers
+    use-v2-block-manager kv-offloading-backend enable-flashinfer-autotune additional-config
+    skip-tokenizer-init tokenizer-worker-num fastapi-root-path grpc-mode nccl-port log-level-http
+    log-requests-format log-requests-target crash-dump-folder enable-trace base-gpu-id gpu-id-step
+    hf-chat-template-name completion-template file-storage-path storage-path sampling-defaults
+    preferred-sampling-params admin-api-key stream-output incremental-streaming-output
+    constrained-json-whitespace-pattern delete-ckpt-after-loading enable-memory-saver
+    weight-loader-disable-mmap enable-nan-detection enable-p2p-check numa-node
+    enable-custom-logit-processor disable-outlines-disk-cache enable-return-hidden-states
+    load-balance-method prefill-round-robin-balance checkpoint-engine-wait-weights-before-ready
+    collect-tokens-histogram enable-metrics-for-all-schedulers enable-dp-lm-head
+    abort-on-priority-when-disabled print-iter-log enable-iter-perf-stats custom-tokenizer
+    postprocess-tokenizer-dir num-postprocess-workers return-perf-metrics n predict n-predict keep
+    numa load-mode lm no-warmup warmup verbose v log-disable log-file log-colors log-prefix
+    log-timestamps verbosity lv offline hft dt defrag-thold perf no-perf chat-template-file
+    chat-template-kwargs reasoning-format reasoning-budget slots props no-slots timeout to
+    threads-http path api-prefix slot-save-path sps cpu-mask check-tensors fit fitt fitc repack
+    samplers typical xtc-probability xtc-threshold dry-multiplier ignore-eos shutdown-timeout
+    numa-bind enable-ep-weight-filter disable-flashinfer-autotune
+    """.split()  # noqa: SIM905 - one word each
 )
 """Options that change no prediction."""
 
+_APART = "one server is read; pools apart are `fleet` with roles"
+_HALVES = "overlapped halves of a batch are not simulated"
+_CONTEXT = "context parallelism is not simulated"
+_LONGER = "a longer context is allowed by allow_long_max_model_len: true"
+_SHAPE = "the shape is that of the catalogue or of the config.json"
+_IMAGES = "time of an encoder of images is not simulated"
+_LORA = "adapters are simulated by vLLM's rule alone (`infersim explain scenario lora`)"
+_GRAPHS = "graphs are those that the engine captures by default"
+_KERNELS = "kernels are those that the engine chooses by itself"
+_COMPILED = "how passes are compiled is the engine's default"
+_EXPERTS = "experts change places and GPUs as the engine does by default"
+_HOST = "SGLang's memory in the host is not simulated"
+_IN_HOST = "weights and KV cache in the memory of the host are not simulated"
+_DRAFTS = "drafts are chains of one model, accepted alike"
+
 NOT_SIMULATED = {
     "max-cpu-loras": "the host holds all adapters",
-    "cpu-offload-gb": "weights in the memory of the host are not simulated",
+    "fully-sharded-loras": "adapters are held as vLLM does by default",
+    "cpu-offload-gb": _IN_HOST,
     "swap-space": "vLLM V1 does not swap; V0 is `policy: vllm-v0` with kv_cache.swap_space",
-    "kv-transfer-config": "one server is read; pools apart are `fleet` with roles",
-    "disaggregation-mode": "one server is read; pools apart are `fleet` with roles",
-    "enable-dbo": "overlapped halves of a batch are not simulated",
-    "enable-two-batch-overlap": "overlapped halves of a batch are not simulated",
-    "decode-context-parallel-size": "context parallelism is not simulated",
-    "dcp": "context parallelism is not simulated",
-    "prefill-context-parallel-size": "context parallelism is not simulated",
+    "kv-transfer-config": _APART,
+    "ec-transfer-config": _APART,
+    "enable-dbo": _HALVES,
+    "enable-two-batch-overlap": _HALVES,
+    "enable-single-batch-overlap": _HALVES,
+    "decode-context-parallel-size": _CONTEXT,
+    "dcp": _CONTEXT,
+    "prefill-context-parallel-size": _CONTEXT,
+    "attention-context-parallel-size": _CONTEXT,
     "disable-custom-all-reduce": "all-reduces are timed as the engine does them by default",
-    "enable-eplb": "experts are not moved between GPUs",
-    "hf-overrides": "the shape is that of the catalogue or of the config.json",
-    "rope-scaling": "a longer context is allowed by allow_long_max_model_len: true",
-    "limit-mm-per-prompt": "time of an encoder of images is not simulated",
-    "lora-paths": "adapters are simulated by vLLM's rule alone (`infersim explain scenario lora`)",
-    "max-loras-per-batch": "adapters are simulated by vLLM's rule alone",
+    "enable-nccl-nvls": "all-reduces are timed as the engine does them by default",
+    "enable-symm-mem": "all-reduces are timed as the engine does them by default",
+    "enable-flashinfer-allreduce-fusion": "all-reduces are timed as the engine does by default",
+    "hf-overrides": _SHAPE,
+    "json-model-override-args": _SHAPE,
+    "override-kv": _SHAPE,
+    "disable-sliding-window": _SHAPE,
+    "disable-hybrid-kv-cache-manager": "layers with windows keep what their windows need",
+    "disable-hybrid-swa-memory": "layers with windows keep what their windows need",
+    "swa-full-tokens-ratio": "layers with windows keep what their windows need",
+    "swa-full": "layers with windows keep what their windows need",
+    "limit-mm-per-prompt": _IMAGES,
+    "media-io-kwargs": _IMAGES,
+    "enable-multimodal": _IMAGES,
+    "language-model-only": _IMAGES,
+    "interleave-mm-strings": _IMAGES,
+    "keep-mm-feature-on-device": _IMAGES,
+    "mmproj": _IMAGES,
+    "enable-lora": _LORA,
     "num-scheduler-steps": "multi-step scheduling of V0 is not simulated",
+    "max-num-partial-prefills": "prompts run one after another, by vLLM's default",
+    "max-long-partial-prefills": "prompts run one after another, by vLLM's default",
     "preemption-mode": "a preempted request is computed again",
-    "enable-hierarchical-cache": "SGLang's memory in the host is not simulated",
-    "hicache-ratio": "SGLang's memory in the host is not simulated",
-    "hicache-size": "SGLang's memory in the host is not simulated",
-    "cuda-graph-max-bs": "graphs go up to the limit of requests",
-    "cuda-graph-bs": "graphs go up to the limit of requests",
-    "moe-a2a-backend": "experts change places as the engine does by default",
-    "moe-runner-backend": "kernels are those that the engine chooses by itself",
-    "speculative-eagle-topk": "drafts are chains",
-    "enable-torch-compile": "how passes are compiled is the engine's default",
-    "max-total-tokens": "see kv_cache.num_gpu_blocks",
+    "max-queued-requests": "requests wait without limit",
+    "enable-priority-scheduling": "see scheduler.order: priority",
+    "enable-hierarchical-cache": _HOST,
+    "enable-lmcache": _HOST,
+    "compilation-config": _COMPILED,
+    "optimization-level": _COMPILED,
+    "enable-torch-compile": _COMPILED,
+    "performance-mode": "limits and kernels are the engine's defaults",
+    "max-seq-len-to-capture": _GRAPHS,
+    "max-cudagraph-capture-size": _GRAPHS,
+    "disable-cuda-graph-padding": _GRAPHS,
+    "use-cuda-graph": _GRAPHS,
+    "calculate-kv-scales": "scales of the KV cache cost nothing",
+    "torchao-config": "the format of this checkpoint is not known: --set precision.weights=...",
+    "model-impl": "layers are timed as the engine's own",
+    "attention-config": _KERNELS,
+    "disable-cascade-attn": _KERNELS,
+    "disable-shared-experts-fusion": _KERNELS,
+    "disable-chunked-prefix-cache": _KERNELS,
+    "flashinfer-mla-disable-ragged": _KERNELS,
+    "prefix-cache-retention-interval": "a cached prefix lasts until its blocks are needed",
+    "enable-eplb": _EXPERTS,
+    "num-redundant-experts": _EXPERTS,
+    "moe-a2a-backend": _EXPERTS,
+    "moe-dense-tp-size": "dense layers of a model with experts have the ranks of the others",
+    "enable-ep-moe": "see --expert-parallel-size, which newer releases have",
     "stream-interval": "each token is sent as it comes",
-    "runner": "models that embed or classify are not simulated",
-    "task": "models that embed or classify are not simulated",
+    "num-continuous-decode-steps": "one step runs at a time",
+    "max-beam-width": "beam search is not simulated",
     "ub": "passes have at most 512 tokens, llama.cpp's default",
     "ubatch-size": "passes have at most 512 tokens, llama.cpp's default",
-    "n-cpu-moe": "weights in the memory of the host are not simulated",
-    "cpu-moe": "weights in the memory of the host are not simulated",
-    "cuda-graph-config": "graphs are those that the engine captures by default",
+    "cmoe": _IN_HOST,
+    "ncmoe": _IN_HOST,
+    "n-cpu-moe": _IN_HOST,
+    "cpu-moe": _IN_HOST,
+    "n-cpu-ffn": _IN_HOST,
+    "nkvo": _IN_HOST,
+    "kv-offload": _IN_HOST,
+    "ot": _IN_HOST,
+    "override-tensor": _IN_HOST,
+    "rpc": "one machine is simulated",
+    "ts": "GPUs hold equal parts of the model",
+    "tensor-split": "GPUs hold equal parts of the model",
+    "cache-reuse": "a cached prefix is used up to the first token that differs",
+    "ctv": "values are kept in the format of the keys (--cache-type-k)",
+    "cache-type-v": "values are kept in the format of the keys (--cache-type-k)",
+    "attention-dp-config": "of TensorRT-LLM's balance, the two waits are simulated",
+    "lora": _LORA,
+    "md": _DRAFTS,
+    "model-draft": _DRAFTS,
 }
 """Options that matter and that nothing here simulates, and why or what there is instead."""
 
+FAMILIES = {
+    "disaggregation-": _APART,
+    "hicache-": _HOST,
+    "mm-": _IMAGES,
+    "lora-": _LORA,
+    "max-lora": _LORA,
+    "rope-": _LONGER,
+    "yarn-": _LONGER,
+    "cuda-graph-": _GRAPHS,
+    "cudagraph-": _GRAPHS,
+    "piecewise-cuda-graph": _GRAPHS,
+    "disable-piecewise-cuda-graph": _GRAPHS,
+    "torch-compile-": _COMPILED,
+    "deepep-": _EXPERTS,
+    "eplb-": _EXPERTS,
+    "ep-": _EXPERTS,
+    "expert-": _EXPERTS,
+    "init-expert-": _EXPERTS,
+    "moe-": _KERNELS,
+    "nsa-": _KERNELS,
+    "triton-attention-": _KERNELS,
+    "speculative-": _DRAFTS,
+    "spec-": _DRAFTS,
+    "draft": _DRAFTS,
+    "tbo-": _HALVES,
+}
+"""What is not simulated by how the names of options begin."""
 
-def of_file(path: Path) -> dict[str, Any]:
-    """The options that a YAML file of an engine holds; ValueError where it cannot be read."""
+LLAMA_ARG = {"batch": "batch-size", "ubatch": "ubatch-size", "n-parallel": "parallel"}
+"""Options of llama.cpp whose variable, ``LLAMA_ARG_...``, is not called as they are."""
+
+
+def not_simulated(name: str) -> str | None:
+    """Why nothing here simulates an option; None for one that is simulated or not known."""
+    whole = name.partition(".")[0]
+    families = (reason for begin, reason in FAMILIES.items() if name.startswith(begin))
+    return NOT_SIMULATED.get(whole) or next(families, None)
+
+
+def of_text(text: str, name: str) -> dict[str, Any]:
+    """The options that the YAML ``text`` of the file ``name`` holds; ValueError for other text."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path} cannot be read ({reason})") from None
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} cannot be read ({str(error).splitlines()[0]})") from None
     if not isinstance(document, Mapping):
-        raise ValueError(f"{path} holds no mapping of options")
+        raise ValueError(f"{name} holds no mapping of options")
     return flat(document)

@@ -221,8 +221,9 @@ class EngineSpec:
                          the iteration that accepts their tokens, and their hashes cover the token
                          after them, so that EAGLE and MTP do not compute the last one that is found
                          again
-    ``cached_states``    slots of the pool of states that a running request takes while prefixes are
-                         cached; 0: prefixes of models with a state are not cached
+    ``cached_states``    states that a running request takes while prefixes are cached, in slots of
+                         their pool or blocks of a group; 0: prefixes of models with a state are
+                         not cached
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``origin``           the preset that its file extends in the end; its own name for one that

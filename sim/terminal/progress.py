@@ -1,7 +1,7 @@
 """Draws how far long work is, with the time left.
 
 Nothing draws but the work itself, so that its process stays one of a single thread, which can be
-copied (``sim.planning.points.copies``).
+copied (``sim.copies``).
 """
 
 from __future__ import annotations

@@ -517,6 +517,19 @@ def test_impossible_shapes_are_refused_by_key(
         ),
         ({"model_type": "rwkv7"}, "RWKV"),
         ({"architectures": ["DeepseekV4ForCausalLM"]}, "attention to compressed keys and values"),
+        ({"architectures": ["LongcatFlashForCausalLM"]}, "two attentions in each layer"),
+        ({"architectures": ["Zamba2ForCausalLM"]}, "attention that layers share"),
+        (
+            {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"},
+            "a head that drafts for another model",
+        ),
+        (
+            {
+                "architectures": ["Qwen3_8FlashNextForConditionalGeneration"],
+                "text_config": {"model_type": "qwen3_8_flash_next_text"},
+            },
+            "embeddings of n-grams",
+        ),
         (
             {
                 "architectures": ["Glm5NextForConditionalGeneration"],

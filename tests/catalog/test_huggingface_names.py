@@ -58,6 +58,7 @@ def pictures(name: str, kind: str, text: dict[str, Any], **more: Any) -> dict[st
         (pictures("Qwen3VL", "qwen3_vl_text", QWEN3_8B, tie_word_embeddings=False), 8.19),
         (pictures("Qwen3VL", "qwen3_vl_text", QWEN3_4B, tie_word_embeddings=True), 4.02),
         (pictures("Qwen3VLMoe", "qwen3_vl_moe_text", QWEN3_30B), 30.53),
+        (pictures("Qwen3OmniMoe", "qwen3_omni_moe_text", QWEN3_30B), 30.53),
         (pictures("Qwen2_5_VL", "qwen2_5_vl_text", QWEN2_5_7B), 7.62),
         (
             {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}

@@ -99,6 +99,14 @@ KV8 = {"num_bits": 8, "type": "float"}
             group(8, "float", FLOAT8, strategy="block", block_structure=[128, 128]),
             *("fp8-block", "fp8", 1 + 4 / 128**2),
         ),
+        (
+            group(8, "float", FLOAT8, strategy="block", block_structure="128x128"),
+            *("fp8-block", "fp8", 1 + 4 / 128**2),
+        ),
+        (
+            {"quant_method": "auto-round", "bits": 4, "group_size": 64, "sym": True},
+            *("int4-group64", "bf16", 0.5 + 2 / 64),
+        ),
         (group(8, "float", strategy="tensor"), "fp8", "bf16", 1),
         (
             group(4, "float", FLOAT4, group_size=16, strategy="tensor_group"),
@@ -212,6 +220,22 @@ def test_a_few_matrices_left_out_are_counted_with_the_rest_and_named(tmp_path: P
     assert left_out / size(model, found) < 0.02
 
 
+def test_auto_round_names_the_modules_that_stay_at_16_bits(tmp_path: Path) -> None:
+    kept = {"model.layers.0.mlp.down_proj": {"bits": 16, "data_type": "float"}}
+    auto = {"quant_method": "auto-round", "bits": 8, "group_size": -1, "sym": True}
+    _, found = stored(tmp_path, DENSE, **auto, data_type="int", extra_config=kept)
+    assert (found.weights, found.problem) == ("int8", None)
+    assert f"{4096 * 12288 / 1e9:.2f} B in bf16 are counted" in str(found.note)
+
+
+def test_the_first_files_of_compressed_tensors_have_another_key(tmp_path: Path) -> None:
+    old = group(8, "float", FLOAT8, strategy="channel")
+    found = config(tmp_path, DENSE, compression_config=old).published
+    assert found is not None
+    assert (found.weights, found.activations) == ("fp8", "fp8")
+    assert found.source.startswith("compression_config of ")
+
+
 def test_mxfp4_of_transformers_is_of_the_experts(tmp_path: Path) -> None:
     base = {
         **{"architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "num_hidden_layers": 4},
@@ -243,6 +267,13 @@ def test_layers_of_their_own_formats_are_read_one_by_one(tmp_path: Path) -> None
     _, found = stored(tmp_path, LATENT, quant_algo="MIXED_PRECISION", quantized_layers=layers)
     assert found.experts == "nvfp4"
     assert found.activations == "bf16"
+    fp8, fp4 = {"num_bits": 8, "type": "float"}, {"num_bits": 4, "type": "float", "group_size": 16}
+    groups = {
+        "group_0": {"weights": fp8, "targets": [name for name in layers if "self_attn" in name]},
+        "group_1": {"weights": fp4, "targets": [name for name in layers if "experts" in name]},
+    }
+    _, grouped = stored(tmp_path, LATENT, quant_algo="MIXED_PRECISION", config_groups=groups)
+    assert grouped == found
 
 
 @pytest.mark.parametrize(
@@ -252,6 +283,14 @@ def test_layers_of_their_own_formats_are_read_one_by_one(tmp_path: Path) -> None
         ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits: 3 cannot be"),
         ({"quant_method": "gptq", "bits": 2, "group_size": 128}, "bits: 2 cannot be"),
         ({"quant_method": "awq", "bits": 4, "group_size": 48}, "group_size: 48 cannot be"),
+        (
+            {"quant_method": "auto-round", "bits": 4, "extra_config": {"lm_head": {"bits": 8}}},
+            "extra_config.lm_head.bits: 8 cannot be",
+        ),
+        (
+            {"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"},
+            "data_type: 'mx_fp' cannot be",
+        ),
         (
             {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}},
             "dynamic: ",

@@ -19,7 +19,10 @@ from sim.errors import UsageError
         ("Qwen3-8B", "qwen3-8b", None),
         ("Qwen/Qwen3-32B-FP8", "qwen3-32b", ("fp8-block", None, "fp8", None)),
         ("RedHatAI/Qwen3-8B-FP8-dynamic", "qwen3-8b", ("fp8", None, "fp8", None)),
+        ("RedHatAI/Qwen3-8B-FP8-block", "qwen3-8b", ("fp8-block", None, "fp8", None)),
+        ("nvidia/Qwen3-8B-FP8-block", "qwen3-8b", ("fp8-block", None, "fp8", None)),
         ("nvidia/Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b", ("fp8", None, "fp8", "fp8")),
+        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "llama-3.1-70b", ("fp8", None, "fp8", "fp8")),
         ("nvidia/Qwen3-235B-A22B-NVFP4", "qwen3-235b-a22b", ("nvfp4", None, "nvfp4", "fp8")),
         ("nvidia/Llama-3.1-405B-Instruct-FP4", "llama-3.1-405b", ("nvfp4", None, "nvfp4", "fp8")),
         ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2.5", ("bf16", "nvfp4", "nvfp4", "fp8")),
@@ -35,12 +38,21 @@ from sim.errors import UsageError
             "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4",
             *("llama-3.1-70b", ("int4-group", None, "bf16", None)),
         ),
+        ("Intel/Qwen3-8B-int4-AutoRound", "qwen3-8b", ("int4-group", None, "bf16", None)),
+        ("someone/Qwen3-8B-Q4_K_M-GGUF", "qwen3-8b", ("q4_k_m", None, "bf16", None)),
         ("openai/gpt-oss-120b", "gpt-oss-120b", ("bf16", "mxfp4", None, None)),
         ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b", ("bf16", None, None, None)),
         ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ("bf16", "int4-group32", None, None)),
         ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", None),
         ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b", None),
         ("Qwen/Qwen3.6-27B", "qwen3.5-27b", None),
+        ("Qwen/Qwen3.8-27B", "qwen3.5-27b", None),
+        ("Qwen/Qwen3-Coder-Next", "qwen3-next-80b-a3b", None),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b", None),
+        ("allenai/Olmo-3-7B-Think", "olmo-3-7b", None),
+        ("mistralai/Mistral-Large-Instruct-2411", "mistral-large-2", None),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama-3.1-8b", None),
+        ("nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", "llama-3.1-70b", None),
         ("zai-org/GLM-4.7", "glm-4.6", None),
         ("zai-org/GLM-5.3", "glm-5.2", None),
         ("mistralai/Devstral-Small-2507", "mistral-small-3.2-24b", None),
@@ -78,7 +90,7 @@ def test_a_variant_of_a_longer_context_has_it(name: str) -> None:
     [
         ("Qwen/Qwen3-32B-Foo", "qwen3-32b"),
         ("Qwen/Qwen3-32B-FP8-Foo", "qwen3-32b"),
-        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Foo-8B", "deepseek-r1"),
         ("Qwen/Qwen3-33B", "qwen3-32b"),
         ("someone/qwen3-8b/config.json", ""),
     ],
@@ -90,10 +102,20 @@ def test_an_unknown_word_is_refused_with_the_nearest_name(text: str, nearest: st
     assert f"did you mean '{nearest}" in str(caught.value) or not nearest
 
 
-def test_a_word_that_leaves_the_format_open_is_a_problem_not_a_guess() -> None:
-    stored = catalog.model("someone/Llama-2-7B-GPTQ").published
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("someone/Llama-2-7B-GPTQ", "does not say which format gptq stands for"),
+        ("unsloth/Qwen3-8B-bnb-4bit", "does not say which format 4bit, bnb stands for"),
+        ("unsloth/Qwen3-32B-GGUF", "gguf stands for; the header of a .gguf file says it"),
+    ],
+)
+def test_a_word_that_leaves_the_format_open_is_a_problem_not_a_guess(
+    text: str, message: str
+) -> None:
+    stored = catalog.model(text).published
     assert stored is not None
-    assert "does not say which format gptq stands for" in str(stored.problem)
+    assert message in str(stored.problem)
 
 
 def test_a_path_of_the_same_spelling_goes_first(

@@ -69,6 +69,25 @@ def test_every_part_that_was_measured_has_all_three():
     assert len(NVIDIA) == 3 * len(names("aiconfigurator"))
 
 
+def test_the_documents_name_the_gpus_that_were_timed() -> None:
+    timed = [gpu for gpu in catalog.names("gpus") if "vllm" in catalog.frameworks(gpu)]
+    in_part = [gpu for gpu in catalog.names("gpus") if catalog.frameworks(gpu) == ["aiter"]]
+    texts = {name: (ROOT / name).read_text() for name in ("README.md", "sim/LIMITS.md")}
+    for text in texts.values():
+        (line,) = re.findall(r"^.*Nine GPUs .*$", text, re.MULTILINE)
+        listed = re.sub(r"[ -]", "", line).lower()
+        assert len(timed) == 9
+        for gpu in timed:
+            assert gpu.replace("-sxm", "").replace("-", "") in listed
+        for gpu in in_part:
+            assert gpu in listed
+    named = (ROOT / "sim/catalog/README.md").read_text()
+    assert f"timed on {', '.join(timed[:-1])} and {timed[-1]}." in named
+    rows = CliRunner().invoke(app, ["list", "gpus"]).output.splitlines()
+    assert [row.split()[0] for row in rows if row.endswith("  timed")] == timed
+    assert [row.split()[0] for row in rows if row.endswith("timed in part")] == in_part
+
+
 @pytest.mark.parametrize("command", [["list"], ["show", "h100-sxm"]], ids=lambda words: words[0])
 def test_errors_are_listed_as_they_stand_in_the_files(command):
     done = CliRunner().invoke(app, command)

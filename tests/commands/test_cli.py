@@ -124,6 +124,16 @@ def test_run_prints_the_figures_and_writes_a_run_directory() -> None:
     assert {path.name for path in only_run().iterdir()} == RUN_FILES
 
 
+def test_whole_batches_show_how_many_of_them_decode() -> None:
+    busy = ("--set", "run.requests=900", "--set", "workload.arrivals.rate=500")
+    static = (*busy, "--set", "scheduler.batching=static")
+    whole = run("--json", *static)
+    decoding = json.loads(whole.out)["infersim"]["batch"]["mean_decode_batch"]
+    shown = run(*static).out
+    assert re.search(rf"of running, decoding +│ +{decoding:,.1f} │", shown)
+    assert "of running, decoding" not in run(*busy).out
+
+
 def test_json_is_one_object_and_the_summary_on_disk() -> None:
     done = run("--json")
     assert (done.code, done.err) == (0, "")
@@ -388,7 +398,7 @@ MISTAKES = {
     "no number": (["run", "one.yaml", "--seed", "seven"], "--seed"),
     "check": (["run", "one.yaml", "--check", "--set", "slo=null"], "has none in slo"),
     "validate": (["validate", "nope.yaml"], "no such file"),
-    "list": (["list", "cpus"], "gpus"),
+    "list": (["list", "gpu"], "did you mean 'gpus'?"),
     "show": (["show", "h100"], "h100-sxm"),
     "fit model": (["fit", "llama-3", "--gpu", "l40s"], "llama-3.1-8b"),
     "fit gpu": (["fit", "llama-3.1-8b", "--gpu", "l40sx"], "l40s"),
@@ -501,6 +511,30 @@ def test_check_does_not_pass_what_it_could_not_judge() -> None:
 def test_validate_and_run_agree(changes: list[str]) -> None:
     validated = infersim("validate", "--trust", "one.yaml", *changes)
     assert validated.code == run(*changes).code
+
+
+def test_a_length_that_is_assumed_is_said_by_every_command(place: Path) -> None:
+    folder = place / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        json.dumps(
+            {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000}
+            | {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2}
+            | {"num_attention_heads": 8}
+        )
+    )
+    long = ["--set", "workload.prompt_tokens={kind: fixed, value: 3000}"]
+    long += ["--set", "max_model_len=null", "--set", "model=./tiny"]
+    said = "the 2,048 tokens that tiny was made for: its config.json gives no"
+    checked = infersim("validate", "one.yaml", *long)
+    assert checked.code == 0
+    assert said in checked.err
+    assert infersim("validate", "one.yaml").err == ""
+    assert said in " ".join(run(*long).out.split())
+    planned = infersim("plan", "one.yaml", "--gpus", "h100-sxm", "--no-report", *long)
+    assert planned.code == 3
+    assert planned.err.count(said) == 1
+    assert "1 x h100-sxm, 2 x h100-sxm, 4 x h100-sxm, 8 x h100-sxm: does not fit" in planned.err
 
 
 def test_validate_reports_every_file_and_the_worst_code(place: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_model_that_gets_too_much_is_overloaded_whatever_the_others_have_left(
         ({"workload.classes": None}, "no class of workload.classes asks for 'llama-3.1-8b'"),
         ({"workload.classes.0.model": SMALL}, "asks for 'llama-3.1-8b'"),
         ({"workload.classes.1.model": "qwen3-8b"}, "no pool serves 'qwen3-8b'; there are"),
-        ({"fleet.1.model": "llama-3.2-2b"}, "llama-3.2-1b"),
+        ({"fleet.1.model": "llama-3.2-2b"}, "no model is called 'llama-3.2-2b'"),
         ({"fleet.1.replicas": {"max": 3}}, "not modelled with pools that are scaled"),
         ({"failures": {"mtbf": "1h"}}, "not modelled with failures"),
         ({"steering": {"steps": []}}, "not modelled with steering"),

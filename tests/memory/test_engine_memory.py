@@ -103,3 +103,15 @@ def test_fit_has_the_choices_of_a_run(given: list[str], share: float) -> None:
     run = pool(engine=engine, kv_cache=cache if share == 0.5 else {})
     assert found["num_gpu_blocks"] == run.capacity.num_gpu_blocks
     assert run.capacity.utilization == share
+
+
+@pytest.mark.parametrize(("release", "states"), [("0.22", 1), ("0.27", 2)])
+def test_vllm_keeps_two_states_where_prefixes_are_cached(release: str, states: int) -> None:
+    """Cached by default since 0.27: two blocks of each of three groups of states a request."""
+    found = pool(model=HYBRID["model"], engine=f"vllm@{release}")
+    assert found.settings.kv_cache.enable_prefix_caching is (states == 2)
+    assert found.capacity.state_blocks == 3 * states
+    shared = {**ASKED["workload"], "shared_prefix": {"tokens": 256}}
+    asked = {**ASKED, "model": HYBRID["model"], "engine": f"vllm@{release}", "workload": shared}
+    notes = sim.simulate(sim.load_scenario(asked)).summary["infersim"]["notes"]
+    assert any(note.startswith("What vLLM finds again") for note in notes) is (states == 2)

@@ -77,7 +77,7 @@ def test_who_is_asked_again_after_a_preemption_has_its_blocks_already() -> None:
         ({"scheduler": {"policy": "vllm-v0"}}, "policy vllm-v0"),
         ({"fleet": {"gpu": "a10g", "pipeline_parallel": 2}}, "pipeline"),
         ({"engine": "sglang"}, "SGLang"),
-        ({"model": str(MODELS / "tiny-mamba")}, "mamba_cache_mode"),
+        ({"model": str(MODELS / "tiny-mamba"), "engine": "vllm@0.22"}, "mamba_cache_mode"),
     ],
 )
 def test_what_is_not_modelled_is_refused(changes: dict[str, object], reason: str) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import sim
-from sim.band_runs import end_factors, many, run_ends
+from sim.band_runs import end_factors, run_ends
 from sim.metrics.bands.confidence import widest
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.result import Result
+from sim.units import many
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",

@@ -256,4 +256,11 @@ def test_the_metrics_of_the_readme_work(place: Path) -> None:
 def test_the_readme_describes_every_column_in_order(table: str) -> None:
     section = README.read_text().split(f"\n## {table}: ")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
-    assert [name for name, _ in rows] == list(getattr(asked("mine:wait"), table).columns)
+    columns = list(getattr(asked("mine:wait"), table).columns)
+    assert [name for name, _ in rows] == columns
+    if table == "requests":
+        sessions = {"turns": {"kind": "fixed", "value": 2}}
+        talking = asked("mine:wait", workload__sessions=sessions).requests
+        more = [name for name in talking.columns if name not in columns]
+        assert more == ["session", "turn"]
+        assert all(f"`{name}`" in section for name in more)

@@ -108,6 +108,17 @@ def test_no_remedy_is_larger_than_a_node(gpus: int) -> None:
     assert "16 GPUs" not in told
 
 
+@pytest.mark.parametrize(
+    ("model", "tokens"), [("gpt-j-6b", 2048), ("llama-2-7b", 4096), ("qwen3-8b", 8192)]
+)
+def test_the_usual_request_is_no_longer_than_the_model_was_made_for(
+    model: str, tokens: int
+) -> None:
+    asked = f"fit {model} --gpu h100-sxm --json"
+    usual = json.loads(infersim(asked).stdout)
+    assert usual == json.loads(infersim(f"{asked} --context {tokens}").stdout)
+
+
 @pytest.mark.parametrize("context", [1000, 8192, 100_000])
 def test_what_would_fit_does_fit_and_nothing_smaller_does(context: int) -> None:
     asked = f"fit llama-3.1-70b --gpu h100-sxm --context {context}"
@@ -199,3 +210,28 @@ def test_the_kv_cache_of_a_fit_is_between_two_sizes() -> None:
         document["kv_cache_bytes"] - apart,
         document["kv_cache_bytes"] + apart,
     )
+
+
+@pytest.mark.parametrize("context", [64, 1024])
+def test_the_batch_at_which_memory_stops_binding_is_that_of_the_tables(context: int) -> None:
+    asked = f"roofline llama-3.1-8b --gpu h100-sxm --context {context}"
+    found = json.loads(infersim(f"{asked} --json").stdout)["memory_bound"]
+
+    def seconds(batch: int, what: str) -> tuple[float, float]:
+        answer = json.loads(infersim(f"{asked} --batch {batch} --json").stdout)
+        rows = answer["passes"][0]["operators"]
+        rows = [row for row in rows if what == "pass" or row["shared"] == "weights"]
+        memory = sum(row["seconds"] for row in rows if row["bound_by"] == "memory")
+        return memory, sum(row["seconds"] for row in rows if row["bound_by"] in ("compute", TILES))
+
+    assert found["fits"] > 400
+    assert (found["pass"] is None) == (context == 1024)
+    for what in ("products", "pass"):
+        at = found[what] or found["fits"] + 1
+        memory, compute = seconds(at - 1, what)
+        assert memory > compute
+        if found[what] is not None:
+            memory, compute = seconds(at, what)
+            assert memory <= compute
+    text = " ".join(infersim(asked).stdout.split())
+    assert f"Decoding: products are memory-bound below a batch of {found['products']}," in text

@@ -78,6 +78,21 @@ def test_fleets_of_other_numbers_show_what_they_cost_and_hold() -> None:
     assert "Replicas held" in render_compare(found)
 
 
+@pytest.mark.parametrize(
+    ("slo", "asked"), [({"ttft_p95": "1s"}, "p95"), ({"attainment": 0.97}, "p97")]
+)
+def test_the_percentile_of_the_slo_is_shown_and_ranked_by(slo: dict[str, Any], asked: str) -> None:
+    limits = {"ttft": None, "tpot": None, **slo} if asked == "p95" else {"ttft": "1s", **slo}
+    found = compared("fleet.replicas=1,2", repetitions=2, slo=limits, run__requests=800)
+    entry = figure(found, f"{asked}_ttft_ms")
+    assert (entry["title"], found["latencies"]["ttft"]) == (f"TTFT {asked}", entry["key"])
+    assert figure(found, "p99_ttft_ms")["means"] != entry["means"]
+    assert any(f"TTFT {asked}" in text for text in headlines(found))
+    shown = as_text(compare_view(found))
+    assert f"TTFT {asked}" in shown
+    assert "TTFT p99" not in shown
+
+
 def test_a_target_that_policies_read_in_their_own_way_is_named() -> None:
     scaled = {"policy": "hpa", "target": 4, "cold_start": "1s"}
     asked = Comparison(
@@ -501,6 +516,8 @@ def test_the_command_for_runs() -> None:
     [
         (["one.yaml"], 2, "nothing is varied"),
         (["one.yaml", "two.yaml", "--no-report"], 2, "one.yaml: is no run directory"),
+        (["one.yaml", "one.yaml"], 2, 'infersim compare one.yaml --vary "fleet={gpu: h100-sxm, '),
+        (["one.yaml", "--sweep", "engine={a: 1}"], 2, "here: --vary 'engine={a: 1}'"),
         (["one.yaml", "--vary", "engine"], 2, "--vary engine: is KEY=VALUES"),
         (
             ["one.yaml", "--vary", "scheduler.batching=continuous,contnous", "--jobs", "1"],

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from sim.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.errors import InfersimError
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.advance import USUAL, Advance, PlanSteps
@@ -14,7 +15,6 @@ from sim.planning.load.find import _end_in_copy, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.load.played import Player
-from sim.planning.points.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.planning.points.executors import calls
 from sim.planning.points.simulated import Simulated
 from sim.setup import prepare

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sim.copies import can_copy
 from sim.errors import InfersimError
-from sim.planning.points.copies import can_copy
 from sim.planning.points.crew import Crew, crew
 
 JOBS = [1, pytest.param(2, marks=pytest.mark.skipif(not can_copy(), reason="needs to fork"))]

@@ -242,7 +242,8 @@ def test_every_change_is_judged_as_run_judges_it() -> None:
     open_ones = [t for t in told["trials"] if t["slo_state"] == "too close to call"]
     assert not any(t["told"].startswith(("SLO met", "SLO missed")) for t in open_ones)
     met = [t["told"] for t in open_ones if t["slo_met"]]
-    assert all(re.search(r"SLO \([\d.]+% if iterations are \d+% slower\)", text) for text in met)
+    ends = r"SLO \([\d.]+% if iterations are (\d+%|[\d.]+ times) slower\)"
+    assert all(re.search(ends, text) for text in met)
 
 
 def test_advice_begins_with_what_meets_the_slo_at_both_ends_of_the_band() -> None:
@@ -439,7 +440,15 @@ def test_every_change_makes_a_valid_scenario(changes: dict[str, Any]) -> None:
     for change in tried:
         assert scenario.override(change.settings) != scenario, change
         assert change.effort in EFFORTS
-        assert (change.effort is PROBE) == bool(change.bound)
+        assert (change.effort is PROBE or change.name == "continuous") == bool(change.bound)
+
+
+def test_padding_of_whole_batches_is_a_limit_in_the_table_too() -> None:
+    scenario = small(scheduler={"batching": "static", "max_num_seqs": 16}, **BURST)
+    told = document(found(scenario))
+    limit = {"by": "padding", "shown_by": "continuous batching"}
+    assert told["bound"]["figures"]["output_throughput"] == limit
+    assert "output tokens/s: padding (continuous batching: " in told["bound"]["text"]
 
 
 def test_what_does_not_fit_is_said_and_nothing_else_lost() -> None:

@@ -29,7 +29,7 @@ from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
 from sim.planning.load.probe import LONG_ENOUGH
 from sim.planning.load.search import knee
-from sim.planning.load.sentences import own_load, sureness
+from sim.planning.load.sentences import ends_text, own_load, sureness
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
 from tests import made_up
@@ -280,6 +280,13 @@ def test_a_horizon_that_cuts_requests_off_is_refused() -> None:
         choose(asked, FleetQuestion(tuple(made), 20.0, 0.0, 1, read_constraints(None)))
 
 
+def test_large_errors_are_times_as_a_run_says_them() -> None:
+    ends = {"error": 1.18, "slower": 3.0, "faster": 14.0}
+    told = {"ends": ends, "unit": "requests/s", "whole_runs": ""}
+    start = "If iterations are 2.2 times slower than predicted: 3; 2.2 times faster: 14 requests/s."
+    assert ends_text(told)[0] == start
+
+
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
     own = {"load": 1.0, "holds": False, "outcome": "fails", "probe": {"breaks": "ttft"}}
     told = {"own": own, "unit": "requests/s", "headroom": 3.0}
@@ -290,6 +297,7 @@ def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
 def test_room_for_far_more_load_is_written_out() -> None:
     told = {"own": {"load": 0.001, "holds": True, "outcome": "holds"}, "unit": "requests/s"}
     assert own_load({**told, "headroom": 23211.0}).endswith("holds, and may grow to 23,000 times.")
+    assert own_load({**told, "headroom": 0.041}).endswith("holds, and may grow by 4%.")
     assert own_load({**told, "headroom": 0.53}).endswith("holds, and may grow to 1.5 times.")
 
 

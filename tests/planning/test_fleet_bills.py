@@ -44,22 +44,22 @@ def document(*columns: ContrastColumn) -> dict[str, Any]:
     [
         (
             (STATIC, HPA),
-            "Of those that meet the SLO hpa costs the least: $17.99 and 2.42 kWh; static $23.94 "
-            "and 3.09 kWh.",
+            "Of those that meet the SLO hpa costs the least: $17.99 and 2.42 kWh for the whole "
+            "run; static $23.94 and 3.09 kWh.",
         ),
         (
             (STATIC, LATE),
-            "static alone meets the SLO: $23.94 and 3.09 kWh; late $12.43 and 1.6 kWh, missed with "
-            "56% of requests.",
+            "static alone meets the SLO: $23.94 and 3.09 kWh for the whole run; late $12.43 and "
+            "1.6 kWh, missed with 56% of requests.",
         ),
         (
             (UNSURE, LATE),
-            "None meets the SLO beyond doubt; late costs the least: $12.43 and 1.6 kWh; unsure "
-            "$15.00 and 2 kWh, too close to call with 99% of requests.",
+            "None meets the SLO beyond doubt; late costs the least: $12.43 and 1.6 kWh for the "
+            "whole run; unsure $15.00 and 2 kWh, too close to call with 99% of requests.",
         ),
         (
             (fleet("a", 2.0, 1.0, 1.0, None, 1.0), fleet("b", 1.5, 0.8, 0.7, None, 1.0)),
-            "b costs the least: $1.50 and 0.8 kWh; a $2.00 and 1 kWh.",
+            "b costs the least: $1.50 and 0.8 kWh for the whole run; a $2.00 and 1 kWh.",
         ),
         ((STATIC, fleet("free", None, 1.0, 1.0, "met", 1.0)), ""),
         ((STATIC, fleet("dear", 30.0, 3.0, 3.0, "met", 1.0)), ""),  # as many replicas

@@ -444,6 +444,7 @@ def test_json_is_one_object_and_resuming_what_is_complete_changes_nothing(tmp_pa
     [
         (["one.yaml"], 2, "nothing is swept"),
         ([], 2, "give a scenario"),
+        (["one.yaml", "--vary", "seed=1,2"], 2, "of `infersim compare`; here: --sweep seed=1,2"),
         (["one.yaml", "--sweep", "seed=1:2"], 2, "a range is a:b:n"),
         (["one.yaml", "--sweep", "sched.order=fcfs,sjf"], 2, "did you mean 'scheduler'"),
         (["one.yaml", "--sweep", "seed=x,y"], 2, "seed=x: "),

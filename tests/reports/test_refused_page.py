@@ -49,13 +49,15 @@ def test_each_layout_has_its_reason() -> None:
 
 
 def test_an_error_lists_the_first_layouts_and_counts_the_others() -> None:
-    layouts = [(f"{count} x l4", "too slow") for count in range(1, 16)]
+    layouts = [(f"{count} x l4", f"{count} are too slow") for count in range(1, 16)]
     error = InfeasibleError("no fleet holds 6 requests/s", layouts=layouts)
     assert str(error).splitlines()[0] == "no fleet holds 6 requests/s:"
-    assert str(error).splitlines()[-2:] == ["  12 x l4: too slow", "  and 3 more"]
+    assert str(error).splitlines()[-2:] == ["  12 x l4: 12 are too slow", "  and 3 more"]
     assert len(error.layouts) == 15
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.layouts) == (str(error), error.layouts)
+    alike = InfeasibleError("no fleet", layouts=[(layout, "too slow") for layout, _ in layouts])
+    assert str(alike).endswith(", 11 x l4, 12 x l4 and 3 more: too slow")
 
 
 def test_a_load_that_was_not_asked_about_is_not_on_the_page(tmp_path: Path) -> None:

@@ -320,7 +320,8 @@ TRACES = [
     trace("a time of ages", ROWS + "1e200,1,1\n",
           "t.csv:5: arrival_s is '1e200'; allowed: numbers up to"),
     trace("nanoseconds for ms", MOONCAKE.replace("0,", "1700000000000000000,", 1), "t.jsonl:1: ",
-          "timestamp is 1700000000000000000; allowed: numbers up to 1e+13, or 1e+10 seconds",
+          "timestamp is 1700000000000000000; allowed: numbers up to 1e+13, or 1e+10 seconds; "
+          "are they nanoseconds? (columns: {arrival_unit: ns})",
           file="t.jsonl"),
     trace("a 13th month", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-13-16 18:15:46,1,1\n",
           "t.csv:2: TIMESTAMP is '2023-13-16 18:15:46'; allowed: dates like"),
@@ -419,7 +420,7 @@ ARGUMENTS = [
     # The catalogue
     argument("show a typo", "show llama-3.1-8", "nothing is called 'llama-3.1-8' (did you mean"),
     argument("show a path", "show ../gpus/h100-sxm", "nothing is called '../gpus/h100-sxm'"),
-    argument("list a typo", "list gpu", "'gpu' is not one of 'gpus', 'models'"),
+    argument("list a typo", "list gpu", "'gpu' is none of gpus, models", "did you mean 'gpus'?"),
     argument("fit no model", "fit N --gpu l40s", "unknown model ''; `infersim list models`"),
     argument("fit a long model", "fit L --gpu l40s", "unknown model 'xxx", "...xxx"),
     argument("fit a hub's model", "fit meta-llama/Llama-3.1-9B --gpu l40s",

@@ -222,7 +222,14 @@ HYBRID, WINDOWS = "qwen3-next-80b-a3b", "gpt-oss-120b"
         ({"speculative": DRAFTS, "engine": "sglang", "scheduler": {"policy": "vllm"}}, {"async"}),
         ({"speculative": DRAFTS, "model": WINDOWS}, {"async", "prefixes"}),
         ({"speculative": DRAFTS, "scheduler": {"order": "fcfs"}}, set()),
-        ({"model": HYBRID, "fleet": {"gpu": "h100-sxm", "tensor_parallel": 4}}, {"prefixes"}),
+        (
+            {
+                "model": HYBRID,
+                "engine": "vllm@0.22",
+                "fleet": {"gpu": "h100-sxm", "tensor_parallel": 4},
+            },
+            {"prefixes"},
+        ),
         ({"model": WINDOWS}, set()),
         ({"model": WINDOWS, "engine": "sglang"}, {"prefixes"}),
         ({"model": WINDOWS, "fleet": {**TWO}}, {"async", "prefixes"}),

@@ -77,7 +77,7 @@ class TestOwnFile:
     @pytest.mark.parametrize(
         ("value", "message"),
         [
-            ("{provider: Acme}", "mine.yaml: price_per_hour.usd: is missing"),
+            ("{provider: Acme}", "mine.yaml:4:17: price_per_hour.usd: is missing"),
             ("{usd: 2, low: 3}", "price_per_hour.low: got 3.0, expected 0 to usd, which is 2"),
             (
                 "{usd: 2, high: 1}",

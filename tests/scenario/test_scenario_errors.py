@@ -40,9 +40,14 @@ def problem(folder: Path, text: str | bytes) -> str:
 
 REPLACED = [
     # (written, instead of it, position, phrases of the message)
-    ("h100-sxm", "h100", "3:8", ["no gpu is called 'h100'", "did you mean 'h100-sxm'?", "l40s"]),
+    (
+        "h100-sxm",
+        "h100",
+        "3:8",
+        ["no gpu is called 'h100'", "did you mean 'h100-sxm'?", "`infersim list gpus`"],
+    ),
     ("h100-sxm", "gpus/my.yaml", "3:8", ["fleet.0.gpu: no such file: gpus/my.yaml"]),
-    ("llama-3.1-8b", "llama-3.1", "1:8", ["no model is called", "'llama-3.1-8b'", "qwen3-32b"]),
+    ("llama-3.1-8b", "llama-3.1", "1:8", ["no model is called", "'llama-3.1-8b'", "list models`"]),
     ("llama-3.1-8b", "./config.json", "1:8", ["model: no such file: config.json"]),
     ("llama-3.1-8b", "8", "1:8", ["expected a text, got 8", "quotes"]),
     ("llama-3.1-8b", "", "1:1", ["model: expected a text, got nothing"]),

@@ -159,6 +159,7 @@ GOOD = [
     ("slo.ttft", "500 ms"),
     ("slo.ttft", 1),
     ("slo.e2el", "20s"),
+    ("slo.attainment", None),
     ("slo.tpot_p95", "50 ms"),
     ("slo", None),
     ("workload.arrivals.rate", "90/min"),

@@ -14,7 +14,7 @@ from sim.errors import ScenarioError, UsageError
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.constraints import read_constraints
 from sim.scenario import Scenario, load_scenario
-from sim.scenario.sections.slo import BARE, METRICS, PERCENTILES
+from sim.scenario.sections.slo import BARE, METRICS, PERCENTILES, Slo
 from tests.planning_fixtures import SMALL
 
 KEYS = [*METRICS, *(f"{metric}_p{rank}" for metric in METRICS for rank in PERCENTILES)]
@@ -93,6 +93,13 @@ def test_a_resolved_scenario_of_an_older_version_is_read(tmp_path: Path) -> None
         load_scenario(path, ["slo.ttft=500"])
     with pytest.raises(ScenarioError, match="120 has no unit"):  # that of a person
         load_scenario({**SMALL, "slo": data["slo"]})
+
+
+def test_null_goes_back_to_the_default_of_every_limit() -> None:
+    parent = {**SMALL, "slo": {"ttft": "1s", "ttft_p95": "1s", "attainment": 0.9}}
+    for key in Slo.model_fields:
+        found = load_scenario(parent).override({f"slo.{key}": None})
+        assert getattr(found.slo, key) == Slo.model_fields[key].default
 
 
 def test_limits_are_promised_together_and_apart() -> None:

@@ -322,5 +322,5 @@ def _deployed(scenario: Scenario) -> dict[str, Any]:
 
 def test_services_that_start_the_same_server_are_replicas(tmp_path: Path) -> None:
     one = "{image: 'vllm/vllm-openai:v0.11.0', command: [--model, Qwen/Qwen3-8B]}"
-    text = f"services:\n  a: {one}\n  b: {one}\n"
+    text = f"services:\n  chat-1: {one}\n  chat-2: {one}\n"
     assert plain(read(written(tmp_path, text)))["fleet"] == {"gpu": "h100-sxm", "replicas": 2}

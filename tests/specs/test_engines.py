@@ -169,7 +169,7 @@ def test_a_preset_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", QUANTITIES)
 def test_negative_quantities_are_refused(tmp_path: Path, key: str) -> None:
     value = "-1B" if key == "memory_reserve" else "-1us"
-    with pytest.raises(UsageError, match=rf"mine\.yaml: .*{key}"):
+    with pytest.raises(UsageError, match=rf"mine\.yaml:\d+:\d+: .*{key}"):
         preset(tmp_path, **{key: value})
 
 

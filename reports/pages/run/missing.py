@@ -63,6 +63,6 @@ def is_measured(summary: Mapping[str, Any]) -> bool:
 
 def reason(summary: Mapping[str, Any], observed: str) -> str:
     """Why something is not known: ``observed`` says why not of a run of a real engine."""
-    if not pick(summary, "infersim.requests.completed"):
+    if pick(summary, "infersim.requests.completed") == 0:
         return "No request was completed, so that there is nothing to show."
     return observed if is_observed(summary) else OLDER

@@ -127,10 +127,11 @@ def _fits(summary: Mapping[str, Any]) -> RowAnswer:
         counted = "1 request" if rejected == 1 else f"{phrase(rejected, 'count')} requests"
         short = f"Not all: {counted} ({share}) {why}."
         return RowAnswer("fits", title, "warn", short, detail)
-    if not completed:
+    if completed == 0:
         return RowAnswer("fits", title, "neutral", "No request was completed.", detail)
     if is_observed(summary):
-        return RowAnswer("fits", title, "neutral", "It ran: every request was answered.", detail)
+        ran = "It ran." if completed is None else "It ran: every request was answered."
+        return RowAnswer("fits", title, "neutral", ran, detail)
     return RowAnswer("fits", title, "good", _at_once(summary), detail)
 
 

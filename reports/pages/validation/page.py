@@ -11,6 +11,7 @@ from reports.frame.run_directory import Frames
 from reports.pages.validation import content, tables
 from reports.pages.validation.definitions import DEFINITIONS
 from sim.planning.answers.validated import rows_of
+from sim.units import counted
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -48,7 +49,7 @@ def render(
             "name": seen["name"],
             "lead": f"{seen['engine']} on {seen['device']}",
             "setup": [
-                ("Requests", f"{seen['requests']:,}"),
+                ("Requests", counted(seen["requests"])),
                 *content.load(observed.requests),
                 ("Observed", seen["date"]),
                 ("Predicted with", f"{asked['model']} on {asked['gpu']}"),

@@ -20,7 +20,16 @@ def shares_nothing(entry: Mapping[str, Any]) -> bool:
 def states_note(run: RunRecord) -> str | None:
     """The note on hits of models with a state; None where nothing was found, or none has one."""
     entry = prefix_cache(run).get("prefix_cache")
-    if entry is None or not entry["hits"] or not any(p.pool.capacity.states for p in run.parts):
+    if entry is None:
+        return None
+    workload = run.scenario.workload
+    alike = workload.shared_prefix is not None or workload.sessions is not None
+    if alike and any(part.pool.capacity.state_blocks for part in run.parts):
+        return (
+            "What vLLM finds again of a model with a state, whole blocks of several hundred "
+            "tokens, is not simulated: prompts that begin alike are computed anew."
+        )
+    if not entry["hits"] or not any(part.pool.capacity.states for part in run.parts):
         return None
     return (
         "A state is taken to be kept wherever a prefix was found to end. SGLang keeps it at the "

@@ -23,12 +23,14 @@ from sim.request import Refusal
 class SpareRate:
     """The requests that a replica accepts: those of at most ``max_model_len`` tokens whose KV fits
     into ``kv_tokens``. ``longest`` is the length the model was made for, ``given_blocks`` whether
-    the scenario states the size of the KV cache."""
+    the scenario states the size of the KV cache, ``assumed`` the ``ModelSpec.made_for`` of a model
+    whose length no file states."""
 
     max_model_len: int
     kv_tokens: int
     longest: int
     given_blocks: bool
+    assumed: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,10 @@ has 126,195)'
             told.append(f"set max_model_len to {wanted:,} or more")
         if Refusal.TOO_LONG in self.reasons and self.longest > self.room.longest:
             told.append(
-                f"leave requests of more than {self.room.longest:,} tokens out: the model was made "
-                "for no more"
+                f"leave out requests of more than {self.room.assumed}"
+                if self.room.assumed
+                else f"leave requests of more than {self.room.longest:,} tokens out: the model was "
+                "made for no more"
             )
         if wanted > self.room.kv_tokens:
             told.append(self._more_memory())
@@ -131,11 +135,15 @@ has 126,195)'
 
 def room_of(pools: Sequence[PreparedPool]) -> SpareRate:
     """The requests that every replica of ``pools`` accepts."""
+    shortest = min(
+        (pool.deployment.model for pool in pools), key=lambda model: model.max_position_embeddings
+    )
     return SpareRate(
         min(pool.limits.max_model_len for pool in pools),
         min(pool.kv_longest for pool in pools),
-        min(pool.deployment.model.max_position_embeddings for pool in pools),
+        shortest.max_position_embeddings,
         all(pool.capacity.given for pool in pools),
+        shortest.made_for if shortest.assumed_context else "",
     )
 
 

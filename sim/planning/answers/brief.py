@@ -13,8 +13,7 @@ from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
 from sim.planning.answers.run import line, verdict_lines
 from sim.planning.answers.spread import Spread
-from sim.planning.fleet.plan_prices import HOURS
-from sim.scenario.prices import dollars
+from sim.scenario.prices import HOURS, dollars
 from sim.units import PER_OUTPUT_TOKENS, milliseconds, show_cost
 
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."

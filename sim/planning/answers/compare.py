@@ -28,7 +28,7 @@ from sim.planning.contrast.compare_words import (
     shared_errors,
     written,
 )
-from sim.planning.contrast.variant_words import Entry, entries_of, values_of, varied
+from sim.planning.contrast.variant_words import Entry, entries_of, latency_keys, values_of, varied
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import spoken
 from sim.units import show_cost
@@ -36,8 +36,9 @@ from sim.units import show_cost
 OF_SLO = ("request_goodput", "verdict.attainment")
 """Metrics that say nothing without an SLO."""
 
-SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
-"""Metrics that a terminal is shown, with the user's own; all are on the page and in the result."""
+SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms")
+"""Metrics that a terminal is shown, with TTFT and TPOT at the percentile of the SLO and the user's
+own; all are on the page and in the result."""
 
 WITHOUT_SLO = ("p99_e2el_ms",)
 """Metrics in addition without an SLO."""
@@ -114,7 +115,7 @@ def _on_terminal(document: Document) -> set[str]:
     """The metrics that say most of what was varied."""
     entries = entries_of(document)
     costs = [cost for cost in entries[COST]["means"] if cost] if COST in entries else []
-    found = {*SHOWN, *(key for key in entries if key.startswith(PREFIX))}
+    found = {*SHOWN, *latency_keys(document), *(key for key in entries if key.startswith(PREFIX))}
     if not limited(document):
         found.update(WITHOUT_SLO)
     if any(axis["key"] == "router" for axis in varied(document)):

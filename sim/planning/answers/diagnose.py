@@ -172,7 +172,7 @@ def trials(document: Document) -> Table:
         "green is better, red is worse, grey is within chance"
     )
     # what cannot be bought alone comes first
-    ruled = [place for place, trial in enumerate(tried, 1) if trial.get("bound") is not None]
+    ruled = [place for place, trial in enumerate(tried, 1) if trial["effort"] == "what-if"]
     return Table("trials", caption, columns, tuple(rows), ruled=tuple(ruled[-1:]))
 
 

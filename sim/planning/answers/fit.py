@@ -176,7 +176,7 @@ def _kv_of_a_token(d: Deployment, memory: Capacity) -> Iterator[Row]:
     if d.state_bytes():
         yield "states of one request", _state_arithmetic(d), show_bytes(d.state_bytes())
         if memory.state_blocks:
-            yield f"in {memory.state_blocks} blocks", "one for each group of recurrent layers", ""
+            yield f"in {memory.state_blocks} blocks", "of the groups of recurrent layers", ""
     elif memory.windowed:
         kinds = ", ".join(
             f"{number} {'with everything' if window is None else _window(window)}"

@@ -44,11 +44,30 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
         ),
         "",
     )
+    yield Lines(_memory_bound(document), "")
     yield Lines(tuple(document["notes"]), "warn")
     yield from map(_operators, document["passes"])
     if any(row["bound_by"] == TILES for each in document["passes"] for row in each["operators"]):
         yield Lines((f"{EMPTY}\n",), "")
     yield Lines((SHARING,), "")
+
+
+def _memory_bound(document: Document) -> tuple[str, ...]:
+    """Up to which batch memory binds; nothing where no batch fits.
+
+    >>> (text,) = _memory_bound({"memory_bound": {"products": 303, "pass": None, "fits": 459}})
+    >>> text.partition(": ")[2]
+    'products are memory-bound below a batch of 303, the whole pass at any that fits (459).'
+    """
+    found = document["memory_bound"]
+    if not found["fits"]:
+        return ()
+    largest = f"at any that fits ({found['fits']:,})"
+    products, whole = (
+        largest if found[name] is None else f"below a batch of {found[name]:,}"
+        for name in ("products", "pass")
+    )
+    return (f"Decoding: products are memory-bound {products}, the whole pass {whole}.",)
 
 
 def _formats(d: Deployment) -> str:

@@ -13,7 +13,8 @@ from sim.metrics.terms.definitions import METRIC, METRICS
 from sim.metrics.terms.metric import Metric
 from sim.planning.answers.cells import framed, text, toned
 from sim.planning.answers.spread import Spread
-from sim.units import milliseconds, number, show_share, show_time, show_utilisation
+from sim.schedulers import RequestLevel, Static
+from sim.units import counted, milliseconds, number, show_share, show_time, show_utilisation
 
 RANKS = ("mean", "p50", "p90", "p95", "p99")
 
@@ -161,14 +162,16 @@ def facts(summary: Mapping[str, Any], spread: Spread, *, observed: bool) -> Tabl
 def _served(summary: Mapping[str, Any], spread: Spread, *, observed: bool) -> Iterator[Row]:
     """The requests and the throughput."""
     requests, half = summary["infersim"]["requests"], spread.half_width("duration")
-    yield "completed", f"{requests['completed']:,}{spread.of('completed')}"
-    yield "of requests", f"{requests['submitted']:,}"
+    yield "completed", f"{counted(requests['completed'])}{spread.of('completed')}"
+    yield "of requests", counted(requests["submitted"])
     yield "failed" if observed else "rejected", f"{requests['rejected']:,}"
     yield "unfinished", f"{requests['unfinished']:,}"
     for metric in METRICS:
         if metric.table == "throughput" and metric.kind == "number":
             yield _rate(metric), number(summary[metric.key]) + spread.of(metric.key)
-    took = show_time(summary["duration"]) + (f" ± {show_time(half)}" if half else "")
+    duration = summary["duration"]
+    took = "-" if duration is None else show_time(duration)
+    took += f" ± {show_time(half)}" if half else ""
     yield f"{'observed' if observed else 'simulated'} time", took
 
 
@@ -193,6 +196,10 @@ def _engine(own: Mapping[str, Any], spread: Spread) -> Iterator[Row]:
     yield "KV reserved, unused", share(kv["fragmentation"])
     yield "busy, any batch size", shown(use["busy"], "utilisation.busy")
     yield "MFU / MBU", f"{mfu} /\n{mbu}" if spread.known else f"{mfu} / {mbu}"
+    decoding = batch["mean_decode_batch"]
+    whole = any(name in own["batching"] for name in (Static.name, RequestLevel.name))
+    if whole and decoding and decoding < (batch["mean_running"] or 0.0):
+        yield "of running, decoding", _mean(decoding)
     if "prefix_cache" in own and not shares_nothing(own["prefix_cache"]):
         hits = own["prefix_cache"]["hit_rate"] or 0.0
         yield "prefix hits", shown(hits, "prefix_cache.hit_rate")

@@ -20,10 +20,10 @@ from sim.planning.answers.cells import (
     within,
 )
 from sim.planning.answers.sweep_drawings import drawings, numeric
-from sim.planning.answers.sweep_points import LATENCIES, SweptPoint, best, ranks, served
+from sim.planning.answers.sweep_points import SweptPoint, best, ranks, served
 from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.points import show
-from sim.planning.points.wording import PROBABLY_TOO_MUCH, axis_name, counted, spoken
+from sim.planning.points.wording import LATENCIES, PROBABLY_TOO_MUCH, axis_name, counted, spoken
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, number, show_cost
 
 MOST_ROWS = 2000

@@ -19,9 +19,9 @@ from sim.planning.answers.drawings import (
     TradeGroup,
     TradePoint,
 )
-from sim.planning.answers.sweep_points import LATENCIES, SweptPoint, courses, percentiles, ranks
+from sim.planning.answers.sweep_points import SweptPoint, courses, ranks
 from sim.planning.points.points import show
-from sim.planning.points.wording import MEASURED, axis_name
+from sim.planning.points.wording import LATENCIES, MEASURED, axis_name, percentiles
 from sim.units import show_load, time_scale
 
 MOST_LINES = 8

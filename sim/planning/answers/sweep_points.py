@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.planning.answers.cells import Document
 from sim.planning.points.slo_state import is_open, meets
-from sim.planning.points.wording import latency_ms, rank, slo_percentile, spoken, state_word
-
-LATENCIES = ("ttft", "tpot")
+from sim.planning.points.wording import LATENCIES, latency_ms, percentiles, rank, spoken, state_word
 
 MOST_RUNS = 4
 """Points of which a run is kept, with its page."""
@@ -82,11 +80,6 @@ def served(document: Document) -> list[SweptPoint]:
         )
         for place, row in rows
     ]
-
-
-def percentiles(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The percentile of each latency that the SLO of these runs judges."""
-    return {name: slo_percentile(summaries, name) for name in LATENCIES}
 
 
 def ranks(points: Sequence[SweptPoint]) -> dict[str, str]:

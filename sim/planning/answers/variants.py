@@ -18,7 +18,7 @@ from sim.planning.answers.drawings import (
     VariantName,
 )
 from sim.planning.contrast.compare_words import change, head, reason, with_unit
-from sim.planning.contrast.variant_words import Entry, entries_of, values_of, varied
+from sim.planning.contrast.variant_words import Entry, entries_of, latency_keys, values_of, varied
 from sim.planning.points.wording import spoken
 
 BATCHING = "scheduler.batching"
@@ -32,9 +32,6 @@ LONGEST = 28
 
 MOST_DRAWN = 4
 """Variants of which a run is drawn."""
-
-DRAWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "request_goodput")
-"""Figures whose means and differences are drawn."""
 
 COST, ATTAINED = "cost.usd_per_million_output_tokens", "verdict.attainment"
 """The cost of variants, and the share of requests that they serve within the SLO."""
@@ -78,7 +75,7 @@ def chosen(document: Document) -> list[int]:
     throughput; in the order of the comparison."""
     served = [i for i, each in enumerate(document["variants"]) if each["error"] is None]
     entries, ranked = entries_of(document), list(served)
-    for key in ("output_throughput", "p99_ttft_ms"):
+    for key in ("output_throughput", latency_keys(document)[0]):
         if key in entries:
             best = best_first(entries[key], entries[key]["means"])
             ranked = [*best, *(i for i in ranked if i not in best)]
@@ -87,15 +84,21 @@ def chosen(document: Document) -> list[int]:
     return sorted([index for index in ranked if index in served][:MOST_DRAWN])
 
 
+def drawn(document: Document) -> list[Entry]:
+    """The figures whose means and differences are drawn."""
+    entries = entries_of(document)
+    keys = ("output_throughput", *latency_keys(document), "request_goodput")
+    return [entries[key] for key in keys if key in entries]
+
+
 def of_means(document: Document) -> Iterator[Drawing]:
     """The cost of variants against their service, and the means that most readers look for."""
     if (found := cost_attained(document)) is not None:
         title = "Cost against requests within the SLO"
         note = "Up and to the left is better in both."
         yield Drawing("cost-attained", title, "attainment", note, found, kind="")
-    entries = entries_of(document)
     note = _cut("Mean of each variant; pale: overloaded.", document)
-    for entry in (entries[key] for key in DRAWN if key in entries):
+    for entry in drawn(document):
         if any(value is not None for value in entry["means"]):
             name = f"mean-{entry['key']}"
             yield Drawing(name, entry["title"], definition(entry), note, means(document, entry))
@@ -103,13 +106,12 @@ def of_means(document: Document) -> Iterator[Drawing]:
 
 def of_differences(document: Document) -> Iterator[Drawing]:
     """The differences to the base in the same metrics."""
-    entries = entries_of(document)
     note = "Green: better than the base; red: worse; grey: statistically tied with it."
-    for entry in (entries[key] for key in DRAWN if key in entries):
-        drawn = apart(document, entry)
-        if drawn.bars:
+    for entry in drawn(document):
+        differences = apart(document, entry)
+        if differences.bars:
             name, title = f"difference-{entry['key']}", entry["title"]
-            yield Drawing(name, title, "difference", _cut(note, document), drawn)
+            yield Drawing(name, title, "difference", _cut(note, document), differences)
 
 
 def _cut(note: str, document: Document) -> str:

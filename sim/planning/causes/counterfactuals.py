@@ -7,7 +7,7 @@ is an action: a setting, another precision, more hardware, or less of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -64,7 +64,8 @@ EFFORTS = (FLAG, FORMAT, DRAFTS, HARDWARE, SAVING, PROBE)
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """One change: its ``settings``, and of a what-if what the run is ``bound`` by if it helps."""
+    """One change: its ``settings``, and what the run is ``bound`` by if it helps: of
+    what-ifs, and of the change that ends whole batches."""
 
     name: str
     title: str
@@ -120,7 +121,8 @@ def _slots(scenario: Scenario) -> Iterator[Counterfactual]:
     if policy.shape.whole:
         lifted = {"scheduler.max_num_batched_tokens": slots} if tokens < slots else {}
         changed = {"scheduler.batching": ChunkedPrefill.name, **lifted}
-        yield _flag(ChunkedPrefill.name, f"{ChunkedPrefill.name} batching", changed)
+        change = _flag(ChunkedPrefill.name, f"{ChunkedPrefill.name} batching", changed)
+        yield replace(change, bound="padding")
     more: dict[str, object] = {"scheduler.max_num_seqs": 2 * slots}
     if tokens < 2 * slots:
         more["scheduler.max_num_batched_tokens"] = 2 * slots

@@ -133,14 +133,14 @@ class Diagnosis:
         return meets(self.base) and self.slo == SloState.MET and room
 
     @property
-    def probes(self) -> list[Trial]:
-        """The what-ifs that ran, the largest effect first."""
-        ran = [t for t in self.trials if t.change.effort is PROBE and t.effect is not None]
+    def limits(self) -> list[Trial]:
+        """The changes that ran and show a limit, the largest effect first."""
+        ran = [t for t in self.trials if t.change.bound and t.effect is not None]
         return sorted(ran, key=lambda trial: -(trial.effect or 0.0))
 
     def helping(self, key: str) -> Trial | None:
-        """The what-if that helps one figure most; None if none is worth mentioning."""
-        ran = [t for t in self.probes if (t.gains.get(key) or 0.0) > WORTH]
+        """The limit whose change helps one figure most; None if none is worth mentioning."""
+        ran = [t for t in self.limits if (t.gains.get(key) or 0.0) > WORTH]
         return max(ran, key=lambda trial: trial.gains[key] or 0.0, default=None)
 
     def gained(self, trial: Trial) -> float:

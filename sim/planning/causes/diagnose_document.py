@@ -22,7 +22,7 @@ from sim.planning.points.points import Settings, show
 from sim.planning.points.study import head, setup_text
 from sim.planning.points.wording import share
 from sim.schedulers import RequestLevel, Static
-from sim.units import milliseconds, number, show_number
+from sim.units import many, milliseconds, number, show_number
 
 FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
@@ -187,7 +187,7 @@ def _if_off(trial: Trial) -> str:
     met = summary["infersim"]["verdict"]["slo_met"]
     end = "slower" if met else "faster"
     kept = share(ends[end]["verdict"]["attainment"])
-    return f" ({kept} if iterations are {ends['error']:.0%} {end})"
+    return f" ({kept} if iterations are {many(ends['error'])} {end})"
 
 
 def _change(figure: GainFigure, found: Diagnosis, trial: Trial) -> str:
@@ -281,8 +281,8 @@ def _plan_command(found: Diagnosis) -> str:
 
 
 def _bound(found: Diagnosis) -> dict[str, Any]:
-    """The limit of each figure: the what-if that helps it most."""
-    helping = [trial for trial in found.probes if (trial.effect or 0.0) > WORTH]
+    """The limit of each figure: the one whose change helps it most."""
+    helping = [trial for trial in found.limits if (trial.effect or 0.0) > WORTH]
     figures = {}
     for figure in FIGURES:
         trial = found.helping(figure.key)

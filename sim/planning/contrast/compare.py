@@ -23,7 +23,7 @@ from sim.planning.points.figures import held
 from sim.planning.points.grid import Axis, check_values, points
 from sim.planning.points.points import Keeper, Outcome, Point, show
 from sim.planning.points.study import Study, Tell, notes_on, told_of
-from sim.planning.points.wording import short_keys
+from sim.planning.points.wording import at_slo, short_keys, slo_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.setup import is_random
@@ -94,11 +94,12 @@ class Comparison:
         found = Study(self.scenario, executor, progress).run(runs)
         names = self._names()
         labels = [_named(variant, names) for variant in self.variants]
+        slo = slo_keys([each.summary for each in found if each.summary is not None])
         columns = [
-            _column(label, variant.settings, found[at * count : (at + 1) * count])
+            _column(label, variant.settings, found[at * count : (at + 1) * count], slo)
             for at, (label, variant) in enumerate(zip(labels, self.variants, strict=True))
         ]
-        document = self._document(columns, seeds)
+        document = self._document(columns, seeds, slo)
         if self.wanted != count:
             document["notes"].insert(0, self._fixed(found))
         told = told_of((labels[each.point.index // count], each) for each in found)
@@ -123,7 +124,9 @@ class Comparison:
                 continue
         return found
 
-    def _document(self, columns: Sequence[ContrastColumn], seeds: Sequence[int]) -> dict[str, Any]:
+    def _document(
+        self, columns: Sequence[ContrastColumn], seeds: Sequence[int], slo: Mapping[str, str]
+    ) -> dict[str, Any]:
         keys = [axis.key for axis in self.axes]
         same, every = self._same_traffic(), short_keys(keys)
         repeated = (
@@ -153,7 +156,7 @@ class Comparison:
             "pairing": repeated,
             "same_traffic": same,
             "seeds": list(seeds),
-            **contrasts(columns),
+            **contrasts(columns, slo=slo),
             "notes": notes,
         }
 
@@ -234,14 +237,21 @@ def _named(variant: Point, names: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={show(variant.settings[key])}" for key, name in names.items())
 
 
-def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome]) -> ContrastColumn:
+def _column(
+    label: str,
+    settings: Mapping[str, object],
+    runs: Sequence[Outcome],
+    latencies: Mapping[str, str],
+) -> ContrastColumn:
     """A variant's figures, one for each repetition; those of none if one of them failed."""
     failed = next((run for run in runs if run.error is not None), None)
     if failed is not None:
         return ContrastColumn(label, dict(settings), {}, failed.error, failed.exit_code, ())
     summaries = [run.summary for run in runs if run.summary is not None]
     states = tuple(summary["infersim"]["verdict"]["state"] for summary in summaries)
-    rows = [headlines(summary) | held(summary) for summary in summaries]
+    rows = [
+        headlines(summary) | at_slo(summary, latencies) | held(summary) for summary in summaries
+    ]
     values = {
         key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
     }

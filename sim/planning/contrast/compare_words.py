@@ -14,7 +14,14 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.contrast.fleet_bills import of_fleets
-from sim.planning.contrast.variant_words import Document, Entry, entries_of, name, varied
+from sim.planning.contrast.variant_words import (
+    Document,
+    Entry,
+    entries_of,
+    latency_keys,
+    name,
+    varied,
+)
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 
@@ -132,10 +139,28 @@ def in_reality(apart: Mapping[str, Any]) -> str:
 
     >>> in_reality({"trust": "likely", "band90": [0.7, 1.02]})
     'likely: 0.7 to 1.02 times in nine of ten measurements'
+    >>> in_reality({"trust": "a guess", "band90": [0.0, None]})
+    'a guess: too few runs, or too large an error, to say how many times'
     """
     if not apart.get("trust"):
         return ""
+    if _says_nothing(apart["band90"]):
+        return f"{apart['trust']}: {NO_RANGE}"
     return f"{apart['trust']}: {_range(apart['band90'])} times in nine of ten measurements"
+
+
+NO_RANGE = "too few runs, or too large an error, to say how many times"
+"""What is said in place of a range that says nothing."""
+
+
+def _says_nothing(band: Sequence[float | None]) -> bool:
+    """Whether a range is open at both ends.
+
+    >>> _says_nothing([0.001, None]), _says_nothing([0.2, None]), _says_nothing([0.7, 1.02])
+    (True, False, False)
+    """
+    low, high = band
+    return (low or 0.0) < 0.01 and (high is None or high > 100)
 
 
 def _range(band: Sequence[float | None]) -> str:
@@ -164,6 +189,8 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         low, high = band
         band = [None if high is None else 1 / high, 1 / low if low else None]
     whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
+    if _says_nothing(band):
+        return f" That is {apart['trust']}{whose}: {NO_RANGE}."
     times = _range(band)
     return f" That is {apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
 
@@ -234,7 +261,9 @@ def lines_of(document: Document) -> list[CompareLine]:
     text = "; ".join(told)
     entries = entries_of(document)
     further = [CompareLine(of_fleets(document), of_fleets=True)]
-    further += [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
+    further += [
+        _latency(document, entries[key], up) for key in latency_keys(document)[:1] if key in entries
+    ]
     rate = "request_goodput" if limited(document) else "output_throughput"
     further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
     return [CompareLine(f"{text}."), *(line for line in further if line.text)]

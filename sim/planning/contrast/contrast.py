@@ -13,7 +13,14 @@ from sim.metrics.bands.ratio_bands import Bands, error_of, in_common, ratio_band
 from sim.metrics.bands.trust import trust
 from sim.metrics.latency.intervals import Z95
 from sim.planning.contrast.paired import Difference, difference
-from sim.planning.points.figures import FIGURES, HELD, OF_FLEETS, PointFigure, best_of, own_figures
+from sim.planning.points.figures import (
+    HELD,
+    OF_FLEETS,
+    PointFigure,
+    best_of,
+    figures_at,
+    own_figures,
+)
 
 Values = Mapping[str, Sequence[float | None]]
 """A figure's key -> its value in each repetition."""
@@ -44,18 +51,21 @@ class ContrastColumn:
 
 
 def contrasts(
-    columns: Sequence[ContrastColumn], contrast: Contrast | None = None
+    columns: Sequence[ContrastColumn],
+    contrast: Contrast | None = None,
+    slo: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The variants and figures of a comparison as plain data.
 
-    ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The base
+    ``contrast`` says how two of them differ, by default by the pairs of their repetitions; ``slo``
+    has the key of each latency at the percentile that the SLO judges (``latencies``). The base
     is the first variant with figures. Best of a figure are the variant with the best mean
     (``first``) and those that are not distinguishable from it; none if that is all of them.
     ``to_first`` has what ``differences`` has, against ``first``: the difference, and how far it
     can be trusted (``trusted``). ``errors`` of a variant are the parts of its bands that put the
     base off alike, and those that do not.
     """
-    differ = contrast or _by_repetition(columns)
+    differ, slo = contrast or _by_repetition(columns), slo or {}
 
     def apart(key: str, one: int, other: int) -> dict[str, Any]:
         found = differ(key, one, other)
@@ -64,7 +74,7 @@ def contrasts(
     served = [index for index, column in enumerate(columns) if column.error is None]
     base = served[0] if served else None
     figures = []
-    for figure in _figures(columns):
+    for figure in _figures(columns, slo):
         means = [column.mean(figure.key) for column in columns]
         if base is None or all(mean is None for mean in means):
             continue
@@ -90,17 +100,19 @@ def contrasts(
             }
         )
     bands = None if base is None else columns[base].bands
-    variants = [_variant(column) | {"errors": errors(column.bands, bands)} for column in columns]
-    return {"base": base, "variants": variants, "figures": figures}
+    variants = [
+        _variant(column, slo) | {"errors": errors(column.bands, bands)} for column in columns
+    ]
+    return {"base": base, "variants": variants, "figures": figures, "latencies": dict(slo)}
 
 
-def _figures(columns: Sequence[ContrastColumn]) -> list[PointFigure]:
+def _figures(columns: Sequence[ContrastColumn], slo: Mapping[str, str]) -> list[PointFigure]:
     """The compared figures: the usual metrics, replicas held, dollars and energy where those or
     their scaling differ, and the user's own."""
     scaled = any(key.startswith("autoscaling") for column in columns for key in column.settings)
     differ = len({column.mean(HELD.key) for column in columns}) > 1
     return [
-        *FIGURES,
+        *figures_at(slo),
         *(OF_FLEETS if scaled or differ else []),
         *own_figures(key for column in columns for key in column.values),
     ]
@@ -128,7 +140,7 @@ def _best(
     return [] if len(good) == len(known) > 1 else good
 
 
-def _variant(column: ContrastColumn) -> dict[str, Any]:
+def _variant(column: ContrastColumn, latencies: Mapping[str, str]) -> dict[str, Any]:
     states, slo = Counter(column.states), Counter(column.slo)
     return {
         "label": column.label,
@@ -140,7 +152,7 @@ def _variant(column: ContrastColumn) -> dict[str, Any]:
         "slo": slo.most_common(1)[0][0] if slo else None,
         "values": {
             figure.key: list(column.values[figure.key])
-            for figure in _figures([column])
+            for figure in _figures([column], latencies)
             if figure.key in column.values
         },
     }

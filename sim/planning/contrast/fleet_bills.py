@@ -38,7 +38,7 @@ def of_fleets(document: Document) -> str:
         text = f"Of those that meet the SLO {name(document, cheapest)} costs the least"
     else:
         text = f"{name(document, cheapest)} alone meets the SLO"
-    text += f": {_bill(document, cheapest)}"
+    text += f": {_bill(document, cheapest)} for the whole run"
     if shown := others if len(others) <= MOST_NAMED else others[-1:]:
         told = [f"{name(document, index)} {_bill(document, index)}" for index in shown]
         text += f"; {', '.join(told)}"

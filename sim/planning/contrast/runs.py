@@ -6,7 +6,7 @@ metrics as in ``summary.json``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.states import State
 from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
-from sim.planning.points.figures import FIGURES, held, own_figures
+from sim.planning.points.figures import FIGURES, figures_at, held, own_figures
 from sim.planning.points.footnote_words import notes_of, sure_of_all
+from sim.planning.points.wording import at_slo, slo_keys
 from sim.results.run_directory import MANIFEST
 from sim.results.run_result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.stored import read_object, read_summary, read_table
@@ -83,16 +84,18 @@ def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
     if len(paths) < 2:
         raise UsageError("one run alone cannot be compared; give two or more")
     runs = [read_run(path) for path in paths]
-    labels = _labels(paths)
+    labels, slo = _labels(paths), slo_keys([run.summary for run in runs])
     seeds = _common_seeds(runs)
     same = all(_same_traffic(runs[0], run) for run in runs[1:])
     contrast: Contrast | None = None
     by: str | None = None
     if len(seeds) > 1:
-        columns = [_repeated(label, run, seeds) for label, run in zip(labels, runs, strict=True)]
+        columns = [
+            _repeated(label, run, seeds, slo) for label, run in zip(labels, runs, strict=True)
+        ]
         by = "repetition"
     else:
-        columns = [_single(label, run) for label, run in zip(labels, runs, strict=True)]
+        columns = [_single(label, run, slo) for label, run in zip(labels, runs, strict=True)]
         if same:
             contrast, by = _by_request(runs), "request"
     notes = [f"{run.path} is not complete." for run in runs if not run.complete]
@@ -109,7 +112,7 @@ def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
         "pairing": _pairing(by, len(seeds)),
         "same_traffic": same,
         "seeds": seeds,
-        **contrasts(columns, contrast),
+        **contrasts(columns, contrast, slo),
         "notes": notes,
     }
 
@@ -156,19 +159,21 @@ def _closed(run: ContrastRun) -> bool:
     return bool(run.summary["infersim"]["verdict"]["state"] == State.CLOSED_LOOP)
 
 
-def _repeated(label: str, run: ContrastRun, seeds: Sequence[int]) -> ContrastColumn:
+def _repeated(
+    label: str, run: ContrastRun, seeds: Sequence[int], slo: Mapping[str, str]
+) -> ContrastColumn:
     assert run.repetitions is not None
     table = run.repetitions.loc[list(seeds)]
     values = {
         figure.key: [None if np.isnan(value) else float(value) for value in table[figure.key]]
-        for figure in (*FIGURES, *own_figures(table.columns))
+        for figure in (*figures_at(slo), *own_figures(table.columns))
         if figure.key in table
     }
     return _column(label, values, run)
 
 
-def _single(label: str, run: ContrastRun) -> ContrastColumn:
-    values = {key: [value] for key, value in run.figures.items()}
+def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastColumn:
+    values = {key: [value] for key, value in (run.figures | at_slo(run.summary, slo)).items()}
     return _column(label, values, run)
 
 
@@ -197,7 +202,7 @@ def _by_request(runs: Sequence[ContrastRun]) -> Contrast:
         if column is None:
             return difference([whole[one].get(key)], [whole[other].get(key)])
         pairs = _pairs(runs[one].requests, runs[other].requests, column)
-        return bootstrap(*pairs, None if rank == "mean" else 99.0, scale=1e3)
+        return bootstrap(*pairs, None if rank == "mean" else float(rank[1:]), scale=1e3)
 
     return contrast
 

@@ -31,6 +31,15 @@ def name(document: Document, index: int) -> str:
     return f"{axes[0]['name']}={label}" if bare else label
 
 
+def latency_keys(document: Document) -> tuple[str, str]:
+    """The keys of TTFT and TPOT at the percentile that the SLO judges, p99 where that is not known
+    of all variants."""
+    known, asked = entries_of(document), document.get("latencies", {})
+    keys = [(asked.get(name), f"p99_{name}_ms") for name in ("ttft", "tpot")]
+    ttft, tpot = (key if key in known else usual for key, usual in keys)
+    return ttft, tpot
+
+
 def entries_of(document: Document) -> dict[str, Entry]:
     """The figures that are compared, by their keys."""
     return {entry["key"]: entry for entry in document["figures"]}

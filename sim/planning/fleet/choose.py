@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sim.copies import cores
 from sim.errors import InfeasibleError, UsageError
 from sim.load_refusals import check_undisturbed
 from sim.metrics.slo.objectives import Objective, slo_objectives
@@ -26,7 +27,6 @@ from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized, size
 from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
-from sim.planning.points.copies import cores
 from sim.planning.points.crew import Crew, CrewCall, crew
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario

@@ -21,7 +21,7 @@ from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_bands import Band, bands, front
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
-from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
+from sim.planning.fleet.plan_prices import gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.fleet.token_costs import UsualTokens, power_drawn, token_costs
 from sim.planning.fleet.worth import worth
@@ -29,9 +29,9 @@ from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, share
 from sim.scenario import Scenario
-from sim.scenario.prices import name_of
+from sim.scenario.prices import HOURS, name_of
 from sim.setup import prepare
-from sim.units import show_load
+from sim.units import many, show_load
 from sim.version import version
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
     """Whether the cheapest fleet is the cheapest at either end of the error band of iteration
     times; prices are taken as they are."""
     first, band = fleets[0], trusted[0]
-    error, mine = f"{band.error:.0%}", first["replicas"]
+    error, mine = many(band.error), first["replicas"]
     fewest, most = band.replicas
     low, high = band.cost
     if most is None or high is None:

@@ -15,9 +15,6 @@ from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.layouts import Candidate
 from sim.scenario.prices import GpuPrice, dollars, price_of
 
-HOURS = {"month": 730, "year": 8760}
-"""Of a year of 365 days, and a twelfth of it."""
-
 
 @dataclass(frozen=True)
 class Rival:

@@ -13,11 +13,11 @@ from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.layouts import Candidate
 from sim.planning.fleet.plan_bands import bands
 from sim.planning.fleet.plan_document import head, lengths_of, run_command
-from sim.planning.fleet.plan_prices import HOURS
 from sim.planning.fleet.split import SplitPlan
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
 from sim.planning.load.loads import LoadAxis, as_played, further_notes
 from sim.planning.points.wording import fleet_text, nearest_promise, promise_name
+from sim.scenario.prices import HOURS
 
 
 def document(

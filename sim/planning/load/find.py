@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.band_runs import at_factor, end_factors
+from sim.copies import Workers, cores, result_of
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL
@@ -50,13 +51,12 @@ from sim.planning.load.saturation import (
 )
 from sim.planning.load.search import Knee, knee
 from sim.planning.load.settled import Settled, settle
-from sim.planning.points.copies import Workers, cores, result_of
 from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
 from sim.setup import is_random
-from sim.units import show_load
+from sim.units import many, show_load
 
 TOLERANCE = 0.02
 
@@ -381,7 +381,7 @@ def _refusal_trust(finder: Finder, probe: Probe, replicas: int) -> str:
     faster, axis = end_factors(probe.error)[0], finder.axis
     scenario = at_factor(axis.scenario, faster)
     other = Finder(scenario, axis.kind, finder.objectives, axis.scale).probe(probe.load, replicas)
-    band = f"iterations {probe.error:.0%} faster, the end of their 90 % band"
+    band = f"iterations {many(probe.error)} faster, the end of their 90 % band"
     if other.holds:
         return f"That is {Trust.LIKELY} at most: with {band}, this load holds."
     return f"That is {Trust.SURE}: with {band}, it fails too."

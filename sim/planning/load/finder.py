@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sim.copies import Workers
 from sim.metrics.load.long_enough import DOUBT
 from sim.metrics.slo.objectives import Objective
 from sim.planning.load.advance import Advance
@@ -37,7 +38,6 @@ from sim.planning.load.saturation import (
     saturation,
 )
 from sim.planning.load.search import FIRST_STEP, FURTHEST, SLOPE, Bracket, search
-from sim.planning.points.copies import Workers
 from sim.plugins import is_own
 from sim.scenario import Scenario
 from sim.setup import prepare

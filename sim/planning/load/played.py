@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.copies import Workers, result_of
 from sim.loop.clock import Stop
 from sim.metrics.bands.bands import LINKS
 from sim.metrics.enough.doubts import missed_by_unfinished_alone
@@ -19,7 +20,6 @@ from sim.metrics.fleet.rejection import Rejection, rejection
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.slo.objectives import Judged, Objective, SeenShare, judged, shown_shares
 from sim.metrics.summary import of_a_probe
-from sim.planning.points.copies import Workers, result_of
 from sim.planning.points.simulated import Simulated
 from sim.rng import repetition_seed
 from sim.scenario import Scenario

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sim.copies import Workers, can_copy
 from sim.metrics.fleet.rejection import Rejection, over_runs
 from sim.metrics.load.long_enough import DOUBT, FULL, SURE
 from sim.metrics.record.cut_short import requests_of_curve
@@ -24,7 +25,6 @@ from sim.metrics.states import State
 from sim.metrics.words.verdict_words import OPENING
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
-from sim.planning.points.copies import Workers, can_copy
 from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import LoadOutcome, share
 from sim.scenario import Scenario

@@ -44,10 +44,13 @@ def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
     fits = traffic.prompts + traffic.outputs <= most
     if not fits.any():
         shortest = int((traffic.prompts + traffic.outputs).min())
+        model = pool.deployment.model
+        accepted = f"{most:,} (the smaller of max_model_len and its KV cache)"
+        if model.assumed_context and most == model.max_position_embeddings:
+            accepted = model.made_for
         raise InfeasibleError(
             "no request fits",
-            f"the shortest takes {shortest:,} tokens, and a replica accepts {most:,} (the smaller "
-            "of max_model_len and its KV cache)",
+            f"the shortest takes {shortest:,} tokens, and a replica accepts {accepted}",
         )
     return replace(traffic.taken(fits), notes=())
 

@@ -15,7 +15,7 @@ from sim.planning.points.wording import (
     promise_name,
     share,
 )
-from sim.units import show_load, show_time
+from sim.units import many, show_load, show_time
 
 Document = Mapping[str, Any]
 
@@ -103,7 +103,7 @@ def ends_text(document: Document) -> list[str]:
     low = "above what was tried" if slower is None else show_load(slower, 3)
     low = "no load holds" if slower == 0 else low
     high = "above what was tried" if faster is None else show_load(faster, 3)
-    error = f"{ends['error']:.0%}"
+    error = many(ends["error"])
     return [
         f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
         document["whole_runs"],
@@ -161,6 +161,8 @@ def own_load(document: Document) -> str:
         limits = "the SLO" if len(document["promises"]) == 1 else f"the {promise_name(kept)} limit"
         return f"{load} is too close to call: {between} of requests are within {limits}."
     if own["holds"]:
+        if room < 0.05:
+            return f"{load} holds, and may grow by {room:.0%}."
         return f"{load} holds, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
     breaks = breaking(own["probe"])
     if room >= 0:  # chance, or batches that fill sooner where there is more

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from sim.planning.points.copies import LOOK_EVERY, Workers, can_copy, result_of
+from sim.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.planning.points.executors import elsewhere
 
 R = TypeVar("R")

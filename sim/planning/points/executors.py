@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from sim.copies import Workers, can_copy, cores, end_with, killed, result_of
 from sim.errors import UsageError
-from sim.planning.points.copies import Workers, can_copy, cores, end_with, killed, result_of
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario

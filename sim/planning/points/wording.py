@@ -221,6 +221,27 @@ def _asked(summary: Mapping[str, Any], metric: str) -> float | None:
     return float(stated[0]) if stated else None
 
 
+LATENCIES = ("ttft", "tpot")
+"""Latencies that are shown at the percentile of the SLO."""
+
+
+def percentiles(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The percentile of each latency that the SLO of these runs judges."""
+    return {name: slo_percentile(summaries, name) for name in LATENCIES}
+
+
+def slo_keys(summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The key of each latency at the percentile that the SLO of these runs judges."""
+    at = percentiles(summaries)
+    return {name: f"{rank(at[name] / 100)}_{name}_ms" for name in LATENCIES}
+
+
+def at_slo(summary: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, float | None]:
+    """The latencies of a run (ms) by their ``slo_keys``."""
+    at = {name: float(key[1:].partition("_")[0]) for name, key in keys.items()}
+    return {key: latency_ms(summary, name, at[name]) for name, key in keys.items()}
+
+
 def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float | None:
     """The latency at a percentile that ``slo_percentile`` gave; None where it is not defined."""
     key = f"{rank(value / 100)}_{metric}_ms"

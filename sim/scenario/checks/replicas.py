@@ -185,8 +185,8 @@ CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(
     ),
     Clash(
         "models with a state",
-        lambda r: bool(
-            r.memory.state_blocks or (r.memory.states and not r.deployment.engine.cached_states)
+        lambda r: (
+            bool(r.memory.state_blocks or r.memory.states) and not r.deployment.engine.cached_states
         ),
         "not modelled for models with a state, such as {model.name}",
         "vLLM has it off for them by default, too (mamba_cache_mode: none); asked for, it "

@@ -66,9 +66,9 @@ class KvCache(LimitedSection):
     enable_prefix_caching: Switch = Field(
         default=False,
         description="Reuse the blocks of equal prefixes, by the rules of `scheduler.policy`: "
-        "vLLM's blocks, or SGLang's radix tree. What prompts share is "
-        "said by workload.shared_prefix or the hash_ids of a trace. Left out: on where the engine "
-        "has it on and it is modelled.",
+        "vLLM's blocks, or SGLang's radix tree. What prompts share is said by "
+        "workload.shared_prefix, workload.sessions or the hash_ids of a trace. Left out: on where "
+        "the engine has it on and it is modelled.",
     )
     prefix_policy: Literal["blocks", "radix"] | None = Field(
         default=None,

@@ -82,6 +82,24 @@ E2elLimit = Annotated[Duration, _limit("e2el"), _writer("e2el")]
 """Seconds, above 0; a number above 10 needs a unit."""
 
 
+ATTAINED = 0.99
+"""The share of requests where none is asked for."""
+
+Attainment = Annotated[
+    Share,
+    Kind(
+        "attainment",
+        "a number above 0 and up to 1; null: the default",
+        lambda: (
+            spelling.number({"exclusiveMinimum": 0, "maximum": 1})
+            | {"type": ["number", "string", "null"]}
+        ),
+        read=lambda value: ATTAINED if value is None else value,
+    ),
+]
+"""A share in (0, 1]; None, which a scenario puts over its parent's, reads as the default."""
+
+
 class Apart(NamedTuple):
     """One percentile of a metric that must be at most ``limit`` seconds; ``name`` is its key."""
 
@@ -122,8 +140,8 @@ class Slo(Section):
         description="Largest time from arrival to the last token, with its unit (20s). "
         "A bare number up to 10 is in seconds. null: no limit.",
     )
-    attainment: Share = Field(
-        default=0.99,
+    attainment: Attainment = Field(
+        default=ATTAINED,
         description="Share of requests for which ttft, tpot and e2el must hold together. A p99, "
         "as is usual.",
     )

@@ -26,8 +26,24 @@ from sim.workload.traffic import MAX_TOKENS
 LATEST = 1e10
 """The latest time, s, by whatever clock: a date in seconds since 1970 is well below."""
 
+FINER = {"milliseconds": ("ms", 1e3), "microseconds": ("us", 1e6), "nanoseconds": ("ns", 1e9)}
+"""Units of times that are too late in seconds: the ``arrival_unit`` of columns, and how many make a
+second."""
+
 _BLOCK = 8192
 _WHOLE = f"whole numbers from {{}} to {MAX_TOKENS}"
+
+
+def _other_unit(latest: float) -> str:
+    """The unit in which times up to ``latest`` may be meant, as a question; empty for none.
+
+    >>> _other_unit(1.754e12), _other_unit(1e30)
+    ('; are they milliseconds? (columns: {arrival_unit: ms})', '')
+    """
+    for words, (unit, per_second) in FINER.items():
+        if latest <= LATEST * per_second:
+            return f"; are they {words}? (columns: {{arrival_unit: {unit}}})"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,7 @@ class Block:
         late = np.flatnonzero(times > LATEST)
         if len(late):
             allowed = f"numbers up to {LATEST * per_second:.0e}, or {LATEST:.0e} seconds"
-            self.fail(int(late[0]), name, allowed)
+            self.fail(int(late[0]), name, allowed + _other_unit(float(times.max()) * per_second))
         return times
 
     def _whole_numbers(self, name: str, *, least: int) -> NDArray[np.int64]:

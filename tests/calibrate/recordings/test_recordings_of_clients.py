@@ -114,6 +114,19 @@ def test_guidellms_older_report_names_things_otherwise(tmp_path: Path) -> None:
     assert sim.load_scenario(made / "scenario.yaml").model.path == "llama-3.1-8b"
 
 
+def test_guidellms_newer_report_has_its_model_in_the_config(tmp_path: Path) -> None:
+    found = benchmark([answered(0.0)])
+    found["config"] = {"strategy": {"kind": "concurrent", "streams": 6}}
+    found["metrics"]["request_totals"]["successful"] = 300
+    path = report(tmp_path, found)
+    newer = {"metadata": {"version": 2}, "config": {"spec": {"backend": {"model": MODEL}}}}
+    path.write_text(json.dumps({**newer, "benchmarks": [found]}))
+    _, made = bring_in("guidellm", path, tmp_path / "run", gpu="h100-sxm")
+    scenario = sim.load_scenario(made / "scenario.yaml")
+    assert scenario.model.path == "llama-3.1-8b"
+    assert scenario.workload.arrivals.concurrency == 6
+
+
 def test_of_a_sweep_one_benchmark_is_taken(tmp_path: Path) -> None:
     both = [benchmark([answered(0.0)]), benchmark([answered(0.0), answered(1.0)])]
     path = report(tmp_path, *both)
@@ -272,6 +285,8 @@ def test_aiperfs_summary_is_compared_by_its_metrics(tmp_path: Path) -> None:
         ({"loadgen": {"concurrency": 7}}, {"kind": "closed", "concurrency": 7}),
         ({"phases": [{"name": "profiling", "type": "poisson", "rate": 3}]},
          {"kind": "poisson", "rate": 3.0}),
+        ({"phases": [{"kind": "warmup", "rate": 1}, {"kind": "profiling", "concurrency": 9}]},
+         {"kind": "closed", "concurrency": 9}),
     ],
 )  # fmt: skip
 def test_how_aiperf_sent_requests(

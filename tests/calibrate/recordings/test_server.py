@@ -198,6 +198,43 @@ def test_medians_alone_are_a_result(tmp_path: Path) -> None:
                  tmp_path / "none", gpu="h100-sxm", model="llama-3.1-8b")  # fmt: skip
 
 
+SERVER: dict[str, Any] = {
+    "model_path": "meta-llama/Llama-3.1-8B-Instruct",
+    "version": "0.5.9",
+    "tp_size": 4,
+    "dp_size": 1,
+    "chunked_prefill_size": 8192,
+    "max_running_requests": None,
+    "internal_states": [{}],
+}
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        (SERVER, (4, 1, 1, 8192)),
+        (SERVER | {"dp_size": 2}, (4, 1, 2, 8192)),
+        (
+            SERVER | {"dp_size": 2, "enable_dp_attention": True, "model_path": "Qwen3-30B-A3B"},
+            (2, 2, 1, 4096),
+        ),
+        ({"prefill": [{}], "decode": [SERVER]}, (4, 1, 1, 8192)),
+    ],
+)
+def test_a_result_of_sglang_has_its_server_info(
+    tmp_path: Path, server: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    path = line(tmp_path, server_info=server, total_throughput=1790.0, accept_length=2.5)
+    result, scenario, _, _ = read("vllm-bench", path, tmp_path, gpu="h100-sxm")
+    pool = scenario.fleet[0]
+    found = (pool.tensor_parallel, pool.data_parallel, pool.replicas)
+    assert (*found, scenario.scheduler.max_num_batched_tokens) == expected
+    assert scenario.engine == "sglang@0.5.9"
+    assert scenario.model.path in ("llama-3.1-8b", "qwen3-30b-a3b")
+    assert result.summary["total_token_throughput"] == 1790
+    assert "accept_length 2.5, of which nothing is used" in notes_of(result)
+
+
 EMPTY = {
     "output_lens": [3, 0, 4, 1],
     "ttfts": [0.05, 0.0, 0.03, 0.04],

@@ -1,0 +1,405 @@
+"""Reads a window of a Prometheus server that scrapes vLLM's or SGLang's metrics.
+
+What is kept are counters and histograms, no single requests: the traffic is drawn anew, as many
+requests in each step of the window as had their first token in it, with lengths by the histograms
+of prompts and answers, and of their texts as much alike as the prefix cache found. Latencies are
+those of the histograms; between two bounds of a bucket values are taken to be spread evenly, as
+Prometheus' own ``histogram_quantile`` takes them. MetricNames of metrics as in vLLM
+(``v1/metrics/loggers.py``) and SGLang (``srt/metrics/collector.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat
+from calibrate.recordings.scenario import REPLICAS
+from calibrate.recordings.stated import Floats, Integers, Stated
+from calibrate.recordings.summaries import DrawnTraffic, Summary, no_requests
+from sim.errors import TraceError
+from sim.units import show_share, show_time
+
+STEPS = 240
+"""Steps of the window in which requests are counted, at most."""
+
+LEAST_STEP = 5.0
+"""Seconds: Prometheus looks at a server every few seconds at most."""
+
+TIMEOUT = 60.0
+"""Seconds that an answer may take."""
+
+MOST = 50_000
+"""Requests that are drawn at most: of a longer window those of its last part."""
+
+ALIKE = 0.02
+"""The share of prompts found in a prefix cache from which on texts are drawn alike."""
+
+WINDOW = 3600.0
+"""Seconds that are read where nothing is said."""
+
+
+class MetricNames(NamedTuple):
+    """The names of an engine's metrics, each with those of older releases."""
+
+    engine: str
+    ttft: tuple[str, ...]
+    tpot: tuple[str, ...]
+    itl: tuple[str, ...]
+    e2el: tuple[str, ...]
+    prompts: tuple[str, ...]
+    outputs: tuple[str, ...]
+    prompt_total: str
+    output_total: str
+    finished: tuple[str, ...]
+    running: str
+    waiting: str
+    kv_used: tuple[str, ...]
+
+
+ENGINES = (
+    MetricNames(
+        "vllm",
+        ("vllm:time_to_first_token_seconds",),
+        ("vllm:request_time_per_output_token_seconds",),
+        ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+        ("vllm:e2e_request_latency_seconds",),
+        ("vllm:request_prompt_tokens",),
+        ("vllm:request_generation_tokens",),
+        "vllm:prompt_tokens_total",
+        "vllm:generation_tokens_total",
+        ("vllm:request_success_total",),
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    ),
+    MetricNames(
+        "sglang",
+        ("sglang:time_to_first_token_seconds",),
+        (),
+        ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+        ("sglang:e2e_request_latency_seconds",),
+        ("sglang:prompt_tokens_histogram",),
+        ("sglang:generation_tokens_histogram",),
+        "sglang:prompt_tokens_total",
+        "sglang:generation_tokens_total",
+        ("sglang:num_requests_total",),
+        "sglang:num_running_reqs",
+        "sglang:num_queue_reqs",
+        ("sglang:token_usage",),
+    ),
+)
+
+
+class Prometheus:
+    """Answers of the server at ``url`` about the ``window`` (s) before ``until`` (Unix s), of the
+    series that ``select`` matches."""
+
+    def __init__(self, url: str, window: float, until: float, select: str) -> None:
+        self.url, self.window, self.until = url, window, until
+        self._match = f"{{{select}}}" if select else ""
+
+    def series(self, name: str, labels: str = "") -> str:
+        """The selector of a metric."""
+        inside = ",".join(part for part in (self._match.strip("{}"), labels) if part)
+        return f"{name}{{{inside}}}" if inside else name
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """The series of an instant query at the end of the window."""
+        return self._get("query", {"query": query, "time": repr(self.until)})
+
+    def over(self, query: str, step: float) -> list[tuple[float, float]]:
+        """Times and values of a query of one series, every ``step`` seconds of the window."""
+        asked = {"query": query, "start": repr(self.until - self.window + step)}
+        asked |= {"end": repr(self.until), "step": f"{step:g}"}
+        found = self._get("query_range", asked)
+        return [(float(t), float(v)) for t, v in found[0]["values"]] if found else []
+
+    def number(self, query: str) -> float | None:
+        """The value of a query of one series; None where there is none."""
+        found = self.ask(query)
+        value = float(found[0]["value"][1]) if found else math.nan
+        return value if math.isfinite(value) else None
+
+    def increase(self, name: str) -> float | None:
+        """By how much a counter rose in the window, over all servers."""
+        return self.number(f"sum(increase({self.series(name)}[{self.window:.0f}s]))")
+
+    def histogram(self, names: Sequence[str]) -> Buckets | None:
+        """The first of ``names`` that rose in the window; None where none did."""
+        for name in names:
+            rows = self.ask(
+                f"sum by (le) (increase({self.series(f'{name}_bucket')}[{self.window:.0f}s]))"
+            )
+            bounds = sorted(
+                (float(row["metric"]["le"].replace("+Inf", "inf")), float(row["value"][1]))
+                for row in rows
+                if "le" in row["metric"]
+            )
+            if bounds and bounds[-1][1] > 0:
+                total = self.increase(f"{name}_sum")
+                count = self.increase(f"{name}_count")
+                mean = total / count if total is not None and count else None
+                return Buckets(
+                    np.array([bound for bound, _ in bounds]),
+                    np.array([seen for _, seen in bounds]),
+                    mean,
+                )
+        return None
+
+    def _get(self, way: str, asked: Mapping[str, str]) -> list[dict[str, Any]]:
+        address = f"{self.url}/api/v1/{way}?{urllib.parse.urlencode(asked)}"
+        if not address.startswith(("http://", "https://")):
+            raise TraceError(f"{self.url}: expected the address of a Prometheus, http://HOST:9090")
+        try:
+            with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            told = error.read().decode("utf-8", "replace")[:200]
+            raise TraceError(f"{self.url}: refused {asked['query']}: {told}") from None
+        except (OSError, ValueError) as error:
+            raise TraceError(f"{self.url}: no Prometheus answers there ({error})") from None
+        if not isinstance(found, dict) or found.get("status") != "success":
+            raise TraceError(f"{self.url}: no Prometheus answers there ({str(found)[:200]})")
+        result: list[dict[str, Any]] = found["data"]["result"]
+        return result
+
+
+class Buckets(NamedTuple):
+    """Values up to each of ``bounds`` (the last has no end), and their ``mean`` where known."""
+
+    bounds: Floats
+    seen: Floats
+    mean: float | None
+
+    def quantile(self, share: float) -> float:
+        """The value below which a ``share`` of all lie, evenly spread in each bucket.
+
+        >>> ends = np.array([1.0, 2.0, math.inf])
+        >>> Buckets(ends, np.array([5.0, 10.0, 10.0]), 1.2).quantile(0.9)
+        1.8
+        """
+        return float(self.at(np.array([share]))[0])
+
+    def at(self, shares: Floats) -> Floats:
+        """The values of several shares; those beyond the last bound are that bound."""
+        counts = np.append(0.0, np.maximum.accumulate(self.seen))
+        finite = self.bounds[np.isfinite(self.bounds)]
+        ends = np.append(0.0, np.where(np.isfinite(self.bounds), self.bounds, finite[-1]))
+        wanted = shares * counts[-1]
+        place = np.clip(np.searchsorted(counts, wanted), 1, len(counts) - 1)
+        inside = np.maximum(counts[place] - counts[place - 1], 1e-300)
+        part = (wanted - counts[place - 1]) / inside
+        found: Floats = ends[place - 1] + part * (ends[place] - ends[place - 1])
+        return found
+
+
+def _read(path: Path, choice: RecordingChoice) -> Recording:
+    url = re.sub(r"^(https?):/+", r"\1://", str(path)).rstrip("/")
+    window = WINDOW if choice.window is None else choice.window
+    until = _moment(choice.until)
+    asked = Prometheus(url, window, until, choice.select)
+    names = next((each for each in ENGINES if asked.increase(f"{each.ttft[0]}_count")), None)
+    if names is None:
+        raise TraceError(
+            f"{url}: neither vLLM nor SGLang served a request in the {show_time(window)} before "
+            f"{_utc(until)}; another window: --window, --until; other series: --select"
+        )
+    model = _model(asked, names)
+    metrics, notes = _metrics(asked, names)
+    step = max(LEAST_STEP, window / STEPS)
+    traffic, drawn = _traffic(asked, names, step, choice.seed)
+    notes += drawn
+    completed = round(asked.increase(f"{names.ttft[0]}_count") or 0)
+    prompts = (asked.increase(names.prompt_total) or 0.0) / max(1, completed)
+    outputs = (asked.increase(names.output_total) or 0.0) / max(1, completed)
+    metrics |= {
+        "duration": window,
+        "request_throughput": completed / window,
+        "output_throughput": outputs * completed / window,
+        "total_token_throughput": (prompts + outputs) * completed / window,
+    }
+    settings, conditions = _server(asked, names)
+    summary = Summary(
+        metrics={key: value for key, value in metrics.items() if value > 0},
+        completed=completed,
+        failed=0,
+        prompt_tokens=prompts,
+        output_tokens=outputs,
+        arrivals=None,
+        drawn=traffic,
+    )
+    return Recording(
+        files=(Path(urllib.parse.urlsplit(url).netloc),),
+        requests=no_requests(),
+        gaps=None,
+        samples=None,
+        stated=Stated(model, None, names.engine, settings=settings, conditions=conditions),
+        ttft="TTFT is the server's own, from the arrival of a request to its first token.",
+        front_end="server",
+        notes=tuple(notes),
+        date=_utc(until)[:10],
+        summary=summary,
+    )
+
+
+def _moment(text: str | None) -> float:
+    """The end of the window as Unix seconds; now where nothing is said."""
+    if text is None:
+        return datetime.now(UTC).timestamp()
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise TraceError(
+            f"--until {text}: expected a date with time, such as 2026-11-28T18:00"
+        ) from None
+    return found.astimezone().timestamp()
+
+
+def _utc(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _model(asked: Prometheus, names: MetricNames) -> str | None:
+    """The model that the servers name; TraceError for several."""
+    found = asked.ask(f"count by (model_name) ({asked.series(names.running)})")
+    models = sorted({row["metric"].get("model_name", "") for row in found} - {""})
+    if len(models) > 1:
+        raise TraceError(
+            f"{asked.url}: serves {', '.join(models)}: choose one, "
+            f"--select 'model_name=\"{models[0]}\"'"
+        )
+    return models[0] if models else None
+
+
+def _metrics(asked: Prometheus, names: MetricNames) -> tuple[dict[str, float], list[str]]:
+    """Latencies (ms) by the keys of a summary, and notes."""
+    found: dict[str, float] = {}
+    for key in ("ttft", "tpot", "itl", "e2el"):
+        histogram = asked.histogram(getattr(names, key))
+        if histogram is None:
+            continue
+        ranks = {f"p{rank}": histogram.quantile(rank / 100) for rank in (50, 90, 95, 99)}
+        if histogram.mean is not None:
+            ranks["mean"] = histogram.mean
+        ranks["median"] = ranks["p50"]
+        found |= {f"{rank}_{key}_ms": 1e3 * value for rank, value in ranks.items()}
+    note = "Percentiles are read off histograms: they are no surer than their buckets are narrow."
+    return found, [note]
+
+
+def _traffic(
+    asked: Prometheus, names: MetricNames, step: float, seed: int
+) -> tuple[DrawnTraffic, list[str]]:
+    """Requests drawn by the counters of each step and the histograms of lengths, and notes."""
+    first = asked.series(f"{names.ttft[0]}_count")
+    curve = asked.over(f"sum(increase({first}[{step:g}s]))", step)
+    times = np.array([time for time, _ in curve])
+    counts = np.maximum(0.0, np.nan_to_num(np.array([count for _, count in curve])))
+    total = asked.increase(f"{names.ttft[0]}_count") or 0.0
+    if not len(counts) or not counts.sum():
+        times, counts = np.array([asked.until]), np.array([total])
+        step = asked.window
+    draw = np.random.default_rng(seed)
+    each = np.diff(np.rint(np.cumsum(counts * (total / counts.sum()))), prepend=0).astype(np.int64)
+    starts = times - step - (asked.until - asked.window)
+    arrivals = np.sort(np.repeat(starts, each) + step * draw.random(int(each.sum())))
+    notes = [
+        "The traffic is drawn anew: as many requests in each "
+        f"{show_time(step)} as had their first token in it, with lengths by histograms."
+    ]
+    if len(arrivals) > MOST:
+        notes.append(f"Of {len(arrivals):,} requests the last {MOST:,} are in the trace.")
+        arrivals = arrivals[-MOST:]
+    size = len(arrivals)
+    prompts = _lengths(asked, names.prompts, names.prompt_total, total, size, draw, notes)
+    outputs = _lengths(asked, names.outputs, names.output_total, total, size, draw, notes)
+    arrivals = arrivals - arrivals[0] if size else arrivals
+    found = _found(asked, names)
+    if found >= ALIKE:
+        notes.append(
+            f"{show_share(found)} of the prompt tokens were found in the prefix cache: prompts are "
+            "drawn so that as large a part of each begins alike."
+        )
+    return DrawnTraffic(arrivals, prompts, outputs, found if found >= ALIKE else 0.0), notes
+
+
+def _lengths(
+    asked: Prometheus,
+    names: Sequence[str],
+    total: str,
+    requests: float,
+    size: int,
+    draw: np.random.Generator,
+    notes: list[str],
+) -> Integers:
+    """Lengths of ``size`` requests by a histogram, with its mean; all alike where there is none."""
+    histogram = asked.histogram(names)
+    if histogram is None:
+        mean = (asked.increase(total) or 0.0) / max(1.0, requests)
+        notes.append(f"No histogram of {total.rpartition(':')[2]}: all are {mean:.0f} tokens long.")
+        return np.full(size, max(1, round(mean)), dtype=np.int64)
+    lengths = histogram.at(draw.random(size))
+    if histogram.mean is not None and size:
+        lengths = lengths * (histogram.mean / max(1e-9, float(lengths.mean())))
+    return np.maximum(1, np.rint(lengths)).astype(np.int64)
+
+
+def _found(asked: Prometheus, names: MetricNames) -> float:
+    """The share of prompt tokens that prefix caches found."""
+    if names.engine == "sglang":
+        share = asked.number(
+            f"avg(avg_over_time({asked.series('sglang:cache_hit_rate')}[{asked.window:.0f}s]))"
+        )
+        return min(1.0, share or 0.0)
+    for prefix in ("vllm:", "vllm:gpu_"):
+        looked = asked.increase(f"{prefix}prefix_cache_queries_total")
+        if looked:
+            return min(1.0, (asked.increase(f"{prefix}prefix_cache_hits_total") or 0.0) / looked)
+    return 0.0
+
+
+def _server(asked: Prometheus, names: MetricNames) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings that the servers export, by the keys of a scenario, and the state that they were
+    in."""
+    settings: dict[str, Any] = {}
+    servers = asked.number(f"count({asked.series(names.running)})")
+    if servers is not None and servers > 1:
+        settings[REPLICAS] = round(servers)
+    rows = asked.ask(asked.series("vllm:cache_config_info"))
+    info = rows[0]["metric"] if rows else {}
+    if str(info.get("num_gpu_blocks", "")).isdecimal():
+        settings["kv_cache.num_gpu_blocks"] = int(info["num_gpu_blocks"])
+    if str(info.get("block_size", "")).isdecimal():
+        settings["kv_cache.block_size"] = int(info["block_size"])
+    cached = {"True": True, "False": False}.get(str(info.get("enable_prefix_caching")))
+    if cached is not None:
+        settings["kv_cache.enable_prefix_caching"] = cached
+    window = f"[{asked.window:.0f}s]"
+    state = {
+        "mean_running": f"sum(avg_over_time({asked.series(names.running)}{window}))",
+        "mean_waiting": f"sum(avg_over_time({asked.series(names.waiting)}{window}))",
+        "peak_waiting": f"sum(max_over_time({asked.series(names.waiting)}{window}))",
+        "mean_kv_used": f"avg(avg_over_time({asked.series(names.kv_used[0])}{window}))",
+    }
+    conditions: dict[str, Any] = {key: asked.number(query) for key, query in state.items()}
+    conditions |= {"window_s": asked.window, "until": _utc(asked.until)}
+    preempted = asked.increase("vllm:num_preemptions_total")
+    return settings, conditions | {"preemptions": preempted}
+
+
+FORMAT = RecordingFormat(
+    name="prometheus",
+    layout="the address of a Prometheus server that scrapes vLLM or SGLang, http://HOST:9090",
+    read=_read,
+)

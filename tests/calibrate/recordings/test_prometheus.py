@@ -1,0 +1,155 @@
+"""A window of Prometheus becomes traffic and figures: histograms, rates, hits, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+
+from calibrate.recordings import find_format
+from calibrate.recordings.prometheus import Buckets
+from calibrate.recordings.recording import Recording, RecordingChoice
+from sim.errors import TraceError
+from sim.workload.traces import read_trace
+
+WINDOW = 600.0
+UNTIL = "2026-11-28T12:00:00+00:00"
+
+VLLM = {
+    "vllm:time_to_first_token_seconds_count": 300.0,
+    "vllm:time_to_first_token_seconds_sum": 60.0,
+    "vllm:request_prompt_tokens_count": 300.0,
+    "vllm:request_prompt_tokens_sum": 60_000.0,
+    "vllm:prompt_tokens_total": 60_000.0,
+    "vllm:generation_tokens_total": 15_000.0,
+    "vllm:prefix_cache_queries_total": 60_000.0,
+    "vllm:prefix_cache_hits_total": 24_000.0,
+}
+BUCKETS = {
+    "vllm:time_to_first_token_seconds_bucket": {"0.1": 100.0, "0.3": 250.0, "+Inf": 300.0},
+    "vllm:request_prompt_tokens_bucket": {"100": 100.0, "500": 300.0, "+Inf": 300.0},
+}
+
+
+class Stub(BaseHTTPRequestHandler):
+    """Answers sums of increases, buckets, and a curve: all requests in the second half."""
+
+    counters: ClassVar[dict[str, float]] = {}
+    models = ("Qwen/Qwen3-8B",)
+
+    def do_GET(self) -> None:
+        """Answer one query."""
+        query = parse_qs(urlsplit(self.path).query)["query"][0]
+        body = json.dumps({"status": "success", "data": {"result": self.found(query)}})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def curve(self) -> list[dict[str, Any]]:
+        """A request each second of the second half of the window."""
+        asked = parse_qs(urlsplit(self.path).query)
+        start, end, step = (float(asked[key][0]) for key in ("start", "end", "step"))
+        times = np.arange(start, end + step / 2, step)
+        late = times > end - WINDOW / 2
+        return [{"values": [[t, str(step * n)] for t, n in zip(times, late, strict=True)]}]
+
+    def found(self, query: str) -> list[dict[str, Any]]:  # noqa: PLR0911 - a kind after the other
+        """The series of a query."""
+        if self.path.startswith("/api/v1/query_range"):
+            return self.curve()
+        if query.startswith("count by (model_name)"):
+            return [{"metric": {"model_name": name}, "value": [0, "1"]} for name in self.models]
+        if query.startswith("count("):
+            return [{"metric": {}, "value": [0, "2"]}]
+        if query == "vllm:cache_config_info":
+            info = {"num_gpu_blocks": "1000", "block_size": "16", "enable_prefix_caching": "True"}
+            return [{"metric": info, "value": [0, "1"]}]
+        for name, buckets in BUCKETS.items():
+            if f"{name}[" in query and self.counters:
+                return [{"metric": {"le": le}, "value": [0, str(v)]} for le, v in buckets.items()]
+        for name, value in self.counters.items():
+            if f"{name}[" in query:
+                return [{"metric": {}, "value": [0, str(value)]}]
+        return []
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(monkeypatch: Any) -> Iterator[str]:
+    monkeypatch.setattr(Stub, "counters", VLLM)
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Stub)
+    Thread(target=listening.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.server_port}"
+    listening.shutdown()
+    listening.server_close()
+
+
+def read(url: str, **choice: Any) -> Recording:
+    asked = RecordingChoice(window=WINDOW, until=UNTIL, **choice)
+    return find_format("prometheus").read(Path(url), asked)
+
+
+def test_quantiles_are_evenly_spread_in_their_buckets() -> None:
+    found = Buckets(np.array([1.0, 2.0, 4.0, math.inf]), np.array([10.0, 10.0, 20.0, 20.0]), 1.0)
+    assert [found.quantile(share) for share in (0.25, 0.5, 0.75, 1.0)] == [0.5, 1.0, 3.0, 4.0]
+
+
+def test_a_window_gives_figures_traffic_and_settings(server: str, tmp_path: Path) -> None:
+    found = read(server)
+    assert found.summary is not None
+    assert found.stated.engine == "vllm"
+    assert found.stated.model == "Qwen/Qwen3-8B"
+    assert found.stated.settings == {
+        "fleet.0.replicas": 2,
+        "kv_cache.num_gpu_blocks": 1000,
+        "kv_cache.block_size": 16,
+        "kv_cache.enable_prefix_caching": True,
+    }
+    metrics = found.summary.metrics
+    assert metrics["mean_ttft_ms"] == pytest.approx(200)
+    assert metrics["p50_ttft_ms"] == pytest.approx(1e3 * (0.1 + 0.2 * 50 / 150))
+    assert metrics["request_throughput"] == pytest.approx(0.5)
+    assert metrics["output_throughput"] == pytest.approx(25)
+    drawn = found.summary.drawn
+    assert drawn is not None
+    assert len(drawn.arrivals) == 300
+    assert float(drawn.prompt_tokens.mean()) == pytest.approx(200, rel=0.02)
+    assert set(drawn.output_tokens.tolist()) == {50}  # no histogram: all alike
+    drawn.write(tmp_path / "traffic.jsonl")
+    trace = read_trace(tmp_path / "traffic.jsonl")
+    assert trace.repeated is not None
+    share = float(trace.repeated.sum() / trace.prompt_tokens.sum())
+    assert share == pytest.approx(0.4, abs=0.05)
+
+
+def test_requests_come_when_the_counters_rose(server: str) -> None:
+    """All of them in the second half of ten minutes: within five of each other."""
+    drawn = read(server).summary
+    assert drawn is not None
+    assert drawn.drawn is not None
+    assert 250 < float(drawn.drawn.arrivals.max()) <= 300
+
+
+def test_several_models_and_no_requests_are_refused(server: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Stub, "models", ("a", "b"))
+    with pytest.raises(TraceError, match="serves a, b: choose one, --select"):
+        read(server)
+    monkeypatch.setattr(Stub, "counters", {})
+    with pytest.raises(TraceError, match="neither vLLM nor SGLang served a request"):
+        read(server)
+
+
+def test_an_address_without_a_prometheus_is_one_clear_error() -> None:
+    for url, message in (("http://127.0.0.1:9", "no Prometheus answers"), ("x", "the address of")):
+        with pytest.raises(TraceError, match=message):
+            read(url)
