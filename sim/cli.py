@@ -51,6 +51,7 @@ from sim.commands.plan import plan
 from sim.commands.serve import serve
 from sim.commands.studies import ablate, claims, diagnose, sensitivity
 from sim.commands.sweep import sweep
+from sim.commands.ui import ui
 from sim.errors import InfersimError, printable
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ app.command(rich_help_panel=BEGIN)(init)
 app.command("import", rich_help_panel=BEGIN)(import_server)
 app.command(rich_help_panel=BEGIN)(validate)
 app.command(rich_help_panel=BEGIN)(run_command.run)
+app.command(rich_help_panel=BEGIN)(ui)
 for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity, claims):
     app.command(rich_help_panel=DECIDE)(_command)
 app.command("list", rich_help_panel=LOOK)(catalog_commands.list_catalogue)

@@ -107,7 +107,7 @@ def loaded_after(code: str) -> set[str]:
             *("sim.results.trail_files", "sim.export.phases", "sim.questions"),
         },
         "pyarrow": {"sim.results.parquet_file", "sim.workload.traces.packed"},
-        "aiohttp": {"sim.serve"},
+        "aiohttp": {"sim.serve", "sim.ui"},
         "prometheus_client": {"sim.serve"},
         "calibrate": {"sim.commands"},
         "reports": {"sim.commands", "sim.questions", "sim.result"},

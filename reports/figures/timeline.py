@@ -79,6 +79,19 @@ def figure(
     return stacked(panels, duration, _warmup(requests, duration, len(panels)))
 
 
+def states(
+    timeseries: pd.DataFrame, requests: pd.DataFrame, *, kv_tokens: float | None, replicas: int = 1
+) -> go.Figure:
+    """The requests that run and wait, and the KV cache, alone over time; arguments as of
+    ``figure``."""
+    if not len(timeseries):
+        return draw.nothing("No iteration was run")
+    capacity = kv_tokens * replicas if kv_tokens else None
+    duration = float(timeseries["end_s"].max())
+    panels = _states(timeseries, requests, capacity, [])
+    return stacked(panels, duration, _warmup(requests, duration, len(panels)))
+
+
 def stacked(
     panels: Sequence[Panel], duration: float, shapes: Sequence[dict[str, Any]] = ()
 ) -> go.Figure:

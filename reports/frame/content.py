@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import plotly.graph_objects as go
 from markupsafe import Markup
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 MICROSECONDS = re.compile(r"(?<=\d )us\b")
 """Their unit as terminals write it."""

@@ -58,7 +58,8 @@ def fill(
     """A page of ``content`` as ``template`` (which extends ``base.html.j2``) lays it out.
 
     ``sections`` maps anchors to headings in their order, that of the definitions being left out
-    where there are none; ``content`` must have ``provenance`` with the program's ``version``.
+    where there are none; ``content`` must have ``provenance`` with the program's ``version``. A
+    page that asks its own server has a ``live`` script, the only one that may fetch.
     """
     sections = {
         key: title for key, title in sections.items() if definitions or key != "definitions"
@@ -66,8 +67,18 @@ def fill(
     return (
         _environment()
         .get_template(template)
-        .render(**_frame(), sections=sections, definitions=definitions, **content)
+        .render(
+            **_frame(str(content.get("live", ""))),
+            sections=sections,
+            definitions=definitions,
+            **content,
+        )
     )
+
+
+def fragment(template: str, definitions: Mapping[str, Definition], **content: Any) -> str:
+    """A part of a page, which a page that is open puts into itself."""
+    return _environment().get_template(template).render(definitions=definitions, **content)
 
 
 @cache
@@ -133,11 +144,13 @@ def coded(text: object) -> Markup:
     )
 
 
-def _frame() -> dict[str, Any]:
-    """The common parts of every page, whatever it reports: scripts, styles, colours."""
+def _frame(live: str) -> dict[str, Any]:
+    """The common parts of every page, whatever it reports: scripts, styles, colours; and the right
+    of a ``live`` script to run and to ask the page's own server."""
     scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in SCRIPTS}
     library = plotly_js()
     digests = [*map(script_digest, scripts.values()), library.digest]
+    digests += [script_digest(live)] if live else []
     policy = [
         "default-src 'none'",
         f"script-src {' '.join(digests)}",
@@ -145,6 +158,7 @@ def _frame() -> dict[str, Any]:
         "img-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",
+        *(["connect-src 'self'"] if live else []),
     ]
     return {
         "content_policy": Markup("; ".join(policy)),

@@ -13,6 +13,7 @@ EXAMPLES = {
     "import": "'vllm serve Qwen/Qwen3-8B --max-num-seqs 64' --gpu l40s",
     "validate": CHAT,
     "run": f"{CHAT} --set workload.arrivals.rate=20 --no-save",
+    "ui": "--port 8765",
     "find": f"{CHAT} --max rate --tolerance 0.05",
     "plan": f"{CHAT} --gpus h100-sxm,l40s --rate 10x",
     "compare": f"{CHAT} --vary scheduler.batching=static,continuous",

@@ -36,7 +36,7 @@ FLAGS = (
     *("--headless", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run"),
     *("--no-default-browser-check", "--disable-sync", "--disable-extensions", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
-    *("--disable-quic", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND"),
+    *("--disable-quic", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 )
 
 

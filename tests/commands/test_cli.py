@@ -736,7 +736,7 @@ def test_there_are_commands_in_the_readme() -> None:
 
 
 LONG = {"calibrate", "observe", "score", "validate-run", "find", "plan", "ablate", "diagnose"}
-LONG |= {"sensitivity", "export", "serve"}
+LONG |= {"sensitivity", "export", "serve", "ui"}
 
 
 @pytest.mark.parametrize("command", documented())
