@@ -153,7 +153,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     if engine is not deployment.engine:
         deployment = replace(deployment, engine=engine)
     kv = pool.kv_cache
-    shared = engine.pool_of_context and not ALLOCATORS[kv.allocator].reserves_longest
+    parts = limits.max_num_seqs if ALLOCATORS[kv.allocator].reserves_longest else 1
     memory = capacity(
         deployment,
         block_size=kv.block_size,
@@ -166,7 +166,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         kv_bytes=kv.memory,
         state_ratio=kv.state_ratio,
         states_each=engine.states_each(cached=kv.enable_prefix_caching),
-        context=limits.max_model_len if shared else None,
+        context=limits.max_model_len * parts if engine.pool_of_context else None,
     )
     limits = replace(limits, max_num_seqs=max(1, min(limits.max_num_seqs, memory.sequences)))
     if memory.usable_blocks == 0:

@@ -45,6 +45,9 @@ MOST = 50_000
 ALIKE = 0.02
 """The share of prompts found in a prefix cache from which on texts are drawn alike."""
 
+WIDEST = 3.0
+"""How many times its beginning a bucket may end at, whose values are kept apart."""
+
 WINDOW = 3600.0
 """Seconds that are read where nothing is said."""
 
@@ -165,8 +168,8 @@ class Prometheus:
             with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
-            told = error.read().decode("utf-8", "replace")[:200]
-            raise TraceError(f"{self.url}: refused {asked['query']}: {told}") from None
+            said = error.read().decode("utf-8", "replace")[:200]
+            raise TraceError(f"{self.url}: refused {asked['query']}: {said}") from None
         except (OSError, ValueError) as error:
             raise TraceError(f"{self.url}: no Prometheus answers there ({error})") from None
         if not isinstance(found, dict) or found.get("status") != "success":
@@ -190,6 +193,21 @@ class Buckets(NamedTuple):
         1.8
         """
         return float(self.at(np.array([share]))[0])
+
+    def knows(self, share: float) -> bool:
+        """Whether the bucket of a quantile is narrow enough to say it: its end is no more than
+        ``WIDEST`` times its beginning.
+
+        >>> Buckets(np.array([1.0, 2.0, 9.0]), np.array([5.0, 10.0, 11.0]), None).knows(0.7)
+        True
+        >>> Buckets(np.array([1.0, 2.0, 9.0]), np.array([5.0, 10.0, 11.0]), None).knows(0.4)
+        False
+        """
+        counts = np.maximum.accumulate(self.seen)
+        place = int(np.searchsorted(counts, share * counts[-1]))
+        if place == 0 or not math.isfinite(self.bounds[place]):
+            return False
+        return bool(self.bounds[place] <= WIDEST * self.bounds[place - 1])
 
     def at(self, shares: Floats) -> Floats:
         """The values of several shares; those beyond the last bound are that bound."""
@@ -215,11 +233,13 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
             f"{url}: neither vLLM nor SGLang served a request in the {show_time(window)} before "
             f"{_utc(until)}; another window: --window, --until; other series: --select"
         )
+    short = _shortened(asked, names)
+    window = asked.window
     model = _model(asked, names)
     metrics, notes = _metrics(asked, names)
     step = max(LEAST_STEP, window / STEPS)
     traffic, drawn = _traffic(asked, names, step, choice.seed)
-    notes += drawn
+    notes += [*short, *drawn]
     completed = round(asked.increase(f"{names.ttft[0]}_count") or 0)
     prompts = (asked.increase(names.prompt_total) or 0.0) / max(1, completed)
     outputs = (asked.increase(names.output_total) or 0.0) / max(1, completed)
@@ -230,6 +250,9 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         "total_token_throughput": (prompts + outputs) * completed / window,
     }
     settings, conditions = _server(asked, names)
+    state = {key: value for key, value in conditions.items() if isinstance(value, float)}
+    if traffic.alike:
+        state["hit_rate"] = traffic.alike
     summary = Summary(
         metrics={key: value for key, value in metrics.items() if value > 0},
         completed=completed,
@@ -238,6 +261,7 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         output_tokens=outputs,
         arrivals=None,
         drawn=traffic,
+        state=state,
     )
     return Recording(
         files=(Path(urllib.parse.urlsplit(url).netloc),),
@@ -251,6 +275,22 @@ def _read(path: Path, choice: RecordingChoice) -> Recording:
         date=_utc(until)[:10],
         summary=summary,
     )
+
+
+def _shortened(asked: Prometheus, names: MetricNames) -> list[str]:
+    """Cut the window down to the time that Prometheus has data of; the note on that."""
+    step = max(LEAST_STEP, asked.window / STEPS)
+    seen = asked.over(f"count({asked.series(names.running)})", step)
+    if not seen:
+        return []
+    late = seen[0][0] - step - (asked.until - asked.window)
+    if late <= 2 * step:
+        return []
+    asked.window -= late
+    return [
+        f"Prometheus has data of the last {show_time(asked.window)} of the window alone: rates are "
+        "over that time."
+    ]
 
 
 def _moment(text: str | None) -> float:
@@ -285,17 +325,24 @@ def _model(asked: Prometheus, names: MetricNames) -> str | None:
 def _metrics(asked: Prometheus, names: MetricNames) -> tuple[dict[str, float], list[str]]:
     """Latencies (ms) by the keys of a summary, and notes."""
     found: dict[str, float] = {}
+    left_out: set[str] = set()
     for key in ("ttft", "tpot", "itl", "e2el"):
         histogram = asked.histogram(getattr(names, key))
         if histogram is None:
             continue
-        ranks = {f"p{rank}": histogram.quantile(rank / 100) for rank in (50, 90, 95, 99)}
+        known = [rank for rank in (50, 90, 95, 99) if histogram.knows(rank / 100)]
+        ranks = {f"p{rank}": histogram.quantile(rank / 100) for rank in known}
         if histogram.mean is not None:
             ranks["mean"] = histogram.mean
-        ranks["median"] = ranks["p50"]
+        if 50 in known:
+            ranks["median"] = ranks["p50"]
         found |= {f"{rank}_{key}_ms": 1e3 * value for rank, value in ranks.items()}
-    note = "Percentiles are read off histograms: they are no surer than their buckets are narrow."
-    return found, [note]
+        left_out |= {f"{key.upper()} p{rank}" for rank in (50, 90, 95, 99) if rank not in known}
+    notes = ["Percentiles are read off histograms, as evenly spread in each bucket."]
+    if left_out:
+        names_of = ", ".join(sorted(left_out))
+        notes.append(f"Left out, since their buckets are too wide to say: {names_of}.")
+    return found, notes
 
 
 def _traffic(

@@ -226,8 +226,31 @@ def summed_up(
         "failed": stated.failed,
         "total_input_tokens": completed and round(completed * stated.prompt_tokens),
         "total_output_tokens": completed and round(completed * stated.output_tokens),
-        "infersim": own | {"requests": requests, "verdict": verdict, "cost": None},
+        "infersim": {
+            **_stated(own, stated),
+            "requests": requests,
+            "verdict": verdict,
+            "cost": None,
+        },
     }
+
+
+def _stated(own: Mapping[str, Any], stated: Summary) -> dict[str, Any]:
+    """What infersim says of its own, with the state of the servers where the summary has it."""
+    state, found = stated.state, dict(own)
+    if "mean_running" in state:
+        found["batch"] = own["batch"] | {
+            key: state[key] for key in ("mean_running", "mean_waiting") if key in state
+        }
+    if "mean_kv_used" in state:
+        found["kv_cache"] = own["kv_cache"] | {"mean_used": state["mean_kv_used"]}
+    if "preemptions" in state:
+        found["preemptions"] = round(state["preemptions"])
+    if "prefix_cache" in own:
+        found["prefix_cache"] = own["prefix_cache"] | {"hit_rate": state.get("hit_rate")}
+        if "hit_rate" not in state:
+            del found["prefix_cache"]
+    return found
 
 
 def _reasons(recording: Recording) -> list[str]:

@@ -127,7 +127,7 @@ def scenario_of(
             )
     document, refused = applied(Document(data, base), overrides)
     plain = Scenario.from_document(document, refused)
-    assumed = assumed_settings(recording.stated.settings, given, plain.resolved())
+    assumed = {} if like else assumed_settings(recording.stated.settings, given, plain.resolved())
     recording = dataclasses.replace(recording, server=served_by, assumed=assumed)
     comments = [_origin(recording, served_by), served_by.note, *assumption(assumed)]
     told = "".join(f"# {_printable(comment)}\n" for comment in comments)
@@ -236,7 +236,7 @@ def _name(recording: Recording) -> str:
     path = recording.files[0].absolute()
     stem = path.stem if len(recording.files) == 1 else path.parent.name
     if not path.exists():  # the address of a server
-        stem = recording.files[0].name
+        stem = (recording.stated.model or "served").rpartition("/")[2].lower()
     printable = "".join(char for char in stem if char.isprintable()).strip()
     return printable[:LONGEST_NAME] or "recorded"
 

@@ -54,7 +54,7 @@ def server_of(stated: Stated, given: str | None) -> RecordedServer:
         family = _family(given)
         version = stated.version if family == stated.engine else None
         return RecordedServer(
-            family, version, given, False, f"The engine is {given}, as given (--set); {named}."
+            family, version, given, False, f"The engine is {given}, as given; {named}."
         )
     found = preset_of(stated.engine or ASSUMED, stated.version)
     if stated.engine is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Summary:
     """``metrics`` by their keys in ``summary.json``; mean lengths in tokens; ``completed`` is None
     where the file does not say how many requests there were, ``arrivals`` (as a scenario has them)
     where it does not say how they were sent; ``drawn`` are requests that stand for those of the
-    run, where more than means is known."""
+    run, where more than means is known; ``state`` is that of the servers, as far as it is known."""
 
     metrics: Mapping[str, float]
     completed: int | None
@@ -84,6 +84,7 @@ class Summary:
     output_tokens: float
     arrivals: Mapping[str, Any] | None
     drawn: DrawnTraffic | None = None
+    state: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def simulated(self) -> int:

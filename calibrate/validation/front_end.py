@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sim.results.run_directory import MANIFEST
+from sim.scenario.pools import only
 from sim.setup import Setup
 from sim.units import show_time
 
@@ -53,7 +54,7 @@ def scenario_note(scenario: Path, setup: Setup) -> str | None:
         return None
     if not isinstance(manifest, dict) or manifest.get("kind") != "observed":
         return None
-    engine = setup.only.deployment.engine
+    engine = only(setup.pools).deployment.engine
     if front_end_of(manifest) != "none" or not engine.front_end:
         return None
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -54,6 +55,8 @@ def import_server(
         started = _one_of(found, source, service)
         is_file = source != "-" and not started.where.startswith("the command")
         name = Path(source).stem if is_file else "server"
+        if is_file and service is not None:
+            name = f"{name}-{re.sub(r'[^A-Za-z0-9.-]+', '-', service).strip('-')}"
         path = out or Path(f"{name}-scenario.yaml" if name != "server" else "server.yaml")
         if path.exists() and not force:
             raise UsageError(f"{path}: exists; give another name (-o) or --force")

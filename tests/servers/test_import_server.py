@@ -267,7 +267,7 @@ def test_a_file_of_several_servers_asks_for_one(tmp_path: Path, monkeypatch: Any
     done = CliRunner().invoke(app, [*asked, "--service", "large", "--json"])
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["stated"]["model"]["value"] == "Qwen/Qwen3-32B"
-    assert sim.load_scenario(tmp_path / "two-scenario.yaml").model.path == "Qwen/Qwen3-32B"
+    assert sim.load_scenario(tmp_path / "two-large-scenario.yaml").model.path == "Qwen/Qwen3-32B"
     again = CliRunner().invoke(app, [*asked, "--service", "large"])
     assert "exists" in again.stderr
 

@@ -130,6 +130,10 @@ def first_lines(findings: Findings) -> Findings:
         kept.append(Lines(theses))
     elif tables:
         kept.append(_cut(tables[0]))
+    said = [line for part in parts if isinstance(part, Lines) for line in part.each]
+    breaks = tuple(line for line in said if line.startswith("First to break"))
+    if breaks:
+        kept.append(Lines(breaks, ""))
     if actions:
         kept.append(actions[0]._replace(each=actions[0].each[:1]))
     section = findings.sections[0]._replace(parts=tuple(kept))

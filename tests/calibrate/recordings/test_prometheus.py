@@ -13,10 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from calibrate.recordings import find_format
 from calibrate.recordings.prometheus import Buckets
 from calibrate.recordings.recording import Recording, RecordingChoice
+from sim.cli import app
 from sim.errors import TraceError
 from sim.workload.traces import read_trace
 
@@ -44,6 +46,7 @@ class Stub(BaseHTTPRequestHandler):
 
     counters: ClassVar[dict[str, float]] = {}
     models = ("Qwen/Qwen3-8B",)
+    seen = WINDOW
 
     def do_GET(self) -> None:
         """Answer one query."""
@@ -52,6 +55,11 @@ class Stub(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(body.encode())
+
+    def up(self, since: float) -> list[dict[str, Any]]:
+        """That servers were seen in the last ``since`` seconds of the window."""
+        end = float(parse_qs(urlsplit(self.path).query)["end"][0])
+        return [{"values": [[t, "2"] for t in np.arange(end - since + 5, end + 1, 5)]}]
 
     def curve(self) -> list[dict[str, Any]]:
         """A request each second of the second half of the window."""
@@ -64,7 +72,7 @@ class Stub(BaseHTTPRequestHandler):
     def found(self, query: str) -> list[dict[str, Any]]:  # noqa: PLR0911 - a kind after the other
         """The series of a query."""
         if self.path.startswith("/api/v1/query_range"):
-            return self.curve()
+            return self.up(self.seen) if query.startswith("count(") else self.curve()
         if query.startswith("count by (model_name)"):
             return [{"metric": {"model_name": name}, "value": [0, "1"]} for name in self.models]
         if query.startswith("count("):
@@ -118,6 +126,9 @@ def test_a_window_gives_figures_traffic_and_settings(server: str, tmp_path: Path
     metrics = found.summary.metrics
     assert metrics["mean_ttft_ms"] == pytest.approx(200)
     assert metrics["p50_ttft_ms"] == pytest.approx(1e3 * (0.1 + 0.2 * 50 / 150))
+    assert "p99_ttft_ms" not in metrics  # its bucket has no end
+    assert any(note.endswith("TTFT p90, TTFT p95, TTFT p99.") for note in found.notes)
+    assert found.summary.state["hit_rate"] == pytest.approx(0.4)
     assert metrics["request_throughput"] == pytest.approx(0.5)
     assert metrics["output_throughput"] == pytest.approx(25)
     drawn = found.summary.drawn
@@ -153,3 +164,26 @@ def test_an_address_without_a_prometheus_is_one_clear_error() -> None:
     for url, message in (("http://127.0.0.1:9", "no Prometheus answers"), ("x", "the address of")):
         with pytest.raises(TraceError, match=message):
             read(url)
+
+
+def test_a_window_longer_than_the_data_is_cut_to_it(server: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Stub, "seen", 300.0)
+    found = read(server)
+    assert found.summary is not None
+    assert found.summary.metrics["request_throughput"] == pytest.approx(1.0)
+    assert any("data of the last 5 min" in note for note in found.notes)
+
+
+def test_the_day_that_was_recorded_runs_with_failures(
+    server: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["observe", server, "--from", "prometheus", "--gpu", "h100-sxm", "--no-report"]
+    asked += ["--window", "10m", "--until", UNTIL, "-o", "day"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.stderr
+    assert "infersim diagnose day/scenario.yaml" in done.stdout
+    outage = "failures.outages=[{at: 1min, replica: 0, for: 10s}]"
+    again = ["run", "day/scenario.yaml", "--set", outage, "--no-save"]
+    done = CliRunner().invoke(app, again)
+    assert done.exit_code == 0, done.stderr
