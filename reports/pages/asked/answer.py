@@ -23,7 +23,7 @@ from reports.pages.run import head, slo
 from reports.pages.run.verdict import verdict
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
-from sim.metrics.terms.definitions import DEFINITIONS
+from sim.metrics.terms.definitions import DEFINITIONS, METRICS
 from sim.units import PER_OUTPUT_TOKENS
 
 Window = tuple[float, float]
@@ -158,8 +158,10 @@ def _compared(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         limit = slo.shown_limit(summary, name)
         rank = "p99" if limit is None else limit.rank
         rows.append((f"{name.upper()} {rank}", f"{rank}_{name}_ms", "ms"))
+    served = "output_throughput"
+    titles = {metric.key: metric.title for metric in METRICS}
     rows += [
-        ("Output tokens/s", "output_throughput", "number"),
+        (titles[served], served, "number"),
         ("Requests/s", "request_throughput", "number"),
         ("Utilisation, %", "infersim.verdict.utilisation", "share"),
         ("Running, mean", "infersim.batch.mean_running", "number"),
