@@ -4,7 +4,7 @@ What is kept are counters and histograms, no single requests: the traffic is dra
 requests in each step of the window as had their first token in it, with lengths by the histograms
 of prompts and answers, and of their texts as much alike as the prefix cache found. Latencies are
 those of the histograms; between two bounds of a bucket values are taken to be spread evenly, as
-Prometheus' own ``histogram_quantile`` takes them. MetricNames of metrics as in vLLM
+Prometheus' own ``histogram_quantile`` takes them. Names of metrics as in vLLM
 (``v1/metrics/loggers.py``) and SGLang (``srt/metrics/collector.py``).
 """
 
@@ -64,7 +64,6 @@ class MetricNames(NamedTuple):
     outputs: tuple[str, ...]
     prompt_total: str
     output_total: str
-    finished: tuple[str, ...]
     running: str
     waiting: str
     kv_used: tuple[str, ...]
@@ -81,7 +80,6 @@ ENGINES = (
         ("vllm:request_generation_tokens",),
         "vllm:prompt_tokens_total",
         "vllm:generation_tokens_total",
-        ("vllm:request_success_total",),
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
         ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
@@ -96,7 +94,6 @@ ENGINES = (
         ("sglang:generation_tokens_histogram",),
         "sglang:prompt_tokens_total",
         "sglang:generation_tokens_total",
-        ("sglang:num_requests_total",),
         "sglang:num_running_reqs",
         "sglang:num_queue_reqs",
         ("sglang:token_usage",),
@@ -340,8 +337,8 @@ def _metrics(asked: Prometheus, names: MetricNames) -> tuple[dict[str, float], l
         left_out |= {f"{key.upper()} p{rank}" for rank in (50, 90, 95, 99) if rank not in known}
     notes = ["Percentiles are read off histograms, as evenly spread in each bucket."]
     if left_out:
-        names_of = ", ".join(sorted(left_out))
-        notes.append(f"Left out, since their buckets are too wide to say: {names_of}.")
+        listed = ", ".join(sorted(left_out))
+        notes.append(f"Left out, since their buckets are too wide to say: {listed}.")
     return found, notes
 
 
@@ -437,9 +434,12 @@ def _server(asked: Prometheus, names: MetricNames) -> tuple[dict[str, Any], dict
         "mean_running": f"sum(avg_over_time({asked.series(names.running)}{window}))",
         "mean_waiting": f"sum(avg_over_time({asked.series(names.waiting)}{window}))",
         "peak_waiting": f"sum(max_over_time({asked.series(names.waiting)}{window}))",
-        "mean_kv_used": f"avg(avg_over_time({asked.series(names.kv_used[0])}{window}))",
     }
     conditions: dict[str, Any] = {key: asked.number(query) for key, query in state.items()}
+    used = (
+        asked.number(f"avg(avg_over_time({asked.series(name)}{window}))") for name in names.kv_used
+    )
+    conditions["mean_kv_used"] = next((share for share in used if share is not None), None)
     conditions |= {"window_s": asked.window, "until": _utc(asked.until)}
     preempted = asked.increase("vllm:num_preemptions_total")
     return settings, conditions | {"preemptions": preempted}

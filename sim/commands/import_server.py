@@ -85,14 +85,12 @@ def _one_of(found: list[Started], source: str, service: str | None) -> Started:
 
 def _told(made: Imported, path: Path) -> list[str]:
     """The lines for a terminal: what was read, assumed and left out, and what to do next."""
-    from sim.servers.imported import TITLES, shown
+    from sim.planning.fleet.launch import TITLES
+    from sim.servers.draft import plain
+    from sim.servers.written import shown
 
     values, draft = made.draft.values, made.draft
-    stated = [
-        f"{key.replace('fleet.0.', 'fleet.')} = {shown(each.value)}"
-        for key, each in values.items()
-        if each.origin
-    ]
+    stated = [f"{plain(key)} = {shown(each.value)}" for key, each in values.items() if each.origin]
     lines = [f"{path}: written, {TITLES[made.started.engine]} as started by {made.started.where}."]
     lines += [f"  {line}" for line in stated]
     if made.chosen:

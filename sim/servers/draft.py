@@ -18,6 +18,9 @@ class Known(NamedTuple):
     origin: str
 
 
+ASSUMED = "assumed, put your own here"
+"""The origin of a value that nothing states."""
+
 UNSET = "nothing sets this variable"
 """Why an option with a variable is left out."""
 
@@ -25,7 +28,7 @@ UNSET = "nothing sets this variable"
 class Draft:
     """What is known of one server.
 
-    ``values`` by dotted key; ``model`` as written; ``without_effect`` are options that change no
+    ``values`` by dotted key; ``without_effect`` are options that change no
     prediction, ``left_out`` those that do and that nothing here simulates, each with a reason;
     ``unknown`` those that no engine here has. ``held`` are values that mean something only
     together (``sim.servers.flags``).
@@ -33,7 +36,6 @@ class Draft:
 
     def __init__(self) -> None:
         self.values: dict[str, Known] = {}
-        self.model: Known | None = None
         self.without_effect: list[str] = []
         self.left_out: dict[str, str] = {}
         self.unknown: list[str] = []
@@ -65,6 +67,15 @@ class Draft:
     def hold(self, name: str, value: Any, origin: str) -> None:
         """Keep ``value`` until all that belongs to it is known."""
         self.held[name] = Known(value, origin)
+
+
+def plain(key: str) -> str:
+    """The key of a scenario without the number of its only pool.
+
+    >>> plain("fleet.0.gpu"), plain("fleet.gpu")
+    ('fleet.gpu', 'fleet.gpu')
+    """
+    return re.sub(r"^fleet\.\d+\.", "fleet.", key)
 
 
 _FACTORS = {

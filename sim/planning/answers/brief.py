@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis, TonedLine
-from sim.metrics.question.fleet_words import fleet_text
+from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
-from sim.planning.answers.run import line, verdict_lines
+from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.spread import Spread
 from sim.scenario.prices import HOURS, dollars
 from sim.units import PER_OUTPUT_TOKENS, milliseconds, show_cost
@@ -33,9 +32,7 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     """The first lines on one run."""
     own, spread = summary["infersim"], Spread(summary)
     observed = own["verdict"]["state"] == State.OBSERVED
-    narrow = f" ({own['formats']})" if own.get("formats") else ""
-    setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
-    yield TonedLine(((own["scenario"], "strong"), (f"  {setup}", "")))
+    yield setup_line(own)
     yield from verdict_lines(own, spread)
     yield _latencies(summary)
     yield from _cost(summary)

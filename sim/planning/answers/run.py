@@ -24,9 +24,7 @@ def parts(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Itera
     """The figures of one run, and what went on in it."""
     own, spread = summary["infersim"], Spread(summary)
     observed = own["verdict"]["state"] == State.OBSERVED
-    narrow = f" ({own['formats']})" if own.get("formats") else ""
-    setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
-    yield TonedLine(((own["scenario"], "strong"), (f"  {setup}", "")))
+    yield setup_line(own)
     yield from verdict_lines(own, spread)
     yield from _capacity(own["kv_cache"])
     if timeline is not None:
@@ -48,6 +46,13 @@ def parts(summary: Mapping[str, Any], timeline: Timeline | None = None) -> Itera
 def line(text: str, tone: str = "") -> Lines:
     """A line of its own."""
     return Lines((text,), tone)
+
+
+def setup_line(own: Own) -> Part:
+    """What was run: the scenario's name, model, fleet, engine and batching."""
+    narrow = f" ({own['formats']})" if own.get("formats") else ""
+    setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
+    return TonedLine(((own["scenario"], "strong"), (f"  {setup}", "")))
 
 
 def verdict_lines(own: Own, spread: Spread) -> Iterator[Part]:

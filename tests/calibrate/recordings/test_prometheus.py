@@ -151,6 +151,15 @@ def test_requests_come_when_the_counters_rose(server: str) -> None:
     assert 250 < float(drawn.drawn.arrivals.max()) <= 300
 
 
+@pytest.mark.parametrize("name", ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"])
+def test_the_use_of_the_kv_cache_is_read_by_each_of_its_names(
+    server: str, monkeypatch: Any, name: str
+) -> None:
+    assert "mean_kv_used" not in read(server).summary.state
+    monkeypatch.setattr(Stub, "counters", VLLM | {name: 0.25})
+    assert read(server).summary.state["mean_kv_used"] == 0.25
+
+
 def test_several_models_and_no_requests_are_refused(server: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(Stub, "models", ("a", "b"))
     with pytest.raises(TraceError, match="serves a, b: choose one, --select"):
