@@ -39,7 +39,7 @@ LEAST_STEP = 5.0
 TIMEOUT = 60.0
 """Seconds that an answer may take."""
 
-MOST = 50_000
+MOST = 500_000
 """Requests that are drawn at most: of a longer window those of its last part."""
 
 ALIKE = 0.02

@@ -118,7 +118,7 @@ def scenario_of(
     recording = dataclasses.replace(recording, stated=stated)
     named = _given_engine(overrides) or like.get("engine")
     served_by = server_of(stated, named)
-    data = _data(recording, found, _gpu(recording, gpu, given), served_by) | like
+    data = _joined(_data(recording, found, _gpu(recording, gpu, given), served_by), like)
     for key, reason in _unclear(recording).items():
         if not any(each == key or each.startswith(f"{key}.") for each in given):
             raise UsageError(
@@ -148,6 +148,19 @@ def _like(path: Path) -> dict[str, Any]:
     if isinstance(found.get("model"), str):
         found["model"] = absolute(found["model"], "models")
     return found
+
+
+def _joined(data: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` of a record with what a scenario says of its server, which goes before it, key by
+    key; the record's number of replicas stands where the scenario does not say one."""
+    joined: dict[str, Any] = data | dict(like)
+    for section, said in like.items():
+        if isinstance(said, dict) and isinstance(data.get(section), dict):
+            joined[section] = data[section] | said
+    match data["fleet"], like.get("fleet"):
+        case [{"replicas": replicas}], {**pool} | [{**pool}]:
+            joined["fleet"] = [{"replicas": replicas, **pool}]
+    return joined
 
 
 ENGINE_KEYS = ("engine", "fleet.engine", "fleet.0.engine")

@@ -52,7 +52,7 @@ def import_server(
             found = servers_of(sys.stdin.read(), Path("stdin"))
         else:
             found = sources_of(source)
-        started = _one_of(found, source, service)
+        started = one_of(found, source, service)
         is_file = source != "-" and not started.where.startswith("the command")
         name = Path(source).stem if is_file else "server"
         if is_file and service is not None:
@@ -69,8 +69,8 @@ def import_server(
         typer.echo(printable(line))
 
 
-def _one_of(found: list[Started], source: str, service: str | None) -> Started:
-    """The server that is meant."""
+def one_of(found: list[Started], source: str, service: str | None) -> Started:
+    """The one of ``found`` whose place holds ``service``; UsageError where that is not one."""
     chosen = [each for each in found if service is None or service in each.where]
     if len(chosen) == 1:
         return chosen[0]
@@ -96,8 +96,7 @@ def _told(made: Imported, path: Path) -> list[str]:
     if made.chosen:
         listed = ", ".join(f"{key} {shown(value)}" for key, value in made.chosen.items())
         lines.append(f"Chosen by the engine: {listed}.")
-    lines += [f"Note: {note}" for note in draft.notes]
-    lines += draft.shortcomings()
+    lines += remarks(made)
     if draft.without_effect:
         lines.append(f"Without effect on a prediction: {', '.join(draft.without_effect)}.")
     lines.append(
@@ -106,3 +105,8 @@ def _told(made: Imported, path: Path) -> list[str]:
     target = shlex.quote(str(path))
     lines.append(f"Next: infersim run {target}; infersim find {target}; infersim diagnose {target}")
     return lines
+
+
+def remarks(made: Imported) -> list[str]:
+    """The lines on what was assumed of a server, and on what of it is not simulated."""
+    return [*(f"Note: {note}" for note in made.draft.notes), *made.draft.shortcomings()]

@@ -89,8 +89,8 @@ RecordedServer = Annotated[
     Path | None,
     typer.Option(
         "--server",
-        help="With --from: a scenario of the server, as `infersim import` writes, which gives "
-        "all but the traffic.",
+        help="With --from: how the server was started, in a file as `infersim import` reads, or a "
+        "scenario of it; it gives all but the traffic.",
     ),
 ]
 Window = Annotated[
@@ -192,18 +192,20 @@ def _import(path: Path, options: ObserveOptions) -> None:
     page = write_page(result, directory) if options.report else None
     show(result, directory, page, options.as_json)
     if not options.as_json and result.scenario.workload.trace is not None:
-        for line in _next(directory):
+        for line in _next(directory, result.summary):
             typer.echo(line)
 
 
-def _next(directory: Path) -> list[str]:
-    """What to ask of traffic that was recorded."""
+def _next(directory: Path, summary: Mapping[str, Any]) -> list[str]:
+    """What to ask of traffic that was recorded; of a long record, of its busy hour."""
     scenario = shlex.quote(str(directory / "scenario.yaml"))
+    long = summary["duration"] >= 2 * BUSY_HOUR and summary["completed"] >= MANY
+    busy = " --set workload.trace.busiest=1h" if long else ""
     twice = "--set workload.trace.overlay=2"
     return [
         f"Does it predict what happened?  infersim validate-run {shlex.quote(str(directory))}",
-        f"What does it hold?              infersim find {scenario} --scale overlay",
-        f"Twice the users, what first?    infersim diagnose {scenario} {twice}",
+        f"What does it hold?              infersim find {scenario}{busy} --scale overlay",
+        f"Twice the users, what first?    infersim diagnose {scenario}{busy} {twice}",
     ]
 
 
@@ -219,6 +221,9 @@ def _seconds(text: str) -> float:
 
 
 LEAST_WINDOW = 10.0
+
+BUSY_HOUR, MANY = 3600.0, 20_000
+"""Seconds of the busy hour, by which one plans; requests that take long to simulate many times."""
 
 
 def _serve(path: Path, options: ObserveOptions) -> int | None:

@@ -12,16 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import typer
+import yaml
+
 from calibrate.engine.record import ObservedDirectory
 from calibrate.recordings import find_format, read_recording
 from calibrate.recordings.recording import Recording, RecordingChoice
 from calibrate.recordings.result import RecordedResult, manifest
 from calibrate.recordings.scenario import TRACE, scenario_of, trace_of
 from calibrate.recordings.summaries import DRAWN
+from sim.commands.import_server import one_of, remarks
 from sim.commands.output import save
-from sim.errors import InfeasibleError, UsageError
+from sim.errors import InfeasibleError, UsageError, printable
 from sim.loop.clock import Stop
 from sim.results.run_directory import new_run_directory
+from sim.servers import imported, sources_of
 from sim.setup import Setup, prepare
 from sim.workload.traces.tools import write_trace
 
@@ -90,6 +95,8 @@ def _setup(
             write_trace(trace_of(recording.requests), Path(folder, TRACE))
         elif recording.summary.drawn is not None:
             recording.summary.drawn.write(Path(folder, DRAWN))
+        if server is not None and not _is_scenario(server):
+            server = _imported(server, Path(folder), model, gpu)
         scenario, known = scenario_of(
             recording, Path(folder), model=model, gpu=gpu, overrides=overrides, server=server
         )
@@ -100,3 +107,23 @@ def _setup(
                 f"{error}. It did run: give the blocks that the engine printed at its start, "
                 "--set kv_cache.num_gpu_blocks=N, or the precision or tensor_parallel it ran with"
             ) from None
+
+
+def _is_scenario(path: Path) -> bool:
+    """Whether a file is a scenario, be it a faulty one, and not a way to start a server."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return path.suffix in (".yaml", ".yml") or not path.is_file()
+    return isinstance(document, dict) and bool({"fleet", "workload", "extends"} & document.keys())
+
+
+def _imported(path: Path, folder: Path, model: str | None, gpu: str | None) -> Path:
+    """The scenario, in a file in ``folder``, of the server that the file at ``path`` starts."""
+    started = one_of(sources_of(str(path)), str(path), None)
+    made = imported(started, folder, model=model, gpu=gpu)
+    for line in remarks(made):
+        typer.echo(printable(line), err=True)
+    found = folder / "server.yaml"
+    found.write_text(made.text, encoding="utf-8")
+    return found

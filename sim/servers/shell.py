@@ -41,7 +41,7 @@ _ASSIGNED = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _DECLARED = frozenset({"export", "local", "readonly", "declare", "-a", "-r", "-x"})
 _ARRAY = re.compile(r"(?m)^([ \t]*(?:[\w-]+[ \t]+)*\w+\+?=)\(")
 _HERE = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)([A-Za-z_]\w*)\1")
-_PINNED = re.compile(r"\b(vllm|sglang|tensorrt-llm)(?:\[\w+\])?==(\d+\.\d+[\w.]*)")
+_PINNED = re.compile(r"\b(vllm|sglang|tensorrt-llm)(?:\[\w+\])?(==|>=)(\d+\.\d+[\w.]*)(?![\w.]|,<)")
 _GPUS_OF_JOB = re.compile(
     r"^#SBATCH\s+--(?:gres|gpus|gpus-per-node)[= ](?:gpu:)?([A-Za-z][\w-]*):\d"
 )
@@ -88,6 +88,7 @@ class _Script:
         self.found: list[Started] = []
         self.gpu = ""
         self.pins: dict[str, str] = {}
+        self.floors: dict[str, str] = {}
         self.depth = 0
         self.hanging: dict[str, bool] = {}
 
@@ -135,8 +136,8 @@ class _Script:
                 self.depth = max(0, self.depth - 1)
             words = self._assigning(words, sure=not self.depth and not guarded)
             guarded = words[:1] in (["["], ["[["], ["test"]) and end in ("&&", "||")
-            for engine, release in _PINNED.findall(" ".join(words)):
-                self.pins.setdefault(engine, release)
+            for engine, how, release in _PINNED.findall(" ".join(words)):
+                (self.pins if how == "==" else self.floors).setdefault(engine, release)
             if words and words[0] not in ("echo", "printf"):
                 self._take(words, used)
 
@@ -235,6 +236,10 @@ class _Script:
             f"${name} hangs on a condition of the script: "
             + ("its first value is taken." if self.hanging[name] else "what is set there is not.")
             for name in sorted(used & self.hanging.keys())
+        )
+        notes += tuple(
+            f"The script installs {engine}>={release}, which is the newest release when it runs."
+            for engine, release in self.floors.items()
         )
         self.found += [
             replace(

@@ -100,6 +100,7 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
             else TraceColumns(**recorded.columns.model_dump()),
             played=TracePlay(
                 spread=recorded.spread,
+                busiest=recorded.busiest,
                 limit=recorded.limit,
                 overlay=recorded.overlay,
                 requests=total,

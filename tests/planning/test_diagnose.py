@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -22,7 +23,7 @@ from sim.cli import app
 from sim.errors import InfeasibleError
 from sim.metrics.states import DoubtKind
 from sim.planning.answers import findings_of
-from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
+from sim.planning.causes.counterfactuals import EFFORTS, FLAG, PROBE, SPECULATION, counterfactuals
 from sim.planning.causes.diagnose import Diagnosis, diagnose
 from sim.planning.causes.diagnose_document import _open, document
 from sim.planning.contrast.gains import gains, mean_gain
@@ -260,6 +261,19 @@ def test_advice_begins_with_what_meets_the_slo_at_both_ends_of_the_band() -> Non
         told["order"]
         == "Advice: what meets the SLO, the least effort first; then what helps it most:"
     )
+
+
+@pytest.mark.slow
+def test_what_meets_the_slo_at_the_predicted_times_goes_before_what_only_helps() -> None:
+    slo = {"tpot": "6.9ms", "attainment": 0.9}
+    of = diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
+    kept = {trial.change.name: trial for trial in of.advice if not trial.meets}
+    more = kept["replicas"]  # what it brings counts for more where it takes no effort
+    kept["replicas"] = replace(more, change=replace(more.change, effort=FLAG))
+    advised = replace(of, trials=list(kept.values())).advice
+    assert [t.change.name for t in advised][-1] == "replicas"
+    assert [t.is_predicted for t in advised] == [*[True] * (len(advised) - 1), False]
+    assert of.gained(more) / FLAG.weight > of.gained(advised[0]) / advised[0].change.effort.weight
 
 
 def test_terminal_and_page_of_a_diagnosis_explain_the_mark_and_say_how_sure_it_is() -> None:

@@ -108,6 +108,9 @@ def test_a_shell_inside_a_container_is_followed() -> None:
     script = "#SBATCH --gres=gpu:h200:4\npip install vllm==0.11.2\nvllm serve Qwen/Qwen3-8B -tp 4\n"
     found = plain(read(script, gpu=None))
     assert (found["engine"], found["fleet"]["gpu"]) == ("vllm@0.11.2", "h200-sxm")
+    made = read("pip install 'vllm[audio]>=0.11.2.post1'\nvllm serve Qwen/Qwen3-8B\n")
+    assert plain(made)["engine"] == plain(read("vllm serve Qwen/Qwen3-8B"))["engine"]
+    assert any("installs vllm>=0.11.2.post1, which" in note for note in made.draft.notes)
 
 
 @pytest.mark.parametrize(

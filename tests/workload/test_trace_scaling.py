@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
+from sim.metrics.question.question_text import asked
 from sim.workload import build
 from sim.workload.traces import Trace, TracePlay, read_trace
 from sim.workload.traces.scaling import MOST, overlaid
@@ -53,6 +54,22 @@ def scenario(path: Path, *overrides: str, **trace: Any) -> sim.Scenario:
 def sent(asked: sim.Scenario) -> list[tuple[float, int, int]]:
     traffic = build(asked, asked.seed)
     return [row[:3] for chunk in traffic.chunks() for row in chunk.rows()]
+
+
+# The busiest stretch
+
+
+def test_the_busiest_stretch_has_most_tokens_of_all_that_begin_with_a_request(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "t.csv", [(0.0, 9, 1), (1.0, 9, 1), (4.0, 30, 3), (5.5, 1, 1)])
+    assert sent(scenario(path, busiest="2s")) == [(0.0, 30, 3), (1.5, 1, 1)]
+    assert sent(scenario(path, busiest="1.5s")) == [(0.0, 30, 3)], "its end is not in it"
+    assert sent(scenario(path, busiest="2s", limit=1)) == [(0.0, 30, 3)]
+    assert len(sent(scenario(path, busiest="1h"))) == 4
+    assert len(sent(scenario(path, busiest="2s", overlay=3))) == 6
+    traffic = asked(scenario(path, busiest="90s"))["traffic"]
+    assert traffic == "trace t.csv, its busiest 90 s"
 
 
 # Copies

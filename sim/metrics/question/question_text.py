@@ -96,6 +96,8 @@ def _traffic(scenario: Scenario) -> str:
         return _law(scenario, arrivals)
     assert trace is not None
     text = f"trace {scenario.path(trace.path).name}"
+    if trace.busiest is not None:
+        text += f", its busiest {show_time(trace.busiest)}"
     if trace.limit is not None:
         text += f", its first {trace.limit:,} requests"
     if trace.overlay != 1:

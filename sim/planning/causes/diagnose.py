@@ -4,9 +4,9 @@ Each counterfactual meets the same traffic. Its **effect** is the mean of its ga
 of ``planning.contrast.gains`` (natural logarithms; each within a factor of ten). The what-if
 that helps a metric most names what limits it.
 
-Where the SLO is missed, advice begins with what meets it, the least effort first, then what brings
-the most requests within it per effort. Where it is met, where there is none, or where no change
-brings requests within it, advice is ranked by effect per effort.
+Where the SLO is missed, advice begins with what meets it, the least effort first and doubtful ones
+after sure ones, then what brings the most requests within it per effort. Where it is met, where
+there is none, or where no change brings requests within it, advice is ranked by effect per effort.
 """
 
 from __future__ import annotations
@@ -91,6 +91,11 @@ class Trial(Gained):
     def meets(self) -> bool:
         """Whether its run is within the SLO beyond doubt."""
         return meets(self.outcome.summary)
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether its run is within the SLO at the predicted times, sure or not."""
+        return bool(self.verdict and self.verdict["slo_met"])
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,8 @@ class Diagnosis:
     def _order(self, trial: Trial) -> tuple[float, ...]:
         weight = trial.change.effort.weight
         shares = round(self.gained(trial) / weight, 3)
-        return not trial.meets, weight if trial.meets else 0.0, -shares, -trial.rank
+        doubt = 0 if trial.meets else 1 if trial.is_predicted else 2
+        return doubt, weight if doubt < 2 else 0.0, -shares, -trial.rank
 
     @property
     def savings(self) -> list[Trial]:

@@ -70,7 +70,7 @@ def _cure(found: Diagnosis) -> str:
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:
         return f"The least that meets it: {meeting[0].change.title}."
-    likely = [trial for trial in found.advice if trial.verdict and trial.verdict["slo_met"]]
+    likely = [trial for trial in found.advice if trial.is_predicted]
     if likely:
         return (
             "No single change that was tried meets it for sure; the least that does at the "
@@ -154,7 +154,7 @@ def order_text(found: Diagnosis) -> str:
     if not found.advice:
         return "Advice: none of what was tried makes it 2 % better."
     if found.by_slo:
-        if found.advice[0].meets:
+        if found.advice[0].is_predicted:
             return "Advice: what meets the SLO, the least effort first; then what helps it most:"
         return "Advice, what helps the SLO most for its effort first:"
     word = "If more is wanted" if found.at_ease else "Advice"

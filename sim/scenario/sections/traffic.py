@@ -111,9 +111,16 @@ class TraceSettings(Section):
         "second.",
         examples=[12],
     )
+    busiest: Duration | None = Field(
+        default=None,
+        description="Use only the stretch of the recording, so long, in which most tokens arrive, "
+        "of prompts and answers together: the busy hour of a day is 1h. null: all of it.",
+        examples=["1h"],
+    )
     limit: Count | None = Field(
         default=None,
-        description="Use only this many requests from the start of the recording; null: all.",
+        description="Use only this many requests from the start of the recording, or of its "
+        "busiest stretch; null: all.",
     )
     spread: Duration | None = Field(
         default=None,

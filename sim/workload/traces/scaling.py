@@ -101,12 +101,14 @@ class TracePlay:
 
     ``spread`` is the tick (s) of a clock that was too coarse: each arrival moves on by its share of
     a tick, drawn uniformly from the stream "arrivals" under ``seed``, and all are sorted again.
-    ``limit`` keeps the first requests by arrival. ``overlay`` merges that many copies of them
+    ``busiest`` keeps the stretch of so many seconds in which most tokens arrive, and ``limit`` the
+    first requests by arrival. ``overlay`` merges that many copies of them
     (``overlaid``), and ``requests`` keeps the first of what that gives. ``time_scale`` multiplies
     all gaps (0.25: four times as fast); ``rate``, requests per second on average, replaces it.
     """
 
     spread: float | None = None
+    busiest: float | None = None
     limit: int | None = None
     overlay: float = 1.0
     requests: int | None = None
@@ -120,12 +122,22 @@ class TracePlay:
         if self.spread is not None:
             shares = stream(self.seed, "arrivals").random(len(trace))
             trace = _sorted(trace.moved(trace.arrivals + self.spread * shares))
-        trace = trace.taken(np.arange(len(trace))[: self.limit])
+        kept = np.arange(len(trace)) if self.busiest is None else _busiest(trace, self.busiest)
+        trace = trace.taken(kept[: self.limit])
         trace = overlaid(trace.moved(trace.arrivals - trace.arrivals[0]), self.overlay, self.seed)
         trace = trace.taken(np.arange(len(trace))[: self.requests])
         scale = self.time_scale if self.rate is None else time_scale_to(trace, self.rate)
         with np.errstate(over="ignore"):  # beyond all numbers: infinite, for the caller to see
             return trace.moved(trace.arrivals * scale)
+
+
+def _busiest(trace: Trace, length: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The requests within the ``length`` seconds from one arrival on in which most tokens arrive;
+    the earliest of equals."""
+    ends = np.searchsorted(trace.arrivals, trace.arrivals + length, side="left")
+    before = np.concatenate(([0], np.cumsum(trace.prompt_tokens + trace.output_tokens)))
+    first = int(np.argmax(before[ends] - before[:-1]))
+    return np.arange(first, ends[first])
 
 
 def _sorted(trace: Trace) -> Trace:

@@ -13,12 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from calibrate.recordings import find_format
 from calibrate.recordings.prometheus import Buckets
 from calibrate.recordings.recording import Recording, RecordingChoice
 from sim.cli import app
+from sim.commands.observe import _next
 from sim.errors import TraceError
 from sim.workload.traces import read_trace
 
@@ -181,6 +183,33 @@ def test_a_window_longer_than_the_data_is_cut_to_it(server: str, monkeypatch: An
     assert found.summary is not None
     assert found.summary.metrics["request_throughput"] == pytest.approx(1.0)
     assert any("data of the last 5 min" in note for note in found.notes)
+
+
+def test_how_a_server_was_started_goes_before_what_it_exports(
+    server: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start = "vllm serve Qwen/Qwen3-8B --max-num-seqs 64 --block-size 32 --numa-bind\n"
+    Path("start.sh").write_text(start, encoding="utf-8")
+    asked = ["observe", server, "--from", "prometheus", "--gpu", "h100-sxm", "--no-report"]
+    asked += ["--window", "10m", "--until", UNTIL, "--server", "start.sh", "-o", "day"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.stderr
+    found = yaml.safe_load(Path("day/scenario.yaml").read_text(encoding="utf-8"))
+    assert found["fleet"] == [{"replicas": 2, "gpu": "h100-sxm"}]
+    assert found["scheduler"]["max_num_seqs"] == 64
+    assert found["kv_cache"]["block_size"] == 32
+    assert found["kv_cache"]["num_gpu_blocks"] == 1000
+    Path("start.sh").write_text("fleet: 3\n", encoding="utf-8")
+    again = CliRunner().invoke(app, [*asked[:-1], "again"])
+    assert again.exit_code == 2
+    assert "start.sh:1" in again.stderr, "a faulty scenario is one"
+
+
+@pytest.mark.parametrize(("hours", "busy"), [(24.0, True), (1.0, False)])
+def test_a_long_day_is_asked_by_its_busy_hour(hours: float, busy: bool) -> None:
+    lines = _next(Path("day"), {"duration": hours * 3600, "completed": 80_000})
+    assert all((" --set workload.trace.busiest=1h" in line) is busy for line in lines[1:])
 
 
 def test_the_day_that_was_recorded_runs_with_failures(
