@@ -10,25 +10,25 @@ Prometheus' own ``histogram_quantile`` takes them. Names of metrics as in vLLM
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrate.recordings.prometheus_queries import Prometheus
 from calibrate.recordings.recording import Recording, RecordingChoice, RecordingFormat
 from calibrate.recordings.scenario import REPLICAS
 from calibrate.recordings.stated import Floats, Integers, Stated
 from calibrate.recordings.summaries import DrawnTraffic, Summary, no_requests
 from sim.errors import TraceError
 from sim.units import show_share, show_time
+from sim.workload.traces.scaling import busiest
 
 STEPS = 240
 """Steps of the window in which requests are counted, at most."""
@@ -36,17 +36,11 @@ STEPS = 240
 LEAST_STEP = 5.0
 """Seconds: Prometheus looks at a server every few seconds at most."""
 
-TIMEOUT = 60.0
-"""Seconds that an answer may take."""
-
 MOST = 500_000
 """Requests that are drawn at most: of a longer window those of its last part."""
 
 ALIKE = 0.02
 """The share of prompts found in a prefix cache from which on texts are drawn alike."""
-
-WIDEST = 3.0
-"""How many times its beginning a bucket may end at, whose values are kept apart."""
 
 WINDOW = 3600.0
 """Seconds that are read where nothing is said."""
@@ -99,124 +93,6 @@ ENGINES = (
         ("sglang:token_usage",),
     ),
 )
-
-
-class Prometheus:
-    """Answers of the server at ``url`` about the ``window`` (s) before ``until`` (Unix s), of the
-    series that ``select`` matches."""
-
-    def __init__(self, url: str, window: float, until: float, select: str) -> None:
-        self.url, self.window, self.until = url, window, until
-        self._match = f"{{{select}}}" if select else ""
-
-    def series(self, name: str, labels: str = "") -> str:
-        """The selector of a metric."""
-        inside = ",".join(part for part in (self._match.strip("{}"), labels) if part)
-        return f"{name}{{{inside}}}" if inside else name
-
-    def ask(self, query: str) -> list[dict[str, Any]]:
-        """The series of an instant query at the end of the window."""
-        return self._get("query", {"query": query, "time": repr(self.until)})
-
-    def over(self, query: str, step: float) -> list[tuple[float, float]]:
-        """Times and values of a query of one series, every ``step`` seconds of the window."""
-        asked = {"query": query, "start": repr(self.until - self.window + step)}
-        asked |= {"end": repr(self.until), "step": f"{step:g}"}
-        found = self._get("query_range", asked)
-        return [(float(t), float(v)) for t, v in found[0]["values"]] if found else []
-
-    def number(self, query: str) -> float | None:
-        """The value of a query of one series; None where there is none."""
-        found = self.ask(query)
-        value = float(found[0]["value"][1]) if found else math.nan
-        return value if math.isfinite(value) else None
-
-    def increase(self, name: str) -> float | None:
-        """By how much a counter rose in the window, over all servers."""
-        return self.number(f"sum(increase({self.series(name)}[{self.window:.0f}s]))")
-
-    def histogram(self, names: Sequence[str]) -> Buckets | None:
-        """The first of ``names`` that rose in the window; None where none did."""
-        for name in names:
-            rows = self.ask(
-                f"sum by (le) (increase({self.series(f'{name}_bucket')}[{self.window:.0f}s]))"
-            )
-            bounds = sorted(
-                (float(row["metric"]["le"].replace("+Inf", "inf")), float(row["value"][1]))
-                for row in rows
-                if "le" in row["metric"]
-            )
-            if bounds and bounds[-1][1] > 0:
-                total = self.increase(f"{name}_sum")
-                count = self.increase(f"{name}_count")
-                mean = total / count if total is not None and count else None
-                return Buckets(
-                    np.array([bound for bound, _ in bounds]),
-                    np.array([seen for _, seen in bounds]),
-                    mean,
-                )
-        return None
-
-    def _get(self, way: str, asked: Mapping[str, str]) -> list[dict[str, Any]]:
-        address = f"{self.url}/api/v1/{way}?{urllib.parse.urlencode(asked)}"
-        if not address.startswith(("http://", "https://")):
-            raise TraceError(f"{self.url}: expected the address of a Prometheus, http://HOST:9090")
-        try:
-            with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
-                found = json.load(answer)
-        except urllib.error.HTTPError as error:
-            said = error.read().decode("utf-8", "replace")[:200]
-            raise TraceError(f"{self.url}: refused {asked['query']}: {said}") from None
-        except (OSError, ValueError) as error:
-            raise TraceError(f"{self.url}: no Prometheus answers there ({error})") from None
-        if not isinstance(found, dict) or found.get("status") != "success":
-            raise TraceError(f"{self.url}: no Prometheus answers there ({str(found)[:200]})")
-        result: list[dict[str, Any]] = found["data"]["result"]
-        return result
-
-
-class Buckets(NamedTuple):
-    """Values up to each of ``bounds`` (the last has no end), and their ``mean`` where known."""
-
-    bounds: Floats
-    seen: Floats
-    mean: float | None
-
-    def quantile(self, share: float) -> float:
-        """The value below which a ``share`` of all lie, evenly spread in each bucket.
-
-        >>> ends = np.array([1.0, 2.0, math.inf])
-        >>> Buckets(ends, np.array([5.0, 10.0, 10.0]), 1.2).quantile(0.9)
-        1.8
-        """
-        return float(self.at(np.array([share]))[0])
-
-    def knows(self, share: float) -> bool:
-        """Whether the bucket of a quantile is narrow enough to say it: its end is no more than
-        ``WIDEST`` times its beginning.
-
-        >>> Buckets(np.array([1.0, 2.0, 9.0]), np.array([5.0, 10.0, 11.0]), None).knows(0.7)
-        True
-        >>> Buckets(np.array([1.0, 2.0, 9.0]), np.array([5.0, 10.0, 11.0]), None).knows(0.4)
-        False
-        """
-        counts = np.maximum.accumulate(self.seen)
-        place = int(np.searchsorted(counts, share * counts[-1]))
-        if place == 0 or not math.isfinite(self.bounds[place]):
-            return False
-        return bool(self.bounds[place] <= WIDEST * self.bounds[place - 1])
-
-    def at(self, shares: Floats) -> Floats:
-        """The values of several shares; those beyond the last bound are that bound."""
-        counts = np.append(0.0, np.maximum.accumulate(self.seen))
-        finite = self.bounds[np.isfinite(self.bounds)]
-        ends = np.append(0.0, np.where(np.isfinite(self.bounds), self.bounds, finite[-1]))
-        wanted = shares * counts[-1]
-        place = np.clip(np.searchsorted(counts, wanted), 1, len(counts) - 1)
-        inside = np.maximum(counts[place] - counts[place - 1], 1e-300)
-        part = (wanted - counts[place - 1]) / inside
-        found: Floats = ends[place - 1] + part * (ends[place] - ends[place - 1])
-        return found
 
 
 def _read(path: Path, choice: RecordingChoice) -> Recording:
@@ -368,6 +244,7 @@ def _traffic(
     size = len(arrivals)
     prompts = _lengths(asked, names.prompts, names.prompt_total, total, size, draw, notes)
     outputs = _lengths(asked, names.outputs, names.output_total, total, size, draw, notes)
+    notes += _busy_hour(asked, names, arrivals, prompts + outputs)
     arrivals = arrivals - arrivals[0] if size else arrivals
     found = _found(asked, names)
     if found >= ALIKE:
@@ -376,6 +253,24 @@ def _traffic(
             "drawn so that as large a part of each begins alike."
         )
     return DrawnTraffic(arrivals, prompts, outputs, found if found >= ALIKE else 0.0), notes
+
+
+def _busy_hour(
+    asked: Prometheus, names: MetricNames, arrivals: Floats, tokens: Integers
+) -> list[str]:
+    """The hour in which most tokens came, and what the servers were like in it, in a note; none for
+    a window that is not much longer."""
+    if asked.window < 2 * WINDOW or not len(arrivals):
+        return []
+    of_it = arrivals[busiest(arrivals, tokens, WINDOW)]
+    first = min(asked.until - WINDOW, asked.until - asked.window + float(of_it[0]))
+    hour = Prometheus(asked.url, WINDOW, first + WINDOW, asked.select)
+    times = [f"{len(of_it) / WINDOW:.3g} requests/s"]
+    for name, histogram in (("TTFT", names.ttft), ("TPOT", names.tpot)):
+        found = hour.histogram(histogram)
+        if found is not None and found.knows(0.95):
+            times.append(f"{name} p95 {show_time(found.quantile(0.95))}")
+    return [f"Busy hour, from {_utc(first)}: {', '.join(times)} (workload.trace.busiest: 1h)."]
 
 
 def _lengths(

@@ -25,6 +25,7 @@ from sim.scenario.reading.loading import read
 from sim.scenario.reading.overrides import applied
 from sim.scenario.text.document import Document
 from sim.scenario.text.writing import write_yaml
+from sim.setup import prepare
 from sim.specs.model import ModelSpec
 from sim.workload.traces import Trace
 
@@ -125,11 +126,12 @@ def scenario_of(
                 f"{recording.files[0]}: {reason}, which does not determine {key}; give "
                 f"{WAYS.get(key, f'--set {key}=VALUE')}"
             )
+    comments = [] if recording.summary is None else _scaled_blocks(data, base, overrides)
     document, refused = applied(Document(data, base), overrides)
     plain = Scenario.from_document(document, refused)
     assumed = {} if like else assumed_settings(recording.stated.settings, given, plain.resolved())
     recording = dataclasses.replace(recording, server=served_by, assumed=assumed)
-    comments = [_origin(recording, served_by), served_by.note, *assumption(assumed)]
+    comments = [_origin(recording, served_by), served_by.note, *assumption(assumed), *comments]
     told = "".join(f"# {_printable(comment)}\n" for comment in comments)
     text = f"{told}{write_yaml(document.data)}"
     scenario = Scenario.from_document(dataclasses.replace(document, text=text), refused)
@@ -161,6 +163,34 @@ def _joined(data: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
         case [{"replicas": replicas}], {**pool} | [{**pool}]:
             joined["fleet"] = [{"replicas": replicas, **pool}]
     return joined
+
+
+def _scaled_blocks(data: dict[str, Any], base: Path, overrides: Sequence[str]) -> list[str]:
+    """Say the number of KV blocks in ``data`` as a factor of those that would be predicted, so that
+    it holds with other GPUs, layouts and formats, too; the sentence on it, if it can be said so.
+
+    ``overrides`` are those of the scenario, which may state the number themselves.
+    """
+    blocks = data.get("kv_cache", {}).get("num_gpu_blocks")
+    if blocks is None:
+        return []
+    cache = {key: value for key, value in data["kv_cache"].items() if key != "num_gpu_blocks"}
+    document, refused = applied(Document(data | {"kv_cache": cache}, base), overrides)
+    try:
+        (pool,) = prepare(Scenario.from_document(document, refused)).pools
+    except (InfersimError, ValueError):  # it does not fit, or has several pools
+        return []
+    if pool.capacity.given:
+        return []
+    predicted = pool.capacity.num_gpu_blocks
+    factors = (float(f"{(blocks + 0.5) / predicted:.{digits}g}") for digits in range(3, 17))
+    factor = next(each for each in factors if int(predicted * each) == blocks)
+    data["kv_cache"] = cache
+    data["assume"] = data.get("assume", {}) | {"kv_blocks": factor}
+    return [
+        f"The server has {blocks:,} KV blocks, {predicted:,} are predicted: assume.kv_blocks is "
+        "the first over the second, and holds with other GPUs and formats."
+    ]
 
 
 ENGINE_KEYS = ("engine", "fleet.engine", "fleet.0.engine")

@@ -166,11 +166,13 @@ def next_steps(correction: Mapping[str, Any]) -> Iterator[Part]:
     """The corrected engine file and the commands that use it; each command stays in one line, so
     that it can be pasted."""
     if correction["engine"] is not None:
-        yield Lines((f"Corrected engine: {correction['engine']}",), "")
+        named = "Engine with this run" if correction["confirmed"] else "Corrected engine"
+        yield Lines((f"{named}: {correction['engine']}",), "")
     elif correction["unwritten"]:
         yield Lines((f"To write a corrected engine file: {correction['unwritten']}",), "")
     if correction["commands"]:
-        yield Lines(("Check the correction, then plan with it:",), "")
+        told = "Plan" if correction["confirmed"] else "Check the correction, then plan"
+        yield Lines((f"{told} with it:",), "")
     yield Lines(tuple(f"  {command}" for command in correction["commands"]), "")
     if correction["text"]:
         yield Lines((correction["text"],))

@@ -34,22 +34,32 @@ TIMES = (*HOST, FRONT_END)
 
 class Correction(NamedTuple):
     """The changes: ``engine`` as a mapping for YAML, None if it stays; ``settings`` of the scenario
-    as ``key=value``."""
+    as ``key=value``; ``confirmed`` if nothing changes but that the engine names the run."""
 
     engine: Mapping[str, object] | None
     settings: tuple[str, ...]
+    confirmed: bool = False
 
 
 def correction(
     run: ObservedRun, asked: ValidationQuestion, advice: Advice, today: date
 ) -> Correction | None:
-    """The correction of the prediction ``asked`` of ``run``; None if nothing is to change."""
+    """The correction of the prediction ``asked`` of ``run``; None if nothing is to change in a
+    prediction that the run does not confirm, or that rests on it already."""
     changes = [change for change in advice.changes if change.share > 0]
     blocks = [int(change.cause.value) for change in changes if change.cause.name == BLOCKS]
     opened = () if advice.setting is None else advice.setting.options
     settings = (*opened, *(f"kv_cache.num_gpu_blocks={count}" for count in blocks))
     engine = _engine(run, asked, changes, today)
-    return None if engine is None and not settings else Correction(engine, settings)
+    if engine is not None or settings:
+        return Correction(engine, settings)
+    base = catalog.engine(asked.scenario.engine, asked.scenario.base)
+    fitted = _fitted_to(run, base)
+    if not advice.quiet or len(fitted) == len(base.fitted_to):
+        return None
+    title = f"{base.title.removesuffix(CONFIRMED)}{CONFIRMED}"
+    named = {"extends": _named(asked), "title": title, "fitted_to": fitted}
+    return Correction(named, (), confirmed=True)
 
 
 def _engine(
@@ -92,6 +102,7 @@ def _named(asked: ValidationQuestion) -> str:
 
 
 CORRECTED = ", corrected after an observed run"
+CONFIRMED = ", confirmed by an observed run"
 
 
 def _fitted_to(run: ObservedRun, base: EngineSpec) -> list[dict[str, str]]:
@@ -102,8 +113,9 @@ def _fitted_to(run: ObservedRun, base: EngineSpec) -> list[dict[str, str]]:
 
 def commands(
     found: Correction, engine: Path | None, called: Called, asked: ValidationQuestion
-) -> tuple[str, str]:
-    """The commands to give next: the same comparison with the correction, and a plan with it."""
+) -> tuple[str, ...]:
+    """The commands to give next: the same comparison with the correction, unless nothing changes,
+    and a plan with it."""
     kept = [text for text in called.overrides if _key(text) != "engine" or engine is None]
     with_engine = [] if engine is None else [f"engine={engine.absolute()}"]
     again = ["infersim", "validate-run", str(called.run)]
@@ -118,6 +130,8 @@ def commands(
     chosen = [] if called.gpu is None else [f"{pool.key('gpu')}={pool.gpu}"]
     opened = [text for text in found.settings if not text.startswith("kv_cache.num_gpu_blocks")]
     plan += _options("--set", [*kept, *chosen, *with_engine, *opened, *limits])
+    if found.confirmed:
+        return (shlex.join(plan),)
     return shlex.join(again), shlex.join(plan)
 
 

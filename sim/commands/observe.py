@@ -206,6 +206,7 @@ def _next(directory: Path, summary: Mapping[str, Any]) -> list[str]:
         f"Does it predict what happened?  infersim validate-run {shlex.quote(str(directory))}",
         f"What does it hold?              infersim find {scenario}{busy} --scale overlay",
         f"Twice the users, what first?    infersim diagnose {scenario}{busy} {twice}",
+        "With your SLO, at the end:       --set slo.ttft_p95=1s --set slo.tpot_p95=50ms",
     ]
 
 

@@ -169,20 +169,23 @@ def _correct(
     found = correction(validation.run, validation.asked, validation.advice, today)
     told: dict[str, Any] = {
         **{"engine": None, "settings": [], "commands": []},
-        **{"unwritten": None, "text": None},
+        **{"unwritten": None, "text": None, "confirmed": False},
     }
     if found is None:
         if option == "--fit-engine":
             told["text"] = f"No engine was written: {validation.document['advice']['text']}"
         return told
-    told["settings"] = list(found.settings)
+    told["settings"], told["confirmed"] = list(found.settings), found.confirmed
     if found.engine is not None and target is None:
         return told | {"unwritten": "--corrected-engine FILE"}
     if found.engine is not None and target is not None:
         write_engine(target, found.engine, option)
         told["engine"] = str(target)
         told["text"] = (
-            "Fitted to this run: believe its errors on other runs only, as of other load."
+            "Nothing of the engine changes, but predictions with it (--set engine=FILE, of any "
+            "command) are as sure as this comparison makes them."
+            if found.confirmed
+            else "Fitted to this run: believe its errors on other runs only, as of other load."
         )
     written = target if found.engine is not None else None
     return told | {"commands": list(commands(found, written, called, validation.asked))}

@@ -236,6 +236,25 @@ def test_nothing_to_change_says_what_it_assumes(tmp_path):
     assert "noise: relative standard deviation" in twice
 
 
+def test_a_run_that_confirms_a_prediction_narrows_the_band_of_others(tmp_path):
+    run = observe(write_scenario(tmp_path), tmp_path / "run")
+    told = json.loads(invoke(run, "--json", "-o", tmp_path / "page.html").output)["correction"]
+    assert told["confirmed"]
+    (plan,) = told["commands"]
+    assert f"engine={told['engine']}" in plan
+    engine = catalog.engine(Path(told["engine"]))
+    assert engine.title.endswith(", confirmed by an observed run")
+    assert [fit.run for fit in engine.fitted_to] == ["run"]
+    sure = []
+    for more in ([], ["--set", f"engine={told['engine']}"]):
+        done = command_line(f"infersim run {tmp_path / 'run/scenario.yaml'} --json --no-save "
+                            f"--no-report {' '.join(more)}")  # fmt: skip
+        sure.append(json.loads(done)["infersim"]["error_band"]["tpot"])
+    assert sure[1] < sure[0]
+    again = invoke(run, "--set", f"engine={told['engine']}", "--json", "-o", tmp_path / "more.html")
+    assert json.loads(again.output)["correction"]["engine"] is None, "it rests on this run already"
+
+
 def test_an_engine_is_fitted_written_and_held_out(runs, tmp_path):
     path = tmp_path / "my-engine.yaml"
     done = invoke(runs / "run1", runs / "poisson", "--fit-engine", path)

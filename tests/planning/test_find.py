@@ -299,6 +299,9 @@ def test_room_for_far_more_load_is_written_out() -> None:
     assert own_load({**told, "headroom": 23211.0}).endswith("holds, and may grow to 23,000 times.")
     assert own_load({**told, "headroom": 0.041}).endswith("holds, and may grow by 4%.")
     assert own_load({**told, "headroom": 0.53}).endswith("holds, and may grow to 1.5 times.")
+    told["trust"] = {"own": "likely"}
+    likely = "holds at the predicted times (likely), and may grow to 1.5 times."
+    assert own_load({**told, "headroom": 0.53}).endswith(likely)
 
 
 def test_a_trace_is_sped_up(tmp_path: Path) -> None:

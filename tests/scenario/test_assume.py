@@ -37,7 +37,7 @@ def test_it_is_as_it_is_by_default() -> None:
 
 def test_a_run_that_assumes_says_so() -> None:
     notes = sim.simulate(scenario(bandwidth=2, host_time=0)).summary["infersim"]["notes"]
-    assert notes[0] == "Assumed, not so: bandwidth x 2, host time x 0."
+    assert notes[0] == "Assumed: bandwidth x 2, host time x 0."
 
 
 def test_memory_makes_blocks_and_nothing_faster() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.metrics.bands.trust import Trust
 from sim.metrics.states import State
 from sim.planning.load.probe import MOST
 from sim.planning.points.wording import (
@@ -161,9 +162,12 @@ def own_load(document: Document) -> str:
         limits = "the SLO" if len(document["promises"]) == 1 else f"the {promise_name(kept)} limit"
         return f"{load} is too close to call: {between} of requests are within {limits}."
     if own["holds"]:
+        word = (document.get("trust") or {}).get("own")
+        sure = word in (None, Trust.SURE)
+        holds = "holds" if sure else f"holds at the predicted times ({word})"
         if room < 0.05:
-            return f"{load} holds, and may grow by {room:.0%}."
-        return f"{load} holds, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
+            return f"{load} {holds}, and may grow by {room:.0%}."
+        return f"{load} {holds}, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
     breaks = breaking(own["probe"])
     if room >= 0:  # chance, or batches that fill sooner where there is more
         return f"{load} does not hold ({breaks}), though the highest load does."

@@ -50,4 +50,4 @@ class Assume(Section):
     def told(self) -> str | None:
         """The difference from the truth, in a sentence; None if there is none."""
         changed = [f"{name.replace('_', ' ')} x {value:g}" for name, value in self if value != 1.0]
-        return f"Assumed, not so: {', '.join(changed)}." if changed else None
+        return f"Assumed: {', '.join(changed)}." if changed else None

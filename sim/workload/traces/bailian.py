@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.workload.traces.base import Trace, TraceFormat, sessions_of
 from sim.workload.traces.head import Head
@@ -36,9 +37,15 @@ def _read(path: Path) -> Trace:
     found = counted(_parts(path), BLOCK_TOKENS)
     if found.patience is not None and np.isinf(found.patience).all():
         found = replace(found, patience=None)
-    if found.session_ids is not None and (found.session_ids < 0).all():
+    if found.session_ids is not None and not _repeats(found.session_ids):
         return replace(found, session_ids=None)
     return replace(found, sessions="chat_id")
+
+
+def _repeats(sessions: NDArray[np.int64]) -> bool:
+    """Whether any conversation has several requests."""
+    named = sessions[sessions >= 0]
+    return len(np.unique(named)) < len(named)
 
 
 def _parts(path: Path) -> Iterator[tuple[Trace, Block]]:

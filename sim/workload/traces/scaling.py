@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.errors import UsageError
 from sim.rng import stream
@@ -122,7 +123,10 @@ class TracePlay:
         if self.spread is not None:
             shares = stream(self.seed, "arrivals").random(len(trace))
             trace = _sorted(trace.moved(trace.arrivals + self.spread * shares))
-        kept = np.arange(len(trace)) if self.busiest is None else _busiest(trace, self.busiest)
+        kept = np.arange(len(trace))
+        if self.busiest is not None:
+            tokens = trace.prompt_tokens + trace.output_tokens
+            kept = kept[busiest(trace.arrivals, tokens, self.busiest)]
         trace = trace.taken(kept[: self.limit])
         trace = overlaid(trace.moved(trace.arrivals - trace.arrivals[0]), self.overlay, self.seed)
         trace = trace.taken(np.arange(len(trace))[: self.requests])
@@ -131,13 +135,13 @@ class TracePlay:
             return trace.moved(trace.arrivals * scale)
 
 
-def _busiest(trace: Trace, length: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The requests within the ``length`` seconds from one arrival on in which most tokens arrive;
-    the earliest of equals."""
-    ends = np.searchsorted(trace.arrivals, trace.arrivals + length, side="left")
-    before = np.concatenate(([0], np.cumsum(trace.prompt_tokens + trace.output_tokens)))
+def busiest(arrivals: NDArray[np.float64], tokens: NDArray[np.int64], length: float) -> slice:
+    """The requests within the ``length`` seconds from one arrival on that bring most ``tokens``;
+    the earliest of equals. ``arrivals`` are sorted."""
+    ends = np.searchsorted(arrivals, arrivals + length, side="left")
+    before = np.concatenate(([0], np.cumsum(tokens)))
     first = int(np.argmax(before[ends] - before[:-1]))
-    return np.arange(first, ends[first])
+    return slice(first, int(ends[first]))
 
 
 def _sorted(trace: Trace) -> Trace:

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from calibrate.recordings import find_format
-from calibrate.recordings.prometheus import Buckets
+from calibrate.recordings.prometheus_queries import Buckets
 from calibrate.recordings.recording import Recording, RecordingChoice
 from sim.cli import app
 from sim.commands.observe import _next
@@ -199,17 +199,32 @@ def test_how_a_server_was_started_goes_before_what_it_exports(
     assert found["fleet"] == [{"replicas": 2, "gpu": "h100-sxm"}]
     assert found["scheduler"]["max_num_seqs"] == 64
     assert found["kv_cache"]["block_size"] == 32
-    assert found["kv_cache"]["num_gpu_blocks"] == 1000
+    assert "num_gpu_blocks" not in found["kv_cache"]
+    run = ["run", "day/scenario.yaml", "--json", "--no-report", "--no-save"]
+    for more, blocks in (([], 1000), (["--set", "fleet.0.tensor_parallel=2"], 2000)):
+        done = CliRunner().invoke(app, [*run, *more])
+        known = json.loads(done.stdout)["infersim"]["kv_cache"]["num_gpu_blocks"]
+        assert known == blocks if not more else known > blocks
     Path("start.sh").write_text("fleet: 3\n", encoding="utf-8")
     again = CliRunner().invoke(app, [*asked[:-1], "again"])
     assert again.exit_code == 2
     assert "start.sh:1" in again.stderr, "a faulty scenario is one"
 
 
+def test_the_busy_hour_of_a_day_is_told(server: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Stub, "seen", 6 * 3600)
+    found = find_format("prometheus").read(
+        Path(server), RecordingChoice(window=6 * 3600.0, until=UNTIL)
+    )
+    (told,) = [note for note in found.notes if note.startswith("Busy hour")]
+    assert "requests/s, TTFT p95 " not in told, "a quantile in a bucket without an end is not said"
+    assert told.endswith("requests/s (workload.trace.busiest: 1h).")
+
+
 @pytest.mark.parametrize(("hours", "busy"), [(24.0, True), (1.0, False)])
 def test_a_long_day_is_asked_by_its_busy_hour(hours: float, busy: bool) -> None:
     lines = _next(Path("day"), {"duration": hours * 3600, "completed": 80_000})
-    assert all((" --set workload.trace.busiest=1h" in line) is busy for line in lines[1:])
+    assert all((" --set workload.trace.busiest=1h" in line) is busy for line in lines[1:3])
 
 
 def test_the_day_that_was_recorded_runs_with_failures(
