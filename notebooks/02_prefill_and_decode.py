@@ -18,8 +18,8 @@ from reports.frame import theme
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.iteration import Batch, Part
-from sim.planning.analysis import roofline_document
 from sim.planning.answers import roofline
+from sim.planning.rooflines import roofline_document
 from sim.terminal.findings import parts_view
 
 model = catalog.model("llama-3.1-8b")

@@ -20,8 +20,8 @@ from reports.frame import theme
 from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import capacity
-from sim.planning.analysis import fit_document
 from sim.planning.answers.fit import memory_table
+from sim.planning.fits import fit_document
 from sim.terminal.findings import parts_view
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-"""Provides ``infersim roofline`` and ``infersim fit``, on top of ``sim.planning.analysis``."""
+"""Provides ``infersim roofline`` and ``infersim fit``, without a simulation."""
 
 from __future__ import annotations
 
@@ -199,8 +199,8 @@ def roofline(
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
     with plain_errors():
         from sim.memory.capacity import capacity
-        from sim.planning.analysis import roofline_document
         from sim.planning.answers.roofline import parts
+        from sim.planning.rooflines import roofline_document
         from sim.terminal.console import stdout
         from sim.terminal.findings import parts_view
 
@@ -308,8 +308,8 @@ def fit(
     """Compute how many requests fit in memory, line by line."""
     with plain_errors():
         from sim.memory.capacity import capacity
-        from sim.planning.analysis import fit_document
         from sim.planning.answers.fit import parts
+        from sim.planning.fits import fit_document
         from sim.terminal.console import stdout
         from sim.terminal.findings import parts_view
 

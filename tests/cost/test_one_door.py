@@ -40,7 +40,7 @@ OF_NO_RECORD = {
     "sim.loop.pipeline",  # a batch that begins now
     "sim.metrics.load.full_batch",
     "sim.metrics.engine.speculation",
-    "sim.planning.analysis",
+    "sim.planning.rooflines",
     "sim.planning.claims.check",
     "sim.planning.load.saturation",
     "sim.selftest.exact",

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sim import catalog
 from sim.cli import app
 from sim.cost import Deployment
-from sim.planning.analysis import TILES, roofline_document
+from sim.planning.rooflines import TILES, roofline_document
 from sim.specs.layout import Layout
 from sim.units import show_bytes
 

@@ -13,11 +13,12 @@ import sim
 from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import capacity
-from sim.planning.analysis import fit_document, roofline_document
 from sim.planning.causes.counterfactuals import counterfactuals
+from sim.planning.fits import fit_document
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, layouts
 from sim.planning.node import node_layouts
+from sim.planning.rooflines import roofline_document
 from sim.scenario import Scenario
 from sim.specs.layout import Layout
 from tests.golden_scenarios import BASE, changed

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
 from sim.memory.capacity import Capacity
-from sim.planning.analysis import check_context, stage_rows
 from sim.planning.answers.cells import Document, toned
+from sim.planning.fits import check_context, stage_rows
 from sim.specs.layers import Attention
 from sim.specs.links import host_rate
 from sim.specs.recurrent import Recurrent

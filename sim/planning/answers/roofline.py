@@ -7,8 +7,8 @@ from typing import Any
 
 from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
-from sim.planning.analysis import TILES
 from sim.planning.answers.cells import Document, text
+from sim.planning.rooflines import TILES
 from sim.units import show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5

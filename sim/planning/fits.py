@@ -1,0 +1,244 @@
+"""Computes, without a simulation, what fits in the memory of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sim.catalog.published import origin_notes, published_note
+from sim.cost import CostModel, Deployment
+from sim.errors import UsageError
+from sim.host_memory import break_even
+from sim.memory.capacity import Capacity
+from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
+from sim.planning.rooflines import subject
+from sim.specs.drafter import on_layout
+from sim.specs.layers import Role
+from sim.specs.precision import precision_bytes
+from sim.units import show_bytes
+
+GPUS_OF_A_REPLICA = (1, 2, 4, 8)
+"""Tensor-parallel GPUs that are tried where a model does not fit, within a node."""
+
+NARROWER = ("fp8", "int8", "int4")
+"""Precisions of weights that are tried where a model does not fit."""
+
+
+ESTIMATED = 0.5
+"""The share by which activations and reserve may be more or less: weights and the bytes of a token
+are counted, these two are estimates. Of nine published sizes six lie within; the others are of
+checkpoints with parts that are not counted (vision, drafts) and of a card that shares the memory of
+its host."""
+
+
+def kv_band(memory: Capacity) -> list[float]:
+    """The least and the most bytes that the KV cache may have: what comes off for activations and
+    reserve is an estimate."""
+    apart = ESTIMATED * (memory.activations + memory.reserve)
+    most = memory.budget - memory.weights - memory.adapters
+    return [max(0.0, memory.kv_cache - apart), max(0.0, min(most, memory.kv_cache + apart))]
+
+
+def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[str, Any]:
+    """Whether ``d`` fits with a request of ``context`` tokens, the memory of one GPU in bytes, and
+    where it does not fit what would.
+
+    Raises UsageError for a context that the model was not made for.
+    """
+    check_context(d, context)
+    memory = capacity_of(d)
+    short = shortage(memory, context)
+    remedies = [] if short == 0 else _remedies(d, capacity_of, context)
+    return {
+        "command": "fit",
+        **subject(d),
+        "fits": short == 0,
+        "short_bytes": short,
+        "memory_bytes": memory.memory,
+        "budget_bytes": memory.budget,
+        "weight_bytes": memory.weights,
+        "activation_bytes": memory.activations,
+        "reserve_bytes": memory.reserve,
+        **({"adapter_bytes": memory.adapters} if memory.adapters else {}),
+        "kv_cache_bytes": memory.kv_cache,
+        "kv_cache_bytes_band": kv_band(memory),
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
+        "block_size": memory.block_size,
+        "num_gpu_blocks": memory.num_gpu_blocks,
+        "kv_cache_tokens": memory.printed_tokens(context),
+        "context": context,
+        "max_concurrency": memory.max_concurrency(context),
+        **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
+        **_states(d, memory),
+        **_drafter(d),
+        **({"stages": stage_rows(d, memory)} if memory.stages else {}),
+        **_swapping(d, memory, context),
+        "remedies": remedies,
+        "text": _fit_text(d, memory, short, remedies, context),
+        "weights": _weights(memory.deciding(d)),
+        "layouts": layout_rows(d, capacity_of, context),
+        "notes": [
+            note
+            for note in (d.format_note, published_note(d), *origin_notes(d))
+            if note is not None
+        ],
+    }
+
+
+def _swapping(d: Deployment, memory: Capacity, context: int) -> dict[str, int | None]:
+    """From how many tokens on a preempted request is back sooner from the host than computed again,
+    None if never; nothing of what cannot be swapped."""
+    if memory.hybrid or memory.stages or memory.usable_blocks == 0:
+        return {}
+    budget = memory.in_flight // (1 + d.engine.overlapped)
+    return {"swap_break_even_tokens": break_even(CostModel(d), memory, budget, context)}
+
+
+def stage_rows(d: Deployment, memory: Capacity) -> list[dict[str, Any]]:
+    """The memory of one GPU in each stage of a pipeline; the stage that ``decides`` has the fewest
+    blocks."""
+    decides = memory.decides
+    return [
+        {
+            "stage": number + 1,
+            "layers": stage.model.num_layers,
+            "weight_bytes": own.weights,
+            "activation_bytes": own.activations,
+            "kv_cache_bytes": own.kv_cache,
+            "kv_bytes_per_token": own.kv_bytes_per_token,
+            "num_gpu_blocks": own.num_gpu_blocks,
+            "decides": number == decides,
+        }
+        for number, (stage, own) in enumerate(zip(d.stages(), memory.stages, strict=True))
+    ]
+
+
+def _weights(d: Deployment) -> list[dict[str, Any]]:
+    """The model's weights on one GPU, part by part, in the order of the model."""
+    formats = d.formats
+    found: dict[tuple[str, Role], float] = {}
+    for each in d.model.weights(d.layout):
+        key = each.name, each.role
+        found[key] = found.get(key, 0.0) + each.parameters
+    parts: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "parameters": parameters,
+            "precision": formats[role],
+            "bytes": parameters * precision_bytes(formats[role]),
+        }
+        for (name, role), parameters in found.items()
+        if parameters
+    ]
+    copies = d.model.copies(d.layout)
+    if copies:
+        name = "copies in another form"
+        parts.append({"name": name, "parameters": copies, "precision": "bf16", "bytes": 2 * copies})
+    return parts
+
+
+def _states(d: Deployment, memory: Capacity) -> dict[str, Any]:
+    """The memory that a request keeps at any length; empty for models without recurrent layers."""
+    if not d.state_bytes():
+        return {}
+    return {
+        "state_bytes": d.state_bytes(),
+        "state_blocks": memory.state_blocks,
+        "reserved_state_bytes": memory.states,
+    }
+
+
+def _drafter(d: Deployment) -> dict[str, Any]:
+    """The drafter, and its share of one GPU's weights and of a token's KV; nothing where nothing
+    drafts."""
+    if d.speculation is None or d.drafter is None:
+        return {}
+    return {
+        "drafter": {
+            "method": d.speculation.method,
+            "model": d.drafter.deployment.model.name,
+            "weight_bytes": d.drafter.weight_bytes(),
+            "kv_bytes_per_token": d.drafter.deployment.kv_bytes_per_token(),
+        }
+    }
+
+
+def _groups(memory: Capacity, context: int) -> list[dict[str, Any]]:
+    """The groups of layers that have blocks of their own, and how many blocks of each group one
+    request of ``context`` tokens takes."""
+    return [
+        {
+            "groups": number,
+            "window": None if window is None else window.size,
+            "chunked": window is not None and window.chunked,
+            "block_size": block,
+            "blocks": blocks,
+        }
+        for (number, window, block), blocks in zip(
+            memory.groups, memory.most_at_once(context), strict=True
+        )
+    ]
+
+
+def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
+    """The smallest larger replica, and the widest narrower weights, with which it would fit."""
+    larger = [
+        {"tensor_parallel": n}
+        for n in GPUS_OF_A_REPLICA
+        if n > d.layout.tensor and d.layout.with_tensor(n).gpus <= most_of(d.gpu)
+    ]
+    own = precision_bytes(d.weights)
+    narrower = [{"weights": name} for name in NARROWER if precision_bytes(name) < own]
+    groups: tuple[Sequence[Mapping[str, Any]], ...] = (larger, narrower)
+    found = []
+    for group in groups:
+        for change in group:
+            try:
+                other = _changed(d, **change)
+            except ValueError:  # heads that cannot be shared out, activations that do not match
+                continue
+            if shortage(capacity_of(other), context) == 0:
+                found.append(dict(change))
+                break
+    return found
+
+
+def _changed(
+    d: Deployment, *, tensor_parallel: int | None = None, weights: str | None = None
+) -> Deployment:
+    """``d`` on other GPUs, or with weights in another precision."""
+    layout = d.layout.with_tensor(tensor_parallel) if tensor_parallel else d.layout
+    return on_layout(replace(d, weights=weights or d.weights), layout)
+
+
+def _fit_text(
+    d: Deployment,
+    memory: Capacity,
+    short: float,
+    remedies: Sequence[Mapping[str, Any]],
+    context: int,
+) -> str:
+    """Whether it fits, in a sentence, and what would."""
+    if short == 0:
+        where = " on each data rank" if d.layout.data > 1 else ""
+        requests = f"{memory.max_concurrency(context):,.1f} requests of {context:,} tokens"
+        return f"Fits, with {requests}{where}."
+    what = "Does not fit" if memory.kv_cache <= 0 else f"No request of {context:,} tokens fits"
+    words = [
+        f"{each['tensor_parallel']} GPUs (--tensor-parallel {each['tensor_parallel']})"
+        if "tensor_parallel" in each
+        else f"{each['weights']} weights (--weights {each['weights']})"
+        for each in remedies
+    ]
+    would = f"it fits with {', or with '.join(words)}" if words else "take a GPU with more memory"
+    lacking = f"{show_bytes(short)} short on each GPU"
+    if memory.kv_cache <= 0:
+        lacking += f", one request of {context:,} tokens included"
+    return f"{what}: {lacking}; {would}."
+
+
+def check_context(d: Deployment, context: int) -> None:
+    """Raise UsageError for a context that the model was not made for."""
+    if context > d.model.max_position_embeddings:
+        raise UsageError(f"--context {context:,} is more than {d.model.made_for}")
