@@ -195,7 +195,7 @@ class IterationTimes(Timer):
         except KeyError:
             verify, match = self.attention.verify_lines, self._match
             lines = [verify(sequences, checked, match, window) for window in self._windows]
-            found = [_indexed(self._attention_of(*key)), *map(_indexed, lines)]
+            found = [self._attention_of(*key), *map(_indexed, lines)]
             self._seen_lines[key] = found
             return found
 
@@ -224,8 +224,7 @@ class IterationTimes(Timer):
             try:
                 limits, lines = self._own_attention[sequences]
             except KeyError:
-                limits, lines = _indexed(self.attention.decode_lines(sequences))
-                self._own_attention[sequences] = limits, lines
+                limits, lines = self._attention_of(sequences, 0, 0)
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
             if self._windows:
@@ -273,12 +272,7 @@ class IterationTimes(Timer):
         gpu += drafting.seconds(rows, outputs, drafted, self._of_others())
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
-            kept = self._attention_lines.setdefault((checked, drafted), {})
-            try:
-                limits, lines = kept[sequences]
-            except KeyError:
-                limits, lines = _indexed(self._attention_of(sequences, checked, drafted))
-                kept[sequences] = limits, lines
+            limits, lines = self._attention_of(sequences, checked, drafted)
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
             if self._windows:
@@ -290,12 +284,18 @@ class IterationTimes(Timer):
         gpu = max(gpu + searched + each * context, outputs * self._streams[checked])
         return gpu, prefill, pairs
 
-    def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
-        """Decode attention of the target, over all tokens of the pass, and of a drafter."""
-        lines = self.attention.verify_lines(sequences, checked, self._match)
-        if self._drafting is None:
-            return lines
-        return added([lines, self._drafting.attention_lines(sequences, checked, drafted)])
+    def _attention_of(self, sequences: int, checked: int, drafted: int) -> Indexed:
+        """Decode attention of the target, over all tokens of the pass, and of a drafter; the same
+        under all conditions."""
+        kept = self._attention_lines.setdefault((checked, drafted), {})
+        try:
+            return kept[sequences]
+        except KeyError:
+            lines = self.attention.verify_lines(sequences, checked, self._match)
+            if self._drafting is not None:
+                lines = added([lines, self._drafting.attention_lines(sequences, checked, drafted)])
+            found = kept[sequences] = _indexed(lines)
+            return found
 
     def _behind_windows(
         self,
@@ -387,7 +387,7 @@ class IterationTimes(Timer):
         later += searched
         lines: list[Line] = []
         start = 0.0
-        for limit, intercept, slope in self._attention_of(sequences, checked, drafted):
+        for limit, intercept, slope in self._attention_of(sequences, checked, drafted)[1]:
             gpu = fixed + intercept
             if gpu + (slope * limit if slope else 0.0) <= floor:
                 lines.append((limit, floor + later, each))
