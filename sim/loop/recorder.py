@@ -194,7 +194,9 @@ def together(reads: Sequence[Read]) -> Read | None:
     """Returns the function that reads all columns; None without any."""
     if len(reads) < 2:
         return reads[0] if reads else None
-    return lambda flight, scheduler: [n for read in reads for n in read(flight, scheduler)]
+    first, others = reads[0], together(reads[1:])
+    assert others is not None
+    return lambda flight, scheduler: (*first(flight, scheduler), *others(flight, scheduler))
 
 
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
