@@ -3,9 +3,9 @@
 A stage serves one batch at a time, in the order in which they were sent; unequal ones wait for each
 other. While all batches in flight only decode, the oldest goes round again as soon as it is back:
 its next pass is arithmetic on its context and on when host and stages are free. ``Rounds`` computes
-such passes without events or plans. The arithmetic is that of single passes, in the same order, so
-it changes no bit of a result. Batches pass each other at times that no line describes, so each pass
-has a row of its own. Times in seconds.
+such passes without events or plans, by the same operations in the same order as single passes, so
+that no bit of a result changes. No line describes when unequal batches wait for each other, so each
+pass has a row of its own. Times in seconds.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Passing(InFlight):
     """
 
     __slots__ = (
+        "again",
         "context",
         "counts",
         "host",
@@ -69,14 +70,19 @@ class Passing(InFlight):
         self.iterations, self.rounds = 1, 0
         self.late: list[tuple[float, int]] = []
         self.limit = 0.0  # of contexts below which it goes by these legs
-        self.counts = b""  # the whole numbers of its row
+        self.counts = self.again = b""  # the whole numbers of its row, and of the next one
         self.opens: Iterator[int] = iter(())  # blocks that each of its next rounds takes
 
     @property
     def changes(self) -> bool:
         """Whether the next pass differs from this one in more than its context."""
+        return bool(self.plan.chunks or self.plan.preempted or self.late)
+
+    def counted(self, waiting: int) -> bytes:
+        """The whole numbers in the row of a pass that only decodes, with requests ``waiting``."""
         plan = self.plan
-        return bool(plan.chunks or plan.preempted or self.late or self.waiting)
+        size, running = plan.decode, plan.running
+        return _pack_counts(1, size, size, 0, 0, 0, 0, 0, running, waiting, 0, self.number)
 
 
 class Stages:
@@ -141,6 +147,7 @@ class Rounds:
         self._block, self._caches = kv.block_size, IDLE in (recorder.plan_row.names or ())
         self._several, self._idle = kv.several_tokens, kv.idle_tokens
         number = len(flying)
+        self._waiting = len(scheduler.waiting)
         self.left = 0 if scheduler.has_prompt() else number * scheduler.fed()
         for at, batch in enumerate(flying):
             if at >= self.left:
@@ -152,13 +159,12 @@ class Rounds:
 
     def _on_line(self, batch: Passing, timer: Timer) -> int:
         """How often ``batch`` can go round before a stage's line ends; notes how it goes."""
-        plan, size, context = batch.plan, batch.plan.decode, batch.context + batch.plan.decode
+        size, context = batch.plan.decode, batch.context + batch.plan.decode
         if context >= batch.limit:
             batch.limit, batch.legs = timer.legs(size, context)
         if not batch.counts:
             batch.opens = cycle(self._scheduler.opens(batch.place))
-            counts = size, plan.sequences, 0, 0, 0, 0, 0, plan.running, 0, 0, batch.number
-            batch.counts = _pack_counts(1, *counts)
+        batch.counts, batch.again = batch.counted(batch.waiting), batch.counted(self._waiting)
         return NEVER if batch.limit == math.inf else math.ceil((batch.limit - context) / size)
 
     def soonest(self) -> float:
@@ -187,16 +193,14 @@ class Rounds:
         while (batch := flying[0]).end < until:
             start, end, context = batch.start, batch.end, batch.context
             taken, size = batch.reserved, batch.plan.decode
-            # fmt: off
             rows += pack(
                 start, end, end - start, 0.0, 0.0, 0.0, context, batch.held, taken, taken,
                 batch.counts, batch.waited, batch.computing,
-            )
-            # fmt: on
+            )  # fmt: skip
             if caches:
                 free = capacity - reserved
                 rows += pack_cached(several, idle if idle < free else free)
-            batch.start, batch.context = end, context + size
+            batch.start, batch.context, batch.counts = end, context + size, batch.again
             batch.held = held = held + size
             batch.reserved = reserved = reserved + next(batch.opens) * block
             batch.rounds += 1
@@ -206,6 +210,7 @@ class Rounds:
         self._recorder.take(rows)
         self._held, self.reserved = held, reserved
         self.left -= passes
+        assert self.left >= 0, "a batch was to be planned"
 
     def inform(self) -> None:
         """Inform the scheduler of the passes that are over."""
@@ -214,4 +219,4 @@ class Rounds:
             if batch.rounds:
                 self._scheduler.go_on(batch.place, batch.rounds, batch.start)
                 batch.plan.context, batch.reserved_end = batch.context, batch.reserved
-                batch.rounds = 0
+                batch.waiting, batch.rounds = self._waiting, 0

@@ -9,11 +9,10 @@ were scheduled; unequal ones wait for each other, and those waits are the bubble
 Each of the places in flight has a number, as a data rank has: its rows follow each other in time.
 Memory and queue in them are those of the replica.
 
-While the batches in flight only decode and nobody waits, one that is back goes round again as it
-is: its next pass is arithmetic on its context and on when the stages are free. A *leap* computes
-such passes without events or plans, up to when something happens elsewhere that looks at them. The
-arithmetic is that of single passes, in the same order, so leaps change no bit of a result; batches
-pass each other at times that no line describes, so each pass has a row of its own.
+A *leap* are passes of batches that only decode, while no prompt can enter (``passes.Rounds``). It
+is not computed ahead: the process sleeps until the soonest time at which a batch may have to be
+planned. There, or when an arrival or a router looks at the engine, the passes that end before that
+time are computed and recorded. So the engine always looks as it does with single passes.
 """
 
 from __future__ import annotations

@@ -165,11 +165,13 @@ class PipelinedPrefill(ChunkedPrefill):
     def goes_round(self) -> bool:
         """Whether a batch that only decodes can go round as it is: each of its sequences gets one
         token, and takes blocks as the ring of the allocator has it."""
-        return type(self.decoding) is Steady and type(self.kv) in (PagedAllocator, CachingAllocator)
+        paged = type(self.kv) in (PagedAllocator, CachingAllocator)
+        return paged and type(self.decoding) is Steady and not self.limits.keeps_interval
 
     def has_prompt(self) -> bool:
-        """Whether the next plan could have prompts."""
-        return bool(self.waiting or self._partials)
+        """Whether the next plan could have prompts; requests that wait have none without a slot."""
+        slots = self.limits.max_num_seqs
+        return bool(self._partials or (self.waiting and len(self._running) < slots))
 
     def rounds(self, number: int) -> int:
         """How often batch ``number``, which decodes in flight, comes back before one of its
