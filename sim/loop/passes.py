@@ -164,7 +164,9 @@ class Rounds:
             batch.limit, batch.legs = timer.legs(size, context)
         if not batch.counts:
             batch.opens = cycle(self._scheduler.opens(batch.place))
-        batch.counts, batch.again = batch.counted(batch.waiting), batch.counted(self._waiting)
+            batch.counts = batch.counted(batch.waiting)
+        waiting = self._waiting
+        batch.again = batch.counts if waiting == batch.waiting else batch.counted(waiting)
         return NEVER if batch.limit == math.inf else math.ceil((batch.limit - context) / size)
 
     def soonest(self) -> float:
