@@ -146,7 +146,7 @@ class Pipeline(SingleEngine):
         if self._rounds is not None:
             self._rounds.go(now)
             self._end_rounds()
-            while self._flying[0].end <= now:
+            while self._flying and self._flying[0].end <= now:
                 self.account(self._flying[0].end)
         return super().stop(now)
 

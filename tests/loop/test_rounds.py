@@ -107,6 +107,23 @@ def test_leaps_change_no_bit(seed: int) -> None:
     assert seen["preempted"]
 
 
+def test_a_pass_that_ends_with_the_run_is_in_it() -> None:
+    made: Scenario = {
+        "model": "llama-3.2-1b",
+        "fleet": {"gpu": "l40s", "pipeline_parallel": 2},
+        "workload": {
+            "arrivals": {"kind": "burst"},
+            "prompt_tokens": {"kind": "fixed", "value": 100},
+            "output_tokens": {"kind": "fixed", "value": 200},
+        },
+        "run": {"requests": 3, "warmup": 0},
+    }
+    ends = sim.simulate(sim.load_scenario(made)).record.plans["end"]
+    made["run"] |= {"horizon": float(ends[100])}
+    assert check(made)["leapt"]
+    assert sim.simulate(sim.load_scenario(made)).record.plans["end"][-1] == ends[100]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(1000, 3000, 50))
 def test_nor_in_many_more(seed: int) -> None:
