@@ -26,7 +26,8 @@ from sim.loop.fleet import Endpoint, Fleet
 from sim.loop.front_end import Threads
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import DRAFTING_RANKS, RANKS, LockStep, Rank
-from sim.loop.pipeline import STAGES, Pipeline
+from sim.loop.passes import STAGES
+from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.loop.steering import Command, SteeredReplica, Steerer
@@ -290,7 +291,7 @@ def make_engine(
     engine: Engine
     if pool.deployment.layout.pipeline > 1:
         assert isinstance(first, PipelinedPrefill)
-        engine = kinds.pipeline(env, number, first, cost, recorder, on_finish=on_finish)
+        engine = kinds.pipeline(env, number, first, cost, recorder, leap=leap, on_finish=on_finish)
     elif ranks == 1:
         engine = replica(env, number, first, cost, recorder, leap=leap, on_finish=on_finish)
     else:

@@ -82,6 +82,11 @@ class Passage(NamedTuple):
     pairs: float = 0.0
 
 
+Legs = Sequence[tuple[float, float, float]]
+"""Of each stage of a pipeline the seconds of the message before it, and the intercept and slope of
+the seconds in the stage, a line in the context."""
+
+
 class Timer(ABC):
     """Times iterations: the cost model, or a simple law in its place.
 
@@ -121,6 +126,12 @@ class Timer(ABC):
             return Passage(0.0, (self.seconds(batch),))
         seconds, attention, pairs = self.iteration(*batch)
         return Passage(0.0, (seconds,), attention=attention, pairs=pairs)
+
+    def legs(self, sequences: int, context: int) -> tuple[float, Legs]:
+        """(limit, legs) of the way that ``passage`` describes, of decoding ``sequences`` that hold
+        at least ``context``; they hold below the limit."""
+        limit, intercept, slope = self.line(sequences, context)
+        return limit, [(0.0, intercept, slope)]
 
     def cycle(self, batch: Batch) -> float:
         """Seconds from one batch to the next at each place in flight of a pipeline, where all are

@@ -17,7 +17,8 @@ from sim.loop.clock import Stop, run
 from sim.loop.drafts import DRAFTS
 from sim.loop.engine import Engine
 from sim.loop.lockstep import DRAFTING_RANKS, RANKS, LockStep, Rank
-from sim.loop.pipeline import STAGES, Pipeline
+from sim.loop.passes import STAGES
+from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.loop.sessions import make_any_fleet
@@ -175,7 +176,9 @@ def play(
             own = scheduler()
             assert isinstance(own, PipelinedPrefill)
             first = index * len(own.batches)
-            pipeline = staged(env, first, own, price, played.recorder, on_finish=finished)
+            pipeline = staged(
+                env, first, own, price, played.recorder, leap=False, on_finish=finished
+            )
             pipeline.played = played
             played.replicas.append(pipeline)
             return pipeline

@@ -23,6 +23,10 @@ from sim.iteration import Ints, Part, PassConditions, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
+Decodes = tuple[float, float, float, float, "Indexed"]
+"""Of decode-only iterations the least kernel time, kernels but attention, the host's addition and
+what it adds for each token of context (s), and attention."""
+
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
@@ -74,7 +78,7 @@ class IterationTimes(Timer):
         self._all_seconds: list[float] = []  # by tokens of all data ranks
         self._others_requests = 0  # of those, where tokens are drafted
         self._output_seconds: list[float] = []  # by positions sampled
-        self._lines: dict[int, Indexed] = {}  # by decoding sequences
+        self._decodes: dict[int, Decodes] = {}  # by sequences
         # by the drafts checked and made, and by decoding sequences
         self._attention_lines: dict[tuple[int, int], dict[int, Indexed]] = {}
         self._adapters: int | None = None  # different ones in the pass; None: as many as can be
@@ -93,7 +97,7 @@ class IterationTimes(Timer):
             found = self._under[conditions] = copy(self)
             found._others, found._others_requests, drafts, found._adapters = conditions
             found._drafts = drafts or self._usual_drafts
-            found._lines = {}
+            found._decodes = {}
         return found
 
     def graph(self, sequences: int) -> int:
@@ -150,15 +154,27 @@ class IterationTimes(Timer):
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
-        ``context``."""
+        ``context``.
+
+        Where launches, an overlapped host or the front end are the longer part, the line is flat up
+        to the context at which the kernels catch up.
+        """
         try:
-            limits, lines = self._lines[sequences]
+            floor, fixed, later, each, (limits, lines) = self._decodes[sequences]
         except KeyError:
             if self._windows:
                 seen = seen_by_equals(self._windows, sequences, context)
                 return self.windowed_line(sequences, context, seen)
-            limits, lines = self._lines[sequences] = _indexed(self._decode_lines(sequences))
-        return lines[bisect_right(limits, context)]
+            found = self._decodes[sequences] = self._decode(sequences)
+            floor, fixed, later, each, (limits, lines) = found
+        limit, intercept, slope = lines[bisect_right(limits, context)]
+        gpu = fixed + intercept
+        if gpu + (slope * limit if slope else 0.0) <= floor:
+            return limit, floor + later, each
+        crossing = (floor - gpu) / slope if slope else 0.0
+        if context < crossing:
+            return crossing, floor + later, each
+        return limit, gpu + later, slope + each
 
     def windowed_line(self, sequences: int, context: int, seen: WindowReads) -> Line:
         """The line of sequences that have ``seen`` tokens through the windows of the model."""
@@ -195,7 +211,7 @@ class IterationTimes(Timer):
         except KeyError:
             verify, match = self.attention.verify_lines, self._match
             lines = [verify(sequences, checked, match, window) for window in self._windows]
-            found = [_indexed(self._attention_of(*key)), *map(_indexed, lines)]
+            found = [self._attention_of(*key), *map(_indexed, lines)]
             self._seen_lines[key] = found
             return found
 
@@ -224,8 +240,7 @@ class IterationTimes(Timer):
             try:
                 limits, lines = self._own_attention[sequences]
             except KeyError:
-                limits, lines = _indexed(self.attention.decode_lines(sequences))
-                self._own_attention[sequences] = limits, lines
+                limits, lines = self._attention_of(sequences, 0, 0)
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
             if self._windows:
@@ -273,12 +288,7 @@ class IterationTimes(Timer):
         gpu += drafting.seconds(rows, outputs, drafted, self._of_others())
         gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
-            kept = self._attention_lines.setdefault((checked, drafted), {})
-            try:
-                limits, lines = kept[sequences]
-            except KeyError:
-                limits, lines = _indexed(self._attention_of(sequences, checked, drafted))
-                kept[sequences] = limits, lines
+            limits, lines = self._attention_of(sequences, checked, drafted)
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
             if self._windows:
@@ -290,12 +300,18 @@ class IterationTimes(Timer):
         gpu = max(gpu + searched + each * context, outputs * self._streams[checked])
         return gpu, prefill, pairs
 
-    def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
-        """Decode attention of the target, over all tokens of the pass, and of a drafter."""
-        lines = self.attention.verify_lines(sequences, checked, self._match)
-        if self._drafting is None:
-            return lines
-        return added([lines, self._drafting.attention_lines(sequences, checked, drafted)])
+    def _attention_of(self, sequences: int, checked: int, drafted: int) -> Indexed:
+        """Decode attention of the target, over all tokens of the pass, and of a drafter; the same
+        under all conditions."""
+        kept = self._attention_lines.setdefault((checked, drafted), {})
+        try:
+            return kept[sequences]
+        except KeyError:
+            lines = self.attention.verify_lines(sequences, checked, self._match)
+            if self._drafting is not None:
+                lines = added([lines, self._drafting.attention_lines(sequences, checked, drafted)])
+            found = kept[sequences] = _indexed(lines)
+            return found
 
     def _behind_windows(
         self,
@@ -370,12 +386,8 @@ class IterationTimes(Timer):
             floor, later = max(launches, host), 0.0
         return max(floor, sequences * self._streams[checked] - later), later
 
-    def _decode_lines(self, sequences: int) -> list[Line]:
-        """Kernels and host of a decode-only iteration as lines in the context.
-
-        Where launches, an overlapped host or the front end are the longer part, the line is flat up
-        to the context at which the kernels catch up.
-        """
+    def _decode(self, sequences: int) -> Decodes:
+        """Decode-only iterations over ``sequences``, apart from their context."""
         floor, later = self._decode_floor(sequences)
         checked, drafted = self._drafts_of(sequences)
         searched, each = 0.0, 0.0
@@ -384,22 +396,8 @@ class IterationTimes(Timer):
             tokens = sequences * (1 + checked)
             fixed += self._drafting.seconds(tokens, sequences, drafted, self._of_others())
             searched, each = self._drafting.host_line(sequences, drafted)
-        later += searched
-        lines: list[Line] = []
-        start = 0.0
-        for limit, intercept, slope in self._attention_of(sequences, checked, drafted):
-            gpu = fixed + intercept
-            if gpu + (slope * limit if slope else 0.0) <= floor:
-                lines.append((limit, floor + later, each))
-                start = limit
-                continue
-            crossing = (floor - gpu) / slope if slope else 0.0
-            if crossing > start:
-                lines.append((crossing, floor + later, each))
-            lines.append((limit, gpu + later, slope + each))
-            start = limit
-        assert lines[-1][0] == math.inf
-        return lines
+        attention = self._attention_of(sequences, checked, drafted)
+        return floor, fixed, later + searched, each, attention
 
 
 def _indexed(lines: list[Line]) -> Indexed:

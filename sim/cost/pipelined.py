@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Self
 
 from sim.cost.iteration import IterationTimes
-from sim.iteration import Batch, Passage
+from sim.iteration import Batch, Legs, Passage
 from sim.specs.deployment import Deployment
 
 
@@ -17,6 +17,7 @@ class PipelinedTimes(IterationTimes):
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment)
         self._stages: list[tuple[Self, tuple[int, ...]]] = []  # with the windows of each
+        self._legs: dict[int, tuple[float, float, Legs]] = {}  # by sequences, from a context on
         self._messages: list[tuple[float, float]] = []  # fixed, and for each token
 
     def passage(self, batch: Batch) -> Passage:
@@ -44,6 +45,19 @@ class PipelinedTimes(IterationTimes):
         if self._overlapped:
             host, pace = 0.0, max(host, pace)
         return Passage(host, stages, messages, pace, attention, pairs)
+
+    def legs(self, sequences: int, context: int) -> tuple[float, Legs]:
+        """(limit, legs) of the way that ``passage`` describes, of decoding ``sequences`` that hold
+        at least ``context``; no limit beyond that where a stage takes less as contexts grow."""
+        low, limit, legs = self._legs.get(sequences, (0.0, 0.0, ()))
+        if not low <= context < limit:
+            lines = [stage.line(sequences, context) for stage, _ in self.stages]
+            falls = min([slope for _, _, slope in lines]) < 0
+            limit = context if falls else min([limit for limit, _, _ in lines])
+            sent = [0.0, *[fixed + each * sequences for fixed, each in self._messages]]
+            legs = [(message, *line[1:]) for message, line in zip(sent, lines, strict=True)]
+            self._legs[sequences] = context, limit, legs
+        return limit, legs
 
     def cycle(self, batch: Batch) -> float:
         """Seconds from one batch to the next at each place in flight of a pipeline, where all are

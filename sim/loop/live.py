@@ -163,9 +163,12 @@ class LivePrefillRank(Telling, PrefillRank):
 
 
 class LivePipeline(ClientPipeline):
-    """A pipeline that reports its tokens."""
+    """A pipeline that reports its tokens; each of its passes is an event, at which they came."""
 
     tell: Told
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named | {"leap": False})
 
     def _deliver(self, finished: list[Request], number: int, end: float) -> None:
         super()._deliver(finished, number, end)

@@ -7,9 +7,12 @@ are a batch of their own, behind it. A stage serves one batch at a time, in the 
 were scheduled; unequal ones wait for each other, and those waits are the bubbles.
 
 Each of the places in flight has a number, as a data rank has: its rows follow each other in time.
-Memory and queue in them are those of the replica. There are no leaps: batches pass each other at
-times that no line describes, so that each iteration of each batch is an event, with leaps as
-without.
+Memory and queue in them are those of the replica.
+
+A *leap* are passes of batches that only decode, while no prompt can enter (``passes.Rounds``). It
+is not computed ahead: the process sleeps until the soonest time at which a batch may have to be
+planned. There, or when an arrival or a router looks at the engine, the passes that end before that
+time are computed and recorded. So the engine always looks as it does with single passes.
 """
 
 from __future__ import annotations
@@ -19,65 +22,13 @@ from collections.abc import Callable
 
 import simpy
 
-from sim.growth.leaps import COMPUTING, WAITED
-from sim.iteration import Batch, Passage, Timer
+from sim.iteration import Batch, Timer
 from sim.loop.clock import SCHEDULING, Process, due_now
-from sim.loop.engine import SingleEngine
-from sim.loop.recorder import Columns, InFlight, Recorder
+from sim.loop.engine import SingleEngine, Unfinished
+from sim.loop.passes import Passing, Rounds, Stages, writes_rounds
+from sim.loop.recorder import Recorder
 from sim.request import Request
-from sim.schedulers import Plan
 from sim.schedulers.pipelined import PipelinedPrefill
-
-STAGES = Columns(
-    [(WAITED, "f8"), (COMPUTING, "f8")], lambda flight, _: (flight.waited, flight.computing)
-)
-"""Seconds that a batch waited for others, and that the stages computed it."""
-
-
-class Passing(InFlight):
-    """A batch on its way through the stages, from the ``place`` in flight that it has.
-
-    ``late`` are those of its sequences whose last token is older than its start: when they got it,
-    and how many did.
-    """
-
-    __slots__ = ("late", "passage", "place")
-
-    def __init__(self, number: int, place: int, plan: Plan, start: float, passage: Passage) -> None:
-        super().__init__(number)
-        self.place, self.plan, self.start, self.passage = place, plan, start, passage
-        self.computing = sum(passage.stages)  # s, in all stages
-        self.attention, self.pairs = passage.attention, passage.pairs
-        self.iterations = 1
-        self.late: list[tuple[float, int]] = []
-
-
-class Stages:
-    """When batches pass through the host and the stages of one replica."""
-
-    def __init__(self) -> None:
-        self._host = 0.0  # free from then on
-        self._paced = 0.0  # no batch begins before
-        self._free: list[float] = []  # of each stage, from when on
-
-    def send(self, batch: Passing) -> None:
-        """Let ``batch`` through, behind those that were sent before."""
-        passage, start = batch.passage, batch.start
-        if not self._free:
-            self._free = [0.0] * len(passage.stages)
-        ready = max(start, self._host, self._paced)
-        waited = ready - start
-        time = self._host = ready + passage.host
-        self._paced = time + passage.pace
-        begun, free, messages = time, self._free, iter(passage.messages)
-        for stage, seconds in enumerate(passage.stages):
-            if stage:
-                time += next(messages)
-            if time < free[stage]:
-                waited += free[stage] - time
-                time = free[stage]
-            free[stage] = time = time + seconds
-        batch.end, batch.waited = max(time, begun + passage.pace), waited
 
 
 class Pipeline(SingleEngine):
@@ -94,28 +45,38 @@ class Pipeline(SingleEngine):
         timer: Timer,
         recorder: Recorder,
         *,
+        leap: bool = True,
         on_finish: Callable[[Request], None] | None = None,
     ) -> None:
         super().__init__(env, index, scheduler, recorder, on_finish)
         self._timer = timer
+        self._leap = leap and scheduler.goes_round and writes_rounds(recorder)
+        self._rounds: Rounds | None = None  # of the leap in flight
         self._flying: deque[Passing] = deque()
         self._free = list(range(len(scheduler.batches)))  # places without a batch, ascending
-        self._stages = Stages()
+        self._stages = Stages(len(scheduler.batches))
         self._alarm.start(self._process())
 
     def _process(self) -> Process:
-        env, alarm, scheduler = self._env, self._alarm, self.scheduler
+        env, alarm, scheduler, flying = self._env, self._alarm, self.scheduler, self._flying
         completion, scheduling = self.index, SCHEDULING + self.index
         returned: int | None = None
         while True:
             self._fill(env._now, returned)
-            if not self._flying:
+            if not flying:
                 self._idle, returned = True, None
                 yield alarm.at(scheduler.wakeup(env._now), scheduling)
                 self._idle = False
                 continue
-            yield alarm.at(self._flying[0].end, completion)
-            oldest = self._flying[0]
+            if self._leap and not flying[0].changes:
+                self._rounds = Rounds(flying, self._stages, scheduler, self._timer, self._recorder)
+            while (leap := self._rounds) and (until := leap.soonest()) > flying[0].end:
+                yield alarm.at(until, completion)
+                if self._rounds is not None:  # it was not cut
+                    leap.go(env._now)
+            self._end_rounds()
+            oldest = flying[0]
+            yield alarm.at(oldest.end, completion)
             self.account(oldest.end)
             returned = oldest.place
             if due_now(env):  # others go first
@@ -153,6 +114,41 @@ class Pipeline(SingleEngine):
         self._stages.send(sent)
         self._flying.append(sent)
         return True
+
+    def cut(self) -> None:
+        """End the leap in flight, if there is one, with the passes that are over."""
+        if self._rounds is not None:
+            self._rounds.go(self._env._now)
+            self._end_rounds()
+            self._alarm.move(self._flying[0].end, self.index)
+
+    def _end_rounds(self) -> None:
+        if self._rounds is not None:
+            self._rounds.inform()
+            self._rounds = None
+
+    def submit(self, request: Request) -> None:
+        """Take in a request that arrives now; wake up, or end the leap in flight."""
+        self.cut()
+        super().submit(request)
+
+    @property
+    def kv_used(self) -> float:
+        """Share of the KV cache that is taken now, with leaps as without."""
+        if self._rounds is None:
+            return super().kv_used
+        self._rounds.go(self._env._now)
+        return self._rounds.reserved / self.scheduler.kv.capacity
+
+    def stop(self, now: float) -> Unfinished:
+        """End the run: account for the passes of the leap in flight up to ``now``, and return the
+        unfinished requests."""
+        if self._rounds is not None:
+            self._rounds.go(now)
+            self._end_rounds()
+            while self._flying and self._flying[0].end <= now:
+                self.account(self._flying[0].end)
+        return super().stop(now)
 
     def account(self, end: float) -> None:
         """Record the oldest batch in flight, which is back, and collect what finished."""

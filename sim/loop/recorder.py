@@ -194,7 +194,9 @@ def together(reads: Sequence[Read]) -> Read | None:
     """Returns the function that reads all columns; None without any."""
     if len(reads) < 2:
         return reads[0] if reads else None
-    return lambda flight, scheduler: [n for read in reads for n in read(flight, scheduler)]
+    first, others = reads[0], together(reads[1:])
+    assert others is not None
+    return lambda flight, scheduler: (*first(flight, scheduler), *others(flight, scheduler))
 
 
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
@@ -246,6 +248,7 @@ class Recorder:
         """Let go of all rows; those who have asked for them keep theirs. What took part in a run
         knows its recorder, and is only found to be garbage some runs later."""
         self._plans = bytearray()
+        self._behind = False  # rows may stand behind others that ended later
         self._chunks = bytearray()
         self._requests = bytearray()
         self._gaps = bytearray()
@@ -284,6 +287,12 @@ class Recorder:
         )
         if self._read is not None:
             self._plans += self._pack_more(*self._read(flight, scheduler))
+
+    def take(self, rows: bytes | bytearray) -> None:
+        """Take down plans whose rows are packed, and which may have ended before others that were
+        taken down."""
+        self._plans += rows
+        self._behind = True
 
     def row(self, row: PlanRow, more: Sequence[float]) -> None:
         """Take down a plan whose row was made by name, with ``more`` columns of features."""
@@ -392,7 +401,14 @@ class Recorder:
 
     def plan_rows(self) -> NDArray[np.void]:
         """One structured row per plan, in the order in which they ended."""
-        return np.frombuffer(self._plans, dtype=self.plan_row)
+        rows = np.frombuffer(self._plans, dtype=self.plan_row)
+        if self._behind and (np.diff(rows["end"]) < 0).any():
+            order = np.lexsort((rows["replica"], rows["end"]))
+            rows[:] = rows[order]
+            chunks = np.frombuffer(self._chunks, dtype=CHUNK)
+            chunks["plan"] = np.argsort(order)[chunks["plan"]]
+        self._behind = False
+        return rows
 
     def request_rows(self) -> NDArray[np.void]:
         """One structured row (``REQUEST``) per request, in order of arrival: sorted where they

@@ -52,3 +52,10 @@ class Lanes:
         if lane == self.at:
             return getattr(self._kv, name)
         return self._parked[lane][self._names.index(name)]
+
+    def add(self, lane: int, name: str, more: int) -> None:
+        """Add ``more`` to that value."""
+        if lane == self.at:
+            setattr(self._kv, name, getattr(self._kv, name) + more)
+        else:
+            self._parked[lane][self._names.index(name)] += more

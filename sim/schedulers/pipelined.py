@@ -18,6 +18,7 @@ from collections.abc import Callable
 from sim.growth.steady import Steady
 from sim.memory import Allocator
 from sim.memory.caching import CachingAllocator
+from sim.memory.paged import PagedAllocator
 from sim.memory.request_slots import Lanes
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
@@ -83,7 +84,7 @@ class PipelinedPrefill(ChunkedPrefill):
         plan.running = plan.sequences + len(plan.chunks)
         plan.stationary = False
         self.flights[number] = Flight(plan)
-        plan.held = self._held()
+        plan.held = self.held()
         return plan
 
     def _admit(self, now: float, cached: int) -> Request:
@@ -91,7 +92,7 @@ class PipelinedPrefill(ChunkedPrefill):
         self._begun += cached
         return super()._admit(now, cached)
 
-    def _held(self) -> int:
+    def held(self) -> int:
         """KV tokens that are filled once the batches in flight are back."""
         kv, begun = self.kv, self._begun
         grown = 0
@@ -157,6 +158,47 @@ class PipelinedPrefill(ChunkedPrefill):
     def _requeue(self, request: Request) -> None:
         self.preempted.append(request)
         self.waiting.appendleft(request)
+
+    # -- batches that go round -------------------------------------------------------------------
+
+    @property
+    def goes_round(self) -> bool:
+        """Whether a batch that only decodes can go round as it is: each of its sequences gets one
+        token, and takes blocks as the ring of the allocator has it."""
+        paged = type(self.kv) in (PagedAllocator, CachingAllocator)
+        return paged and type(self.decoding) is Steady and not self.limits.keeps_interval
+
+    def has_prompt(self) -> bool:
+        """Whether the next plan could have prompts; requests that wait have none without a slot."""
+        slots = self.limits.max_num_seqs
+        return bool(self._partials or (self.waiting and len(self._running) < slots))
+
+    def rounds(self, number: int) -> int:
+        """How often batch ``number``, which decodes in flight, comes back before one of its
+        requests leaves it."""
+        batch, flight = self.batches[number], self.flights[number]
+        assert flight is not None
+        return 0 if flight.preempted else batch.next_finish - batch.iteration - 1
+
+    def fed(self) -> int:
+        """How many more passes of all batches the free memory feeds, at least: in any
+        ``block_size`` of them each sequence takes a block."""
+        kv, size = self.kv, sum([batch.size for batch in self.batches])
+        block = kv.block_size
+        return (kv.capacity - kv.reserved) // (size * block) * block if size else 0
+
+    def opens(self, number: int) -> list[int]:
+        """Blocks that batch ``number`` takes with each of its next passes; after the last of them
+        it is the first again."""
+        ring, grown = (self._lanes.value(number, name) for name in ("_ring", "_grown"))
+        place = -grown % len(ring) + 1
+        return [*ring[:place][::-1], *ring[place:][::-1]]
+
+    def go_on(self, number: int, times: int, end: float) -> None:
+        """Batch ``number``, which is in flight, came back ``times`` times until ``end``, and has
+        begun anew as it was; its memory is reserved."""
+        self._lanes.add(number, "_grown", times)
+        self.batches[number].advance(times, end)
 
     # -- results -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -93,3 +94,20 @@ def test_the_cycle_of_equal_batches_is_that_of_the_slowest_stage() -> None:
     assert cost.cycle(BATCHES[0]) == 2 * max(passage.stages)
     one = cost_of("llama-3.1-8b", Layout())
     assert one.cycle(BATCHES[0]) == one.seconds(BATCHES[0])
+
+
+@pytest.mark.parametrize("sequences", [1, 7, 64])
+def test_legs_are_the_passage_of_decodes_below_their_limit(sequences: int) -> None:
+    layout = Layout(pipeline=4)
+    gpu, engine = catalog.gpu("h100-sxm"), catalog.engine("vllm")
+    cost = CostModel(Deployment(catalog.model("llama-3.1-8b"), gpu, engine, layout=layout))
+    limits = set()
+    for context in (900 * sequences, 100 * sequences, 2000 * sequences, 150 * sequences):
+        limit, legs = cost.legs(sequences, context)
+        assert limit > context
+        for held in (context, math.ceil(min(limit, 1e6)) - 1):
+            passage = cost.passage(Batch(sequences, held))
+            assert [sent for sent, _, _ in legs] == [0.0, *passage.messages]
+            assert [base + slope * held for _, base, slope in legs] == passage.stages
+        limits.add(limit)
+    assert len(limits) > 1
