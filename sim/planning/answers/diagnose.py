@@ -89,7 +89,7 @@ def _advice(document: Document) -> Actions:
         Action(
             "No SLO" if trial["slo_state"] is None else f"SLO {trial['slo_state']}",
             efforts[trial["effort"]],
-            *(trial["title"], trial["told"], trial["command"]),
+            *(trial["title"], trial["told"], trial["command"], bool(trial["slo_met"])),
         )
         for trial in (trials[name] for name in document["advice"])
     )
