@@ -163,7 +163,7 @@ def order_text(found: Diagnosis) -> str:
 
 def told(found: Diagnosis, trial: Trial) -> str:
     """The effect of a change: on the share within the SLO first, then on each figure that moves."""
-    parts = []
+    parts = [rejects_text(trial)] if trial.rejects else []
     before, verdict = found.verdict["attainment"], trial.verdict
     if before is not None and verdict is not None:
         met = f"SLO {trial.slo or 'missed'}"
@@ -175,6 +175,14 @@ def told(found: Diagnosis, trial: Trial) -> str:
         if gain is not None and abs(gain) > WORTH:
             parts.append(f"{figure.title} {_change(figure, found, trial)}")
     return "; ".join(parts) or "next to nothing"
+
+
+def rejects_text(trial: Trial) -> str:
+    """The share of the requests that a change rejects beyond those that are rejected anyway."""
+    summary = trial.outcome.summary
+    reasons = {} if summary is None else summary["infersim"]["requests"]["rejected_reasons"]
+    more = f" ({', '.join(reasons)})" if reasons else ""
+    return f"rejects {share(trial.rejects)} of the requests{more}"
 
 
 def _if_off(trial: Trial) -> str:
@@ -265,6 +273,7 @@ def _trial(found: Diagnosis, trial: Trial, base: Mapping[str, float | None]) -> 
         "per_effort": None if change.effort is PROBE or trial.effect is None else trial.rank,
         "attainment": trial.judged("attainment"),
         "told": told(found, trial),
+        "rejects": trial.rejects,
         "slo_met": trial.judged("slo_met"),
         "slo_state": trial.slo,
         "state": trial.judged("state"),

@@ -128,12 +128,16 @@ class Gained:
 
 
 def gained(
-    base: Summary, outcome: Outcome, judged: Callable[[Figures], Sequence[GainFigure]]
+    base: Summary,
+    outcome: Outcome,
+    judged: Callable[[Figures], Sequence[GainFigure]],
+    left_out: Sequence[str] = (),
 ) -> tuple[Outcome, Figures, Figures, float | None]:
-    """The fields of a ``Gained`` over ``base``; ``judged`` are the figures whose mean counts."""
+    """The fields of a ``Gained`` over ``base``; ``judged`` are the figures whose mean counts, those
+    ``left_out`` are not known."""
     if outcome.summary is None:
         return outcome, {}, {}, None
-    figures = figures_of(outcome.summary)
+    figures = figures_of(outcome.summary) | dict.fromkeys(left_out)
     found = gains(figures_of(base), figures)
     return outcome, figures, found, mean_gain({each.key: found[each.key] for each in judged(found)})
 
