@@ -380,6 +380,24 @@ def test_a_change_that_rejects_requests_says_so_and_is_not_advised() -> None:
     assert on_page("rejects 21%</th>") in " ".join(render_diagnosis(told).split())
 
 
+def test_the_share_is_named_by_the_limit_it_is_of_and_almost_no_goodput_has_no_multiples() -> None:
+    of = near_its_limit()
+    base = deepcopy(dict(of.base))
+    verdict = base["infersim"]["verdict"]
+    limit = {"limit_ms": 60.0, "target": 0.95, "percentile": 95.0, "value_ms": 90.0}
+    limits = {"ttft_p95": limit | {"attainment": 0.5}, "tpot_p95": limit | {"attainment": 0.0059}}
+    verdict |= {"limits": limits, "first_limit": "tpot_p95", "attainment": 0.0059, "target": 0.95}
+    verdict |= {"slo_state": "missed", "slo_met": False}
+    base["request_goodput"] = 0.002 * base["request_throughput"]
+    told = document(replace(of, base=base))
+    said = "only 0.59% of requests are within the 60 ms of TPOT p95, 95% are asked for."
+    assert told["headline"].startswith(f"The SLO is missed: {said}")
+    replicas = next(each for each in told["trials"] if each["name"] == "replicas")
+    assert ", 0.59% of requests within the 60 ms of TPOT p95 -> 96.5% of" in replicas["told"]
+    assert re.search(r"goodput from almost none to 19.6 requests/s;", replicas["told"])
+    assert "from almost none" in as_text(diagnose_view(told))
+
+
 def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:
     asked = small(
         run__requests=150,

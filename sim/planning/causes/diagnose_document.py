@@ -13,7 +13,7 @@ from typing import Any
 
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
-from sim.metrics.words.slo_text import deciding, slo_doubts, within
+from sim.metrics.words.slo_text import deciding, limit_text, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
@@ -37,7 +37,7 @@ def headline(found: Diagnosis) -> str:
     where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
     enough = found.at_ease or found.slo == SloState.OPEN or not found.misses
     attained = verdict["attainment"]
-    kept = within(attained, share(attained), enough=enough) + f" within the SLO{where}"
+    kept = f"{within(attained, share(attained), enough=enough)} within {limit_text(verdict)}{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
@@ -168,8 +168,11 @@ def told(found: Diagnosis, trial: Trial) -> str:
     if before is not None and verdict is not None:
         met = f"SLO {trial.slo or 'missed'}"
         after = verdict["attainment"] or 0.0
+        mine, its = limit_text(found.verdict), limit_text(verdict)
         moved = f"{share(before)} -> {share(after)}" if after != before else f"still {share(after)}"
-        parts.append(f"{met}, {moved} of requests within the SLO{_if_off(trial)}")
+        if mine != its:
+            moved = f"{share(before)} of requests within {mine} -> {share(after)}"
+        parts.append(f"{met}, {moved} of requests within {its}{_if_off(trial)}")
     for figure in FIGURES:
         gain = trial.gains.get(figure.key)
         if gain is not None and abs(gain) > WORTH:
@@ -202,6 +205,8 @@ def _change(figure: GainFigure, found: Diagnosis, trial: Trial) -> str:
     """``+40%``, or both values where the change is large."""
     before, after = figures_of(found.base)[figure.key], trial.figures[figure.key]
     gain = trial.gains[figure.key] or 0.0
+    if gain > 0 and figure.is_scant(found.base):
+        return f"from almost none to {_value(figure, after)}"
     if abs(gain) > FACTOR:
         return f"{_value(figure, before)} -> {_value(figure, after)}"
     return f"{math.expm1(gain if figure.more else -gain):+.0%}"
