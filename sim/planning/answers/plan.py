@@ -207,8 +207,15 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             Cell(f"{month:,.0f}", month),
             *(_latency(each[f"slo_{name}_ms"]) for name in LATENCIES),
             text(each["trust"]),
-            text("holds" if each["one_gone"] else "misses"),
+            text(_one_down(each)),
         )
+
+
+def _one_down(fleet: Mapping[str, Any]) -> str:
+    """Whether the rest of a fleet holds the rate when a replica is gone."""
+    if fleet["replicas"] == 1:
+        return "none left"
+    return "holds" if fleet["one_gone"] else "misses"
 
 
 def _of_gpus(fleet: Mapping[str, Any]) -> str:
