@@ -616,12 +616,37 @@ def test_launch_commands_have_the_rule_simulated() -> None:
     assert "async" not in mixed["vllm"]
     plain = made(policy="sglang", async_scheduling=False, chunked_prefill=False)
     assert plain["sglang"].endswith("--max-prefill-tokens 16384 --disable-overlap-schedule")
-    assert "--async-scheduling" in made(async_scheduling=True)["vllm"]
+    assert "--no-async-scheduling" in made(async_scheduling=False)["vllm"]
     assert "page-size" not in made()["sglang"]
     whole, older = made(chunked_prefill=False), made(policy="vllm-v0")
     assert "--no-enable-chunked-prefill" in whole["vllm"]
     assert any("`policy: vllm-v0` was simulated" in note for note in older["notes"])
     assert not any("vllm-v0" in note for note in whole["notes"])
+
+
+@pytest.mark.parametrize(
+    ("release", "set_on", "set_off"),
+    [
+        ("0.11", ["--async-scheduling", "--scheduler-reserve-full-isl"], []),
+        ("0.15", ["--scheduler-reserve-full-isl"], ["--no-async-scheduling"]),
+        ("0.33", [], ["--no-async-scheduling", "--no-scheduler-reserve-full-isl"]),
+    ],
+)
+def test_launch_commands_leave_out_what_the_release_does_by_itself(
+    release: str, set_on: list[str], set_off: list[str]
+) -> None:
+    def flags(**changes: Any) -> list[str]:
+        words = launch_commands(small(engine=f"vllm@{release}", **changes))["vllm"].split()
+        named = ("async-scheduling", "scheduler-reserve-full-isl", "block-size")
+        return sorted(word for word in words if word.endswith(named))
+
+    def both(on: bool) -> dict[str, bool]:
+        return {"async_scheduling": on, "scheduler_reserve_full_isl": on}
+
+    assert flags() == []
+    assert flags(kv_cache__block_size=32) == ["--block-size"]
+    assert flags(scheduler=both(True)) == set_on
+    assert flags(scheduler=both(False)) == set_off
 
 
 @pytest.mark.parametrize("backend", [None, "triton"])
