@@ -396,6 +396,15 @@ def test_the_share_is_named_by_the_limit_it_is_of_and_almost_no_goodput_has_no_m
     assert ", 0.59% of requests within the 60 ms of TPOT p95 -> 96.5% of" in replicas["told"]
     assert re.search(r"goodput from almost none to 19.6 requests/s;", replicas["told"])
     assert "from almost none" in as_text(diagnose_view(told))
+    trial = next(each for each in of.trials if each.is_predicted)
+    summary = deepcopy(trial.outcome.summary)
+    assert summary is not None
+    own = summary["infersim"]["verdict"]
+    kept = {"ttft_p95": limit | {"attainment": 0.96}, "tpot_p95": limit | {"attainment": 0.99}}
+    own |= {"limits": kept, "first_limit": "ttft_p95", "attainment": 0.96, "target": 0.95}
+    better = replace(trial, outcome=replace(trial.outcome, summary=summary))
+    (told_of,) = document(replace(of, base=base, trials=[better]))["trials"]
+    assert ", 0.59% -> 99% of requests within the 60 ms of TPOT p95" in told_of["told"]
 
 
 def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
-from sim.metrics.words.slo_text import deciding, limit_text, slo_doubts, within
+from sim.metrics.words.slo_text import deciding, limit_text, shown_limit, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
@@ -169,6 +169,9 @@ def told(found: Diagnosis, trial: Trial) -> str:
         met = f"SLO {trial.slo or 'missed'}"
         after = verdict["attainment"] or 0.0
         mine, its = limit_text(found.verdict), limit_text(verdict)
+        same = verdict["limits"].get(shown_limit(found.verdict))
+        if trial.is_predicted and same is not None:  # which limit is the nearest does not matter
+            after, its = same["attainment"], mine
         moved = f"{share(before)} -> {share(after)}" if after != before else f"still {share(after)}"
         if mine != its:
             moved = f"{share(before)} of requests within {mine} -> {share(after)}"
@@ -198,6 +201,9 @@ def _if_off(trial: Trial) -> str:
     met = summary["infersim"]["verdict"]["slo_met"]
     end = "slower" if met else "faster"
     kept = share(ends[end]["verdict"]["attainment"])
+    kept += (
+        " within the limit that breaks first" if shown_limit(summary["infersim"]["verdict"]) else ""
+    )
     return f" ({kept} if iterations are {many(ends['error'])} {end})"
 
 
