@@ -130,20 +130,24 @@ class Links(NamedTuple):
 
 
 class Action(NamedTuple):
-    """A change that could be made, with its effect, its effort and the command that tries it."""
+    """A change that could be made, with its effect, its effort and the command that tries it;
+    ``meets`` says whether it meets the SLO at the predicted times."""
 
     effect: str
     effort: str
     title: str
     text: str
     command: str
+    meets: bool = False
 
 
 class Actions(NamedTuple):
-    """Changes in an order, which ``intro`` states. A terminal shows them last."""
+    """Changes in an order, which ``intro`` states. A terminal shows them last; the line ``also`` is
+    on those that were cut."""
 
     intro: str
     each: tuple[Action, ...]
+    also: str = ""
 
 
 class Commands(NamedTuple):

@@ -266,6 +266,7 @@ def fleet_plan() -> Document:
         "fleets": [_fleet(rank, *row) for rank, row in enumerate(rows[:4], 1)],
         "ranking": {
             "survives": False,
+            "sure": None,
             "text": "4 x h200-sxm could then be cheaper.",
             "prices": {"survives": None, "conditions": [], "text": "No range is known."},
         },

@@ -63,7 +63,7 @@ class ExportOptions(NamedTuple):
         int | None,
         typer.Option(
             help="compose and kubernetes, of a plan: the fleet by its rank; default: the cheapest "
-            "that is sure to hold the load."
+            "that is sure to hold the load, else the cheapest."
         ),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False

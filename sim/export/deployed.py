@@ -82,13 +82,7 @@ def _of_plan(path: Path, rank: int | None) -> ExportedFleet:
     if document.get("kind") == "apart":
         raise UsageError(f"{path}: {APART}")
     try:
-        fleets = document["fleets"]
-        sure = (each for each in fleets if held_text(each["error_band"]["trust"])[0])
-        ranked = (each for each in fleets if each["rank"] == rank)
-        fleet = next(sure, fleets[0]) if rank is None else next(ranked, None)
-        if fleet is None:
-            raise UsageError(f"--fleet {rank}: {path} ranks {counted(len(fleets), 'fleet')}")
-        held = held_text(fleet["error_band"]["trust"])[1]
+        fleet, replicas, said = _chosen(document, path, rank)
         gpus = fleet["gpus"] // fleet["replicas"]
         load = f"Predicted at {show_load(document['rate'])} requests/s"
         return ExportedFleet(
@@ -96,12 +90,34 @@ def _of_plan(path: Path, rank: int | None) -> ExportedFleet:
             _start(fleet["launch"], document["engine"]),
             *_card(fleet["gpu"], gpus),
             gpus,
-            fleet["replicas"],
+            replicas,
             document["router"],
-            (f"{load}: {_latencies(fleet)}. {held} Rank {fleet['rank']} of the plan.",),
+            (f"{load}: {_latencies(fleet)}. {said}",),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: is not a whole plan ({error!r})") from None
+
+
+def _chosen(
+    document: Mapping[str, Any], path: Path, rank: int | None
+) -> tuple[Mapping[str, Any], int, str]:
+    """The fleet of a plan with that ``rank`` (None: the cheapest that is sure, else the first), its
+    replicas, which are more than it was ranked with where only those are sure, and how sure it
+    is."""
+    fleets, sure = document["fleets"], document["ranking"]["sure"]
+    known = {each["rank"]: each for each in fleets}
+    if rank is not None and rank not in known:
+        raise UsageError(f"--fleet {rank}: {path} ranks {counted(len(fleets), 'fleet')}")
+    if rank is None and sure is not None:
+        fleet = next(each for each in fleets if each["layout"] == sure["layout"])
+        if (more := sure["replicas"]) != fleet["replicas"]:
+            ranked = f"{counted(fleet['replicas'], 'replica')}, rank {fleet['rank']} of the plan"
+            return fleet, more, f"That is of {ranked}; {more:,} are sure to hold the rate."
+    else:
+        fleet = known[rank or 1]
+    alone = "No fleet of the plan is sure to. " if rank is None and sure is None else ""
+    held = held_text(fleet["error_band"]["trust"])[1]
+    return fleet, fleet["replicas"], f"{held} {alone}Rank {fleet['rank']} of the plan."
 
 
 def _latencies(figures: Mapping[str, Any]) -> str:

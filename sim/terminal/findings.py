@@ -272,3 +272,5 @@ def _actions(actions: Actions) -> Iterator[Text]:
         if action.effort:
             yield Text(f"   {action.effort}")
         yield Text(f"   {action.command}", style="dim")
+    if actions.also:
+        yield Text(actions.also)

@@ -19,6 +19,7 @@ from sim.errors import InfersimError
 from sim.export.deployed import read_fleet
 from sim.export.manifests import METRICS, compose, kubernetes
 from sim.planning.fleet.launch import launch_commands
+from sim.planning.fleet.plan_document import cheapest_sure
 from sim.serve import meters
 from sim.servers import imported, sources_of
 from sim.servers.draft import gpu_named
@@ -192,15 +193,27 @@ def test_a_run_says_what_was_predicted(tmp_path: Path) -> None:
     assert "no directory of a plan" in export(run, "--to", "compose", "--fleet", 1).stderr
 
 
-def plan(folder: Path, *trusts: str) -> Path:
+def plan(folder: Path, *trusts: str, most: int | None = None) -> Path:
+    """A plan's directory with a fleet for each of the ``trusts``; ``most`` replicas of any layout
+    hold the rate at the slower end."""
     launch = launch_commands(sim.load_scenario(written(folder)))
     same = {"gpu": "h100-sxm", "mean_ttft_ms": 50.0, "launch": launch}
     fleets = [
-        same | {"rank": n, "replicas": n, "gpus": 2 * n, "error_band": {"trust": trust}}
+        same
+        | {
+            "rank": n,
+            "layout": f"layout {n}",
+            "replicas": n,
+            "gpus": 2 * n,
+            "usd_per_hour": 4.0 * n,
+        }
+        | {"error_band": {"trust": trust, "replicas": [n, most], "usd_per_hour": [0.0, cost]}}
         for n, trust in enumerate(trusts, 1)
+        for cost in (None if most is None else 4.0 * most,)
     ]
     head = {"command": "plan", "scenario": "mine", "engine": "vllm@0.11.0", "rate": 6.0}
     answer = head | {"router": "least-outstanding", "fleets": fleets}
+    answer["ranking"] = {"sure": cheapest_sure(fleets)}
     (folder / "result.json").write_text(json.dumps(answer), "utf-8")
     return folder
 
@@ -211,7 +224,19 @@ def test_of_a_plan_the_cheapest_fleet_that_is_sure_is_written(tmp_path: Path) ->
     assert "ranks 3 fleets" in export(folder, "--to", "compose", "--fleet", 9).stderr
     done = export(folder, "--to", "compose", "--json")
     assert json.loads(done.stdout)["files"] == [str(folder / "compose.yaml")]
-    assert read_fleet(plan(tmp_path, "likely", "a guess")).replicas == 1
+    unsure = read_fleet(plan(tmp_path, "likely", "a guess"))
+    assert unsure.replicas == 1
+    assert "likely to hold the rate. No fleet of the plan is sure to." in unsure.predicted[0]
+
+
+def test_of_a_plan_more_replicas_are_written_where_only_those_are_sure(tmp_path: Path) -> None:
+    folder = plan(tmp_path, "likely", "a guess", most=3)
+    fleet = read_fleet(folder)
+    assert fleet.replicas == 3
+    assert "That is of 1 replica, rank 1 of the plan; 3 are sure" in fleet.predicted[0]
+    first = read_fleet(folder, 1)
+    assert (first.replicas, "sure" in first.predicted[0]) == (1, False)
+    assert read_fleet(plan(tmp_path, "likely", "sure", most=3)).replicas == 2  # which cost less
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

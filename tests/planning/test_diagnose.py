@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from html import unescape
@@ -24,12 +25,13 @@ from sim.errors import InfeasibleError
 from sim.metrics.states import DoubtKind
 from sim.planning.answers import findings_of
 from sim.planning.causes.counterfactuals import EFFORTS, FLAG, PROBE, SPECULATION, counterfactuals
-from sim.planning.causes.diagnose import Diagnosis, diagnose
+from sim.planning.causes.diagnose import Diagnosis, Trial, diagnose
 from sim.planning.causes.diagnose_document import _open, document
 from sim.planning.contrast.gains import gains, mean_gain
 from sim.planning.points.executors import local
 from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.wording import share
+from sim.request import Refusal
 from sim.scenario import Scenario
 from sim.terminal.console import as_text
 from sim.terminal.findings import actions_view
@@ -343,6 +345,66 @@ def test_parts_of_latencies_have_the_unit_that_suits_them() -> None:
         console.print(diagnose_view({**told, "latency": latency}))
     (queue,) = [line.split() for line in captured.get().splitlines() if "queue" in line.split()]
     assert queue == ["queue", *["45", "s"] * 4]
+
+
+def test_whole_prompts_are_tried_with_the_tokens_that_vllm_needs_for_them() -> None:
+    def settings(name: str, **changes: Any) -> dict[str, object]:
+        tried = {each.name: each for each in counterfactuals(small(max_model_len=4096, **changes))}
+        return dict(tried[name].settings) if name in tried else {}
+
+    tokens = "scheduler.max_num_batched_tokens"
+    whole = {"scheduler.chunked_prefill": False}
+    budget = {"max_num_batched_tokens": 1024, "max_num_seqs": 64}
+    assert settings("chunks", scheduler=budget) == {**whole, tokens: 4096}
+    assert settings("chunks", scheduler={**budget, "max_num_batched_tokens": 8192}) == whole
+    cut_off = {"max_num_batched_tokens": 4096, "max_num_seqs": 64, "chunked_prefill": False}
+    assert settings("fewer-tokens", scheduler=cut_off) == {}
+    assert settings("fewer-tokens", scheduler={**cut_off, "chunked_prefill": True})
+
+
+def test_a_change_that_rejects_requests_says_so_and_is_not_advised() -> None:
+    of = near_its_limit()
+    trial = next(each for each in of.trials if each.meets and each in of.advice)
+    summary = deepcopy(trial.outcome.summary)
+    assert summary is not None
+    reasons = {Refusal.UNCUT.value: 42}
+    summary["infersim"]["requests"] |= {"rejected": 42, "rejected_reasons": reasons}
+    refusing = Trial.of(of.base, replace(trial.outcome, summary=summary), trial.change)
+    assert (refusing.rejects, refusing.gains["capacity"]) == (0.21, None)
+    trials = [refusing if each is trial else each for each in of.trials]
+    told = document(replace(of, trials=trials))
+    assert trial.change.name not in told["advice"]
+    (said,) = [each for each in told["trials"] if each["name"] == trial.change.name]
+    assert said["told"].startswith("rejects 21% of the requests (prompt longer than max_num_b")
+    assert "capacity" not in said["told"]
+    assert on_page("rejects 21%</th>") in " ".join(render_diagnosis(told).split())
+
+
+def test_the_share_is_named_by_the_limit_it_is_of_and_almost_no_goodput_has_no_multiples() -> None:
+    of = near_its_limit()
+    base = deepcopy(dict(of.base))
+    verdict = base["infersim"]["verdict"]
+    limit = {"limit_ms": 60.0, "target": 0.95, "percentile": 95.0, "value_ms": 90.0}
+    limits = {"ttft_p95": limit | {"attainment": 0.5}, "tpot_p95": limit | {"attainment": 0.0059}}
+    verdict |= {"limits": limits, "first_limit": "tpot_p95", "attainment": 0.0059, "target": 0.95}
+    verdict |= {"slo_state": "missed", "slo_met": False}
+    base["request_goodput"] = 0.002 * base["request_throughput"]
+    told = document(replace(of, base=base))
+    said = "only 0.59% of requests are within the 60 ms of TPOT p95, 95% are asked for."
+    assert told["headline"].startswith(f"The SLO is missed: {said}")
+    replicas = next(each for each in told["trials"] if each["name"] == "replicas")
+    assert ", 0.59% of requests within the 60 ms of TPOT p95 -> 96.5% of" in replicas["told"]
+    assert re.search(r"goodput from almost none to 19.6 requests/s;", replicas["told"])
+    assert "from almost none" in as_text(diagnose_view(told))
+    trial = next(each for each in of.trials if each.is_predicted)
+    summary = deepcopy(trial.outcome.summary)
+    assert summary is not None
+    own = summary["infersim"]["verdict"]
+    kept = {"ttft_p95": limit | {"attainment": 0.96}, "tpot_p95": limit | {"attainment": 0.99}}
+    own |= {"limits": kept, "first_limit": "ttft_p95", "attainment": 0.96, "target": 0.95}
+    better = replace(trial, outcome=replace(trial.outcome, summary=summary))
+    (told_of,) = document(replace(of, base=base, trials=[better]))["trials"]
+    assert ", 0.59% -> 99% of requests within the 60 ms of TPOT p95" in told_of["told"]
 
 
 def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:

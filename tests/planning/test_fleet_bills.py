@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sim.planning.answers.compare import _means
 from sim.planning.contrast.compare_words import main_headline
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.fleet_bills import of_fleets
@@ -54,8 +56,13 @@ def document(*columns: ContrastColumn) -> dict[str, Any]:
         ),
         (
             (UNSURE, LATE),
-            "None meets the SLO beyond doubt; late costs the least: $12.43 and 1.6 kWh for the "
-            "whole run; unsure $15.00 and 2 kWh, too close to call with 99% of requests.",
+            "None meets the SLO beyond doubt. Whole runs: unsure $15.00 and 2 kWh, too close to "
+            "call with 99% of requests; late $12.43 and 1.6 kWh, missed with 56% of requests.",
+        ),
+        (
+            (LATE, fleet("later", 6.0, 0.8, 0.7, "missed", 0.0)),
+            "None meets the SLO. Whole runs: late $12.43 and 1.6 kWh, missed with 56% of "
+            "requests; later $6.00 and 0.8 kWh, missed with 0% of requests.",
         ),
         (
             (fleet("a", 2.0, 1.0, 1.0, None, 1.0), fleet("b", 1.5, 0.8, 0.7, None, 1.0)),
@@ -69,6 +76,19 @@ def test_dollars_and_energy_of_those_that_meet_the_slo(
     columns: tuple[ContrastColumn, ...], told: str
 ) -> None:
     assert of_fleets(document(*columns)) == told
+
+
+def test_an_overloaded_fleet_is_not_the_cheapest_and_one_that_misses_has_no_star() -> None:
+    small = replace(fleet("small", 1.0, 0.5, 0.5, None, 1.0), states=("overloaded",))
+    up = [fleet(name, usd, 1.0, usd, None, 1.0) for name, usd in (("a", 2.0), ("b", 3.0))]
+    told = of_fleets(document(small, *up))
+    assert (
+        told == "Of those that keep up a costs the least: $2.00 and 1 kWh for the whole run; b "
+        "$3.00 and 1 kWh."
+    )
+    table = _means(document(STATIC, LATE))
+    (at,) = [n for n, each in enumerate(table.columns) if each.title == "Cost (USD)"]
+    assert [row[at].text for row in table.rows] == ["23.94", "12.43"]
 
 
 def test_a_page_begins_with_what_differs() -> None:

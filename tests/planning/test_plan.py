@@ -232,7 +232,7 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     )
     # the first costs up to 5.0; the second 4.5; the third 6.0; the fourth at least 5.1; near 4.9
     assert (found[0].replicas, found[0].cost) == ((3, 5), (3.0, 5.0))
-    assert found[0].rivals == ("#2 1 x second", "1 x near (not simulated)")
+    assert found[0].rivals == ("#2 1 x second", "fleets of 1 x near (not simulated)")
     assert not found[0].survives
     assert not found[0].holds_if_slower
     assert (found[1].replicas, found[1].rivals) == ((1, 1), ())
@@ -243,6 +243,25 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     by_chance = replace(found[1], decided_if_slower=False)
     assert by_chance.trust == "likely"
     assert replace(by_chance, holds_at_half=False).trust == "a guess"
+
+
+def test_a_rival_is_named_whole_and_one_that_costs_as_much_is_not_cheaper() -> None:
+    first = fleet_of("first", replicas=1, price=0.6)
+    others = [fleet_of(name, replicas=6, price=0.1) for name in ("second", "third")]
+    ends = [FleetEnds(0.2, 1, 1, True), FleetEnds(0.2, 3, 9, True), FleetEnds(0.2, 6, 9, True)]
+
+    def rivals(first_needs: int) -> tuple[str, ...]:
+        plan = SimpleNamespace(
+            best=(first, others[0]),
+            sized=tuple(each.sized for each in (first, *others)),
+            ends=(replace(ends[0], most=first_needs), *ends[1:]),
+            rejected=(),
+        )
+        return bands(plan)[0].rivals  # type: ignore[arg-type]
+
+    second = "#2 6 x (1 x second) (costs as much now)"
+    assert rivals(1) == (second,)  # the third, 6 x 0.1, is never below 0.6
+    assert rivals(2) == (second, "6 x (1 x third) (costs as much now)")
 
 
 def test_what_only_chance_lets_hold_at_the_slower_end_is_asked_of_the_nearer_one(
@@ -597,12 +616,37 @@ def test_launch_commands_have_the_rule_simulated() -> None:
     assert "async" not in mixed["vllm"]
     plain = made(policy="sglang", async_scheduling=False, chunked_prefill=False)
     assert plain["sglang"].endswith("--max-prefill-tokens 16384 --disable-overlap-schedule")
-    assert "--async-scheduling" in made(async_scheduling=True)["vllm"]
+    assert "--no-async-scheduling" in made(async_scheduling=False)["vllm"]
     assert "page-size" not in made()["sglang"]
     whole, older = made(chunked_prefill=False), made(policy="vllm-v0")
     assert "--no-enable-chunked-prefill" in whole["vllm"]
     assert any("`policy: vllm-v0` was simulated" in note for note in older["notes"])
     assert not any("vllm-v0" in note for note in whole["notes"])
+
+
+@pytest.mark.parametrize(
+    ("release", "set_on", "set_off"),
+    [
+        ("0.11", ["--async-scheduling", "--scheduler-reserve-full-isl"], []),
+        ("0.15", ["--scheduler-reserve-full-isl"], ["--no-async-scheduling"]),
+        ("0.33", [], ["--no-async-scheduling", "--no-scheduler-reserve-full-isl"]),
+    ],
+)
+def test_launch_commands_leave_out_what_the_release_does_by_itself(
+    release: str, set_on: list[str], set_off: list[str]
+) -> None:
+    def flags(**changes: Any) -> list[str]:
+        words = launch_commands(small(engine=f"vllm@{release}", **changes))["vllm"].split()
+        named = ("async-scheduling", "scheduler-reserve-full-isl", "block-size")
+        return sorted(word for word in words if word.endswith(named))
+
+    def both(on: bool) -> dict[str, bool]:
+        return {"async_scheduling": on, "scheduler_reserve_full_isl": on}
+
+    assert flags() == []
+    assert flags(kv_cache__block_size=32) == ["--block-size"]
+    assert flags(scheduler=both(True)) == set_on
+    assert flags(scheduler=both(False)) == set_off
 
 
 @pytest.mark.parametrize("backend", [None, "triton"])
@@ -878,12 +922,14 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
     }
     dear = {**one, "usd_per_hour": 12.0, "usd_per_month": 8760.0}
     other = {**dear, "precision": "fp8"}
+    alone = {**other, "precision": "int4", "replicas": 1, "gpus": 2, "usd_per_hour": 13.0}
     lost = {"layout": "1 x l4", "gpu": "l4", "precision": "fp8", "reason": "TTFT missed"}
     rejected = [{**lost, "usd_per_hour": 9.0}, {**lost, "usd_per_hour": 3.0}]
-    table = by_card({**made, "sized": [dear, cheap, other], "rejected": rejected})
+    table = by_card({**made, "sized": [dear, cheap, other, alone], "rejected": rejected})
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["h100-sxm", "4 x 2 GPUs", "7,300", *_latencies(cheap), "sure", "holds"],
         ["h100-sxm", "4 x 2 GPUs, fp8", "8,760", *_latencies(other), "likely", "misses"],
+        ["h100-sxm", "1 x 2 GPUs, int4", "8,760", *_latencies(other), "likely", "none left"],
         ["l4", "none in fp8: TTFT missed", "from 2,190", "-", "-", "-", "-"],
     ]
 

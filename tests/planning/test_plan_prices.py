@@ -19,7 +19,7 @@ from sim.planning.fleet import plan_prices
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts
-from sim.planning.fleet.plan_document import document
+from sim.planning.fleet.plan_document import cheapest_sure, document
 from sim.planning.fleet.plan_prices import money
 from sim.planning.fleet.sizing import Sized
 from sim.scenario import load_scenario
@@ -192,6 +192,21 @@ def test_the_page_does_not_approve_what_prices_may_turn(planned: FleetPlan) -> N
     for survives, tone in ((True, "good"), (None, "good"), (False, "warn")):
         paid = {**found["ranking"]["prices"], "survives": survives}
         assert headline({**found, "ranking": {**sure, "prices": paid}}).tone == tone
+
+
+def test_the_first_lines_name_the_cheapest_sure_fleet(planned: FleetPlan) -> None:
+    found = document(planned)
+    first, second = found["fleets"][:2]
+    first["error_band"] |= {"trust": "likely", "replicas": [1, 9], "usd_per_hour": [1.0, 99.0]}
+    second["error_band"]["trust"] = "sure"
+    found["ranking"]["sure"] = cheapest_sure(found["fleets"])
+    said = f"It is likely to hold the rate. The cheapest that is sure to: #2, {second['replicas']} "
+    assert headline(found).text.startswith(said)
+    second["error_band"] |= {"trust": "likely", "replicas": [1, None]}
+    assert cheapest_sure([first, second])["text"].startswith("The cheapest that is sure to: #1, 9 ")
+    first["error_band"]["replicas"][1] = None
+    found["ranking"]["sure"] = cheapest_sure([first, second])
+    assert "to hold the rate. No fleet that was tried is sure to." in headline(found).text
 
 
 def test_the_command_takes_prices_and_its_commands_repeat_them(tmp_path: Path) -> None:

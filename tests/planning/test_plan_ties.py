@@ -61,7 +61,7 @@ def test_of_fleets_as_cheap_the_one_that_holds_more_comes_first(
     order = ["a10g", "l40s", "h100-sxm", "h200-sxm"]
     assert [each.sized.layout.gpu for each in plan.best] == order[:top]
     assert [each.layout.gpu for each in plan.sized] == order[: len(plan.sized)]
-    names = ["#2" if top > 1 else "1 x l40s", "#3" if top > 2 else "1 x h100-sxm"]
+    names = ["#2" if top > 1 else "6 x (1 x l40s)", "#3" if top > 2 else "2 x (1 x h100-sxm)"]
     assert as_cheap(plan) == names
 
 

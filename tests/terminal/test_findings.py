@@ -23,6 +23,7 @@ from sim.findings import (
     TonedLine,
 )
 from sim.planning.answers import findings_of
+from sim.planning.answers.brief import first_lines
 from sim.terminal.console import WIDTH, as_text
 from sim.terminal.findings import actions_view, findings_view, parts_view
 from tests import made_up, made_up_studies, made_up_verdicts
@@ -121,6 +122,20 @@ def test_actions_are_printed_whole_and_after_all_else() -> None:
         *("In order:", "1. Do it", "   helps", "   a setting", "   infersim run x")
     ]
     assert actions_view(findings(TABLE)).plain == ""
+
+
+def test_what_meets_the_slo_as_the_first_action_does_is_named_in_the_first_lines() -> None:
+    def action(title: str, effect: str = "SLO met", *, meets: bool = True) -> Action:
+        return Action(effect, "", title, "", "infersim run x", meets)
+
+    open_one = action("2 slots", "SLO too close to call")
+    each = (action("2 GPUs"), action("2 replicas"), open_one, action("none", meets=False))
+    short = first_lines(findings(Actions("In order:", each)))
+    assert actions_view(short).plain.splitlines() == [
+        *("In order:", "1. 2 GPUs", "", "   infersim run x", "also: 2 replicas")
+    ]
+    alone = first_lines(findings(Actions("In order:", (each[3], each[3]))))
+    assert "also" not in actions_view(alone).plain
 
 
 def test_columns_that_fold_share_the_room_that_others_leave() -> None:

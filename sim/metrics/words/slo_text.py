@@ -52,6 +52,32 @@ def limit_title(name: str) -> str:
     return f"{metric.upper()} {percentile}".strip()
 
 
+def shown_limit(verdict: Mapping[str, Any]) -> str:
+    """The name of the limit that the share within the SLO is of: where each has a percentile of its
+    own the one that breaks first; empty where it is of all of them."""
+    limits, shown = verdict["limits"], (verdict["attainment"], verdict["target"])
+    same = [name for name, each in limits.items() if (each["attainment"], each["target"]) == shown]
+    if not same or not all(map(is_apart, limits)):
+        return ""
+    return str(verdict["first_limit"]) if verdict["first_limit"] in same else same[0]
+
+
+def limit_text(verdict: Mapping[str, Any]) -> str:
+    """The limit ``shown_limit`` in words.
+
+    >>> limits = {"tpot_p95": {"limit_ms": 60.0, "attainment": 0.4, "target": 0.95}}
+    >>> verdict = {"limits": limits, "attainment": 0.4, "target": 0.95, "first_limit": "tpot_p95"}
+    >>> limit_text(verdict)
+    'the 60 ms of TPOT p95'
+    >>> limit_text(verdict | {"limits": {"tpot": limits["tpot_p95"]}})
+    'the SLO'
+    """
+    name = shown_limit(verdict)
+    if not name:
+        return "the SLO"
+    return f"the {show_time(verdict['limits'][name]['limit_ms'] / 1e3)} of {limit_title(name)}"
+
+
 def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     """Whether the SLO is met, with the share that decides and every limit; ``plus_minus`` stands
     behind the share.

@@ -24,6 +24,9 @@ ROWS = 6
 DECIDING = ("ttft", "tpot")
 """Quantities that are shown where no SLO says which ones count."""
 
+ALSO = 4
+"""Further actions that are named."""
+
 BOUNDS = 2
 """Limits that are named, the largest first."""
 
@@ -132,9 +135,18 @@ def first_lines(findings: Findings) -> Findings:
     if breaks:
         kept.append(Lines(breaks, ""))
     if actions:
-        kept.append(actions[0]._replace(each=actions[0].each[:1]))
+        kept.append(_first_of(actions[0]))
     section = findings.sections[0]._replace(parts=tuple(kept))
     return replace(findings, sections=(section,))
+
+
+def _first_of(actions: Actions) -> Actions:
+    """The first action, and the names of others that meet the SLO as surely."""
+    first, *others = actions.each
+    also = [each.title for each in others if each.meets and each.effect == first.effect]
+    more = f" and {len(also) - ALSO} more" if len(also) > ALSO else ""
+    text = f"also: {'; '.join(also[:ALSO])}{more}" if also else ""
+    return actions._replace(each=(first,), also=text)
 
 
 def _cut(table: Table) -> Table:

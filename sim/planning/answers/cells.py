@@ -126,6 +126,8 @@ def effect(document: Document, key: str, change: float | None) -> Cell:
     if change is None:
         return cell
     figure = next(entry for entry in document["figures"] if entry["key"] == key)
+    if figure.get("scant") and 1 + change >= TWICE:
+        cell = cell._replace(text="from almost none")
     if abs(change) < max(NOTHING, figure.get("chance") or 0.0):
         return cell._replace(tone="none", hint="chance alone moves it as far")
     better = (change > 0) == figure["more"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.findings import Cell, Column, Drawings, Findings, Heading, Headline, Lines, Table
 from sim.metrics.own import PREFIX
-from sim.metrics.states import State
+from sim.metrics.states import SloState, State
 from sim.planning.answers.cells import STATES, Document, failures, setup, text
 from sim.planning.answers.variants import (
     COST,
@@ -166,7 +166,9 @@ def _mean(document: Document, entry: Entry, index: int) -> Cell:
         return Cell("-", None)
     shown = show_cost(value) if unit == "USD" else written(value, unit).removesuffix("%")
     exact = round(100 * value, 9) if unit == "share" else value
-    return Cell(f"{MARKS[mark(entry, index)]}{shown}", exact, hint=reason(document, entry, index))
+    misses = document["variants"][index].get("slo") == SloState.MISSED
+    best = "" if unit == "USD" and misses else MARKS[mark(entry, index)]
+    return Cell(f"{best}{shown}", exact, hint=reason(document, entry, index))
 
 
 def _differences(document: Document) -> Table:

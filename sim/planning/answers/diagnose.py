@@ -32,6 +32,7 @@ from sim.planning.answers.cells import (
     within,
 )
 from sim.planning.answers.drawings import BARS, PARTS, MeanParts
+from sim.planning.points.wording import share as share_text
 from sim.units import milliseconds
 
 TONES = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
@@ -89,7 +90,7 @@ def _advice(document: Document) -> Actions:
         Action(
             "No SLO" if trial["slo_state"] is None else f"SLO {trial['slo_state']}",
             efforts[trial["effort"]],
-            *(trial["title"], trial["told"], trial["command"]),
+            *(trial["title"], trial["told"], trial["command"], bool(trial["slo_met"])),
         )
         for trial in (trials[name] for name in document["advice"])
     )
@@ -160,7 +161,9 @@ def trials(document: Document) -> Table:
     rows = [(text("as it is"), share, *values(now), text(""))]
     for trial in tried:
         changes = (effect(document, key, trial["changes"][key]) for key in HEADS)
-        rows.append((text(trial["title"]), _share(trial), *changes, text(trial["effort"])))
+        refused = trial.get("rejects")  # which results of older versions lack
+        name = f"{trial['title']}, rejects {share_text(refused)}" if refused else trial["title"]
+        rows.append((text(name), _share(trial), *changes, text(trial["effort"])))
     columns = (
         Column("Change tried", False),
         WITHIN._replace(definition=None),

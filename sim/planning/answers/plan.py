@@ -113,10 +113,17 @@ def headline(document: Document) -> Headline:
         f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours), "
         f"${best['usd_per_year']:,.0f} a year ({hours['year']:,} hours)."
     )
-    texts = [*scaling(document), holds, paid, ranking["text"], ranking["prices"]["text"]]
+    texts = [*scaling(document), holds, *([] if sure else [_surest(ranking)]), paid]
+    texts += [ranking["text"], ranking["prices"]["text"]]
     if best["precision"] is not None and best["precision"] not in PLAIN:
         texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")
     return Headline("good" if settled and sure else "warn", title, " ".join(texts))
+
+
+def _surest(ranking: Mapping[str, Any]) -> str:
+    """The cheapest fleet that is sure to hold the rate, where the first is not."""
+    sure = ranking["sure"]
+    return "No fleet that was tried is sure to." if sure is None else str(sure["text"])
 
 
 def wanted_slo(document: Document) -> str:
@@ -200,8 +207,15 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             Cell(f"{month:,.0f}", month),
             *(_latency(each[f"slo_{name}_ms"]) for name in LATENCIES),
             text(each["trust"]),
-            text("holds" if each["one_gone"] else "misses"),
+            text(_one_down(each)),
         )
+
+
+def _one_down(fleet: Mapping[str, Any]) -> str:
+    """Whether the rest of a fleet holds the rate when a replica is gone."""
+    if fleet["replicas"] == 1:
+        return "none left"
+    return "holds" if fleet["one_gone"] else "misses"
 
 
 def _of_gpus(fleet: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted
 from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
 from sim.scenario import Scenario
-from sim.schedulers import RULES, ChunkedPrefill, VllmRule
+from sim.schedulers import RULES, ChunkedPrefill, VllmRule, VllmV0Rule
 from sim.schedulers.abilities import HOST
 from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
@@ -134,14 +134,18 @@ def _slots(scenario: Scenario) -> Iterator[Counterfactual]:
         return
     yield _flag("more-tokens", f"max_num_batched_tokens {2 * tokens:,}",
                 {"scheduler.max_num_batched_tokens": 2 * tokens})  # fmt: skip
-    if tokens // 2 >= slots:
+    if tokens // 2 >= max(slots, 0 if knobs.chunked_prefill else _longest(scenario)):
         yield _flag("fewer-tokens", f"max_num_batched_tokens {tokens // 2:,}",
                     {"scheduler.max_num_batched_tokens": tokens // 2})  # fmt: skip
     if "chunked_prefill" not in policy.knobs:
         return
     if RULES[knobs.rule].cuts_prompts:
         word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
-        yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
+        switched: dict[str, object] = {"scheduler.chunked_prefill": not knobs.chunked_prefill}
+        if knobs.chunked_prefill and (needed := _longest(scenario)) > tokens:
+            word += f", max_num_batched_tokens {needed:,}"
+            switched["scheduler.max_num_batched_tokens"] = needed
+        yield _flag("chunks", word, switched)
     else:
         cuts = {"scheduler.policy": VllmRule.name, "scheduler.chunked_prefill": True}
         yield _flag("chunks", "prompts in chunks", cuts)
@@ -156,6 +160,15 @@ def _slots(scenario: Scenario) -> Iterator[Counterfactual]:
     ):
         yield _flag("threshold", "long_prefill_token_threshold 1,024",
                     {"scheduler.long_prefill_token_threshold": 1024})  # fmt: skip
+
+
+def _longest(scenario: Scenario) -> int:
+    """The tokens of a batch with which vLLM starts where prompts are whole: those of the longest
+    request (``vllm/config/scheduler.py``); 0 for other engines, which have no such rule."""
+    if scenario.scheduler.rule not in (VllmRule.name, VllmV0Rule.name):
+        return 0
+    model = catalog.model(scenario.model.path, scenario.base)
+    return scenario.only_pool.max_model_len or model.max_position_embeddings
 
 
 def _memory(scenario: Scenario) -> Iterator[Counterfactual]:

@@ -33,11 +33,13 @@ from sim.planning.causes.counterfactuals import (
     Shortage,
     counterfactuals,
 )
-from sim.planning.contrast.gains import FIGURES, Gained, gained
+from sim.planning.contrast.gains import CAPACITY, FIGURES, Gained, gained
 from sim.planning.points.evaluate import check_served
 from sim.planning.points.executors import Executor
+from sim.planning.points.points import Outcome
 from sim.planning.points.slo_state import meets, slo_state
 from sim.planning.points.study import Study, Tell
+from sim.request import Refusal
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
@@ -73,9 +75,18 @@ does."""
 
 @dataclass(frozen=True)
 class Trial(Gained):
-    """A counterfactual and what came of it."""
+    """A counterfactual and what came of it; ``rejects`` is the share of the requests that only it
+    rejects. Its capacity is then that of other traffic, and left out."""
 
     change: Counterfactual
+    rejects: float = 0.0
+
+    @classmethod
+    def of(cls, base: Mapping[str, Any], outcome: Outcome, change: Counterfactual) -> Trial:
+        """The trial of ``change`` with that ``outcome``, against the summary of the ``base``."""
+        rejects = 0.0 if outcome.summary is None else _rejected(outcome.summary) - _rejected(base)
+        left_out = () if rejects <= 0 else (CAPACITY.key,)
+        return cls(*gained(base, outcome, lambda _: FIGURES, left_out), change, max(0.0, rejects))
 
     @property
     def rank(self) -> float:
@@ -96,6 +107,13 @@ class Trial(Gained):
     def is_predicted(self) -> bool:
         """Whether its run is within the SLO at the predicted times, sure or not."""
         return bool(self.verdict and self.verdict["slo_met"])
+
+
+def _rejected(summary: Mapping[str, Any]) -> float:
+    """The share of the requests of a run that could never be served."""
+    requests = summary["infersim"]["requests"]
+    late = requests["rejected_reasons"].get(Refusal.LATE, 0)
+    return float((requests["rejected"] - late) / max(1, requests["submitted"]))
 
 
 @dataclass(frozen=True)
@@ -176,7 +194,8 @@ class Diagnosis:
 
     @property
     def _actions(self) -> list[Trial]:
-        return [t for t in self.trials if t.change.effort not in (PROBE, SAVING)]
+        tried = (t for t in self.trials if not t.rejects)
+        return [t for t in tried if t.change.effort not in (PROBE, SAVING)]
 
     @property
     def _serving(self) -> list[Trial]:
@@ -232,8 +251,7 @@ def diagnose(
     study = Study(scenario, executor, tell)
     outcomes = study.variants(((c.title, c.settings) for c in changes), at_ends=True)
     trials = [
-        Trial(*gained(base, outcome, lambda _: FIGURES), change)
-        for change, outcome in zip(changes, outcomes, strict=True)
+        Trial.of(base, outcome, change) for change, outcome in zip(changes, outcomes, strict=True)
     ]
     parts = mean_parts(result.record)
     return Diagnosis(scenario, target, given, base, parts, rejected, trials)

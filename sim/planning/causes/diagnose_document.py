@@ -13,7 +13,7 @@ from typing import Any
 
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
-from sim.metrics.words.slo_text import deciding, slo_doubts, within
+from sim.metrics.words.slo_text import deciding, limit_text, shown_limit, slo_doubts, within
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
@@ -37,7 +37,7 @@ def headline(found: Diagnosis) -> str:
     where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
     enough = found.at_ease or found.slo == SloState.OPEN or not found.misses
     attained = verdict["attainment"]
-    kept = within(attained, share(attained), enough=enough) + f" within the SLO{where}"
+    kept = f"{within(attained, share(attained), enough=enough)} within {limit_text(verdict)}{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
@@ -163,18 +163,32 @@ def order_text(found: Diagnosis) -> str:
 
 def told(found: Diagnosis, trial: Trial) -> str:
     """The effect of a change: on the share within the SLO first, then on each figure that moves."""
-    parts = []
+    parts = [rejects_text(trial)] if trial.rejects else []
     before, verdict = found.verdict["attainment"], trial.verdict
     if before is not None and verdict is not None:
         met = f"SLO {trial.slo or 'missed'}"
         after = verdict["attainment"] or 0.0
+        mine, its = limit_text(found.verdict), limit_text(verdict)
+        same = verdict["limits"].get(shown_limit(found.verdict))
+        if trial.is_predicted and same is not None:  # which limit is the nearest does not matter
+            after, its = same["attainment"], mine
         moved = f"{share(before)} -> {share(after)}" if after != before else f"still {share(after)}"
-        parts.append(f"{met}, {moved} of requests within the SLO{_if_off(trial)}")
+        if mine != its:
+            moved = f"{share(before)} of requests within {mine} -> {share(after)}"
+        parts.append(f"{met}, {moved} of requests within {its}{_if_off(trial)}")
     for figure in FIGURES:
         gain = trial.gains.get(figure.key)
         if gain is not None and abs(gain) > WORTH:
             parts.append(f"{figure.title} {_change(figure, found, trial)}")
     return "; ".join(parts) or "next to nothing"
+
+
+def rejects_text(trial: Trial) -> str:
+    """The share of the requests that a change rejects beyond those that are rejected anyway."""
+    summary = trial.outcome.summary
+    reasons = {} if summary is None else summary["infersim"]["requests"]["rejected_reasons"]
+    more = f" ({', '.join(reasons)})" if reasons else ""
+    return f"rejects {share(trial.rejects)} of the requests{more}"
 
 
 def _if_off(trial: Trial) -> str:
@@ -187,6 +201,9 @@ def _if_off(trial: Trial) -> str:
     met = summary["infersim"]["verdict"]["slo_met"]
     end = "slower" if met else "faster"
     kept = share(ends[end]["verdict"]["attainment"])
+    kept += (
+        " within the limit that breaks first" if shown_limit(summary["infersim"]["verdict"]) else ""
+    )
     return f" ({kept} if iterations are {many(ends['error'])} {end})"
 
 
@@ -194,6 +211,8 @@ def _change(figure: GainFigure, found: Diagnosis, trial: Trial) -> str:
     """``+40%``, or both values where the change is large."""
     before, after = figures_of(found.base)[figure.key], trial.figures[figure.key]
     gain = trial.gains[figure.key] or 0.0
+    if gain > 0 and figure.is_scant(found.base):
+        return f"from almost none to {_value(figure, after)}"
     if abs(gain) > FACTOR:
         return f"{_value(figure, before)} -> {_value(figure, after)}"
     return f"{math.expm1(gain if figure.more else -gain):+.0%}"
@@ -265,6 +284,7 @@ def _trial(found: Diagnosis, trial: Trial, base: Mapping[str, float | None]) -> 
         "per_effort": None if change.effort is PROBE or trial.effect is None else trial.rank,
         "attainment": trial.judged("attainment"),
         "told": told(found, trial),
+        "rejects": trial.rejects,
         "slo_met": trial.judged("slo_met"),
         "slo_state": trial.slo,
         "state": trial.judged("state"),

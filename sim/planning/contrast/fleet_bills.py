@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from sim.metrics.states import SloState
-from sim.planning.contrast.variant_words import Document, Entry, entries_of, name
+from sim.metrics.states import SloState, State
+from sim.planning.contrast.variant_words import Document, entries_of, name
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import share
 from sim.units import number
@@ -22,18 +22,23 @@ def of_fleets(document: Document) -> str:
         return ""
     dollars = entries[DOLLARS.key]["means"]
     priced = [index for index, usd in enumerate(dollars) if usd is not None]
-    good = [
-        index for index in priced if document["variants"][index].get("slo") in (None, SloState.MET)
-    ]
     if len(priced) < 2:
         return ""
-    judged = any(document["variants"][index].get("slo") for index in priced)
-    cheapest = min(good or priced, key=lambda index: dollars[index])
-    others = sorted((i for i in good if i != cheapest), key=lambda index: dollars[index])
+    variants = document["variants"]
+    judged = any(variants[index].get("slo") for index in priced)
+    good = [
+        index
+        for index in priced
+        if variants[index].get("slo") in (None, SloState.MET)
+        and variants[index]["state"] != State.OVERLOADED
+    ]
+    if not good:
+        return _none_meets(document, priced) if judged else ""
+    cheapest, *others = sorted(good, key=lambda index: dollars[index])
+    worse = [index for index in priced if index not in good]
     if not judged:
-        text = f"{name(document, cheapest)} costs the least"
-    elif not good:
-        text = f"None meets the SLO beyond doubt; {name(document, cheapest)} costs the least"
+        text = f"{name(document, cheapest)} {'costs the least' if others else 'alone keeps up'}"
+        text = f"Of those that keep up {text}" if worse and others else text
     elif others:
         text = f"Of those that meet the SLO {name(document, cheapest)} costs the least"
     else:
@@ -42,17 +47,27 @@ def of_fleets(document: Document) -> str:
     if shown := others if len(others) <= MOST_NAMED else others[-1:]:
         told = [f"{name(document, index)} {_bill(document, index)}" for index in shown]
         text += f"; {', '.join(told)}"
-    worse = [index for index in priced if index not in (cheapest, *others)]
     if judged and worse and len(worse) <= MOST_NAMED:
-        told = [
-            f"{name(document, index)} {_bill(document, index)}, "
-            f"{document['variants'][index]['slo']} with {_attained(entries, index)} of requests"
-            for index in worse
-        ]
-        text += f"; {'; '.join(told)}"
+        text += f"; {'; '.join(_judged(document, index) for index in worse)}"
     elif judged and worse:
         text += f"; {len(worse)} others do not meet it beyond doubt"
     return f"{text}."
+
+
+def _none_meets(document: Document, priced: Sequence[int]) -> str:
+    """The bills of fleets of which none meets the SLO, and none is called the cheapest."""
+    words = {document["variants"][index].get("slo") for index in priced}
+    text = f"None meets the SLO{' beyond doubt' if SloState.OPEN in words else ''}"
+    if len(priced) <= MOST_NAMED:
+        text += f". Whole runs: {'; '.join(_judged(document, index) for index in priced)}"
+    return f"{text}."
+
+
+def _judged(document: Document, index: int) -> str:
+    """The bill of a fleet, and how it did by the SLO."""
+    attained = share(entries_of(document)["verdict.attainment"]["means"][index])
+    said = f"{document['variants'][index]['slo']} with {attained} of requests"
+    return f"{name(document, index)} {_bill(document, index)}, {said}"
 
 
 def _bill(document: Document, index: int) -> str:
@@ -62,7 +77,3 @@ def _bill(document: Document, index: int) -> str:
     text = f"${usd:,.2f}" if usd >= 1 else f"${number(usd)}"
     kwh = entries[KWH.key]["means"][index] if KWH.key in entries else None
     return text if kwh is None else f"{text} and {number(kwh)} kWh"
-
-
-def _attained(entries: Mapping[str, Entry], index: int) -> str:
-    return share(entries["verdict.attainment"]["means"][index])

@@ -22,6 +22,10 @@ CLIP = math.log(10)
 out everything else."""
 
 
+SCANT = 0.01
+"""A goodput below this share of the requests that are served is almost none."""
+
+
 class GainFigure(NamedTuple):
     """A figure of a run: its key in ``summary.json``, what it is called, and whether ``more`` of it
     is better."""
@@ -41,6 +45,14 @@ class GainFigure(NamedTuple):
         if used and one is not None:  # which is full before the fleet is
             used = max(used, one["utilisation"])
         return 1 / used if used else None
+
+    def is_scant(self, summary: Mapping[str, Any]) -> bool:
+        """Whether it is a goodput that is almost nothing of what is served, so that multiples of it
+        say nothing."""
+        if self.key != GOODPUT.key:
+            return False
+        good, served = summary[self.key], summary["request_throughput"]
+        return bool(served) and (good or 0.0) < SCANT * served
 
     def chance(self, summary: Mapping[str, Any]) -> float | None:
         """How far chance in the traffic of one run moves it, relative to its value: half of the
@@ -128,12 +140,16 @@ class Gained:
 
 
 def gained(
-    base: Summary, outcome: Outcome, judged: Callable[[Figures], Sequence[GainFigure]]
+    base: Summary,
+    outcome: Outcome,
+    judged: Callable[[Figures], Sequence[GainFigure]],
+    left_out: Sequence[str] = (),
 ) -> tuple[Outcome, Figures, Figures, float | None]:
-    """The fields of a ``Gained`` over ``base``; ``judged`` are the figures whose mean counts."""
+    """The fields of a ``Gained`` over ``base``; ``judged`` are the figures whose mean counts, those
+    ``left_out`` are not known."""
     if outcome.summary is None:
         return outcome, {}, {}, None
-    figures = figures_of(outcome.summary)
+    figures = figures_of(outcome.summary) | dict.fromkeys(left_out)
     found = gains(figures_of(base), figures)
     return outcome, figures, found, mean_gain({each.key: found[each.key] for each in judged(found)})
 
@@ -143,11 +159,12 @@ def _relative(before: float | None, after: float | None) -> float | None:
 
 
 def figure_rows(summary: Summary) -> list[dict[str, Any]]:
-    """Every figure of a run as plain data: its name, its value, and how far chance moves it."""
+    """Every figure of a run as plain data: its name, its value, how far chance moves it, and
+    whether it is too little to take multiples of."""
     return [
         {
             **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
-            **{"value": f.of(summary), "chance": f.chance(summary)},
+            **{"value": f.of(summary), "chance": f.chance(summary), "scant": f.is_scant(summary)},
         }
         for f in FIGURES
     ]

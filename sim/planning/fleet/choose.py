@@ -28,7 +28,7 @@ from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
 from sim.planning.points.crew import Crew, CrewCall, crew
-from sim.planning.points.wording import counted
+from sim.planning.points.wording import counted, fleet_text
 from sim.scenario import Scenario
 from sim.units import show_load
 
@@ -144,22 +144,22 @@ def rank(fleet: Confirmed) -> tuple[float, float, float, str]:
 def _unconfirmed(sized: Sized) -> tuple[float, float, str]:
     """The rank of a fleet of which it is not known how much it holds."""
     ttft = sized.at_target.figures["p99_ttft_ms"] or 0.0
-    return _money(sized.cost), ttft, sized.layout.text
+    return usd(sized.cost), ttft, sized.layout.text
 
 
-def _money(cost: float) -> float:
+def usd(cost: float) -> float:
     """USD per hour without the rounding errors of a product, so that equal costs are equal."""
     return round(cost, 6)
 
 
 def as_cheap(plan: FleetPlan) -> list[str]:
-    """The fleets that cost what the first one does: the rank of those that have one, else the
-    layout."""
+    """The fleets that cost what the first one does: the rank of those that have one, else in
+    full."""
     numbered = enumerate(plan.sized[1:], 2)
     return [
-        f"#{rank}" if rank <= len(plan.best) else other.layout.text
+        f"#{rank}" if rank <= len(plan.best) else fleet_text(other.replicas, other.layout.text)
         for rank, other in numbered
-        if _money(other.cost) == _money(plan.sized[0].cost)
+        if usd(other.cost) == usd(plan.sized[0].cost)
     ]
 
 
@@ -173,9 +173,9 @@ def _ranked(
     """The ``top`` best fleets, confirmed, all fleets in their order, and their ends. Whatever costs
     as much as the last of the best is confirmed too, since the load that it holds decides between
     them."""
-    costs, top = sorted(_money(each.cost) for each in sized), search.question.top
+    costs, top = sorted(usd(each.cost) for each in sized), search.question.top
     most = costs[min(top, len(costs)) - 1]
-    near = [_money(each.cost) <= most for each in sized]
+    near = [usd(each.cost) <= most for each in sized]
     steps.did(len(sized) - sum(near))
     found = tried(them, search, sized, near, begun, steps)
     ends = {each.layout: of for each, (_, of) in zip(sized, found, strict=True)}
@@ -216,7 +216,7 @@ def _sized(
     while waiting:
         costs = sorted(each.cost for each in sized)
         most = costs[top - 1] if len(costs) >= top else None
-        dearer = [each for each in waiting if most and _money(each.cost) > _money(most)]
+        dearer = [each for each in waiting if most and usd(each.cost) > usd(most)]
         rejected += [_too_expensive(each, most) for each in dearer if most]
         steps.did(EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]

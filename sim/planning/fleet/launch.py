@@ -148,16 +148,12 @@ def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     if limits.prefill_schedule_interval > 1:
         words += ["--prefill-schedule-interval", limits.prefill_schedule_interval]
     words += ["--gpu-memory-utilization", settings.kv_cache.gpu_memory_utilization]
-    words += ["--block-size", settings.kv_cache.block_size]
     words += _vllm_own(pool)
     order = ORDERS.find(settings.scheduler.order, pool.folders).vllm
     if order not in ("", FirstCome.vllm):
         words += ["--scheduling-policy", order]
     if not settings.scheduler.chunked_prefill:
         words.append("--no-enable-chunked-prefill")
-    if settings.scheduler.rule == VllmRule.name and settings.scheduler.async_scheduling is not None:
-        ahead = settings.scheduler.async_scheduling
-        words.append("--async-scheduling" if ahead else "--no-async-scheduling")
     if not settings.kv_cache.enable_prefix_caching:
         words.append("--no-enable-prefix-caching")
     elif settings.kv_cache.host_memory is not None:
@@ -244,8 +240,15 @@ def _vllm_own(pool: PreparedPool) -> list[object]:
         words += ["--compilation-config", '{"cudagraph_mode": "FULL_DECODE_ONLY"}']
     if pool.limits.long_prefill_token_threshold:
         words += ["--long-prefill-token-threshold", pool.limits.long_prefill_token_threshold]
-    if not knobs.scheduler_reserve_full_isl:
-        words.append("--no-scheduler-reserve-full-isl")
+    usual = _usual("vllm", pool)
+    if (size := pool.settings.kv_cache.block_size) != usual.get("kv_cache.block_size"):
+        words += ["--block-size", size]
+    whole = knobs.scheduler_reserve_full_isl
+    if whole != usual.get("scheduler.scheduler_reserve_full_isl"):
+        words.append(_switch("scheduler-reserve-full-isl", whole))
+    ahead = knobs.async_scheduling
+    if knobs.rule == VllmRule.name and ahead not in (None, usual[AHEAD]):
+        words.append(_switch("async-scheduling", ahead))
     if (memory := pool.settings.kv_cache.memory) is not None:
         words += ["--kv-cache-memory-bytes", round(memory)]
     if (lora := pool.deployment.lora) is not None:
@@ -257,10 +260,28 @@ def _vllm_own(pool: PreparedPool) -> list[object]:
     return words
 
 
+AHEAD = "scheduler.async_scheduling"
+
+
+def _usual(engine: str, pool: PreparedPool) -> dict[str, object]:
+    """The choices of ``engine`` on the GPU of ``pool`` by dotted keys, which commands leave out:
+    those of the release that is simulated, of other engines those of the newest. vLLM does not
+    plan ahead with n-gram drafts."""
+    d, drafts = pool.deployment, pool.settings.speculative
+    preset = d.engine if d.engine.name == engine else catalog.engine(engine)
+    ahead = preset.plans_ahead and (drafts is None or drafts.method != "ngram")
+    return {**preset.defaults_on(d.gpu.title, d.gpu.memory), AHEAD: ahead}
+
+
+def _switch(name: str, on: bool | None) -> str:
+    return f"--{name}" if on else f"--no-{name}"
+
+
 def _sglang_rule(pool: PreparedPool) -> list[object]:
     """Flags for the simulated part of SGLang's own scheduler."""
-    knobs = pool.settings.scheduler
-    words: list[object] = ["--page-size", pool.settings.kv_cache.block_size]
+    knobs, size = pool.settings.scheduler, pool.settings.kv_cache.block_size
+    usual = _usual("sglang", pool)["kv_cache.block_size"]
+    words: list[object] = [] if size == usual else ["--page-size", size]
     order = ORDERS.find(knobs.order, pool.folders).sglang
     if order not in ("", FirstCome.sglang):
         words += ["--schedule-policy", order]

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.metrics.bands.trust import trust
-from sim.planning.fleet.choose import FleetPlan
+from sim.planning.fleet.choose import FleetPlan, usd
 from sim.planning.fleet.sizing import Sized
+from sim.planning.points.wording import fleet_text
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ def bands(plan: FleetPlan) -> list[Band]:
         most = math.inf if ends.most is None else ends.most * price
         behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
         rivals = tuple(
-            f"#{number} {other.layout.text}" if number <= len(plan.best) else other.layout.text
+            _rival(number if number <= len(plan.best) else None, other, each.sized.cost)
             for number, (other, theirs) in enumerate(behind, start=index + 2)
-            if theirs.fewest * other.price < most
+            if usd(theirs.fewest * other.price) < usd(most)
         )
         found.append(
             Band(
@@ -75,11 +76,18 @@ def bands(plan: FleetPlan) -> list[Band]:
     return found
 
 
+def _rival(rank: int | None, fleet: Sized, cost: float) -> str:
+    """The name of a ``fleet`` that could be cheaper than one of that ``cost``."""
+    name = fleet_text(fleet.replicas, fleet.layout.text)
+    name = name if rank is None else f"#{rank} {name}"
+    return f"{name} (costs as much now)" if usd(fleet.cost) == usd(cost) else name
+
+
 def _unsimulated(plan: FleetPlan, most: float, error: float) -> list[str]:
     """Layouts that were found too expensive without simulating, by a bound that is proportional to
     the time of an iteration, and that could cost less than ``most`` if theirs were shorter."""
     return [
-        f"{each.layout.text} (not simulated)"
+        f"fleets of {each.layout.text} (not simulated)"
         for each in plan.rejected
         if each.unsimulated and each.cost is not None and each.cost / (1 + error) < most
     ]

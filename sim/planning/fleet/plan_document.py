@@ -13,7 +13,7 @@ from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
-from sim.metrics.bands.trust import trust
+from sim.metrics.bands.trust import Trust, trust
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
@@ -346,32 +346,35 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
             "Within the error of predicted times others could be cheaper: "
             f"{_listed(band.rivals)}. So the first place is not sure."
         )
-    sure = _cheapest_sure(fleets)
-    return {
-        "survives": band.survives,
-        "sure": sure,
-        "text": text if sure is None else f"{text} {sure['text']}",
-    }
+    return {"survives": band.survives, "sure": cheapest_sure(fleets), "text": text}
 
 
-def _cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The cheapest of the best fleets with as many replicas as hold the load at the slower end of
-    the 90 % band, too: ``layout``, ``replicas``, ``usd_per_hour``, and a ``text``; None where none
-    that was tried does."""
-    ends = [(*fleet["error_band"]["usd_per_hour"][1:], fleet) for fleet in fleets]
-    known = [(cost, fleet) for cost, fleet in ends if cost is not None]
-    if not known:
+def cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The cheapest fleet that is sure to hold the rate: one of ``fleets``, or one of its layout
+    with more replicas, which holds the rate with its headroom at the slower end of the 90 % band.
+    It is its ``rank``, ``layout``, ``replicas``, ``usd_per_hour``, and a ``text``; None where none
+    that was tried is sure."""
+    found: list[tuple[float, bool, int]] = []
+    for index, fleet in enumerate(fleets):
+        band, mine = fleet["error_band"], fleet["replicas"]
+        most, cost = band["replicas"][1], band["usd_per_hour"][1]
+        if band["trust"] == Trust.SURE:
+            found.append((round(fleet["usd_per_hour"], 6), False, index))
+        elif most is not None and most > mine:
+            found.append((round(cost, 6), True, index))
+    if not found:
         return None
-    cost, fleet = min(known, key=lambda each: each[0])
-    replicas = fleet["error_band"]["replicas"][1]
+    usd, larger, index = min(found)
+    fleet = fleets[index]
+    replicas = fleet["error_band"]["replicas"][1] if larger else fleet["replicas"]
+    named = f"{counted(replicas, 'replica')} of {fleet['layout']}"
+    instead = f" instead of {fleet['replicas']:,}" if larger else ""
     return {
+        "rank": fleet["rank"],
         "layout": fleet["layout"],
         "replicas": replicas,
-        "usd_per_hour": cost,
-        "text": (
-            f"Cheapest that holds the rate with its headroom at the slower end, too: "
-            f"{counted(replicas, 'replica')} of {fleet['layout']}, ${cost:,.2f}/h."
-        ),
+        "usd_per_hour": usd,
+        "text": f"The cheapest that is sure to: #{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h.",
     }
 
 
