@@ -58,11 +58,10 @@ def front(x: Sequence[float], y: Sequence[float], shape: str) -> draw.Trace:
 
 
 def _trace(group: TradeGroup, look: Style, kind: str) -> draw.Trace:
-    symbol = "circle" if look.dash == "solid" else "circle-open"
     return draw.points(
         [at.x for at in group.points],
         [_factor(kind) * at.y for at in group.points],
-        {"size": 9, "color": look.color, "symbol": symbol},
+        {"size": 10, "color": look.color, "symbol": look.symbol},
         plain(group.label),
         f"%{{customdata}}<br>{HOVER[kind]}<extra></extra>",
         customdata=[plain(at.label) for at in group.points],

@@ -37,9 +37,9 @@ TRACES = ("bar", "box", "heatmap", "scatter")
 """The kinds of traces that the figures use; all are in the bundle, as a test holds."""
 
 
-SCRIPTS = ("head", "views", "page", "other")
+SCRIPTS = ("head", "views", "page", "other", "prices")
 """The scripts of ``templates/``: what comes before a page is drawn, how its figures are looked at,
-what it does, and what only the page of a run has."""
+what it does, what only the page of a run has, and the prices of a plan that can be changed."""
 
 
 class Bundle(NamedTuple):
