@@ -233,6 +233,13 @@ def _with_bands(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [row for row in document["rows"] if row["band90"] is not None]
 
 
+def _slot_shares(runs: Mapping[int, SavedRun]) -> go.Figure:
+    shown = compare_runs.drawn_variants(made_up.comparison(), runs)
+    (drawn,) = compare_runs.slot_shares_of(compare_runs.slot_views(shown))
+    assert isinstance(drawn.data, go.Figure)
+    return drawn.data
+
+
 def _overlaid(runs: Mapping[int, SavedRun]) -> go.Figure | None:
     shown = compare_runs.drawn_variants(made_up.comparison(), runs)
     return overlaid.distributions(shown, "ttft", 0.5)
@@ -252,6 +259,7 @@ DRAWINGS: Mapping[str, Drawing] = {
         lambda document: split_ratios.figure(replica_ratios(document)), made_up.split_plan
     ),
     "overlaid": Drawing(_overlaid, compared_runs),
+    "slot_shares": Drawing(_slot_shares, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{
         name: Drawing(build, made, lambda path: json.loads(path.read_text("utf-8")))
