@@ -31,7 +31,7 @@ def figure(trade: Trade) -> go.Figure:
     points = [point for group in trade.groups for point in group.points]
     traces = [_front(trade)] if len(points) > 1 else []
     pairs = zip(trade.groups, looks, strict=True)
-    traces += [_trace(group, look, trade.kind) for group, look in pairs]
+    traces += [_trace(group, look, trade.kind) for group, look in pairs if group.points]
     axis = theme.axis("output tokens/s of a GPU", rangemode="tozero")
     return draw.assemble(
         traces,

@@ -266,3 +266,29 @@ def test_on_paper_figures_are_light_and_legends_stand_above_them(drive: Drive) -
 
     assert result["stroke"] == css(theme.METRICS["ttft"].light)
     assert result["after"] == css(theme.METRICS["ttft"].dark)
+
+
+def test_a_wide_table_goes_on_below_on_paper_and_is_whole_after(drive: Drive) -> None:
+    """Of its columns each is in one part, but for those that name the row."""
+    many = "".join(f'<th class="num"><span class="name">latency {n}</span></th>' for n in range(30))
+    html = render(make_run(300)).replace(
+        '<span class="name">Latency</span></th>', f'<span class="name">Latency</span></th>{many}', 1
+    )
+    result = drive(
+        html,
+        """
+        const all = () => [...document.querySelectorAll("#table-latency table")];
+        const heads = (table) => [...table.tHead.rows[0].cells].filter((cell) => !cell.hidden)
+          .map((cell) => cell.querySelector(".name").textContent);
+        const before = heads(all()[0]);
+        dispatchEvent(new Event("beforeprint"));
+        const parts = all().map(heads), zooms = all().map((table) => Number(table.style.zoom || 1));
+        dispatchEvent(new Event("afterprint"));
+        return { before, parts, zooms, after: all().map(heads) };
+        """,
+    )
+    assert len(result["parts"]) > 1
+    assert [part[0] for part in result["parts"]] == ["Latency"] * len(result["parts"])
+    assert [name for part in result["parts"] for name in part[1:]] == result["before"][1:]
+    assert min(result["zooms"]) >= 0.8
+    assert result["after"] == [result["before"]]

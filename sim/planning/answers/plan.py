@@ -302,7 +302,7 @@ def _speeds(document: Document) -> Drawings:
     )
     drawn = user_and_gpu(document)
     drawing = Drawing("pareto-speed", TRADES["speed"], "speed", note, drawn, wide=True, kind="tall")
-    return Drawings((drawing,) if drawn.groups else (), "")
+    return Drawings((drawing,) if drawn.front else (), "")
 
 
 def user_and_gpu(document: Document) -> Trade:
