@@ -26,6 +26,7 @@ from reports.figures import (
     attempts,
     cost_attained,
     coverage,
+    density,
     differences,
     find_attainment,
     find_curve,
@@ -114,6 +115,11 @@ def _course(run: SavedRun) -> go.Figure:
 
 OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "latency_over_time": _course,
+    "density": lambda run: density.figure(
+        run.requests["arrival_s"].to_numpy(float),
+        run.requests["prompt_tokens"].to_numpy(float),
+        *("prompt", "tokens"),
+    ),
     "ttft_by_prompt": lambda run: ttft_by_prompt.figure(run.requests),
     "attainment": lambda run: attainment.figure(attained(run.summary), 0.99),
     "limit_use": lambda run: limit_use.figure(limit_uses(run.summary, run.requests)),
