@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -175,6 +176,7 @@ def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str
     return {
         "date": made.get("date", ""),
         "command": made.get("command", ""),
+        "shown": _shown(summary),
         "measured": "" if measured is None else phrase(measured, "share"),
         "chance": chance,
         "version": str(pick(summary, "infersim.version")),
@@ -186,3 +188,12 @@ def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str
         "price": str(known(summary, "infersim.cost.text") or ""),
         "energy_note": str(energy["note"] or "") if energy else "",
     }
+
+
+def _shown(summary: Mapping[str, Any]) -> list[str]:
+    """The commands that print the values of the catalogue behind a run, each with its source."""
+    own = pick(summary, "infersim")
+    pools = own.get("pools") or [own]
+    names = [own["model"], *(pool.get("gpu") for pool in pools), own["engine"]]
+    told = dict.fromkeys(str(name) for name in names if name and "/" not in str(name))
+    return [] if is_observed(summary) else [f"infersim show {quote(name)}" for name in told]
