@@ -160,11 +160,14 @@
     root.dataset.figures = plots.filter((plot) => plot.dataset.drawn === "yes").length;
   }
 
+  function made(tag, given = {}, ...children) {
+    const element = Object.assign(document.createElement(tag), given);
+    element.append(...children);
+    return element;
+  }
+
   function addTool(place, text, action) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "quiet";
-    button.textContent = text;
+    const button = made("button", { type: "button", className: "quiet", textContent: text });
     button.addEventListener("click", () => action(button));
     place.querySelector(".tools").append(button);
   }
@@ -349,11 +352,9 @@
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, index) => {
       const name = heading.querySelector(".name");
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
       const about = heading.querySelector("a.about");
-      button.title = about ? about.title : `sort by ${name.textContent.trim()}`;
+      const title = about ? about.title : `sort by ${name.textContent.trim()}`;
+      const button = made("button", { type: "button", className: "sort", title });
       name.replaceWith(button);
       button.append(name);
       button.addEventListener("click", () => {
@@ -385,8 +386,7 @@
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      const area = document.createElement("textarea");
-      area.value = text;
+      const area = made("textarea", { value: text });
       document.body.append(area);
       area.select();
       document.execCommand("copy");
@@ -416,7 +416,7 @@
   addEventListener("hashchange", unfold);
   unfold();
 
-  globalThis.pageFigures = { plots, extras, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
+  globalThis.pageFigures = { plots, extras, made, addCopy, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
 
   root.dataset.run = whatRan();
   start(); // the library is inflated while the tables are prepared
@@ -427,8 +427,7 @@
   document.querySelectorAll(".command").forEach((place) => {
     const code = place.querySelector("code");
     const words = code.textContent.split(" ").flatMap((word, i) => {
-      const whole = document.createElement("span"); // a line does not break inside of an option
-      whole.textContent = word;
+      const whole = made("span", { textContent: word }); // a line does not break inside of an option
       return i ? [" ", whole] : [whole];
     });
     code.replaceChildren(...words);

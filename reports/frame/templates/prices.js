@@ -1,6 +1,7 @@
 // Prices of GPU hours that a reader changes: every cost in proportion to them follows.
 (() => {
   "use strict";
+  const { made } = globalThis.pageFigures;
   const rows = [...document.querySelectorAll("#table-prices tbody tr")];
   const cards = [...document.querySelectorAll("#table-cards tbody tr")];
   const costs = [...document.querySelectorAll("[data-priced]")].map((cell) => {
@@ -14,24 +15,16 @@
     return field && field.value !== "" && field.validity.valid ? Number(field.value) / field.defaultValue : 1;
   };
 
-  function made(name, text, given) {
-    return Object.assign(document.createElement(name), { textContent: text }, given);
-  }
-
-  const form = made("form", "", { className: "prices" });
-  form.append(made("strong", "Your prices of a GPU hour (USD)"));
+  const form = made("form", { className: "prices" }, made("strong", {}, "Your prices of a GPU hour (USD)"));
   for (const row of rows) {
     const price = Number(row.querySelector("[data-priced]").dataset.value);
     if (!(price > 0)) continue;
-    const label = made("label", `${row.cells[0].textContent.trim()} `);
-    const field = made("input", "", { type: "number", min: 0, step: "any", defaultValue: price });
-    label.append(field);
-    form.append(label);
-    fields.set(row.cells[0].textContent.trim(), field);
+    const gpu = row.cells[0].textContent.trim();
+    fields.set(gpu, made("input", { type: "number", min: 0, step: "any", defaultValue: price }));
+    form.append(made("label", {}, `${gpu} `, fields.get(gpu)));
   }
-  const reset = made("button", "reset", { type: "reset", className: "quiet" });
-  const answer = made("output", "");
-  form.append(reset, answer);
+  const answer = made("output");
+  form.append(made("button", { type: "reset", className: "quiet" }, "reset"), answer);
 
   // A card's fleet with its cost; a card that no fleet was sized for has the least that one costs.
   function card(row) {
