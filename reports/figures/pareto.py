@@ -58,6 +58,8 @@ def front(x: Sequence[float], y: Sequence[float], shape: str) -> draw.Trace:
 
 
 def _trace(group: TradeGroup, look: Style, kind: str) -> draw.Trace:
+    short = [at.short for at in group.points]
+    words = beside(short) if any(short) else {}
     return draw.points(
         [at.x for at in group.points],
         [_factor(kind) * at.y for at in group.points],
@@ -65,4 +67,11 @@ def _trace(group: TradeGroup, look: Style, kind: str) -> draw.Trace:
         plain(group.label),
         f"%{{customdata}}<br>{HOVER[kind]}<extra></extra>",
         customdata=[plain(at.label) for at in group.points],
+        **words,
     )
+
+
+def beside(texts: Sequence[str]) -> dict[str, object]:
+    """Words below points."""
+    look = {"textposition": "bottom center", "textfont": theme.text("muted", 11)}
+    return {"text": list(texts), **look}

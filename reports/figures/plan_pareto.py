@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from reports.figures.pareto import front
+from reports.figures.pareto import beside, front
 from reports.figures.series import FORMAT, GPU, Style, styles
 from reports.frame import draw, theme
 from reports.frame.scale import time_axis
@@ -49,9 +49,7 @@ def _points(points: Sequence[FleetPoint], factor: float, look: Style) -> draw.Tr
         {"size": 11, "color": look.color, "symbol": look.symbol},
         " ".join(filter(None, [points[0].gpu, points[0].precision])),
         "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
-        text=[f"{point.replicas:,} x {point.gpus // point.replicas}" for point in points],
-        textposition="bottom center",
-        textfont=theme.text("muted", 11),
+        **beside([f"{point.replicas:,} x {point.gpus // point.replicas}" for point in points]),
         hovertext=[point.name for point in points],
         customdata=[milliseconds(point.latency) for point in points],
     )

@@ -298,7 +298,7 @@ def _fronts(document: Document) -> Drawings:
 def _speeds(document: Document) -> Drawings:
     note = (
         "The same fleets by what a user sees (1 over the mean TPOT) and by what a GPU serves of "
-        "this load. More of both is better. Hover for the name of a fleet."
+        "this load. More of both is better."
     )
     drawn = user_and_gpu(document)
     drawing = Drawing("pareto-speed", TRADES["speed"], "speed", note, drawn, wide=True, kind="tall")
@@ -312,7 +312,8 @@ def user_and_gpu(document: Document) -> Trade:
         user, of_gpu = (each.get(f"tokens_per_s_of_a_{whose}") for whose in ("user", "gpu"))
         if user is not None and of_gpu is not None:
             name = fleet_text(each["replicas"], each["layout"])
-            cards.setdefault(_card(each), []).append(TradePoint(user, of_gpu, name))
+            short = f"{each['replicas']:,} x {each['gpus'] // each['replicas']}"
+            cards.setdefault(_card(each), []).append(TradePoint(user, of_gpu, name, short))
     return Trade(
         "speed",
         "",
