@@ -42,7 +42,7 @@ def figure(runs: Mapping[str, Mapping[Phase, float]]) -> go.Figure:
                     textposition="inside",
                     insidetextanchor="middle",
                     textangle=0,
-                    textfont=theme.text("surface" if phase == "decode" else "ink", 12),
+                    textfont=theme.text("surface" if phase in ("decode", "prefill") else "ink", 12),
                 )
             )
     return draw.assemble(

@@ -477,7 +477,7 @@ def bands(document: Document) -> Table:
             *map(dollars, band["usd_per_hour"]),
             text("yes" if band["holds_if_slower"] else "no"),
             text(band["trust"]),
-            text(listed(band["rivals"], most=5) or "none"),
+            text(listed(band["rivals"], 5, "; ") or "none"),
         )
         rows.append(row)
     caption = "If iterations are faster or slower than predicted"

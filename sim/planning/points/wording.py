@@ -303,11 +303,11 @@ def axis_name(name: str) -> str:
     return f"{name} ({MEASURED[name]})" if name in MEASURED else name
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+def listed(names: Sequence[str], most: int = 3, apart: str = ", ") -> str:
     """The first few names, and how many more there are.
 
     >>> listed(["a", "b", "c", "d", "e"]), listed(["a"])
     ('a, b, c and 2 more', 'a')
     """
     more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    return apart.join(names[:most]) + (f" and {more} more" if more > 0 else "")
