@@ -47,7 +47,9 @@ class Column(NamedTuple):
 
 class Cell(NamedTuple):
     """A cell: its text, its sort key (None comes last), the width of a bar, 0..1, if any, what is
-    shown under the pointer, and the colour of an effect (good or bad) with its strength, 0..1."""
+    shown under the pointer, and the colour of an effect (good or bad) with its strength, 0..1.
+    A value in USD that grows in proportion to the price of one GPU is ``priced`` by that GPU: the
+    reader of a page may change the price."""
 
     text: str
     value: float | str | None
@@ -56,6 +58,7 @@ class Cell(NamedTuple):
     hint: str = ""
     tone: str = ""
     strength: float = 0.0
+    priced: str = ""
 
 
 class Table(NamedTuple):

@@ -26,6 +26,7 @@ from reports.figures import (
     attempts,
     cost_attained,
     coverage,
+    density,
     differences,
     find_attainment,
     find_curve,
@@ -114,6 +115,11 @@ def _course(run: SavedRun) -> go.Figure:
 
 OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "latency_over_time": _course,
+    "density": lambda run: density.figure(
+        run.requests["arrival_s"].to_numpy(float),
+        run.requests["prompt_tokens"].to_numpy(float),
+        *("prompt", "tokens"),
+    ),
     "ttft_by_prompt": lambda run: ttft_by_prompt.figure(run.requests),
     "attainment": lambda run: attainment.figure(attained(run.summary), 0.99),
     "limit_use": lambda run: limit_use.figure(limit_uses(run.summary, run.requests)),
@@ -233,6 +239,13 @@ def _with_bands(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [row for row in document["rows"] if row["band90"] is not None]
 
 
+def _slot_shares(runs: Mapping[int, SavedRun]) -> go.Figure:
+    shown = compare_runs.drawn_variants(made_up.comparison(), runs)
+    (drawn,) = compare_runs.slot_shares_of(compare_runs.slot_views(shown))
+    assert isinstance(drawn.data, go.Figure)
+    return drawn.data
+
+
 def _overlaid(runs: Mapping[int, SavedRun]) -> go.Figure | None:
     shown = compare_runs.drawn_variants(made_up.comparison(), runs)
     return overlaid.distributions(shown, "ttft", 0.5)
@@ -252,6 +265,7 @@ DRAWINGS: Mapping[str, Drawing] = {
         lambda document: split_ratios.figure(replica_ratios(document)), made_up.split_plan
     ),
     "overlaid": Drawing(_overlaid, compared_runs),
+    "slot_shares": Drawing(_slot_shares, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{
         name: Drawing(build, made, lambda path: json.loads(path.read_text("utf-8")))

@@ -282,6 +282,8 @@ def fleet_plan() -> Document:
                 "rate_alone": 4.0,
                 "one_gone": False,
                 "trust": "likely",
+                "tokens_per_s_of_a_user": 900 / tpot,
+                "tokens_per_s_of_a_gpu": 9600 / int(layout.split()[0]),
                 "front_slo_ttft_ms": ttft in (470.0, 380.0, 300.0),
                 "front_slo_tpot_ms": tpot in (38.0, 34.0, 29.0),
             }

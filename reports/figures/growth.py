@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from reports.figures.plan_pareto import TONES
 from reports.frame import draw, theme
 from sim.planning.answers.drawings import CostOverLoad
 
@@ -15,7 +14,7 @@ def figure(drawn: CostOverLoad) -> go.Figure:
     names = list(dict.fromkeys(line.name for line in drawn.lines))
     traces = []
     for line in drawn.lines:
-        tone = TONES[min(names.index(line.name), len(TONES) - 1)]
+        tone = theme.GPUS[names.index(line.name) % len(theme.GPUS)]
         spare = " and one to spare" if line.spare else ""
         traces.append(
             draw.line(

@@ -31,7 +31,7 @@ def figure(trade: Trade) -> go.Figure:
     points = [point for group in trade.groups for point in group.points]
     traces = [_front(trade)] if len(points) > 1 else []
     pairs = zip(trade.groups, looks, strict=True)
-    traces += [_trace(group, look, trade.kind) for group, look in pairs]
+    traces += [_trace(group, look, trade.kind) for group, look in pairs if group.points]
     axis = theme.axis("output tokens/s of a GPU", rangemode="tozero")
     return draw.assemble(
         traces,
@@ -58,12 +58,20 @@ def front(x: Sequence[float], y: Sequence[float], shape: str) -> draw.Trace:
 
 
 def _trace(group: TradeGroup, look: Style, kind: str) -> draw.Trace:
-    symbol = "circle" if look.dash == "solid" else "circle-open"
+    short = [at.short for at in group.points]
+    words = beside(short) if any(short) else {}
     return draw.points(
         [at.x for at in group.points],
         [_factor(kind) * at.y for at in group.points],
-        {"size": 9, "color": look.color, "symbol": symbol},
+        {"size": 10, "color": look.color, "symbol": look.symbol},
         plain(group.label),
         f"%{{customdata}}<br>{HOVER[kind]}<extra></extra>",
         customdata=[plain(at.label) for at in group.points],
+        **words,
     )
+
+
+def beside(texts: Sequence[str]) -> dict[str, object]:
+    """Words below points."""
+    look = {"textposition": "bottom center", "textfont": theme.text("muted", 11)}
+    return {"text": list(texts), **look}

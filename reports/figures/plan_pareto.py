@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from reports.figures.pareto import front
+from reports.figures.pareto import beside, front
+from reports.figures.series import FORMAT, GPU, Style, styles
 from reports.frame import draw, theme
 from reports.frame.scale import time_axis
 from sim.planning.answers.drawings import CostAndLatency, FleetPoint
 from sim.units import milliseconds, time_scale
-
-TONES = (theme.BLUE, theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.ORANGE, theme.GREY)
-"""Colours of GPUs, in the order in which they come; more of them share the last."""
 
 
 def figure(drawn: CostAndLatency) -> go.Figure:
@@ -25,9 +23,11 @@ def figure(drawn: CostAndLatency) -> go.Figure:
     factor = shown.factor / 1e3
     best = sorted((point for point in points if point.front), key=lambda point: point.usd)
     traces = [front([p.usd for p in best], [factor * p.latency for p in best], "hv")]
-    for index, gpu in enumerate(dict.fromkeys(point.gpu for point in points)):
-        mine = [point for point in points if point.gpu == gpu]
-        traces.append(_points(mine, factor, gpu, TONES[min(index, len(TONES) - 1)]))
+    cards = list(dict.fromkeys((point.gpu, point.precision) for point in points))
+    looks = styles([{GPU: gpu, FORMAT: precision} for gpu, precision in cards])
+    for card, look in zip(cards, looks, strict=True):
+        mine = [point for point in points if (point.gpu, point.precision) == card]
+        traces.append(_points(mine, factor, look))
     if limit is not None and points:
         right = 1.04 * max(point.usd for point in points)
         name, muted = f"limit {milliseconds(limit)}", theme.PAGE["muted"].light
@@ -41,17 +41,15 @@ def figure(drawn: CostAndLatency) -> go.Figure:
     )
 
 
-def _points(points: Sequence[FleetPoint], factor: float, gpu: str, tone: theme.Tone) -> draw.Trace:
-    """The fleets of one GPU; milliseconds are multiplied with ``factor``."""
+def _points(points: Sequence[FleetPoint], factor: float, look: Style) -> draw.Trace:
+    """The fleets of one GPU and format; milliseconds are multiplied with ``factor``."""
     return draw.points(
         [point.usd for point in points],
         [factor * point.latency for point in points],
-        {"size": 11, "color": tone.light},
-        gpu,
+        {"size": 11, "color": look.color, "symbol": look.symbol},
+        " ".join(filter(None, [points[0].gpu, points[0].precision])),
         "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
-        text=[str(point.replicas) for point in points],
-        textposition="bottom center",
-        textfont=theme.text("muted", 11),
+        **beside([f"{point.replicas:,} x {point.gpus // point.replicas}" for point in points]),
         hovertext=[point.name for point in points],
         customdata=[milliseconds(point.latency) for point in points],
     )

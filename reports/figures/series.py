@@ -1,4 +1,4 @@
-"""Gives each line of a figure its colour and dash."""
+"""Gives each line of a figure its colour and dash, each group of points its colour and shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ MOST_LINES = 8
 BATCHING = "scheduler.batching"
 """The setting whose values have colours of their own."""
 
+GPU, FORMAT = "gpu", "precision"
+"""Settings of fleets: the GPU decides colour and shape, the number format the filling."""
+
 _DASHES = ("solid", "dash")
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "star")
+_FILLINGS = ("", "-open", "-dot", "-open-dot")
 
 
 class Style(NamedTuple):
@@ -21,15 +26,19 @@ class Style(NamedTuple):
 
     color: str
     dash: str
+    symbol: str = "circle"
 
 
 def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
     """Colour and dash of variants by their settings. Batching policies have the colours that they
-    have everywhere, variants of one number a ramp from its least value to the most; others take
-    all colours first, then again with dashes.
+    have everywhere, variants of one number a ramp from its least value to the most, fleets
+    those of their GPUs; others take all colours first, then again with dashes.
 
-    >>> [each.dash for each in styles([{"gpu": gpu} for gpu in "abcde"])]
+    >>> [each.dash for each in styles([{"name": name} for name in "abcde"])]
     ['solid', 'solid', 'solid', 'solid', 'dash']
+    >>> fleets = [{"gpu": gpu, "precision": form} for gpu in "ab" for form in ("fp8", "bf16")]
+    >>> [each.symbol for each in styles(fleets)]
+    ['circle', 'circle-open', 'square', 'square-open']
     >>> few, many, most = (each.color for each in styles([{"slots": n} for n in (8, 32, 128)]))
     >>> (few, most) == (theme.RAMP[0].light, theme.RAMP[-1].light)
     True
@@ -37,14 +46,27 @@ def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
     if variants and all(BATCHING in settings for settings in variants):
         tones = [theme.policy(str(settings[BATCHING])).light for settings in variants]
         before = [tones[:index].count(tone) for index, tone in enumerate(tones)]
-        return [Style(tone, _dash(seen)) for tone, seen in zip(tones, before, strict=True)]
+        return [_style(tone, seen) for tone, seen in zip(tones, before, strict=True)]
+    if variants and all(GPU in settings for settings in variants):
+        return _fleets(variants)
     order = _ranks(variants)
     if order is not None:
         last = len(theme.RAMP) - 1
         places = [round(last * rank / (len(order) - 1)) for rank in order]
-        return [Style(theme.RAMP[place].light, "solid") for place in places]
+        return [_style(theme.RAMP[place].light, 0) for place in places]
     count = len(theme.SERIES)
-    return [Style(theme.SERIES[i % count].light, _dash(i // count)) for i in range(len(variants))]
+    return [_style(theme.SERIES[i % count].light, i // count) for i in range(len(variants))]
+
+
+def _fleets(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
+    """Colour and shape by the GPU, in the order in which they come, filled by the format."""
+    gpus, forms = (list(dict.fromkeys(each[key] for each in variants)) for key in (GPU, FORMAT))
+    found = []
+    for each in variants:
+        gpu, form = gpus.index(each[GPU]), forms.index(each[FORMAT])
+        symbol = _SHAPES[gpu % len(_SHAPES)] + _FILLINGS[form % len(_FILLINGS)]
+        found.append(Style(theme.GPUS[gpu % len(theme.GPUS)].light, "solid", symbol))
+    return found
 
 
 def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
@@ -61,5 +83,7 @@ def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
     return [sorted(values).index(value) for value in values]
 
 
-def _dash(turn: int) -> str:
-    return _DASHES[turn % len(_DASHES)]
+def _style(color: str, turn: int) -> Style:
+    """The look of the variant that has this colour after so many others."""
+    dash = _DASHES[turn % len(_DASHES)]
+    return Style(color, dash, "circle" if dash == "solid" else "circle-open")

@@ -274,15 +274,21 @@ def _waiting(rows: dict[str, NDArray[Any]], replica: int, start: float, end: flo
     return QueueView(times[::step], number[::step])
 
 
-def _decoding(stays: Sequence[Stay], start: float, end: float) -> float | None:
-    """The share of the drawn slots' time in which they decode; None where nothing is drawn."""
-    spent = dict.fromkeys((True, False), 0.0)
+def time_spent(stays: Sequence[Stay], start: float, end: float) -> dict[Phase, float]:
+    """The seconds that the drawn slots spent in each phase while they were taken."""
+    spent: dict[Phase, float] = {}
     for stay in stays:
         for part in stay.parts if stay.in_slot else ():
-            inside = min(part.end, end) - max(part.start, start)
-            spent[part.phase == "decode"] += max(0.0, inside)
+            inside = max(0.0, min(part.end, end) - max(part.start, start))
+            spent[part.phase] = spent.get(part.phase, 0.0) + inside
+    return spent
+
+
+def _decoding(stays: Sequence[Stay], start: float, end: float) -> float | None:
+    """The share of the drawn slots' time in which they decode; None where nothing is drawn."""
+    spent = time_spent(stays, start, end)
     total = sum(spent.values())
-    return spent[True] / total if total > 0 else None
+    return spent.get("decode", 0.0) / total if total > 0 else None
 
 
 def _batches(

@@ -13,7 +13,7 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,9 +37,9 @@ TRACES = ("bar", "box", "heatmap", "scatter")
 """The kinds of traces that the figures use; all are in the bundle, as a test holds."""
 
 
-SCRIPTS = ("head", "views", "page", "other")
+SCRIPTS = ("head", "views", "page", "other", "prices")
 """The scripts of ``templates/``: what comes before a page is drawn, how its figures are looked at,
-what it does, and what only the page of a run has."""
+what it does, what only the page of a run has, and the prices of a plan that can be changed."""
 
 
 class Bundle(NamedTuple):
@@ -53,13 +53,15 @@ def fill(
     template: str,
     sections: Mapping[str, str],
     definitions: Mapping[str, Definition],
+    topics: Mapping[str, Sequence[str]] | None = None,
     **content: Any,
 ) -> str:
     """A page of ``content`` as ``template`` (which extends ``base.html.j2``) lays it out.
 
     ``sections`` maps anchors to headings in their order, that of the definitions being left out
-    where there are none; ``content`` must have ``provenance`` with the program's ``version``. A
-    page that asks its own server has a ``live`` script, the only one that may fetch.
+    where there are none; ``topics`` names groups of them at the top of the page, also of sections
+    that it lacks. ``content`` must have ``provenance`` with the program's ``version``. A page that
+    asks its own server has a ``live`` script, the only one that may fetch.
     """
     sections = {
         key: title for key, title in sections.items() if definitions or key != "definitions"
@@ -70,6 +72,10 @@ def fill(
         .render(
             **_frame(str(content.get("live", ""))),
             sections=sections,
+            topics={
+                name: [key for key in keys if key in sections]
+                for name, keys in (topics or {"": list(sections)}).items()
+            },
             definitions=definitions,
             **content,
         )

@@ -146,6 +146,9 @@ SIDES: Mapping[str, Tone] = {"observed": BLUE, "predicted": VERMILLION}
 SERIES = (BLUE, VERMILLION, GREEN, PLUM)
 """Colours of lines that have no colour of their own."""
 
+GPUS = (BLUE, RUST, GREEN, PLUM, ORANGE, NAVY)
+"""Colours of GPUs that are compared."""
+
 RAMP = (
     Tone("#9ccdec", "#2f5674"),
     Tone("#6fb3db", "#3b7196"),

@@ -159,11 +159,11 @@ def telling(command: str) -> Iterator[Reporting]:
 
         def say(text: str) -> None:
             at[0] = text
-            paced.tell(f"{command}: {text}{paced.left(*far)}")
+            paced.tell(f"{command}: {text}", *far)
 
         def count(done: float, total: float) -> None:
             far[:] = done, total
-            paced.tell(f"{command}: {at[0]}{paced.left(*far)}")
+            paced.tell(f"{command}: {at[0]}", *far)
 
         yield Reporting(say, count)
         return

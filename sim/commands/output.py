@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from sim.results.run_result import RunResult
 
 
-INTERVAL = 10.0
-"""Seconds between two lines of progress where stderr is no terminal; shorter work has none."""
+INTERVAL, LONGEST = 10.0, 60.0
+"""Seconds before the first line of progress where stderr is no terminal, shorter work has none; and
+the most between two lines, which are as far apart as the work has lasted until then."""
+
+KNOWN = 0.25
+"""The share of the work that is done before the time left is said: less has no pace yet."""
 
 MANY_RUNS, MUCH = 200, 2**30
 """Directories and bytes from which on ``runs/`` is worth a note."""
@@ -34,27 +39,34 @@ MOST_WEIGHED = 2_000
 
 
 class Paced:
-    """Prints lines on stderr, of many only one every ``INTERVAL`` seconds, none before that."""
+    """Prints a few of many lines on stderr, none in the first ``INTERVAL``."""
 
     def __init__(self) -> None:
-        self._begun = self._last = time.monotonic()
+        self._begun = time.monotonic()
+        self._next = self._begun + INTERVAL
+        self._left = math.inf  # seconds, as they were said
 
-    def tell(self, text: str) -> None:
-        """Print ``text`` if it is time for a line."""
-        if time.monotonic() - self._last >= INTERVAL:
-            self._last = time.monotonic()
-            typer.echo(text, err=True)
+    def tell(self, text: str, done: float, total: float) -> None:
+        """Print ``text``, with the time left, if it is time for a line."""
+        now = time.monotonic()
+        if now >= self._next:
+            typer.echo(f"{text}{self._time_left(now, done, total)}", err=True)
+            self._next = now + min(max(now - self._begun, INTERVAL), LONGEST)
 
     def count(self, what: str, done: int, total: int) -> None:
         """Shows ``done`` of ``total``, with the time left at this pace."""
-        self.tell(f"{what}: {done:,} of {total:,}{self.left(done, total)}")
+        self.tell(f"{what}: {done:,} of {total:,}", done, total)
 
-    def left(self, done: float, total: float) -> str:
-        """The time left at this pace, to end a line with; nothing where there is no pace yet."""
-        if not 0 < done < total:
+    def _time_left(self, now: float, done: float, total: float) -> str:
+        """The time left at this pace, to end a line with; nothing where there is no pace yet, or
+        where less was said before, which cannot be kept."""
+        if not KNOWN * total <= done < total or done <= 0:
             return ""
-        spent = time.monotonic() - self._begun
-        return f", about {_duration(spent * (total - done) / done)} left"
+        left = (now - self._begun) * (total - done) / done
+        if left > self._left:
+            return ""
+        self._left = left
+        return f", about {_duration(left)} left"
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Provides the consoles for results and messages, of at most 88 columns, and their styles.
+"""Provides the consoles for results and messages, of 88 columns, or more in a pipe.
 
 ``axis_columns`` computes the widths of the columns of what was varied, in characters, of tables
 with blank edges and a blank between any two columns: values stay whole, long keys fold.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -19,10 +20,16 @@ from rich.text import Text
 WIDTH = 88
 
 
+def line_width() -> int:
+    """The columns of results: ``WIDTH``, or in a pipe as many more as COLUMNS asks for."""
+    asked = os.environ.get("COLUMNS", "")
+    return max(int(asked), WIDTH) if asked.isdecimal() and not sys.stdout.isatty() else WIDTH
+
+
 def stdout() -> Console:
-    """The console results are written to; it obeys NO_COLOR and draws no wider than ``WIDTH``."""
+    """The console results are written to; it obeys NO_COLOR and is ``line_width`` wide."""
     console = _plain(stderr=False)
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    console.width = min(console.width, WIDTH) if console.is_terminal else line_width()
     return console
 
 
@@ -34,7 +41,12 @@ def stderr() -> Console:
 def as_text(shown: RenderableType) -> str:
     """The output of a console, without colours and blanks at the ends of lines."""
     console = Console(
-        file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
+        file=StringIO(),
+        width=line_width(),
+        color_system=None,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     with console.capture() as captured:
         console.print(shown)
@@ -44,7 +56,7 @@ def as_text(shown: RenderableType) -> str:
 def as_html(shown: RenderableType) -> str:
     """The output with its colours, as one HTML element."""
     console = Console(
-        file=StringIO(), width=WIDTH, record=True, highlight=False, markup=False, emoji=False
+        file=StringIO(), width=line_width(), record=True, highlight=False, markup=False, emoji=False
     )
     console.print(shown)
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
@@ -111,7 +123,7 @@ def head_words(head: str) -> list[str]:
 
 
 def folded(head: str, width: int) -> str:
-    """The head of a key in lines of ``width``."""
+    """The head of a key in lines of ``line_width``."""
     lines = [""]
     for word in head_words(head):
         if lines[-1] and len(lines[-1]) + len(word) > width:

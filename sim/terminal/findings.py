@@ -28,7 +28,7 @@ from sim.findings import (
 )
 from sim.metrics.latency.timeline import Timeline
 from sim.planning.answers import brief, findings_of, run
-from sim.terminal.console import WIDTH, axis_columns, folded, head_words
+from sim.terminal.console import axis_columns, folded, head_words, line_width
 from sim.terminal.sparkline import Sparks
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "none": "dim"}
@@ -174,9 +174,9 @@ def _tables(found: Table) -> Iterator[RichTable]:
     for folds, blanks in FOLDS:
         named = [min(MOST_NAME, _width(found, key, folds)) for key in keys]
         widths = {index: _width(found, index, folds) for index in others}
-        if _total([*named, *widths.values()], blanks) <= WIDTH:
+        if _total([*named, *widths.values()], blanks) <= line_width():
             break
-    room = WIDTH - _total(named, 1)
+    room = line_width() - _total(named, 1)
     fewest = len(_blocks(widths, room))
     even = next((less for less in range(1, room) if len(_blocks(widths, less)) == fewest), room)
     for place, block in enumerate(_blocks(widths, even)):
@@ -219,9 +219,9 @@ def _table(
     shares = {index: found.columns[index].fold for index in (*keys, *widths)}
     heads = [found.columns[key].title for key in keys]
     values = [[row[key].text for row in _rows(found)] for key in keys]
-    blank, named = axis_columns(heads, values, list(widths.values()), WIDTH)
+    blank, named = axis_columns(heads, values, list(widths.values()), line_width())
     if len(keys) == 1 and not any(shares.values()):
-        room = WIDTH - _total([*widths.values(), 0], 1 + blank)
+        room = line_width() - _total([*widths.values(), 0], 1 + blank)
         named = [(room, folded(heads[0], room))]
     table = RichTable(
         title=caption,
@@ -258,7 +258,7 @@ def _continued(command: str) -> str:
     """A long command as lines that a shell reads as one."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):
-        if lines[-1].strip() and len(lines[-1]) + len(word) > WIDTH - 3:
+        if lines[-1].strip() and len(lines[-1]) + len(word) > line_width() - 3:
             lines.append("  ")
         lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
     return " \\\n".join(lines)
@@ -268,7 +268,7 @@ def _actions(actions: Actions) -> Iterator[Text]:
     yield Text(actions.intro, style="bold")
     for place, action in enumerate(actions.each, 1):
         yield Text(f"{place}. {action.title}")
-        yield Text(indent("\n".join(wrap(action.text, WIDTH - 3)), "   "))
+        yield Text(indent("\n".join(wrap(action.text, line_width() - 3)), "   "))
         if action.effort:
             yield Text(f"   {action.effort}")
         yield Text(f"   {action.command}", style="dim")

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from sim.scenario.reference.keys import Key
-from sim.terminal.console import WIDTH
+from sim.terminal.console import line_width
 
 INDENT = "    "
 
@@ -85,6 +85,6 @@ def _lines(key: Key) -> Iterator[Text]:
 
 
 def _wrapped(text: str, indent: str, style: str = "") -> Iterator[Text]:
-    """``text`` in lines of at most ``WIDTH`` columns; those after the first are indented too."""
-    for line in wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent):
+    """``text`` in lines of ``line_width``; those after the first are indented too."""
+    for line in wrap(text, line_width(), initial_indent=indent, subsequent_indent=indent):
         yield Text(line, style=style)

@@ -53,10 +53,7 @@ class Page:
     def application(self) -> web.Application:
         """All routes."""
 
-        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await _guarded(request, handler)
-
-        app = web.Application(middlewares=[web.middleware(guarded)], client_max_size=MOST_BYTES)
+        app = web.Application(middlewares=[_guarded], client_max_size=MOST_BYTES)
         app.add_routes(
             [web.get("/", self._show), web.post("/ask", self._ask), web.post("/trace", self._keep)]
         )
@@ -104,20 +101,21 @@ class Page:
         return web.json_response({"trace": name}, headers=HEADERS)
 
 
-async def _guarded(http: web.Request, handler: Handler) -> web.StreamResponse:
+@web.middleware
+async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse what a page of another origin may have sent."""
-    host = http.headers.get("Host", "")
+    host = request.headers.get("Host", "")
     if host.rpartition(":")[0] not in (HOST, "localhost"):
         return _refused(403, f"Host {host!r} is not this server")
-    origin = http.headers.get("Origin")
+    origin = request.headers.get("Origin")
     if origin is not None and origin != f"http://{host}":
         return _refused(403, "a page of another origin asked")
     if (
-        http.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
-        and http.path != "/"
+        request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        and request.path != "/"
     ):
         return _refused(403, "a page of another site asked")
-    return await handler(http)
+    return await handler(request)
 
 
 def _window(given: Any) -> Window | None:

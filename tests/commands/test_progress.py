@@ -44,7 +44,7 @@ LONG = {
     "run": (["run", "one.yaml", "--set", "run.requests=9000"], "requests: "),
     "compare": (
         ["compare", "one.yaml", "--vary", "scheduler.max_num_seqs=1,64", "--repetitions", "2"],
-        "runs: 3 of 4, about ",
+        "runs: 3 of 4",
     ),
     "sweep": (["sweep", "one.yaml", "--sweep", "workload.arrivals.rate=2,4"], "points: 2 of 2\n"),
     "find": (["find", "one.yaml", "--tolerance", "0.5"], "find: load 2: "),
@@ -60,6 +60,7 @@ def test_a_long_command_tells_how_far_it_is_on_stderr_alone(
     arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_output, "INTERVAL", 0.0)
+    monkeypatch.setattr(run_output, "LONGEST", 0.0)
     jobs = [] if arguments[0] in ("run", "find") else ["--jobs", "1"]
     done = infersim(*arguments, *jobs, "--json", "--no-report")
     assert done.exit_code == 0
@@ -77,11 +78,30 @@ def test_a_search_tells_the_time_left_at_each_step(
         told.say("begun")  # before it is time for a line
         now[0] = 120.0
         told.count(2_000, 8_000)  # within a step too
-        now[0] = 130.0
+        now[0] = 139.0
+        told.count(4_000, 9_000)
+        now[0] = 140.0
         told.say("load 1")
     assert capsys.readouterr().err.splitlines() == [
         "find: begun, about 60 s left",
-        "find: load 1, about 90 s left",
+        "find: load 1, about 50 s left",
+    ]
+
+
+def test_a_time_left_that_cannot_be_kept_is_not_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("sim.commands.output.time.monotonic", lambda: now[0])
+    paced = run_output.Paced()
+    for second, done in ((10.0, 1), (20.0, 5), (40.0, 6), (80.0, 18)):
+        now[0] = second
+        paced.count("runs", done, 20)
+    assert capsys.readouterr().err.splitlines() == [
+        "runs: 1 of 20",  # too few for a pace
+        "runs: 5 of 20, about 60 s left",
+        "runs: 6 of 20",  # 93 s, and 60 s were said
+        "runs: 18 of 20, about 9 s left",
     ]
 
 
@@ -89,7 +109,7 @@ def test_a_short_run_tells_nothing() -> None:
     assert infersim("run", "one.yaml", "--no-report").stderr == ""
 
 
-def test_lines_are_an_interval_apart(
+def test_lines_are_as_far_apart_as_the_work_has_lasted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]
@@ -99,9 +119,8 @@ def test_lines_are_an_interval_apart(
         now[0] = 100.0 + second
         paced.count("runs", second, 50)
     assert capsys.readouterr().err.splitlines() == [
-        "runs: 10 of 50, about 40 s left",
+        "runs: 10 of 50",
         "runs: 20 of 50, about 30 s left",
-        "runs: 30 of 50, about 20 s left",
         "runs: 40 of 50, about 10 s left",
     ]
 

@@ -50,7 +50,7 @@ def test_a_run_has_a_picture_of_each_figure(tmp_path: Path) -> None:
         assert height > 150 * SCALE
         assert len(path.read_bytes()) > 10_000, "something is drawn"
     wide, _ = size(tmp_path / "png" / "timeline.png")
-    assert wide == pytest.approx(SCALE * (1136 + 2 * MARGIN), abs=4), "as wide as the page"
+    assert wide == pytest.approx(SCALE * (1152 + 2 * MARGIN), abs=4), "as wide as the page"
 
 
 @pytest.mark.slow

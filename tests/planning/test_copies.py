@@ -157,8 +157,10 @@ def test_a_long_step_tells_how_far_it_is() -> None:
     second = steps.simulated.run()
     second(4000, 4000)  # as many as the first step took
     assert told[-1] == (1.5, 3)
-    steps.did(2)
-    assert told[-1] == (3, 3)
+    steps.drop(1)
+    assert told[-1] == (1.5, 2), "what is not needed says nothing of the pace"
+    steps.did()
+    assert told[-1] == (2, 2)
 
 
 def test_a_search_tells_how_far_its_first_runs_are() -> None:

@@ -924,13 +924,19 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
     other = {**dear, "precision": "fp8"}
     alone = {**other, "precision": "int4", "replicas": 1, "gpus": 2, "usd_per_hour": 13.0}
     lost = {"layout": "1 x l4", "gpu": "l4", "precision": "fp8", "reason": "TTFT missed"}
-    rejected = [{**lost, "usd_per_hour": 9.0}, {**lost, "usd_per_hour": 3.0}]
+    dearer = {**lost, "gpu": "l40s", "reason": "more expensive"}
+    rejected = [
+        {**lost, "usd_per_hour": 2.0},
+        {**dearer, "usd_per_hour": 9.0},
+        {**dearer, "usd_per_hour": 3.0},
+    ]
     table = by_card({**made, "sized": [dear, cheap, other, alone], "rejected": rejected})
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["h100-sxm", "4 x 2 GPUs", "7,300", *_latencies(cheap), "sure", "holds"],
         ["h100-sxm", "4 x 2 GPUs, fp8", "8,760", *_latencies(other), "likely", "misses"],
         ["h100-sxm", "1 x 2 GPUs, int4", "8,760", *_latencies(other), "likely", "none left"],
-        ["l4", "none in fp8: TTFT missed", "from 2,190", "-", "-", "-", "-"],
+        ["l4", "none in fp8: TTFT missed", "-", "-", "-", "-", "-"],
+        ["l40s", "none in fp8: more expensive", "from 2,190", "-", "-", "-", "-"],
     ]
 
 

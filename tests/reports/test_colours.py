@@ -54,6 +54,7 @@ TOGETHER: Mapping[str, Mapping[str, theme.Tone]] = {
     "regimes of iterations": _numbered(theme.REGIMES),
     "observed and predicted": theme.SIDES,
     "lines without a colour of their own": _numbered(theme.SERIES),
+    "GPUs of a plan": _numbered(theme.GPUS),
     "the KV cache": _chosen(theme.MEMORY, *(f"kv_{n}" for n in PARTS_OF_KV)),
     "latencies of a page": _chosen(theme.METRICS, "ttft", "tpot", "itl", "e2el", "queue"),
     "requests over time": _chosen(theme.METRICS, "arrivals", "completions"),

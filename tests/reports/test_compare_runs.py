@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from reports.figures import overlaid
@@ -13,8 +15,11 @@ from reports.pages.planning.compare_runs import (
     Runs,
     differing,
     drawn_variants,
+    longer_tpot,
     section,
     slot_plots,
+    slot_shares_of,
+    slot_views,
 )
 from reports.pages.planning.compare_runs import overlays as overlays_of
 from reports.pages.planning.findings import render
@@ -58,10 +63,10 @@ def test_the_base_and_the_best_are_drawn(
 
 def test_slots_of_all_variants_have_one_time_axis() -> None:
     shown = drawn_variants(made_up.comparison(), compared_runs())
-    alone = [slot_plots([each]) for each in shown]
+    alone = [slot_plots(slot_views([each])) for each in shown]
     spans = [_range(plots[0]) for plots in alone]
-    ranges = {_range(plot) for plot in slot_plots(shown)}
-    assert len(slot_plots(shown)) == 3
+    ranges = {_range(plot) for plot in slot_plots(slot_views(shown))}
+    assert len(slot_plots(slot_views(shown))) == 3
     ((start, end),) = ranges
     lengths = [until - since for since, until in spans]
     assert end - start == pytest.approx(min(max(lengths), MOST_SPANS * min(lengths)))
@@ -91,7 +96,7 @@ def test_runs_that_served_nothing_are_left_out() -> None:
     empty = {i: dataclasses.replace(run, requests=run.requests.iloc[:0],
              timeseries=run.timeseries.iloc[:0]) for i, run in compared_runs().items()}  # fmt: skip
     shown = drawn_variants(made_up.comparison(), empty)
-    assert slot_plots(shown) == []
+    assert slot_plots(slot_views(shown)) == []
     assert overlays_of(shown, empty) == []
     assert "No run has served a request" in rendered(empty)
 
@@ -112,3 +117,44 @@ def test_what_differs_is_listed_and_nothing_else() -> None:
 def test_without_runs_there_is_no_section_of_them() -> None:
     assert 'id="runs"' not in rendered({})
     assert 'id="runs"' in rendered(compared_runs())
+
+
+def _paced(label: str, tpot: float, batch: int, plans: list[tuple[int, float, int]]) -> Any:
+    """A variant that decodes in plans of (iterations, seconds of each, prompt tokens)."""
+    ends = np.cumsum([count * each for count, each, _ in plans])
+    timeseries = pd.DataFrame(
+        {
+            "start_s": [0.0, *ends[:-1]],
+            "end_s": ends,
+            "iterations": [count for count, _, _ in plans],
+            "decode_seqs": batch,
+            "prefill_tokens": [tokens for _, _, tokens in plans],
+        }
+    )
+    first = drawn_variants(made_up.comparison(), compared_runs())[0]
+    requests = pd.DataFrame({"tpot_s": [tpot, np.nan]})
+    return first._replace(label=label, batching=label, requests=requests, timeseries=timeseries)
+
+
+def test_a_longer_tpot_has_fuller_batches_and_prefills_between_steps_for_reasons() -> None:
+    mine = _paced("continuous", 0.025, 50, [(60, 0.019, 0), (40, 0.034, 256)])
+    other = _paced("request", 0.016, 10, [(100, 0.0125, 0)])
+    (told,) = longer_tpot([other, mine])
+    assert told == (
+        "TPOT of continuous is 25 ms instead of 16 ms (request): its batches are fuller: 50 "
+        "requests decode at once instead of 10, and one of their steps takes 19 ms instead of 12.5 "
+        "ms; prefills join between decode steps: 40% of its iterations prefill too, and take 34 ms."
+    )
+    as_full = _paced("request", 0.016, 60, [(100, 0.020, 0)])
+    (told,) = longer_tpot([as_full, mine])
+    assert "fuller" not in told
+    assert not list(longer_tpot([_paced("static", 0.0249, 10, [(100, 0.0125, 0)]), mine]))
+
+
+def test_the_shares_of_slots_are_those_that_are_drawn() -> None:
+    shown = drawn_variants(made_up.comparison(), compared_runs())
+    views = slot_views(shown)
+    (drawn,) = slot_shares_of(views)
+    figure: Any = drawn.data
+    assert np.sum([trace.x for trace in figure.data], axis=0) == pytest.approx([100.0] * 3)
+    assert slot_shares_of(views[:1]) == []

@@ -192,3 +192,26 @@ def test_unusual_results_open_without_a_complaint(window: Window) -> None:
         assert tab.complaints == [], name
         assert tab.evaluate("document.querySelectorAll('.plot-failed').length") == 0, name
         assert tab.evaluate("window.pwned === undefined"), name
+
+
+def test_the_price_of_a_gpu_moves_its_costs_and_the_cheapest_fleet(window: Window) -> None:
+    tab = opened(window, DECISIONS["plan"].render(DECISIONS["plan"].document()))
+    costs = "[...document.querySelectorAll('#table-cards [data-priced]')]"
+    shown = f"{costs}.map((cell) => [cell.dataset.priced, cell.textContent])"
+    best = "document.querySelector('tr.best').cells[0].textContent.trim()"
+    before = tab.evaluate(shown)
+    assert dict(before)["h200-sxm"] == "134,320"
+    assert tab.evaluate(best) == "h200-sxm"
+    tab.evaluate(
+        "(() => { const field = [...document.querySelectorAll('.prices label')]"
+        ".find((label) => label.textContent.includes('h200')).control;"
+        "field.focus(); field.select(); })()"
+    )
+    tab.ask("Input.insertText", text="8")
+    assert dict(tab.evaluate(shown)) == dict(before) | {"h200-sxm": "268,640"}
+    assert tab.evaluate(best) == "h100-sxm"
+    assert "h100-sxm, $" in tab.evaluate("document.querySelector('.prices output').value")
+    tab.evaluate("document.querySelector('.prices [type=reset]').click()")
+    assert until(tab, f"{best} === 'h200-sxm'")
+    assert tab.evaluate(shown) == before
+    assert tab.complaints == []

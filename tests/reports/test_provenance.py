@@ -6,7 +6,9 @@ import pytest
 
 from tests.browser import Window, needs_browser
 from tests.page_kinds import DECISIONS
+from tests.report_fixtures import make_run
 from tests.reports.test_pages_browser import move, opened, until
+from tests.reports.test_report import render
 
 MADE = {"date": "2031-02-03 04:05 +0000", "command": "infersim find 'a <b>.yaml' --json"}
 
@@ -33,3 +35,9 @@ def test_a_command_is_copied_whole(window: Window) -> None:
     assert move(tab, "#launch .command button", click=True)
     assert until(tab, "document.querySelector('#launch .command button').textContent === 'copied'")
     assert tab.complaints == []
+
+
+def test_a_run_names_the_commands_that_print_its_sources() -> None:
+    html = render(make_run(30))
+    for name in ("llama-3.1-8b", "h100-sxm"):
+        assert f"<code>infersim show {name}</code>" in html

@@ -15,7 +15,15 @@ from reports.frame import theme
 from reports.pages.run.page import SECTIONS
 from tests.browser import Drive, Show, needs_browser, with_figures
 from tests.report_fixtures import make_run
-from tests.reports.test_report import FIGURES, HOSTILE, empty_run, hostile_run, rejected_run, render
+from tests.reports.test_report import (
+    FIGURES,
+    HOSTILE,
+    MANY,
+    empty_run,
+    hostile_run,
+    rejected_run,
+    render,
+)
 
 pytestmark = needs_browser
 
@@ -33,8 +41,8 @@ AXES = {
 def test_every_figure_draws_and_nothing_is_fetched(show: Show) -> None:
     opened = show(render(make_run(800, replicas=2)))
     assert opened.complaints == []
-    assert f'data-figures="{len(FIGURES)}"' in opened.dom
-    assert opened.drawn == list(FIGURES)
+    assert f'data-figures="{len(MANY)}"' in opened.dom
+    assert opened.drawn == list(MANY)
     for name in SECTIONS:
         opened.section(name)
     assert opened.section("latency").count('class="main-svg"') >= 8
@@ -266,3 +274,48 @@ def test_on_paper_figures_are_light_and_legends_stand_above_them(drive: Drive) -
 
     assert result["stroke"] == css(theme.METRICS["ttft"].light)
     assert result["after"] == css(theme.METRICS["ttft"].dark)
+
+
+def test_a_wide_table_goes_on_below_on_paper_and_is_whole_after(drive: Drive) -> None:
+    """Of its columns each is in one part, but for those that name the row."""
+    many = "".join(f'<th class="num"><span class="name">latency {n}</span></th>' for n in range(30))
+    html = render(make_run(300)).replace(
+        '<span class="name">Latency</span></th>', f'<span class="name">Latency</span></th>{many}', 1
+    )
+    result = drive(
+        html,
+        """
+        const all = () => [...document.querySelectorAll("#table-latency table")];
+        const heads = (table) => [...table.tHead.rows[0].cells].filter((cell) => !cell.hidden)
+          .map((cell) => cell.querySelector(".name").textContent);
+        const before = heads(all()[0]);
+        dispatchEvent(new Event("beforeprint"));
+        const parts = all().map(heads), zooms = all().map((table) => Number(table.style.zoom || 1));
+        dispatchEvent(new Event("afterprint"));
+        return { before, parts, zooms, after: all().map(heads) };
+        """,
+    )
+    assert len(result["parts"]) > 1
+    assert [part[0] for part in result["parts"]] == ["Latency"] * len(result["parts"])
+    assert [name for part in result["parts"] for name in part[1:]] == result["before"][1:]
+    assert min(result["zooms"]) >= 0.8
+    assert result["after"] == [result["before"]]
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_answer(drive: Drive) -> None:
+    result = drive(
+        with_figures(render(make_run(30))),
+        """
+        const skip = document.querySelector("a[href]");
+        const shown = () => skip.getBoundingClientRect().left >= 0;
+        const before = shown();
+        skip.focus();
+        const focused = shown();
+        skip.click();
+        const topics = [...document.querySelectorAll("nav [role=group]")];
+        return { before, focused, at: document.activeElement.id,
+                 topics: topics.map((each) => each.getAttribute("aria-label")) };
+        """,
+    )
+    assert (result["before"], result["focused"], result["at"]) == (False, True, "main")
+    assert result["topics"] == ["Answer", "Response", "Machine", "Money", "Sources"]

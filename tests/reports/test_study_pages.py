@@ -159,7 +159,7 @@ def test_effects_are_coloured_by_what_is_better_for_each_metric() -> None:
         ]
     }
     found = {
-        (key, change): effect(document, key, change)[4:]
+        (key, change): effect(document, key, change)[4:7]
         for key, change in (
             ("p99_ttft_ms", -0.5), ("p99_ttft_ms", 1.0), ("capacity", 1.0), ("capacity", -1.0),
             ("capacity", 0.0004), ("capacity", None), ("p99_ttft_ms", 0.06),

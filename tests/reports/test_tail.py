@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -99,3 +101,15 @@ def test_a_few_that_are_lost_break_no_line() -> None:
     found = latency_over_time.course(requests, "ttft", 99.0)
     assert found is not None
     assert not np.isnan(found.high).any()
+
+
+def test_a_heat_map_counts_each_request_once() -> None:
+    run = make_run(800)
+    prompts, times = tail.densities(run.requests)
+    for plot in (prompts, times):
+        (trace,) = json.loads(str(plot.spec))["data"]
+        counted = sum(count or 0 for row in trace["z"] for count in row)
+        assert counted == (run.requests["ttft_s"] > 0).sum()
+        assert len(trace["y"]) == len(trace["z"]) + 1
+    assert tail.densities(run.requests.head(300)) == []
+    assert tail.densities(run.requests.assign(arrival_s=0.0)) == []

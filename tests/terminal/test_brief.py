@@ -38,6 +38,12 @@ def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
     assert lines[-1] == MORE
 
 
+def test_the_cost_of_a_missed_slo_begins_with_that_of_good_requests() -> None:
+    lines = printed("run", str(CHAT), *SHORT, "--no-save", "--set", "slo.ttft=35ms")
+    (cost,) = (line for line in lines if line.startswith("Cost: "))
+    assert "USD per 1,000 requests within the SLO, " in cost
+
+
 def test_full_prints_the_tables_and_notes(monkeypatch: Any) -> None:
     asked = ["run", str(CHAT), *SHORT, "--no-save"]
     full = printed(*asked, "--full")

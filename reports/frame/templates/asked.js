@@ -5,7 +5,7 @@
   const $ = (id) => document.getElementById(id);
   const form = $("form");
   const inputs = [...form.querySelectorAll("[name]")];
-  const { plots, redraw } = globalThis.pageFigures;
+  const { plots, redraw, made, addCopy } = globalThis.pageFigures;
   const { views } = globalThis.pageViews;
   const PAUSE = 150; // ms after the last key before what is typed is asked
   const MOTION = 12000; // ms in which the slots of a run pass
@@ -189,32 +189,16 @@
     const place = $("differences");
     place.hidden = !kept || !answer.compared;
     if (place.hidden) return;
-    const table = document.createElement("table");
-    const row = (cells, tag) => {
-      const made = document.createElement("tr");
-      cells.forEach((text, i) => {
-        const cell = document.createElement(i ? tag : "th");
-        cell.textContent = text;
-        if (i) cell.className = "num";
-        made.append(cell);
-      });
-      return made;
-    };
-    const head = document.createElement("thead");
-    head.append(row(["Difference", "A", "B", "B against A"], "th"));
-    const body = document.createElement("tbody");
-    for (const mine of answer.compared) {
+    const row = (cells, tag) => made("tr", {}, ...cells.map((text, i) => made(i ? tag : "th", { className: i ? "num" : "" }, text)));
+    const rows = answer.compared.flatMap((mine) => {
       const other = kept.answer.compared.find((each) => each.name === mine.name);
-      if (!other) continue;
-      body.append(row([mine.name, other.text, mine.text, change(other.value, mine.value)], "td"));
-    }
-    table.append(head, body);
+      return other ? [row([mine.name, other.text, mine.text, change(other.value, mine.value)], "td")] : [];
+    });
+    const head = made("thead", {}, row(["Difference", "A", "B", "B against A"], "th"));
     const changed = inputs.filter((each) => kept.question[each.name] !== each.value);
     const words = changed.map((each) => `${each.labels[0].textContent} ${kept.question[each.name] || "default"} \u2192 ${each.value || "default"}`);
-    const told = document.createElement("p");
-    told.className = "note";
-    told.textContent = words.length ? `A \u2192 B: ${words.join(", ")}` : "A and B are the same so far: change the question for B.";
-    place.replaceChildren(told, table);
+    const told = words.length ? `A \u2192 B: ${words.join(", ")}` : "A and B are the same so far: change the question for B.";
+    place.replaceChildren(made("p", { className: "note" }, told), made("table", {}, head, made("tbody", {}, ...rows)));
   }
 
   function change(a, b) {
@@ -335,19 +319,9 @@
     $("f-trace").focus();
   });
 
-  document.querySelectorAll("[data-copy]").forEach((button) => {
-    const name = button.textContent;
-    button.addEventListener("click", async () => {
-      const text = button.dataset.copy === "link" ? location.href : $(button.dataset.copy).textContent;
-      try {
-        await navigator.clipboard.writeText(text);
-        button.textContent = "copied";
-      } catch {
-        button.textContent = "copying is not allowed here";
-      }
-      setTimeout(() => (button.textContent = name), 1500);
-    });
-  });
+  addCopy($("take"), "copy link", () => location.href);
+  addCopy($("take"), "copy YAML", () => $("yaml").textContent);
+  addCopy($("take"), "copy command", () => $("command").textContent);
 
   async function restore() {
     const params = new URLSearchParams(location.hash.slice(1));

@@ -8,6 +8,9 @@
   const extras = new Map(); // name of a figure -> what else is drawn in it
   const { views, asked, keepView, keepInside } = globalThis.pageViews;
   const PAPER = 670; // pixels across a page of A4 within its margins
+  const LEGIBLE = 0.86; // how much smaller a table may be made on paper: its words then have 7 pt
+  const LOW = 180; // pixels that a figure needs for its axes and words
+  const SMALL = 9.5; // pixels, 7 pt
   // Of its height on the screen a figure has so much on paper, where it cannot be cut in two: the
   // many figures of a run leave little blank paper as they are, the few of other pages much.
   const SMALLER = document.getElementById("key-figures") ? 1 : 0.72;
@@ -59,9 +62,21 @@
     if (printing) {
       figure.layout.width = widthOnPaper(plot);
       const many = figure.layout.yaxis3 !== undefined; // panels are low enough already
-      figure.layout.height = Math.min((many ? 1 : SMALLER) * (figure.layout.height ?? heights.get(plot)), 640);
+      const full = figure.layout.height ?? heights.get(plot);
+      figure.layout.height = Math.min(many ? full : Math.max(SMALLER * full, Math.min(full, LOW)), 640);
+      if (plot.closest(".plots-thirds")) narrow(figure.layout);
     }
     return figure;
+  }
+
+  // On a third of the paper the words of axes are smaller, and long titles take two lines.
+  function narrow(layout) {
+    for (const axis of [layout.xaxis, layout.yaxis]) {
+      axis.tickfont = { ...axis.tickfont, size: SMALL };
+      if (!axis.title?.text) continue;
+      const text = axis.title.text.length > 24 ? axis.title.text.replace(", ", ",<br>") : axis.title.text;
+      axis.title = { ...axis.title, text, font: { size: SMALL } };
+    }
   }
 
   // A logarithmic axis comes with labels of its own; without them Plotly writes "2 5 10 2 5".
@@ -145,11 +160,14 @@
     root.dataset.figures = plots.filter((plot) => plot.dataset.drawn === "yes").length;
   }
 
+  function made(tag, given = {}, ...children) {
+    const element = Object.assign(document.createElement(tag), given);
+    element.append(...children);
+    return element;
+  }
+
   function addTool(place, text, action) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "quiet";
-    button.textContent = text;
+    const button = made("button", { type: "button", className: "quiet", textContent: text });
     button.addEventListener("click", () => action(button));
     place.querySelector(".tools").append(button);
   }
@@ -259,16 +277,49 @@
   prefersDark.addEventListener("change", restyle);
   toggle.setAttribute("aria-pressed", String(isDark()));
 
-  // A table that is wider than the paper is made as much smaller, whatever the screen's width.
+  // A table that is wider than the paper is made smaller, whatever the screen's width, as long as it
+  // is legible; columns of a still wider one go on below, after those that name the row.
   function fitTables() {
+    document.querySelectorAll("table.part").forEach((part) => part.remove());
     document.querySelectorAll(".scroll > table").forEach((table) => {
       table.style.zoom = "";
+      showColumns(table, () => true);
       if (!printing) return;
       table.classList.add("on-paper");
-      const width = table.offsetWidth;
+      const widths = [...table.tHead.rows[0].cells].map((cell) => cell.offsetWidth);
       table.classList.remove("on-paper");
-      if (width > PAPER) table.style.zoom = PAPER / width;
+      const names = Number(table.dataset.keys ?? (widths[0] < 30 ? 2 : 1)); // a number names no row
+      const first = widths.slice(0, names).reduce((sum, width) => sum + width, 0);
+      const others = widths.slice(names).reduce((sum, width) => sum + width, 0);
+      const parts = Math.ceil(others / Math.max(1, PAPER / LEGIBLE - first));
+      if (parts > 1 && parts < widths.length) {
+        divide(table, widths, names, others / parts);
+      } else if (first + others > PAPER) {
+        table.style.zoom = PAPER / (first + others);
+      }
     });
+  }
+
+  function divide(table, widths, names, most) {
+    let [part, sum] = [0, 0];
+    const place = widths.map((width, i) => {
+      if (i < names) return -1;
+      if (sum + width / 2 > most) [part, sum] = [part + 1, 0];
+      sum += width;
+      return part;
+    });
+    for (let n = part; n >= 0; n -= 1) {
+      const shown = n ? table.cloneNode(true) : table;
+      if (n) table.after(shown);
+      shown.classList.toggle("part", n > 0);
+      showColumns(shown, (i) => place[i] < 0 || place[i] === n);
+      const width = widths.reduce((all, each, i) => all + (place[i] < 0 || place[i] === n ? each : 0), 0);
+      shown.style.zoom = Math.min(1, PAPER / width);
+    }
+  }
+
+  function showColumns(table, shown) {
+    for (const row of table.rows) [...row.cells].forEach((cell, i) => (cell.hidden = !shown(i)));
   }
 
   addEventListener("beforeprint", () => {
@@ -301,11 +352,9 @@
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, index) => {
       const name = heading.querySelector(".name");
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
       const about = heading.querySelector("a.about");
-      button.title = about ? about.title : `sort by ${name.textContent.trim()}`;
+      const title = about ? about.title : `sort by ${name.textContent.trim()}`;
+      const button = made("button", { type: "button", className: "sort", title });
       name.replaceWith(button);
       button.append(name);
       button.addEventListener("click", () => {
@@ -337,8 +386,7 @@
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      const area = document.createElement("textarea");
-      area.value = text;
+      const area = made("textarea", { value: text });
       document.body.append(area);
       area.select();
       document.execCommand("copy");
@@ -368,7 +416,7 @@
   addEventListener("hashchange", unfold);
   unfold();
 
-  globalThis.pageFigures = { plots, extras, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
+  globalThis.pageFigures = { plots, extras, made, addCopy, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
 
   root.dataset.run = whatRan();
   start(); // the library is inflated while the tables are prepared
@@ -379,8 +427,7 @@
   document.querySelectorAll(".command").forEach((place) => {
     const code = place.querySelector("code");
     const words = code.textContent.split(" ").flatMap((word, i) => {
-      const whole = document.createElement("span"); // a line does not break inside of an option
-      whole.textContent = word;
+      const whole = made("span", { textContent: word }); // a line does not break inside of an option
       return i ? [" ", whole] : [whole];
     });
     code.replaceChildren(...words);

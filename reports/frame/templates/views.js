@@ -45,19 +45,18 @@
       const shift = right > box.right ? box.right - right - 1 : Math.max(0, box.left - left);
       if (shift) label.style.translate = `${shift}px`;
     });
-    if (plot.dataset.name.startsWith("slots")) apart(labels);
+    if (/^(slots|pareto)/.test(plot.dataset.name)) apart(labels);
   }
 
-  // Of two numbers that lie on each other the later one is left out.
+  // Of two labels that lie on each other the later one is left out.
   function apart(labels) {
-    const ends = new Map(); // height on the screen -> where the last label of that line ends
+    const kept = [];
     labels.forEach((label) => {
-      if (!label.matches(".annotation-text-g")) return;
-      const { left, right, bottom } = label.getBoundingClientRect();
-      const line = Math.round(bottom / 6);
-      const hidden = left < (ends.get(line) ?? -Infinity);
+      if (label.matches(".bartext")) return;
+      const { left, right, top, bottom } = label.getBoundingClientRect();
+      const hidden = kept.some((other) => left < other.right && right > other.left && top < other.bottom && bottom > other.top);
       label.style.visibility = hidden ? "hidden" : "";
-      if (!hidden) ends.set(line, right);
+      if (!hidden) kept.push({ left, right, top, bottom });
     });
   }
 

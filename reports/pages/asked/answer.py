@@ -16,7 +16,7 @@ from reports.figures import latency_cdf, slots, timeline
 from reports.figures.slot_view import caption, slot_view
 from reports.figures.steps import replica_count
 from reports.frame.content import to_json
-from reports.frame.formats import MISSING, Kind, show
+from reports.frame.formats import Kind, show
 from reports.frame.page import fragment
 from reports.frame.run_directory import known, pick
 from reports.pages.run import head, slo
@@ -107,7 +107,7 @@ def _figures(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cards(summary: Mapping[str, Any]) -> list[Card]:
     """The cards of a run's page without its queue time, and what a reader turns the knobs for."""
-    found = [card for card in head.cards(summary) if card.definition not in ("queue", "cost")]
+    *found, _queue, cost = head.cards(summary)
     own = pick(summary, "infersim")
     used, batch, kv = own["verdict"]["utilisation"], own["batch"], own["kv_cache"]
     counts = [_text(batch[f"mean_{name}"], "number") for name in ("running", "waiting")]
@@ -119,7 +119,7 @@ def _cards(summary: Mapping[str, Any]) -> list[Card]:
             *(_text(used, "share"), "% of the capacity"),
             (f"busy {_text(own['utilisation']['busy'], 'share')} % of the time",),
         ),
-        _cost(summary),
+        cost,
         Card(
             *("running", "Running / waiting", " / ".join(counts), "requests, mean"),
             (f"at most {' / '.join(peaks)}",),
@@ -132,19 +132,6 @@ def _cards(summary: Mapping[str, Any]) -> list[Card]:
             ),
         ),
     ]
-
-
-def _cost(summary: Mapping[str, Any]) -> Card:
-    """Dollars of an hour and of tokens."""
-    cost, own = pick(summary, "infersim.cost"), pick(summary, "infersim")
-    if cost is None:
-        return Card("cost", "Cost", MISSING, "USD per hour", ("no price given",))
-    output = _text(cost["usd_per_million_output_tokens"], "usd")
-    band = head.band(summary, "usd_per_million_output_tokens", "usd")
-    told = (f"{output} {PER_OUTPUT_TOKENS}", *([band] if band else ()))
-    hour = cost["usd_per_gpu_hour"]
-    hour = hour * own["gpus"] if isinstance(hour, float | int) else None
-    return Card("cost", "Cost", _text(hour, "usd"), "USD per hour", told)
 
 
 def _text(value: float | None, kind: Kind) -> str:

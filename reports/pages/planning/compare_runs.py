@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
+import pandas as pd
 import yaml
 
-from reports.figures import overlaid, slots
+from reports.figures import overlaid, slot_shares, slots
 from reports.figures.overlaid import DrawnVariant
 from reports.figures.series import styles
-from reports.figures.slot_view import SlotView, slot_view
+from reports.figures.slot_view import SlotView, slot_view, time_spent
 from reports.frame.run_directory import SavedRun, known
-from sim.findings import Cell, Column, Drawing, Drawings, Heading, Links, Part, Table
+from sim.findings import Cell, Column, Drawing, Drawings, Heading, Lines, Links, Part, Table
 from sim.planning.answers.cells import Document
 from sim.planning.answers.variants import names
 from sim.units import show_time
@@ -29,6 +31,9 @@ MOST_KEYS = 40
 OTHER_KEYS = ("name", "description", "seed")
 """Entries of a scenario that change no setting."""
 
+CONTINUOUS = "continuous"
+"""The policy whose prefills join the decodes of others."""
+
 Runs = Mapping[int, SavedRun]
 """One run of some variants, by their places in the comparison."""
 
@@ -39,6 +44,7 @@ def section(document: Document, runs: Runs) -> Heading:
     if not runs:
         return Heading("runs", "One run of each")
     shown, count = drawn_variants(document, runs), len(document["variants"])
+    views = slot_views(shown)
     note = f"One run of each variant{', on the same traffic' if document['same_traffic'] else ''}."
     if len(runs) < count:
         note += f" The base and the best, {len(runs)} of {count:,} variants."
@@ -47,8 +53,9 @@ def section(document: Document, runs: Runs) -> Heading:
     settings = differing(document, runs) if len(runs) > 1 else None
     parts: list[Part] = [
         Links(f"{note} Their pages:" if links else note, links),
+        Lines(tuple(longer_tpot(shown))),
         Drawings(
-            (*slot_plots(shown), *overlays(shown, runs)),
+            (*slot_plots(views), *slot_shares_of(views), *overlays(shown, runs)),
             "No run has served a request: there is nothing to draw.",
         ),
     ]
@@ -74,8 +81,12 @@ def drawn_variants(document: Document, runs: Runs) -> list[DrawnVariant]:
     ]
 
 
-def slot_plots(shown: Sequence[DrawnVariant]) -> list[Drawing]:
-    """The slot chart of each variant, all over the same time: from where the variant that shows the
+Views = Sequence[tuple[DrawnVariant, SlotView]]
+"""What is drawn of the slots of each variant."""
+
+
+def slot_views(shown: Sequence[DrawnVariant]) -> Views:
+    """The slots of each variant, all over the same time: from where the variant that shows the
     shortest stretch begins, as long as the longest one, but no more than ``MOST_SPANS`` times the
     shortest, in which its bars would be too thin."""
     own = [_view(each) for each in shown]
@@ -84,13 +95,16 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Drawing]:
         return []
     shortest, start = min(spans)
     end = start + min(max(spans)[0], MOST_SPANS * shortest)
+    found = [(each, _view(each, (start, end))) for each in shown]
+    return [(each, view) for each, view in found if view is not None]
+
+
+def slot_plots(views: Views) -> list[Drawing]:
+    """The slot chart of each variant."""
     plots = []
-    for index, each in enumerate(shown):
-        view = _view(each, (start, end))
-        if view is None:
-            continue
-        until = min(end, view.duration)
-        span = f"{show_time(start)} to {show_time(until)} of {show_time(view.duration)}"
+    for index, (each, view) in enumerate(views):
+        until = min(view.end, view.duration)
+        span = f"{show_time(view.start)} to {show_time(until)} of {show_time(view.duration)}"
         note = f"{span}. {view.slots.drawn:,} of {view.slots.all:,} slots."
         if view.replicas.all > 1:
             note += f" One of {view.replicas.all:,} replicas."
@@ -98,6 +112,76 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Drawing]:
         figure = slots.chart(view)
         plots.append(Drawing(name, each.label, None, note, figure, wide=True, kind="slots"))
     return plots
+
+
+def slot_shares_of(views: Views) -> list[Drawing]:
+    """What the drawn slots did with their time, of two variants or more."""
+    spent = {e.label: time_spent(view.stays, view.start, view.end) for e, view in views}
+    spent = {label: phases for label, phases in spent.items() if any(phases.values())}
+    if len(spent) < 2:
+        return []
+    note = (
+        "Of the slots and the time above, as long as a slot is taken. Only decoding yields tokens."
+    )
+    title, drawn = "What slots spend their time on", slot_shares.figure(spent)
+    return [Drawing("slot-shares", title, None, note, drawn, wide=True)]
+
+
+class DecodePace(NamedTuple):
+    """How a run decodes: the mean batch, the mean time (s) of an iteration that decodes alone and
+    of one that also prefills, and the share of the latter."""
+
+    batch: float
+    alone: float
+    mixed: float
+    mixed_share: float
+
+    @classmethod
+    def of(cls, timeseries: pd.DataFrame) -> DecodePace | None:
+        """The pace of a run with this table of plans; None where none of them decodes alone."""
+        plans = timeseries[timeseries["decode_seqs"] > 0]
+        prefills = plans["prefill_tokens"] > 0
+        count, time = plans["iterations"], plans["end_s"] - plans["start_s"]
+        alone, mixed = count[~prefills].sum(), count[prefills].sum()
+        if not alone:
+            return None
+        return cls(
+            float((plans["decode_seqs"] * count).sum() / count.sum()),
+            float(time[~prefills].sum() / alone),
+            float(time[prefills].sum() / mixed) if mixed else 0.0,
+            float(mixed / (alone + mixed)),
+        )
+
+
+LONGER = 1.05
+"""How many times as long a mean TPOT is that asks for a reason."""
+
+
+def longer_tpot(shown: Sequence[DrawnVariant]) -> Iterator[str]:
+    """Why continuous batching has a longer TPOT than another policy, where its batches and its
+    prefills explain it."""
+    mine = [each for each in shown if each.batching == CONTINUOUS]
+    others = [each for each in shown if each.batching != CONTINUOUS]
+    for one, other in product(mine, others):
+        slow, fast = DecodePace.of(one.timeseries), DecodePace.of(other.timeseries)
+        times = [float(each.requests["tpot_s"].mean()) for each in (one, other)]
+        if slow is None or fast is None or not times[0] > LONGER * times[1]:
+            continue
+        causes = []
+        if slow.batch > fast.batch and slow.alone > fast.alone:
+            causes.append(
+                f"its batches are fuller: {slow.batch:.3g} requests decode at once instead of "
+                f"{fast.batch:.3g}, and one of their steps takes {show_time(slow.alone)} instead "
+                f"of {show_time(fast.alone)}"
+            )
+        if slow.mixed_share > fast.mixed_share and slow.mixed > slow.alone:
+            causes.append(
+                f"prefills join between decode steps: {slow.mixed_share:.0%} of its iterations "
+                f"prefill too, and take {show_time(slow.mixed)}"
+            )
+        if causes:
+            told = " instead of ".join(map(show_time, times))
+            yield f"TPOT of {one.label} is {told} ({other.label}): {'; '.join(causes)}."
 
 
 def _view(each: DrawnVariant, window: tuple[float, float] | None = None) -> SlotView | None:

@@ -20,6 +20,7 @@ from reports.pages.run.repetitions import explanation, plus_minus
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import bound_name
+from sim.scenario.prices import HOURS, dollars
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_number
 
 
@@ -131,9 +132,20 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
                 if cost is None
                 else f"{show(output, 'usd').text} {PER_OUTPUT_TOKENS}",
                 "" if cost is None else band(summary, "usd_per_million_tokens", "usd"),
+                "" if cost is None else _by_time(summary),
             ),
         ),
     ]
+
+
+def _by_time(summary: Mapping[str, Any]) -> str:
+    """Dollars of an hour and a month; nothing of a fleet of several prices, or that scales."""
+    own = pick(summary, "infersim")
+    hour = own["cost"]["usd_per_gpu_hour"]
+    if "scaling" in own or not isinstance(hour, int | float):
+        return ""
+    hour *= own["gpus"]
+    return f"{dollars(hour)} USD per hour, {hour * HOURS['month']:,.0f} a month"
 
 
 def _latency_card(summary: Mapping[str, Any], name: str) -> Card:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -42,12 +43,21 @@ SECTIONS: Mapping[str, str] = {
     "memory": "Memory",
     "time": "Time by operator",
     "roofline": "Roofline",
-    "workload": "Workload",
     "cost": "Cost",
+    "workload": "Workload",
     "provenance": "Provenance",
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
+
+TOPICS: Mapping[str, Sequence[str]] = {
+    "Answer": ("verdict", "key-figures", "limits", "failures"),
+    "Response": ("latency", "parts"),
+    "Machine": ("timeline", "slots", "memory", "time", "roofline"),
+    "Money": ("cost",),
+    "Sources": ("workload", "provenance", "definitions"),
+}
+"""What a reader looks for -> the sections that have it."""
 
 WHERE_REPLICAS_FAIL = {"limits": {"failures": "Failures"}}
 """Sections after another one that stand only where replicas fail or clients give up."""
@@ -82,7 +92,8 @@ def render(
     distributions = latency.distributions(summary, requests, charts)
     by_class = classes.plots(summary, requests)
     courses, prompts = tail.over_time(summary, requests), tail.by_prompt(summary, requests)
-    figures = [*plots, *parts, *courses, prompts, *distributions, *by_class]
+    densities = tail.densities(requests)
+    figures = [*plots, *parts, *courses, prompts, *distributions, *by_class, *densities]
     drawn = {figure.name: figure.spec is not None for figure in figures}
     left_out = absent(summary, drawn, [figure.title for figure in figures])
     failed = failures.text(summary)
@@ -90,6 +101,7 @@ def render(
         "report.html.j2",
         _sections(summary, left_out, bool(failed)),
         DEFINITIONS,
+        TOPICS,
         header=head.header(summary, requests),
         verdict=verdict(summary),
         cards=head.cards(summary),
@@ -102,6 +114,7 @@ def render(
         by_class=by_class,
         courses=[each for each in courses if each.name not in left_out.figures],
         prompts=prompts,
+        densities=densities,
         absent=left_out,
         workload=traffic.workload(requests),
         bounds=head.bounds(summary),
@@ -163,6 +176,7 @@ def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str
     return {
         "date": made.get("date", ""),
         "command": made.get("command", ""),
+        "shown": _shown(summary),
         "measured": "" if measured is None else phrase(measured, "share"),
         "chance": chance,
         "version": str(pick(summary, "infersim.version")),
@@ -174,3 +188,12 @@ def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str
         "price": str(known(summary, "infersim.cost.text") or ""),
         "energy_note": str(energy["note"] or "") if energy else "",
     }
+
+
+def _shown(summary: Mapping[str, Any]) -> list[str]:
+    """The commands that print the values of the catalogue behind a run, each with its source."""
+    own = pick(summary, "infersim")
+    pools = own.get("pools") or [own]
+    names = [own["model"], *(pool.get("gpu") for pool in pools), own["engine"]]
+    told = dict.fromkeys(str(name) for name in names if name and "/" not in str(name))
+    return [] if is_observed(summary) else [f"infersim show {quote(name)}" for name in told]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.figures import latency_over_time, ttft_by_prompt
+from reports.figures import density, latency_over_time, ttft_by_prompt
 from reports.figures.latency_bands import TITLES as PARTS
 from reports.figures.latency_bands import TTFT_PARTS
 from reports.figures.latency_cdf import TITLES
@@ -17,7 +17,7 @@ from reports.frame.formats import MISSING
 from reports.pages.run.missing import reason
 from reports.pages.run.slo import shown_limit
 from sim.findings import Cell, Column, Table
-from sim.units import milliseconds
+from sim.units import Scale, milliseconds, time_scale
 
 SLOWEST = 20
 """Requests of the table."""
@@ -46,6 +46,26 @@ def over_time(summary: Mapping[str, Any], requests: pd.DataFrame) -> list[Plot]:
         )
         note = f"Each point: {course.size:,} requests that arrived one after the other."
         found.append(Plot(f"course-{name}", title, name, note, to_json(drawn)))
+    return found
+
+
+def densities(requests: pd.DataFrame) -> list[Plot]:
+    """Prompts and TTFT over the run, request by request; none of too few, or all at once."""
+    done = requests[(requests["status"] == "completed") & (requests["ttft_s"] > 0)]
+    arrivals = done["arrival_s"].to_numpy(float)
+    if len(done) < density.FEWEST or arrivals.min() == arrivals.max():
+        return []
+    scale = time_scale(float(done["ttft_s"].median()))
+    drawn = (
+        ("prompt_tokens", "Prompts over the run", "input_tokens", "prompt", Scale("tokens", 1.0)),
+        ("ttft_s", "Each TTFT over the run", "ttft", "TTFT", scale),
+    )
+    note = "Stronger: more requests that arrived then."
+    found = []
+    for column, title, definition, name, shown in drawn:
+        values = shown.factor * done[column].to_numpy(float)
+        figure = density.figure(arrivals, np.maximum(values, 1e-3), name, shown.unit)
+        found.append(Plot(f"density-{definition}", title, definition, note, to_json(figure)))
     return found
 
 

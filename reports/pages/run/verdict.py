@@ -294,7 +294,9 @@ def _cost(summary: Mapping[str, Any]) -> RowAnswer:
         return RowAnswer("cost", question, "neutral", "No token was produced.", detail)
     if output is not None:
         detail = f"{phrase(output, 'usd')} per 1M output tokens. {_cost_of_good(summary)}{detail}"
-    short = f"{phrase(total, 'usd')} per 1M tokens (prompt + output)."
+    good = usd_per_good_request(summary)
+    first = "" if good is None else f"{phrase(1000 * good, 'usd')} per 1,000 good requests, "
+    short = f"{first}{phrase(total, 'usd')} per 1M tokens (prompt + output)."
     return RowAnswer("cost", question, "neutral", short, detail)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
+from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.spread import Spread
 from sim.scenario.prices import HOURS, dollars
@@ -95,10 +96,13 @@ def _cost(summary: Mapping[str, Any]) -> Iterator[Part]:
         return
     hour = cost["usd_per_gpu_hour"] * summary["infersim"]["gpus"]
     token = show_cost(cost["usd_per_million_output_tokens"])
-    tokens = f"{token} {PER_OUTPUT_TOKENS}"
+    told = [f"{token} {PER_OUTPUT_TOKENS}"]
     if isinstance(hour, float):
-        month = f"{hour * HOURS['month']:,.0f}"
-        yield line(f"Cost: {dollars(hour)} USD/h, {month} USD a month, {tokens}")
+        told = [f"{dollars(hour)} USD/h", f"{hour * HOURS['month']:,.0f} USD a month", *told]
+        good = usd_per_good_request(summary)
+        if good is not None:
+            told = [f"{show_cost(1000 * good)} USD per 1,000 requests within the SLO", *told]
+        yield line(f"Cost: {', '.join(told)}")
 
 
 def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:

@@ -71,8 +71,9 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "speed": Definition(
         "Tokens per user and per GPU",
-        "What one user sees (1 over the median TPOT) and what one GPU yields (output throughput "
-        "over the number of GPUs). A point is on the front if no other one has more of both.",
+        "What one user sees (1 over the median TPOT, in a plan over the mean) and what one GPU "
+        "yields (output throughput over the number of GPUs). A point is on the front if no other "
+        "one has more of both.",
     ),
     "state": Definition(
         "State",

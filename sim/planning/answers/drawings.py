@@ -153,11 +153,13 @@ class FleetCosts(NamedTuple):
 
 
 class FleetPoint(NamedTuple):
-    """A fleet that holds: USD per hour, a latency in milliseconds, and whether no other one has
-    less of both."""
+    """A fleet that holds: its number format, if one was asked for, USD per hour, a latency in
+    milliseconds, and whether no other one has less of both."""
 
     gpu: str
+    precision: str | None
     replicas: int
+    gpus: int
     name: str
     usd: float
     latency: float

@@ -106,6 +106,15 @@ def simulation(document: Document, fleet: Mapping[str, Any]) -> str:
     return f"infersim run {shlex.quote(document['file'])} {fleet['run']}"
 
 
+AT_A_COST = ("more expensive", "constraint")
+"""Reasons against layouts that may hold the load, for what they cost."""
+
+
+def least_cost(each: Mapping[str, Any]) -> float | None:
+    """The least that a fleet of a rejected layout costs an hour (USD); None where none holds."""
+    return each["usd_per_hour"] if each["reason"] in AT_A_COST else None
+
+
 def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> Heading:
     """The section of what is not among the cheapest, and why. ``layout`` heads the layouts,
     ``cost`` is the definition of their costs."""
@@ -113,7 +122,7 @@ def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> 
         (
             text(each["layout"]),
             text(each["reason"]),
-            dollars(each["usd_per_hour"]),
+            dollars(least_cost(each)),
             text(each["text"]),
         )
         for each in document["rejected"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sim.findings import (
@@ -27,6 +27,9 @@ from sim.planning.answers.drawings import (
     FleetCost,
     FleetCosts,
     FleetPoint,
+    Trade,
+    TradeGroup,
+    TradePoint,
 )
 from sim.planning.answers.fleets import (
     LATENCIES,
@@ -36,6 +39,7 @@ from sim.planning.answers.fleets import (
     fleets_found,
     held,
     held_columns,
+    least_cost,
     load_text,
     numbers,
     place,
@@ -44,6 +48,7 @@ from sim.planning.answers.fleets import (
     simulation,
     under,
 )
+from sim.planning.answers.sweep_drawings import TRADES, front
 from sim.planning.fleet.launch import TITLES
 from sim.planning.points.wording import (
     as_cheap_text,
@@ -51,10 +56,11 @@ from sim.planning.points.wording import (
     fleet_text,
     held_text,
     limit_name,
+    listed,
     rank,
 )
 from sim.specs.precision import PLAIN
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, show_load
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, show_cost, show_load
 
 FILES = (
     "As files: `infersim export PLAN --to kubernetes`, or compose; PLAN is this plan's directory."
@@ -90,7 +96,7 @@ def findings(document: Document) -> Findings:
         (
             Heading("summary", "Summary", (_costs(document), Lines(said, ""))),
             Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
-            Heading("front", "Cost and latency", (_fronts(document),)),
+            Heading("front", "Cost and latency", (_fronts(document), _speeds(document))),
             Heading("growth", "If the load grows", (_growth(document),)),
             rejected(document),
             Heading("launch", "How to start them", (Lines((*notes, FILES)), *_launches(document))),
@@ -204,7 +210,7 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
         yield (
             text(each["gpu"]),
             text(_of_gpus(each)),
-            Cell(f"{month:,.0f}", month),
+            Cell(f"{month:,.0f}", month, priced=each["gpu"]),
             *(_latency(each[f"slo_{name}_ms"]) for name in LATENCIES),
             text(each["trust"]),
             text(_one_down(each)),
@@ -235,16 +241,14 @@ def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
     best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     for each in document["rejected"]:
         known = best.get(_card(each))
-        cost = each["usd_per_hour"]
-        cheaper = cost is not None and (
-            known is None or known["usd_per_hour"] is None or cost < known["usd_per_hour"]
-        )
+        cost, lowest = least_cost(each), None if known is None else least_cost(known)
+        cheaper = cost is not None and (lowest is None or cost < lowest)
         if _card(each) not in holding and (known is None or cheaper):
             best[_card(each)] = each
     for each in best.values():
-        cost = each["usd_per_hour"]
+        cost = least_cost(each)
         month = None if cost is None else cost * document["hours"]["month"]
-        least = Cell("-" if month is None else f"from {month:,.0f}", month)
+        least = Cell("-" if month is None else f"from {month:,.0f}", month, priced=each["gpu"])
         form = "" if each["precision"] is None else f" in {each['precision']}"
         reason = f"none{form}: {each['reason']}"
         yield (text(each["gpu"]), text(reason), least, *(text("-"),) * 4)
@@ -290,7 +294,9 @@ MOST_LINES = 5
 def _fronts(document: Document) -> Drawings:
     holding = counted(len(document["sized"]), "fleet")
     verb = "holds" if len(document["sized"]) == 1 else "hold"
-    note = f"{holding} {verb} {load_text(document['target'])}. Numbers: replicas."
+    note = (
+        f"{holding} {verb} {load_text(document['target'])}. Numbers: replicas x the GPUs of each."
+    )
     return Drawings(
         tuple(
             Drawing(
@@ -303,6 +309,40 @@ def _fronts(document: Document) -> Drawings:
     )
 
 
+def _speeds(document: Document) -> Drawings:
+    note = (
+        "The same fleets by what a user sees (1 over the mean TPOT) and by what a GPU serves of "
+        "this load. More of both is better."
+    )
+    drawn = user_and_gpu(document)
+    drawing = Drawing("pareto-speed", TRADES["speed"], "speed", note, drawn, wide=True, kind="tall")
+    return Drawings((drawing,) if drawn.front else (), "")
+
+
+def user_and_gpu(document: Document) -> Trade:
+    """The fleets that hold, by the output tokens per second of a user and of a GPU."""
+    cards: dict[tuple[str, str | None], list[TradePoint]] = {}
+    for each in document["sized"]:
+        user, of_gpu = (each.get(f"tokens_per_s_of_a_{whose}") for whose in ("user", "gpu"))
+        if user is not None and of_gpu is not None:
+            name = fleet_text(each["replicas"], each["layout"])
+            short = f"{each['replicas']:,} x {each['gpus'] // each['replicas']}"
+            cards.setdefault(_card(each), []).append(TradePoint(user, of_gpu, name, short))
+    return Trade(
+        "speed",
+        "",
+        tuple(
+            TradeGroup(
+                " ".join(filter(None, card)),
+                dict(zip(("gpu", "precision"), card, strict=True)),
+                tuple(points),
+            )
+            for card, points in cards.items()
+        ),
+        tuple(front([point for points in cards.values() for point in points], "speed")),
+    )
+
+
 def cost_and_latency(document: Document, name: str) -> CostAndLatency:
     """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO."""
     key = f"slo_{name}_ms"
@@ -312,7 +352,9 @@ def cost_and_latency(document: Document, name: str) -> CostAndLatency:
         tuple(
             FleetPoint(
                 each["gpu"],
+                each["precision"],
                 each["replicas"],
+                each["gpus"],
                 fleet_text(each["replicas"], each["layout"]),
                 each["usd_per_hour"],
                 each[key],
@@ -326,6 +368,12 @@ def cost_and_latency(document: Document, name: str) -> CostAndLatency:
 
 def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:
     return place(fleet), text(fleet_text(fleet["replicas"], fleet["layout"]))
+
+
+def _priced(what: Mapping[str, Any], key: str, show: Callable[[float], str] = show_cost) -> Cell:
+    """Dollars that are in proportion to the price of the GPU of ``what``."""
+    usd = what[key]
+    return Cell("-" if usd is None else show(usd), usd, priced=what["gpu"])
 
 
 def fleets(document: Document) -> Table:
@@ -347,7 +395,7 @@ def fleets(document: Document) -> Table:
         (
             *_named(fleet),
             counts(fleet["gpus"]),
-            dollars(fleet["usd_per_hour"]),
+            _priced(fleet, "usd_per_hour"),
             Cell(show_load(fleet["rate_at_slo"]), fleet["rate_at_slo"]),
             Cell(f"{100 * fleet['headroom']:.0f}", round(100 * fleet["headroom"], 9)),
             *held(fleet["at_target"]),
@@ -376,9 +424,8 @@ def running_costs(document: Document) -> Table:
     rows = (
         (
             *_named(fleet),
-            *(Cell(f"{usd:,.0f}", usd) for usd in (fleet["usd_per_month"], fleet["usd_per_year"])),
-            dollars(fleet["usd_per_million_output_tokens"]),
-            dollars(fleet["usd_per_million_tokens"]),
+            *(_priced(fleet, f"usd_per_{time}", "{:,.0f}".format) for time in ("month", "year")),
+            *(_priced(fleet, f"usd_per_million_{what}") for what in ("output_tokens", "tokens")),
             numbers(fleet["joules_per_output_token"]),
             numbers(fleet["kwh_per_month"]),
             numbers(fleet["co2e_kg_per_month"]),
@@ -402,7 +449,7 @@ def prices(document: Document) -> Table:
     rows = (
         (
             text(each["gpu"]),
-            dollars(each["usd_per_gpu_hour"]),
+            _priced(each, "usd_per_gpu_hour"),
             text(each["text"]),
             *(dollars(each[end]) for end in ("low", "high")),
             _wins(each, document["break_even"]["gpu"]),
@@ -444,7 +491,7 @@ def bands(document: Document) -> Table:
             *map(dollars, band["usd_per_hour"]),
             text("yes" if band["holds_if_slower"] else "no"),
             text(band["trust"]),
-            text("; ".join(band["rivals"]) or "none"),
+            text(listed(band["rivals"], 5, "; ") or "none"),
         )
         rows.append(row)
     caption = "If iterations are faster or slower than predicted"

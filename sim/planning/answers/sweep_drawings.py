@@ -46,7 +46,7 @@ def drawings(document: Document, points: Sequence[SweptPoint]) -> Iterator[Drawi
         yield from (_heat(document, points, name, limited=limited) for name in chosen)
     for kind in TRADES:
         drawn = trade(document, points, kind)
-        if drawn.groups:
+        if drawn.front:
             yield _trade(drawn, points)
 
 
@@ -184,26 +184,27 @@ def _trade(drawn: Trade, points: Sequence[SweptPoint]) -> Drawing:
 def trade(document: Document, points: Sequence[SweptPoint], kind: str) -> Trade:
     """The points by two metrics (of ``TRADES``), in the units of the axes; coloured by the axis
     that is not the load, if few differ. What is overloaded or misses the SLO is left out while
-    others remain: no operator runs there."""
+    others remain: no operator runs there, and groups may be empty."""
     axes = document["axes"]
     axis = next((axis for axis in axes if axis["key"] != document["load"]), axes[0])
-    groups: dict[str, list[tuple[SweptPoint, TradePoint]]] = {}
+    values = [point.settings[axis["key"]] for point in points]
+    settings = {show(value): value for value in values}
+    groups: dict[str, list[TradePoint]] = {name: [] for name in settings}
     for point in [point for point in points if _serves(point)] or points:
         x, y = _pair(point, kind)
         if x is not None and y is not None and _drawable(x) and _drawable(y):
-            group = groups.setdefault(show(point.settings[axis["key"]]), [])
-            group.append((point, TradePoint(x, y, point.label)))
-    drawn = [at for mine in groups.values() for _, at in mine]
+            groups[show(point.settings[axis["key"]])].append(TradePoint(x, y, point.label))
+    drawn = [at for mine in groups.values() for at in mine]
     named = len(groups) <= MOST_LINES
-    kept = groups if named else {"": [pair for mine in groups.values() for pair in mine]}
+    kept = groups if named else {"": drawn}
     return Trade(
         kind,
         ranks(points)["ttft"],
         tuple(
             TradeGroup(
                 f"{axis['name']}={value}" if named else "points",
-                {axis["key"]: mine[0][0].settings[axis["key"]]},
-                tuple(at for _, at in mine),
+                {axis["key"]: settings.get(value)},
+                tuple(mine),
             )
             for value, mine in kept.items()
         ),

@@ -138,7 +138,7 @@ def in_reality(apart: Mapping[str, Any]) -> str:
     that is not known.
 
     >>> in_reality({"trust": "likely", "band90": [0.7, 1.02]})
-    'likely: 0.7 to 1.02 times in nine of ten measurements'
+    'likely: 0.7 to 1.02 times, expected in nine of ten measurements'
     >>> in_reality({"trust": "a guess", "band90": [0.0, None]})
     'a guess: too few runs, or too large an error, to say how many times'
     """
@@ -146,7 +146,8 @@ def in_reality(apart: Mapping[str, Any]) -> str:
         return ""
     if _says_nothing(apart["band90"]):
         return f"{apart['trust']}: {NO_RANGE}"
-    return f"{apart['trust']}: {_range(apart['band90'])} times in nine of ten measurements"
+    times = _range(apart["band90"])
+    return f"{apart['trust']}: {times} times, expected in nine of ten measurements"
 
 
 NO_RANGE = "too few runs, or too large an error, to say how many times"
@@ -191,8 +192,8 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
     whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
     if _says_nothing(band):
         return f" That is {apart['trust']}{whose}: {NO_RANGE}."
-    times = _range(band)
-    return f" That is {apart['trust']}: {times} times{whose} in nine of ten pairs of measured runs."
+    runs = f"of ten pairs of real runs{whose}, nine should show {_range(band)} times"
+    return f" That is {apart['trust']}: {runs}."
 
 
 def shared_errors(document: Document) -> str:

@@ -176,7 +176,7 @@ def _ranked(
     costs, top = sorted(usd(each.cost) for each in sized), search.question.top
     most = costs[min(top, len(costs)) - 1]
     near = [usd(each.cost) <= most for each in sized]
-    steps.did(len(sized) - sum(near))
+    steps.drop(len(sized) - sum(near))
     found = tried(them, search, sized, near, begun, steps)
     ends = {each.layout: of for each, (_, of) in zip(sized, found, strict=True)}
     confirmed = sorted((each for each, _ in found if each is not None), key=rank)
@@ -218,7 +218,7 @@ def _sized(
         most = costs[top - 1] if len(costs) >= top else None
         dearer = [each for each in waiting if most and usd(each.cost) > usd(most)]
         rejected += [_too_expensive(each, most) for each in dearer if most]
-        steps.did(EACH * len(dearer))
+        steps.drop(EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         begun = [them.begin(counted_in, size, search, each) for each in wave]
@@ -231,7 +231,8 @@ def _sized(
                 fleet = counted(found.replicas, "replica")
                 say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")
             else:
-                steps.did(EACH)
+                steps.drop(EACH - 1)
+                steps.did()
                 say(f"{found.layout.text}: {found.reason}")
         for call, each in zip(begun, wave, strict=True):
             found = call.result

@@ -23,11 +23,11 @@ from sim.planning.fleet.plan_bands import Band, bands, front
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
-from sim.planning.fleet.token_costs import UsualTokens, power_drawn, token_costs
+from sim.planning.fleet.token_costs import UsualTokens, output_tokens, power_drawn, token_costs
 from sim.planning.fleet.worth import worth
 from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
-from sim.planning.points.wording import counted, share
+from sim.planning.points.wording import counted, listed, share
 from sim.scenario import Scenario
 from sim.scenario.prices import HOURS, name_of
 from sim.setup import prepare
@@ -312,11 +312,23 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
                 at_band=ends.holds_if_slower and ends.sure_if_slower,
                 at_half=ends.holds_at_half,
             ),
+            **_speeds(sized),
             **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
             **{f"front_{figure}": fronts[figure][index] for figure in LATENCIES},
         }
         for index, (sized, ends) in enumerate(zip(plan.sized, plan.ends, strict=True))
     ]
+
+
+def _speeds(sized: Sized) -> dict[str, float | None]:
+    """Output tokens per second of a user, 1 over the mean TPOT, and of a GPU, under the target
+    load."""
+    probe = sized.at_target
+    step, tokens = probe.figures["mean_tpot_ms"], output_tokens(probe)
+    return {
+        "tokens_per_s_of_a_user": 1e3 / step if step else None,
+        "tokens_per_s_of_a_gpu": tokens * probe.load / sized.gpus if tokens else None,
+    }
 
 
 def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any]:
@@ -344,7 +356,7 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
     else:
         text += (
             "Within the error of predicted times others could be cheaper: "
-            f"{_listed(band.rivals)}. So the first place is not sure."
+            f"{listed(band.rivals)}. So the first place is not sure."
         )
     return {"survives": band.survives, "sure": cheapest_sure(fleets), "text": text}
 
@@ -376,16 +388,6 @@ def cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "usd_per_hour": usd,
         "text": f"The cheapest that is sure to: #{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h.",
     }
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    """The first few names, and how many more there are.
-
-    >>> _listed(["a", "b", "c", "d", "e"]), _listed(["a"])
-    ('a, b, c and 2 more', 'a')
-    """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _whole_runs(plan: FleetPlan) -> str:

@@ -129,7 +129,7 @@ def _sized(
         most = costs[top - 1] if len(costs) >= top else math.inf
         dear = [each for each in waiting if each.lowest > most]
         rejected += [_too_expensive(each, most) for each in dear]
-        steps.did(len(dear))
+        steps.drop(len(dear))
         waiting = [each for each in waiting if each not in dear]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         for found in calls(sizing, [(each,) for each in wave], jobs, steps.show):

@@ -13,6 +13,7 @@ from sim.deployments import deployment_of
 from sim.planning.fleet.sizing import Confirmed
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.played import COSTS, DRAWN
+from sim.planning.load.probe import Probe
 from sim.scenario import Scenario
 
 
@@ -39,7 +40,7 @@ def token_costs(fleet: Confirmed, usual: UsualTokens | None) -> dict[str, float 
     million)."""
     costs = {key: fleet.at_rate.figures[key] for key in COSTS}
     of_outputs, of_all = (costs[key] for key in COSTS)
-    outputs = _outputs(fleet)
+    outputs = output_tokens(fleet.at_rate)
     if usual is None or fleet.at_rate.rejection is not None or not outputs:
         return costs
     if not of_outputs or not of_all:
@@ -66,7 +67,7 @@ def power_drawn(
     spared = idle * (1 - served)
     watts = (watts - spared) / served
     if usual is not None and fleet.at_rate.rejection is None:
-        longer = usual.outputs / (_outputs(fleet) or usual.outputs)
+        longer = usual.outputs / (output_tokens(fleet.at_rate) or usual.outputs)
         as_usual = idle + (watts - idle) * longer
         joules, watts = joules * as_usual / watts / longer, as_usual
     return dict(zip(DRAWN, (joules, watts), strict=True))
@@ -79,8 +80,8 @@ def _served(fleet: Confirmed) -> float:
     return (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
 
 
-def _outputs(fleet: Confirmed) -> float:
-    """Tokens of an answer in the runs, on average; 0 where there is none."""
-    figures = fleet.at_rate.figures
+def output_tokens(probe: Probe) -> float:
+    """Tokens of an answer in the runs of ``probe``, on average; 0 where there is none."""
+    figures = probe.figures
     served = figures["request_throughput"]
     return (figures["output_throughput"] or 0.0) / served if served else 0.0

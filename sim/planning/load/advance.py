@@ -73,9 +73,14 @@ class PlanSteps:
         """Add steps that are to come."""
         self._all += steps
 
-    def did(self, steps: int = 1) -> None:
-        """Count steps that are done or not needed."""
-        self._done += steps
+    def drop(self, steps: int) -> None:
+        """Take away steps that turn out not to be needed; they say nothing of the pace."""
+        self._all -= steps
+        self.show()
+
+    def did(self) -> None:
+        """Count a step that is done."""
+        self._done += 1
         if self.simulated is not None:
             self._at = self.simulated.requests
         self.show()

@@ -301,3 +301,13 @@ def axis_name(name: str) -> str:
     ('rate (requests/s)', 'max_num_seqs')
     """
     return f"{name} ({MEASURED[name]})" if name in MEASURED else name
+
+
+def listed(names: Sequence[str], most: int = 3, apart: str = ", ") -> str:
+    """The first few names, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d", "e"]), listed(["a"])
+    ('a, b, c and 2 more', 'a')
+    """
+    more = len(names) - most
+    return apart.join(names[:most]) + (f" and {more} more" if more > 0 else "")
