@@ -227,7 +227,7 @@ def test_blocks_are_a_setting_and_the_engine_stays(tmp_path):
 def test_nothing_to_change_says_what_it_assumes(tmp_path):
     run = observe(write_scenario(tmp_path), tmp_path / "run")
     told = " ".join(invoke(run, "--no-page").output.split())
-    assert "20 of 20 metrics are within their predicted bands" in told
+    assert "24 of 24 metrics are within their predicted bands" in told
     assert "means and throughput are off by 0.0 % at most, within twice the 2 %" in told
     assert "assumed, not measured here" in told
     assert "noise" not in told.split("Batches and memory")[0]

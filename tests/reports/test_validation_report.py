@@ -64,7 +64,7 @@ def test_every_figure_draws_offline(tmp_path, show):
     assert "confidence: high" in opened.section("advice")
     assert "All 392 iterations" in opened.section("batches")
     summary = opened.section("summary")
-    assert re.search(r"\d+ of 20 metrics are within their predicted bands; worst:", summary)
+    assert re.search(r"\d+ of 24 metrics are within their predicted bands; worst:", summary)
     assert "no ✗" in opened.section("figures")
     assert "Noise" not in opened.section("figures")
     assert "In sample" not in opened.dom.split('id="definitions"')[0]

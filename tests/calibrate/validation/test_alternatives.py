@@ -85,7 +85,7 @@ def test_an_open_link_is_tried_before_kernels_are_blamed(tmp_path: Path) -> None
         "setting",
         "fleet.0.link={kind: pcie, peer_to_peer: false}",
     )
-    assert "of 16 metrics are in their bands" in first["text"]
+    assert "of 19 metrics are in their bands" in first["text"]
     assert not [each for each in others if each["share"] > 0]
     stated = validated(made, *setting.options)
     assert stated.advice.quiet

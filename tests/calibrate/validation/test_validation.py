@@ -73,7 +73,7 @@ def test_intervals_of_a_mean_are_those_of_its_standard_error():
 )
 def test_the_same_engine_is_predicted_exactly(tmp_path, changes):
     validation = validate(tmp_path, changes=changes)
-    assert len(validation.rows) == 20
+    assert len(validation.rows) == 24
     assert max(abs(row.error) for row in validation.rows) < 1e-6
     assert validation.agreement.parting is None
     assert validation.agreement.share == 1.0

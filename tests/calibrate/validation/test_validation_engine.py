@@ -39,7 +39,7 @@ def test_a_real_run_has_the_batches_that_are_predicted(observed, tmp_path):
     assert agreement["first_difference"] is None
     assert agreement["same"] == agreement["observed"] == agreement["predicted"] > 50
     assert found["iterations"]["all"]["busy_observed"] > 0
-    assert len(found["figures"]) == 20
+    assert len(found["figures"]) == 24
     levels = {level["name"]: level for level in found["composition"]["levels"]}
     for name in ("iterations", "preemptions", "peak running", "KV used, peak"):
         assert levels[name]["observed"] == pytest.approx(levels[name]["predicted"])
