@@ -16,6 +16,8 @@ from sim.scenario import Scenario
 from sim.scenario.checks.table import check_drafts
 from sim.scenario.pools import PoolSettings
 from sim.scenario.sections.speculation import by_batch
+from sim.schedulers import POLICIES
+from sim.schedulers.ahead import Ahead
 from sim.specs.drafter import drafter_of
 from sim.specs.engine import EngineWish
 from sim.specs.gpu import GpuSpec
@@ -32,7 +34,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     wish = EngineWish(
         marlin=scenario.moe_backend == "marlin",
         triton=scenario.attention_backend == "triton",
-        ahead=knobs.async_scheduling,
+        ahead=_plans_ahead(scenario, pool),
         eager=knobs.enforce_eager,
         prompt_graphs=knobs.prompt_graphs,
     )
@@ -67,6 +69,15 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         return _speculating(deployment, scenario, pool)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _plans_ahead(scenario: Scenario, pool: PoolSettings) -> bool | None:
+    """Whether iterations are planned while others run; None leaves it to the engine. A policy of
+    one's own does so where it is made of ``Ahead``."""
+    knobs = pool.scheduler
+    if knobs.batching in POLICIES:
+        return knobs.async_scheduling
+    return issubclass(POLICIES.find(knobs.batching, scenario.folders), Ahead)
 
 
 @lru_cache(maxsize=16)

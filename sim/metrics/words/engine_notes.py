@@ -7,6 +7,8 @@ from sim.catalog.relatives import ASSUMED
 from sim.catalog.releases import beyond
 from sim.cost.measured import gemm_of
 from sim.pools import PreparedPool
+from sim.schedulers import POLICIES
+from sim.schedulers.ahead import Ahead
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.offloading import OffloadedPrefill
 from sim.schedulers.ranked import RankedPrefill
@@ -59,6 +61,18 @@ def whole_prompts_note(pool: PreparedPool) -> str | None:
         "Without chunked_prefill vLLM starts only with a scheduler.max_num_batched_tokens of at "
         f"least max_model_len, {own}{limits.max_model_len:,}, and takes that where none is given; "
         f"infersim simulates {limits.max_num_batched_tokens:,}. Set it to what your server has."
+    )
+
+
+def own_policy_note(pool: PreparedPool) -> str | None:
+    """A note on a policy of one's own that plans each iteration after the last, under an engine
+    that plans ahead: it is slower than the engine for that alone."""
+    engine, knobs = pool.deployment.engine, pool.settings.scheduler
+    if knobs.batching in POLICIES or not engine.plans_ahead or issubclass(pool.policy, Ahead):
+        return None
+    return (
+        f"{engine.title} plans an iteration while the one before runs; {knobs.batching} does not. "
+        "Compare it with the engine's own by --set scheduler.async_scheduling=false."
     )
 
 

@@ -20,6 +20,7 @@ from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.words.engine_notes import (
     other_rule_note,
+    own_policy_note,
     release_note,
     untimed_note,
     whole_prompts_note,
@@ -73,6 +74,7 @@ def notes(run: RunRecord) -> list[str]:
         adapters_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(release_note(part.pool) for part in run.parts),
+        *dict.fromkeys(own_policy_note(part.pool) for part in run.parts),
         *dict.fromkeys(other_rule_note(part.pool) for part in run.parts),
         *dict.fromkeys(whole_prompts_note(part.pool) for part in run.parts),
         *dict.fromkeys(_whole_prompts(part) for part in run.parts),

@@ -17,9 +17,10 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.releases import spelled
-from sim.errors import UsageError
+from sim.errors import InfersimError, UsageError
 from sim.memory import PagedAllocator
 from sim.memory.static_share import static_share
+from sim.scenario.text.document import Document
 from sim.scenario.text.parsing import scalar
 from sim.scenario.values.fields import LARGEST_COUNT, read_switch
 from sim.schedulers import ORDERS, ROLES, RULES, ChunkedPrefill, VllmRule, follows_rule
@@ -251,9 +252,12 @@ class _Asked:
         return not (in_ranks or windows or cap or of_batch)
 
     def _by_rank(self) -> bool:
-        """Whether requests may be preempted for a rank: perhaps, by an order of a user's own."""
+        """Whether requests may be preempted for a rank: perhaps, by an order that is not found."""
         order = self.named(f"{SCHEDULER}.order", FirstCome.name)
-        return order not in ORDERS or ORDERS[order].preempts_by_rank
+        try:
+            return ORDERS.find(order, Document({}, self.base or Path()).folders).preempts_by_rank
+        except InfersimError:
+            return True
 
     def _has_prefixes(self, rule: str) -> bool:
         """Whether a prefix cache is modelled with all that is asked for."""
