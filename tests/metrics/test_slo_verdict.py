@@ -220,7 +220,7 @@ def test_the_busiest_minute_of_a_trace_is_named_and_leaves_the_headroom(tmp_path
     assert " in the busiest minute." in verdict["text"]
     assert verdict["slo_headroom"] == pytest.approx(1 / verdict["peak_utilisation"] - 1, rel=1e-3)
     assert verdict["headroom"] > 2 * verdict["slo_headroom"]
-    assert "then its peak takes the whole capacity, a loose bound, " in headroom_text(verdict)
+    assert "then its peak takes the whole capacity, a rough bound, " in headroom_text(verdict)
 
 
 def test_bursts_are_said_to_be_why_where_they_are(tmp_path: Path) -> None:

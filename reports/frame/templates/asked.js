@@ -206,7 +206,10 @@
     if (a === b) return "same";
     if (!a) return "";
     const ratio = b / a;
-    if (ratio >= 2 || ratio <= 0.5) return `${Number(ratio.toPrecision(2)).toLocaleString("en")} times`;
+    if (ratio >= 2 || ratio <= 0.5) {
+      const times = Number(Math.max(ratio, 1 / ratio).toPrecision(2)).toLocaleString("en");
+      return ratio > 1 ? `${times} times` : `1/${times}`;
+    }
     const percent = 100 * (ratio - 1);
     return `${percent > 0 ? "+" : "\u2212"}${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)}\u202f%`;
   }

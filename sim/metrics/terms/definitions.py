@@ -183,7 +183,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "duration": Definition(
         "Duration",
         "Seconds from the first arrival to the last token, warm-up included; throughput "
-        "and cost are taken over it.",
+        "and the cost of the whole run are taken over it.",
     ),
     "slo": Definition(
         "Latency limit (SLO)",

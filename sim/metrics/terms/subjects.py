@@ -232,8 +232,9 @@ COST_METRICS = (
 COST_TERMS: Mapping[str, Definition] = {
     "cost": Definition(
         "Cost",
-        "GPU hours of the duration at the price of a GPU hour, idle time included, over the output "
-        "tokens of completed requests, or over their prompt and output tokens together.",
+        "GPU hours while requests come, idle time included, at the price of a GPU hour, over the "
+        "output tokens of completed requests, or over their prompt and output tokens together. The "
+        "time after the last arrival does not count: traffic that goes on has none.",
     ),
     "gpus": Definition("GPUs", "GPUs of the whole fleet."),
     "power": Definition(
@@ -249,8 +250,9 @@ COST_TERMS: Mapping[str, Definition] = {
     ),
     "energy": Definition(
         "Energy",
-        "Energy that the GPUs draw over the duration, idle time included; per token, divided by "
-        "the output tokens of completed requests. Hosts, network and cooling are not included.",
+        "Energy that the GPUs draw over the duration, idle time included; per token, without "
+        "what they draw at rest after the last arrival, divided by the output tokens of completed "
+        "requests. Hosts, network and cooling are not included.",
     ),
     "energy_idle": Definition("Energy of idle GPUs", "Share of the energy drawn between passes."),
     "co2e": Definition(

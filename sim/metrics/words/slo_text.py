@@ -252,7 +252,7 @@ def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
         loose = "; the fleet may start more."
     else:
         text = f"About {times}: then {where} takes the whole capacity"
-        loose = ", a loose bound, since the SLO is missed before."
+        loose = ", a rough bound, of which the SLO is no part."
     told = [f"{text}."] if verdict["slo_met"] is None else [f"{text}{loose}", finds]
     if lost := verdict.get("lost_work"):
         told.append(
