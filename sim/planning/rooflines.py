@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,32 +94,49 @@ def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
 
 
 def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, int | None]:
-    """The least batch at which arithmetic takes as long as memory: in the ``products``, and in the
-    whole ``pass`` of sequences of ``context`` tokens. None: at no batch up to the largest that
-    ``fits``."""
+    """The least batch at which arithmetic, ``TILES`` included, takes as long as memory: in the
+    ``products``, and in the whole ``pass`` of sequences of ``context`` tokens. None: at no batch up
+    to the largest that ``fits``. Memory may bind again at larger batches, which fill their tiles.
+    """
     fits = int(min(room, LARGEST_BATCH))
 
     def fed(batch: int, products: bool) -> bool:
         seconds = {"memory": 0.0, "compute": 0.0}
         for operator in cost.pass_operators(Batch(batch, batch * context)):
-            shared = _sharing(operator) in ("weights", "in part")
-            if operator.bound in seconds and (shared or not products):
+            if operator.bound in seconds and (_is_product(_sharing(operator)) or not products):
                 seconds[operator.bound] += float(operator.seconds)
         return seconds["compute"] >= seconds["memory"]
 
     def least(products: bool) -> int | None:
-        low, high = 0, 1
-        while not fed(high, products):
-            if high == fits:
-                return None
-            low, high = high, min(2 * high, fits)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fed(middle, products) else (middle, high)
-        return high
+        low = 0
+        for high in sorted({*FIRST_ROWS, fits}):
+            if high <= fits and fed(high, products):
+                asked = range(low + 1, high)
+                return low + 1 + bisect_left(asked, True, key=lambda batch: fed(batch, products))
+            low = high
+        return None
 
     found = (least(True), least(False)) if fits else (None, None)
     return {"products": found[0], "pass": found[1], "fits": fits}
+
+
+FIRST_ROWS = (1, *SMALL, *range(65, 4097, 64), *(2**power for power in range(13, 20)))
+"""Batches that are tried first: of most tiles those with one row, where arithmetic takes longest
+next to memory."""
+
+
+def is_memory_bound(operators: Iterable[Mapping[str, Any]], products: bool) -> bool:
+    """Whether memory takes longer than arithmetic in the documents of ``operators``: in the
+    ``products`` alone, or in all."""
+    seconds = {"memory": 0.0, "compute": 0.0, TILES: 0.0}
+    for each in operators:
+        if each["bound_by"] in seconds and (_is_product(each["shared"]) or not products):
+            seconds[each["bound_by"]] += each["seconds"]
+    return seconds["memory"] > seconds["compute"] + seconds[TILES]
+
+
+def _is_product(shared: str) -> bool:
+    return shared in ("weights", "in part")
 
 
 def _beyond_memory(
