@@ -19,6 +19,9 @@ from sim.units import show_number, show_time
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
 
+STEP = 1.2
+"""A pass that takes this many times as long as one of a sequence fewer is worth a note."""
+
 TILES = "tiles"
 """The arithmetic of whole tiles, most of whose rows are empty."""
 
@@ -56,7 +59,7 @@ def roofline_document(
         _padded_heads(d),
         either,
         _beyond_memory(batches, context, room, weights_fit=weights_fit),
-        *(_slow_batch(cost, batch, context) for batch in batches),
+        *(_slow_batch(cost, batch, context, batches) for batch in batches),
         *implausible(d, cost.pass_operators(timed[-1])),
     ]
     return {
@@ -256,27 +259,32 @@ def _padded_heads(d: Deployment) -> str | None:
     return None
 
 
-def _slow_batch(cost: CostModel, batch: int, context: int) -> str | None:
-    """Why a decode pass takes longer than one of a larger batch, where measured kernels do: by more
-    than they are off; None where it does not, or the kernels were not measured."""
+def _slow_batch(
+    cost: CostModel, batch: int, context: int, batches: Sequence[int] = ()
+) -> str | None:
+    """Why a decode pass takes longer than one of a larger batch, of ``batches`` or ``SMALL``, or
+    more than ``STEP`` times as long as one of a sequence fewer, where measured kernels do: by more
+    than they are off, and than their work. None where it does not, or they were not measured."""
     mine = cost.pass_operators(Batch(batch, batch * context))
     total = sum(float(o.seconds) for o in mine)
-    for other in SMALL:
-        if other <= batch:
-            continue
+    others = sorted({each for each in (*SMALL, *batches) if each > batch})
+    for other in [batch - 1, *others] if batch > 1 else others:
         theirs = cost.pass_operators(Batch(other, other * context))
         faster = sum(float(o.seconds) for o in theirs)
         slow, fast = max(
             zip(mine, theirs, strict=True),
             key=lambda pair: float(pair[0].seconds - pair[1].seconds),
         )
-        drop = 1 - float(fast.seconds) / float(slow.seconds)
+        work, least = (1.0, faster) if other > batch else (batch / other, STEP * faster)
+        drop = 1 - work * float(fast.seconds) / float(slow.seconds)
         measured = bool(slow.measured) and bool(fast.measured)
-        if faster < total and measured and drop > float(slow.error) + float(fast.error):
+        if least < total and measured and drop > float(slow.error) + float(fast.error):
+            longer = "longer than" if other > batch else f"{total / faster - 1:.0%} longer than"
             return (
-                f"A batch of {batch:,} takes {show_time(total)}, longer than one of {other:,} "
+                f"A batch of {batch:,} takes {show_time(total)}, {longer} one of {other:,} "
                 f"({show_time(faster)}). This is in the kernel timings of this GPU, mostly in "
                 f"{slow.name} ({show_time(float(slow.seconds))} and "
-                f"{show_time(float(fast.seconds))}): its kernels for few rows are the slower ones."
+                f"{show_time(float(fast.seconds))}): its kernels for "
+                f"{'fewer' if other > batch else 'more'} rows are the slower ones."
             )
     return None

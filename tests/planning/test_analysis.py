@@ -253,3 +253,15 @@ def test_memory_that_binds_again_where_tiles_are_full_is_said() -> None:
     text = " ".join(infersim(f"{asked} --batch 512").stdout.split())
     assert "the whole pass below a batch of 129 and again at 256, 512." in text
     assert "Memory-bound: operators bound by 'memory' take longer in all than" in text
+
+
+def test_a_batch_that_takes_much_longer_than_one_of_a_sequence_fewer_is_noted() -> None:
+    """The kernels of 257 rows take more than twice as long; 2 rows of a model with experts take
+    longer, too, but touch twice as many of them."""
+    asked = "roofline llama-3.1-70b --gpu h100-sxm --tensor-parallel 4 --weights fp8 "
+    asked += "--activations fp8 --context 1000 --batch 256 --batch 257 --json"
+    (note,) = json.loads(infersim(asked).stdout)["notes"]
+    assert note.startswith("A batch of 257 takes 38.8 ms, 42% longer than one of 256 (27.3 ms).")
+    assert note.endswith("its kernels for more rows are the slower ones.")
+    experts = "roofline gpt-oss-20b --gpu h200-sxm --batch 2 --json"
+    assert json.loads(infersim(experts).stdout)["notes"] == []
