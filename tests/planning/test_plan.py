@@ -896,6 +896,26 @@ def test_a_fleet_that_survives_a_failure_holds_its_rate_with_one_replica_less() 
     assert f"with 1 replica gone, {best.replicas - 1} hold 40 requests/s" in told
 
 
+@pytest.mark.parametrize("survive", [0, 1])
+def test_a_fleet_without_a_replica_is_judged_alike_in_the_table_and_in_the_text(
+    survive: int,
+) -> None:
+    """By what the fleet was found to hold, at the rate asked for, whatever one holds alone."""
+    asked = question(quick(ttft="2s", tpot="60ms"), 200.0, gpus=GPUS[:1], sizes=(1,))
+    limits = replace(asked.constraints, survive=survive)
+    found = choose(quick(ttft="2s", tpot="60ms"), replace(asked, constraints=limits))
+    (best,) = found.best
+    text = _one_gone(best, 200.0)
+    for held in (1.0, 1e6):
+        sized = replace(best.sized, alone=held)
+        made = document(replace(found, sized=(sized,), best=(replace(best, sized=sized),)))
+        table = by_card(made)
+        assert table.columns[-1].title == "One replica down, at 200 requests/s"
+        word = table.rows[0][-1].text
+        assert sized.replicas > 1
+        assert word == ("holds" if survive or "as much as" in text[0] else "misses")
+
+
 @pytest.mark.parametrize("disaggregate", [False, True])
 def test_replicas_that_are_steered_are_refused(disaggregate: bool) -> None:
     steered = small(steering={"steps": [{"at": "5s", "do": "drain"}]})

@@ -187,7 +187,7 @@ def by_card(document: Document) -> Table:
             for name in LATENCIES
         ),
         Column("How sure", False, "error_band"),
-        Column("One replica down", False, fold=1),
+        Column(f"One replica down, at {load_text(document['rate'])}", False, "one_down", fold=1),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
     caption = f"By card and format, {under(document)}"

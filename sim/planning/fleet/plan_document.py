@@ -293,8 +293,8 @@ def _written(value: object) -> str:
 
 def _points(plan: FleetPlan) -> list[dict[str, Any]]:
     """Every fleet that holds, with its cost and latencies under the target load, how sure it is to
-    hold the wanted one, and whether that is no more than the rest holds when a replica is gone, by
-    what one holds alone (``one_gone``)."""
+    hold the wanted one, and whether that is no more than the rest holds when a replica is gone
+    (``one_gone``): a fleet that must survive that was found to, others by ``rate_of_a_replica``."""
     fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
     return [
         {
@@ -307,8 +307,8 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "usd_per_month": sized.cost * HOURS["month"],
             "usd_per_replica": sized.price,
             "rate_alone": sized.alone,
-            "rate_of_a_replica": _rate_of_a_replica(sized, plan),
-            "one_gone": sized.alone * (sized.replicas - 1) >= plan.question.rate,
+            "rate_of_a_replica": (each := _rate_of_a_replica(sized, plan)),
+            "one_gone": sized.survive > 0 or each * (sized.replicas - 1) >= plan.question.rate,
             "trust": trust(
                 decided=sized.at_target.sure,
                 at_band=ends.holds_if_slower and ends.sure_if_slower,
