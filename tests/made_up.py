@@ -280,6 +280,7 @@ def fleet_plan() -> Document:
                 "usd_per_month": 730 * cost,
                 "usd_per_replica": cost,
                 "rate_alone": 4.0,
+                "rate_of_a_replica": 4.0,
                 "one_gone": False,
                 "trust": "likely",
                 "tokens_per_s_of_a_user": 900 / tpot,

@@ -18,11 +18,11 @@ def figure(drawn: CostOverLoad) -> go.Figure:
         spare = " and one to spare" if line.spare else ""
         traces.append(
             draw.line(
-                list(drawn.loads),
+                list(line.loads),
                 list(line.usd),
                 tone.light,
                 f"{line.name}{spare}",
-                hover=f"{line.name}{spare}: $%{{y:,.2f}}/h at %{{x:.3g}}/s<extra></extra>",
+                hover=f"{line.name}{spare}: $%{{y:,.2f}}/h up to %{{x:.3g}}/s<extra></extra>",
                 width=1.5 if line.spare else 2.5,
                 dash="dash" if line.spare else "solid",
                 shape="vh",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,9 @@ from sim.units import show_number, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
+
+STEP = 1.2
+"""A pass that takes this many times as long as one of a sequence fewer is worth a note."""
 
 TILES = "tiles"
 """The arithmetic of whole tiles, most of whose rows are empty."""
@@ -55,7 +59,7 @@ def roofline_document(
         _padded_heads(d),
         either,
         _beyond_memory(batches, context, room, weights_fit=weights_fit),
-        *(_slow_batch(cost, batch, context) for batch in batches),
+        *(_slow_batch(cost, batch, context, batches) for batch in batches),
         *implausible(d, cost.pass_operators(timed[-1])),
     ]
     return {
@@ -93,32 +97,49 @@ def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
 
 
 def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, int | None]:
-    """The least batch at which arithmetic takes as long as memory: in the ``products``, and in the
-    whole ``pass`` of sequences of ``context`` tokens. None: at no batch up to the largest that
-    ``fits``."""
+    """The least batch at which arithmetic, ``TILES`` included, takes as long as memory: in the
+    ``products``, and in the whole ``pass`` of sequences of ``context`` tokens. None: at no batch up
+    to the largest that ``fits``. Memory may bind again at larger batches, which fill their tiles.
+    """
     fits = int(min(room, LARGEST_BATCH))
 
     def fed(batch: int, products: bool) -> bool:
         seconds = {"memory": 0.0, "compute": 0.0}
         for operator in cost.pass_operators(Batch(batch, batch * context)):
-            shared = _sharing(operator) in ("weights", "in part")
-            if operator.bound in seconds and (shared or not products):
+            if operator.bound in seconds and (_is_product(_sharing(operator)) or not products):
                 seconds[operator.bound] += float(operator.seconds)
         return seconds["compute"] >= seconds["memory"]
 
     def least(products: bool) -> int | None:
-        low, high = 0, 1
-        while not fed(high, products):
-            if high == fits:
-                return None
-            low, high = high, min(2 * high, fits)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fed(middle, products) else (middle, high)
-        return high
+        low = 0
+        for high in sorted({*FIRST_ROWS, fits}):
+            if high <= fits and fed(high, products):
+                asked = range(low + 1, high)
+                return low + 1 + bisect_left(asked, True, key=lambda batch: fed(batch, products))
+            low = high
+        return None
 
     found = (least(True), least(False)) if fits else (None, None)
     return {"products": found[0], "pass": found[1], "fits": fits}
+
+
+FIRST_ROWS = (1, *SMALL, *range(65, 4097, 64), *(2**power for power in range(13, 20)))
+"""Batches that are tried first: of most tiles those with one row, where arithmetic takes longest
+next to memory."""
+
+
+def is_memory_bound(operators: Iterable[Mapping[str, Any]], products: bool) -> bool:
+    """Whether memory takes longer than arithmetic in the documents of ``operators``: in the
+    ``products`` alone, or in all."""
+    seconds = {"memory": 0.0, "compute": 0.0, TILES: 0.0}
+    for each in operators:
+        if each["bound_by"] in seconds and (_is_product(each["shared"]) or not products):
+            seconds[each["bound_by"]] += each["seconds"]
+    return seconds["memory"] > seconds["compute"] + seconds[TILES]
+
+
+def _is_product(shared: str) -> bool:
+    return shared in ("weights", "in part")
 
 
 def _beyond_memory(
@@ -238,27 +259,32 @@ def _padded_heads(d: Deployment) -> str | None:
     return None
 
 
-def _slow_batch(cost: CostModel, batch: int, context: int) -> str | None:
-    """Why a decode pass takes longer than one of a larger batch, where measured kernels do: by more
-    than they are off; None where it does not, or the kernels were not measured."""
+def _slow_batch(
+    cost: CostModel, batch: int, context: int, batches: Sequence[int] = ()
+) -> str | None:
+    """Why a decode pass takes longer than one of a larger batch, of ``batches`` or ``SMALL``, or
+    more than ``STEP`` times as long as one of a sequence fewer, where measured kernels do: by more
+    than they are off, and than their work. None where it does not, or they were not measured."""
     mine = cost.pass_operators(Batch(batch, batch * context))
     total = sum(float(o.seconds) for o in mine)
-    for other in SMALL:
-        if other <= batch:
-            continue
+    others = sorted({each for each in (*SMALL, *batches) if each > batch})
+    for other in [batch - 1, *others] if batch > 1 else others:
         theirs = cost.pass_operators(Batch(other, other * context))
         faster = sum(float(o.seconds) for o in theirs)
         slow, fast = max(
             zip(mine, theirs, strict=True),
             key=lambda pair: float(pair[0].seconds - pair[1].seconds),
         )
-        drop = 1 - float(fast.seconds) / float(slow.seconds)
+        work, least = (1.0, faster) if other > batch else (batch / other, STEP * faster)
+        drop = 1 - work * float(fast.seconds) / float(slow.seconds)
         measured = bool(slow.measured) and bool(fast.measured)
-        if faster < total and measured and drop > float(slow.error) + float(fast.error):
+        if least < total and measured and drop > float(slow.error) + float(fast.error):
+            longer = "longer than" if other > batch else f"{total / faster - 1:.0%} longer than"
             return (
-                f"A batch of {batch:,} takes {show_time(total)}, longer than one of {other:,} "
+                f"A batch of {batch:,} takes {show_time(total)}, {longer} one of {other:,} "
                 f"({show_time(faster)}). This is in the kernel timings of this GPU, mostly in "
                 f"{slow.name} ({show_time(float(slow.seconds))} and "
-                f"{show_time(float(fast.seconds))}): its kernels for few rows are the slower ones."
+                f"{show_time(float(fast.seconds))}): its kernels for "
+                f"{'fewer' if other > batch else 'more'} rows are the slower ones."
             )
     return None

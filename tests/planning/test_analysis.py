@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sim import catalog
 from sim.cli import app
 from sim.cost import Deployment
-from sim.planning.rooflines import TILES, roofline_document
+from sim.planning.rooflines import TILES, is_memory_bound, roofline_document
 from sim.specs.layout import Layout
 from sim.units import show_bytes
 
@@ -235,3 +235,33 @@ def test_the_batch_at_which_memory_stops_binding_is_that_of_the_tables(context: 
             assert memory <= compute
     text = " ".join(infersim(asked).stdout.split())
     assert f"Decoding: products are memory-bound below a batch of {found['products']}," in text
+
+
+def test_memory_that_binds_again_where_tiles_are_full_is_said() -> None:
+    """Of 129 and 257 rows most of the second tile is empty; of 256 and 512 none is."""
+    asked = "roofline llama-3.1-70b --gpu h100-sxm --tensor-parallel 4 --weights fp8 "
+    asked += "--activations fp8 --context 1000 --batch 128 --batch 129 --batch 256 --batch 384"
+    document = json.loads(infersim(f"{asked} --batch 512 --json").stdout)
+    batches = [128, 129, 256, 384, 512]
+    bound = {
+        batch
+        for batch, each in zip(batches, document["passes"], strict=False)
+        if is_memory_bound(each["operators"], products=False)
+    }
+    assert bound == {128, 256, 512}
+    assert document["memory_bound"]["pass"] == 129
+    text = " ".join(infersim(f"{asked} --batch 512").stdout.split())
+    assert "the whole pass below a batch of 129 and again at 256, 512." in text
+    assert "Memory-bound: operators bound by 'memory' take longer in all than" in text
+
+
+def test_a_batch_that_takes_much_longer_than_one_of_a_sequence_fewer_is_noted() -> None:
+    """The kernels of 257 rows take more than twice as long; 2 rows of a model with experts take
+    longer, too, but touch twice as many of them."""
+    asked = "roofline llama-3.1-70b --gpu h100-sxm --tensor-parallel 4 --weights fp8 "
+    asked += "--activations fp8 --context 1000 --batch 256 --batch 257 --json"
+    (note,) = json.loads(infersim(asked).stdout)["notes"]
+    assert note.startswith("A batch of 257 takes 38.8 ms, 42% longer than one of 256 (27.3 ms).")
+    assert note.endswith("its kernels for more rows are the slower ones.")
+    experts = "roofline gpt-oss-20b --gpu h200-sxm --batch 2 --json"
+    assert json.loads(infersim(experts).stdout)["notes"] == []

@@ -30,7 +30,7 @@ from sim.planning.fleet.fleet_ends import FleetEnds, if_slower
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
-from sim.planning.fleet.plan_document import _one_gone, document
+from sim.planning.fleet.plan_document import _one_gone, _rate_of_a_replica, document
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
 from sim.planning.fleet.worth import worth
 from sim.planning.load.finder import Finder
@@ -896,6 +896,26 @@ def test_a_fleet_that_survives_a_failure_holds_its_rate_with_one_replica_less() 
     assert f"with 1 replica gone, {best.replicas - 1} hold 40 requests/s" in told
 
 
+@pytest.mark.parametrize("survive", [0, 1])
+def test_a_fleet_without_a_replica_is_judged_alike_in_the_table_and_in_the_text(
+    survive: int,
+) -> None:
+    """By what the fleet was found to hold, at the rate asked for, whatever one holds alone."""
+    asked = question(quick(ttft="2s", tpot="60ms"), 200.0, gpus=GPUS[:1], sizes=(1,))
+    limits = replace(asked.constraints, survive=survive)
+    found = choose(quick(ttft="2s", tpot="60ms"), replace(asked, constraints=limits))
+    (best,) = found.best
+    text = _one_gone(best, 200.0)
+    for held in (1.0, 1e6):
+        sized = replace(best.sized, alone=held)
+        made = document(replace(found, sized=(sized,), best=(replace(best, sized=sized),)))
+        table = by_card(made)
+        assert table.columns[-1].title == "One replica down, at 200 requests/s"
+        word = table.rows[0][-1].text
+        assert sized.replicas > 1
+        assert word == ("holds" if survive or "as much as" in text[0] else "misses")
+
+
 @pytest.mark.parametrize("disaggregate", [False, True])
 def test_replicas_that_are_steered_are_refused(disaggregate: bool) -> None:
     steered = small(steering={"steps": [{"at": "5s", "do": "drain"}]})
@@ -945,12 +965,39 @@ def _latencies(fleet: Mapping[str, Any]) -> list[str]:
 
 
 def test_cost_over_load_is_in_whole_replicas_and_one_more_to_spare() -> None:
-    """A replica holds 4 requests/s: 48 take 12, four times as many 48."""
+    """A replica holds 4 requests/s: 48, which is 40 with headroom, take 12, four times as many 48.
+    A step is where so many replicas hold no more."""
     made = made_up.fleet_plan()
-    one = {**made["sized"][0], "replicas": 12, "rate_alone": 4.0, "usd_per_replica": 2.0}
-    drawn = growth({**made, "rate": 40.0, "target": 48.0, "sized": [one]})
-    plain, spare = drawn.lines
-    assert (drawn.loads[0], drawn.loads[-1]) == (40.0, 160.0)
+    one = {**made["sized"][0], "replicas": 12, "rate_of_a_replica": 4.0, "usd_per_replica": 2.0}
+    asked = {**made, "rate": 40.0, "target": 48.0, "sized": [one]}
+    plain, spare = growth(asked).lines
+    assert (plain.loads[0], plain.loads[-1]) == (40.0, pytest.approx(160.0))
     assert (plain.usd[0], plain.usd[-1]) == (24.0, 96.0)
-    assert [more - usd for usd, more in zip(plain.usd, spare.usd, strict=True)] == [2.0] * 25
-    assert len(growth_figure.figure(drawn).data) == 2
+    assert (plain.loads[2], plain.usd[2]) == (pytest.approx(13 * 4 / 1.2), 26.0)
+    assert {more - usd for usd, more in zip(plain.usd, spare.usd, strict=True)} == {2.0}
+    drawn = growth_figure.figure(growth(asked)).data
+    assert len(drawn) == 2
+    assert drawn[0].line.shape == "vh"  # a cost is of the loads up to its own
+    five = {**asked, "sized": [{**one, "rate_of_a_replica": 5.0}]}
+    survives = growth({**five, "survive": {"replicas": 4, "text": []}}).lines[0]
+    assert survives.loads[1:4] == (40.0, 45.0, 50.0)  # those left hold them
+
+
+def test_a_replica_of_a_ranked_fleet_holds_its_share_of_what_that_was_found_to_hold() -> None:
+    """Whatever one holds alone; of other fleets it is between what they hold and what one with a
+    replica less does not."""
+    found = planned()
+    best = found.best[0]
+    sized = replace(best.sized, replicas=3, alone=1.0)
+    ranked = replace(found, best=(replace(best, sized=sized, best=replace(best.best, load=150.0)),))
+    assert _rate_of_a_replica(sized, ranked) == 50.0
+    other, target = replace(ranked, best=()), found.question.target
+    assert _rate_of_a_replica(sized, other) == pytest.approx(target / 3)
+    assert _rate_of_a_replica(replace(sized, alone=1e6), other) == pytest.approx(target / 2)
+    assert _rate_of_a_replica(replace(sized, replicas=1, alone=1e6), other) == 1e6
+    written = document(found)
+    page = render_plan(written).replace("\u202f", "")
+    assert f"holds the load with {found.question.headroom:.0%} headroom;" in page
+    held = {each["layout"]: each["rate_of_a_replica"] for each in written["sized"]}
+    for each in written["fleets"]:
+        assert held[each["layout"]] == each["rate_at_slo"] / each["replicas"]

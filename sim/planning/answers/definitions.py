@@ -39,6 +39,11 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Headroom",
         "How much more than the requested rate the fleet holds, in runs of the usual length.",
     ),
+    "one_down": Definition(
+        "One replica down",
+        "Whether the other replicas hold the rate asked for, without headroom: as simulated with "
+        "--survive, else by their share of the highest rate that the fleet is known to hold.",
+    ),
     "binds": Definition(
         "Breaks first", "The limit that breaks first when more load comes than the fleet holds."
     ),

@@ -175,17 +175,18 @@ class CostAndLatency(NamedTuple):
 
 
 class CostLine(NamedTuple):
-    """Dollars per hour of the fleets of one layout, with so many ``spare`` replicas."""
+    """Dollars per hour of the fleets of one layout, with so many ``spare`` replicas, up to each of
+    ``loads`` from the one before it."""
 
     name: str
     spare: int
+    loads: tuple[float, ...]
     usd: tuple[float, ...]
 
 
 class CostOverLoad(NamedTuple):
     """The costs of layouts over the load, in requests per second."""
 
-    loads: tuple[float, ...]
     lines: tuple[CostLine, ...]
 
 

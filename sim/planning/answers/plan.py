@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -188,7 +187,7 @@ def by_card(document: Document) -> Table:
             for name in LATENCIES
         ),
         Column("How sure", False, "error_band"),
-        Column("One replica down", False, fold=1),
+        Column(f"One replica down, at {load_text(document['rate'])}", False, "one_down", fold=1),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
     caption = f"By card and format, {under(document)}"
@@ -254,15 +253,17 @@ def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
         yield (text(each["gpu"]), text(reason), least, *(text("-"),) * 4)
 
 
-GROWTH = tuple(1 + step / 8 for step in range(25))
-"""Loads of the figure of growth, as multiples of the one asked for: 1 to 4."""
+GROWTH = 4
+"""The figure of growth ends at this multiple of the load that was asked for."""
 
 
 def _growth(document: Document) -> Drawings:
     note = (
-        "Cost of the cheapest fleet of each GPU and format over the load, by what each of its "
-        "replicas holds now; dashed with one replica more than the load needs, so that one may "
-        "fail. `infersim plan --rate 2x` and `--survive 1` simulate such fleets."
+        "Cost of the cheapest fleet of each GPU and format that holds the load with "
+        f"{document['headroom']:.0%} headroom; dashed with one replica more, so that one may fail. "
+        "Each replica counts with its share of what a ranked fleet held in runs of the usual "
+        "length, in other fleets with what one holds alone. `infersim plan --rate 2x` and "
+        "`--survive 1` simulate such fleets, in longer runs where short ones leave it open."
     )
     drawn = growth(document)
     drawing = Drawing("growth", "Cost and load", "plan_cost", note, drawn, kind="tall")
@@ -270,21 +271,36 @@ def _growth(document: Document) -> Drawings:
 
 
 def growth(document: Document) -> CostOverLoad:
-    """The dollars per hour of each card's cheapest fleet at 1 to 4 times the load."""
+    """The dollars per hour of each card's cheapest fleet at 1 to ``GROWTH`` times the load."""
     best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
         best.setdefault(_card(each), each)
-    target = document["target"]
     lines = []
     for each in list(best.values())[:MOST_LINES]:
-        alone = max(each["rate_alone"], target / each["replicas"])
-        needed = [math.ceil(times * target / alone - 1e-9) for times in GROWTH]
-        name = fleet_text(1, each["layout"])
-        price = each["usd_per_replica"]
+        loads, replicas = _steps(document, each)
+        name, price = fleet_text(1, each["layout"]), each["usd_per_replica"]
         for spare in (0, 1):
-            lines.append(CostLine(name, spare, tuple((n + spare) * price for n in needed)))
-    loads = tuple(times * document["rate"] for times in GROWTH)
-    return CostOverLoad(loads, tuple(lines))
+            lines.append(CostLine(name, spare, loads, tuple((n + spare) * price for n in replicas)))
+    return CostOverLoad(tuple(lines))
+
+
+def _steps(
+    document: Document, fleet: Mapping[str, Any]
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The load that was asked for, then the highest that ``fleet`` holds with its headroom, with
+    one replica more, and so on; and the replicas of each."""
+    rate, spare, each = (
+        document["rate"],
+        document["survive"]["replicas"],
+        fleet["rate_of_a_replica"],
+    )
+    loads, replicas = [rate], [fleet["replicas"]]
+    while loads[-1] < GROWTH * rate * (1 - 1e-9):
+        n = fleet["replicas"] + len(loads) - 1
+        held = min(n * each * rate / document["target"], (n - spare) * each)
+        loads.append(min(max(held, rate), GROWTH * rate))
+        replicas.append(n)
+    return tuple(loads), tuple(replicas)
 
 
 MOST_LINES = 5

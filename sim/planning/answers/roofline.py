@@ -8,7 +8,8 @@ from typing import Any
 from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
 from sim.planning.answers.cells import Document, text
-from sim.planning.rooflines import TILES
+from sim.planning.points.wording import listed
+from sim.planning.rooflines import TILES, is_memory_bound
 from sim.units import show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5
@@ -23,6 +24,11 @@ BYTES: Scale = [(unit, 2.0 ** (10 * i)) for i, unit in enumerate(("B", "KiB", "M
 TIME: Scale = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
 
 EMPTY = "tiles: a kernel computes whole tiles of rows, and a small batch fills few of them."
+
+BOUND = (
+    "Memory-bound: operators bound by 'memory' take longer in all than those bound by 'compute' or "
+    "'tiles'."
+)
 
 SHARING = (
     "Can it be batched? 'weights': read once for the whole batch, so more sequences cost little "
@@ -55,19 +61,28 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
 def _memory_bound(document: Document) -> tuple[str, ...]:
     """Up to which batch memory binds; nothing where no batch fits.
 
-    >>> (text,) = _memory_bound({"memory_bound": {"products": 303, "pass": None, "fits": 459}})
-    >>> text.partition(": ")[2]
+    >>> found = {"products": 303, "pass": None, "fits": 459}
+    >>> _memory_bound({"memory_bound": found, "passes": []})[0].partition(": ")[2]
     'products are memory-bound below a batch of 303, the whole pass at any that fits (459).'
     """
     found = document["memory_bound"]
     if not found["fits"]:
         return ()
     largest = f"at any that fits ({found['fits']:,})"
-    products, whole = (
-        largest if found[name] is None else f"below a batch of {found[name]:,}"
-        for name in ("products", "pass")
-    )
-    return (f"Decoding: products are memory-bound {products}, the whole pass {whole}.",)
+    decodes = [each for each in document["passes"] if each["phase"] == "decode"]
+    texts = []
+    for name in ("products", "pass"):
+        least = found[name]
+        again = [
+            f"{each['batch']:,}"
+            for each in decodes
+            if least is not None
+            and each["batch"] > least
+            and is_memory_bound(each["operators"], name == "products")
+        ]
+        below = largest if least is None else f"below a batch of {least:,}"
+        texts.append(f"{below} and again at {listed(again)}" if again else below)
+    return (f"Decoding: products are memory-bound {texts[0]}, the whole pass {texts[1]}.", BOUND)
 
 
 def _formats(d: Deployment) -> str:

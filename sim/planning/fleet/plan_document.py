@@ -5,6 +5,7 @@ Rates in requests per second, costs in US dollars per hour, latencies in millise
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -292,8 +293,8 @@ def _written(value: object) -> str:
 
 def _points(plan: FleetPlan) -> list[dict[str, Any]]:
     """Every fleet that holds, with its cost and latencies under the target load, how sure it is to
-    hold the wanted one, and whether that is no more than the rest holds when a replica is gone, by
-    what one holds alone (``one_gone``)."""
+    hold the wanted one, and whether that is no more than the rest holds when a replica is gone
+    (``one_gone``): a fleet that must survive that was found to, others by ``rate_of_a_replica``."""
     fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
     return [
         {
@@ -306,7 +307,8 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "usd_per_month": sized.cost * HOURS["month"],
             "usd_per_replica": sized.price,
             "rate_alone": sized.alone,
-            "one_gone": sized.alone * (sized.replicas - 1) >= plan.question.rate,
+            "rate_of_a_replica": (each := _rate_of_a_replica(sized, plan)),
+            "one_gone": sized.survive > 0 or each * (sized.replicas - 1) >= plan.question.rate,
             "trust": trust(
                 decided=sized.at_target.sure,
                 at_band=ends.holds_if_slower and ends.sure_if_slower,
@@ -318,6 +320,20 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
         }
         for index, (sized, ends) in enumerate(zip(plan.sized, plan.ends, strict=True))
     ]
+
+
+def _rate_of_a_replica(sized: Sized, plan: FleetPlan) -> float:
+    """The requests/s that each replica of a fleet holds next to the others: its share of what a
+    ranked fleet was found to hold; else what one holds alone, as far as the load agrees that the
+    fleet holds and one with a replica less does not."""
+    rate, target, replicas = plan.question.rate, plan.question.target, sized.replicas
+    least = max(target / replicas, rate / (replicas - sized.survive))
+    for each in plan.best:
+        if each.sized.layout == sized.layout:
+            return max(each.best.load / replicas, least)
+    left = replicas - 1 - sized.survive
+    most = max(target / (replicas - 1), rate / left) if left > 0 else math.inf
+    return min(max(sized.alone, least), most)
 
 
 def _speeds(sized: Sized) -> dict[str, float | None]:
