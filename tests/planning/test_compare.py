@@ -52,6 +52,16 @@ def infersim(*arguments: str, code: int = 0) -> Result:
 # ---- variants of a scenario -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("policy", "others"), [("static", "are padding"), ("request", "hold")])
+def test_the_sentence_says_that_batches_pad(policy: str, others: str) -> None:
+    busy = {"workload__arrivals__rate": 200, "scheduler__max_num_seqs": 16}
+    found = compared(f"scheduler.batching={policy},continuous", repetitions=1, **busy)
+    *before, said = headlines(found)
+    assert said.startswith(f"{policy}: A batch waits for its longest answer: on average ")
+    assert f" still decode, the others {others}" in said.replace("only ", "")
+    assert not any("A batch waits" in line for line in before)
+
+
 def test_identical_variants_do_not_differ_at_all() -> None:
     # more seats than there are requests: the same schedule
     found = compared("scheduler.max_num_seqs=100,200,128", run__requests=60)
