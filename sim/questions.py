@@ -47,8 +47,9 @@ class Answer:
 
     def table(self) -> pd.DataFrame:
         """The points of a sweep, variants of a comparison, fleets of a plan or loads of a search,
-        a row each: the settings, then what is a single value, then the figures of the run by
-        their keys in ``summary.json`` (of several runs their means)."""
+        a row each: the settings, then what is a single value, then of a sweep's points the
+        ``state`` and ``slo_met`` of the verdict, then the figures of the run by their keys in
+        ``summary.json`` (of several runs their means)."""
         import pandas as pd  # noqa: PLC0415 - slow to import
 
         return pd.DataFrame(_rows(self._document))
@@ -93,7 +94,10 @@ def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     for place, entry in enumerate(listed):
         single = {k: v for k, v in entry.items() if not isinstance(v, dict | list)}
         single.pop("summary", None)  # of a point that failed
-        found = headlines(entry["summary"]) if entry.get("summary") else {}
+        found: dict[str, Any] = {}
+        if summary := entry.get("summary"):
+            verdict = summary["infersim"]["verdict"]
+            found = {"state": verdict["state"], "slo_met": verdict["slo_met"], **headlines(summary)}
         found |= {f["key"]: f["means"][place] for f in document.get("figures", ())}
         rows.append({**entry.get("settings", {}), **single, **found})
     return rows

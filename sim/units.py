@@ -286,3 +286,16 @@ def time_scale(longest_s: float) -> Scale:
     if longest_s < IN_MINUTES:
         return SECONDS
     return MINUTES if longest_s < IN_HOURS else HOURS
+
+
+HOURS_OF = {"month": 730, "year": 8760}
+"""Of a year of 365 days, and a twelfth of it."""
+
+
+def dollars(price: float) -> str:
+    """The price of an hour, to the cent; whole dollars without cents.
+
+    >>> dollars(2.5), dollars(12.0), dollars(1.006)
+    ('2.50', '12', '1.01')
+    """
+    return f"{price:,.2f}".removesuffix(".00")

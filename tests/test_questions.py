@@ -149,6 +149,9 @@ def test_sweep(place: Path) -> None:
     summaries = [row["summary"] for row in answer["results"]]
     assert list(table["p95_ttft_ms"]) == [each["p95_ttft_ms"] for each in summaries]
     assert list(table["verdict.attainment"]) == [1.0, 1.0]
+    verdicts = [each["infersim"]["verdict"] for each in summaries]
+    for key in ("state", "slo_met"):
+        assert list(table[key]) == [each[key] for each in verdicts]
     options = ["--sweep", "workload.arrivals.rate=2,4", "--jobs", "1"]
     assert same(answer, "sweep", "one.yaml", *options)
 

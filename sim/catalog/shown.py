@@ -14,6 +14,7 @@ from sim import catalog
 from sim.catalog.entries import Kind, names, shipped
 from sim.catalog.gpu_file import assumptions
 from sim.catalog.lookup import find
+from sim.catalog.relatives import ASSUMED
 from sim.catalog.releases import spelled
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
@@ -31,7 +32,8 @@ def shown(kind: Kind, name: str) -> dict[str, object]:
         if not shipped(kind, path):
             catalog.engine(path)
         return catalog.written(kind, name)
-    relative = catalog.gpu(name).relative
+    spec = catalog.gpu(name)
+    relative = spec.relative
     document = catalog.written(kind, name)
     assumed = assumptions(None if relative is None else catalog.gpu(relative, path.parent))
     taken: dict[str, object] = {
@@ -39,6 +41,8 @@ def shown(kind: Kind, name: str) -> dict[str, object]:
         for key, (value, source) in assumed.items()
         if key not in document and "extends" not in document
     }
+    if relative is not None and spec.sources.get("relative", "").startswith(ASSUMED):
+        taken = {"relative": {"value": relative, "source": ASSUMED}} | taken
     return {**document, **taken}
 
 

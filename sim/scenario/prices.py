@@ -14,13 +14,11 @@ from typing import Any, Literal
 
 from sim.scenario.pools import PoolSettings
 from sim.specs.gpu import GpuSpec
+from sim.units import dollars
 
 Origin = Literal["given", "list", "file"]
 """The user's own price; a provider's list price; a number in a GPU's file that names no provider.
 """
-
-HOURS = {"month": 730, "year": 8760}
-"""Of a year of 365 days, and a twelfth of it."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,6 @@ def _others(low: float | None, high: float | None) -> str:
     if low is not None:
         return f"; others from {dollars(low)}"
     return "" if high is None else f"; others up to {dollars(high)}"
-
-
-def dollars(price: float) -> str:
-    """The price of an hour, to the cent; whole dollars without cents.
-
-    >>> dollars(2.5), dollars(12.0), dollars(1.006)
-    ('2.50', '12', '1.01')
-    """
-    return f"{price:,.2f}".removesuffix(".00")
 
 
 def shown_date(date: str | None) -> str | None:

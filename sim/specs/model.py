@@ -93,12 +93,12 @@ class ModelSpec:
     @property
     def made_for(self) -> str:
         """The longest context in words, with where it comes from if no file states it."""
-        said = f"the {self.max_position_embeddings:,} tokens that {self.name} was made for"
+        said = f"the {self.max_position_embeddings:,} tokens that"
         if not self.assumed_context:
-            return said
+            return f"{said} {self.name} was made for"
         return (
-            f"{said}: its config.json gives no max_position_embeddings, and that is the default of "
-            "transformers for its class; add the key"
+            f"{said} transformers takes by default for {self.name}, whose config.json gives no "
+            "max_position_embeddings (add the key)"
         )
 
     @property

@@ -163,7 +163,8 @@ def test_a_context_that_no_file_states_is_the_default_of_the_class(tmp_path: Pat
     given = {"architectures": ["LlamaForCausalLM"], **QWEN3_8B}
     silent = config(tmp_path, given)
     assert (silent.max_position_embeddings, silent.assumed_context) == (2048, True)
-    assert "gives no max_position_embeddings" in silent.made_for
+    assert silent.made_for.startswith("the 2,048 tokens that transformers takes by default for ")
+    assert silent.made_for.endswith(" gives no max_position_embeddings (add the key)")
     stated = config(tmp_path, given, max_position_embeddings=2048)
     assert (stated.max_position_embeddings, stated.assumed_context) == (2048, False)
     assert "default" not in stated.made_for

@@ -525,12 +525,13 @@ def test_a_length_that_is_assumed_is_said_by_every_command(place: Path) -> None:
     )
     long = ["--set", "workload.prompt_tokens={kind: fixed, value: 3000}"]
     long += ["--set", "max_model_len=null", "--set", "model=./tiny"]
-    said = "the 2,048 tokens that tiny was made for: its config.json gives no"
+    said = "the 2,048 tokens that transformers takes by default for tiny, whose config.json gives"
     checked = infersim("validate", "one.yaml", *long)
     assert checked.code == 0
     assert said in checked.err
     assert infersim("validate", "one.yaml").err == ""
-    assert said in " ".join(run(*long).out.split())
+    told = " ".join(run(*long).out.split())
+    assert "To serve them, add max_position_embeddings to the config.json of tiny, which" in told
     planned = infersim("plan", "one.yaml", "--gpus", "h100-sxm", "--no-report", *long)
     assert planned.code == 3
     assert planned.err.count(said) == 1

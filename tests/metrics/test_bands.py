@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from calibrate.scoring.presets import engine_file
+from sim.catalog.relatives import ASSUMED
+from sim.catalog.shown import shown
 from sim.catalog.spreads import PARTS, Deployed, learnt, place
 from sim.metrics.bands.bands import (
     KERNELS,
@@ -23,6 +25,7 @@ from sim.metrics.bands.bands import (
     without,
 )
 from sim.metrics.bands.figure_bands import figure_bands
+from sim.metrics.question.question_text import hardware
 from sim.result import simulate
 from sim.scenario import load_scenario
 
@@ -162,11 +165,17 @@ def test_a_gpu_without_attention_has_a_note() -> None:
 
 def test_a_gpu_with_the_kernels_of_the_nearest_has_a_note(tmp_path: Path) -> None:
     text = "memory: 40GB\nbandwidth: 700GB/s\npeak_flops: {bf16: 120TFLOP/s, fp8: 240TFLOP/s}\n"
-    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "l4.yaml").write_text(text, encoding="utf-8")
     chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
-    run = simulate(chat.override({"fleet.0.gpu": str(tmp_path / "mine.yaml")}))
+    run = simulate(chat.override({"fleet.0.gpu": str(tmp_path / "l4.yaml")}))
     notes = run.summary["infersim"]["notes"]
-    assert any("those of l20, the part whose data sheet is nearest" in n for n in notes)
+    assert any("of l40s, as for l20, the part whose data sheet is nearest" in n for n in notes)
+    assert any(n.startswith("The catalogue has l4 too: this run takes /") for n in notes)
+    assert hardware(run.scenario) == "1 x l4"
+    assert shown("gpus", str(tmp_path / "l4.yaml"))["relative"] == {
+        "value": "l20",
+        "source": ASSUMED,
+    }
 
 
 def test_a_gpu_without_kernel_timings_has_a_note() -> None:

@@ -70,6 +70,14 @@ def test_nobody_is_advised_beyond_what_the_model_was_made_for() -> None:
     assert already.remedy.startswith("leave requests of more than 131,072")
 
 
+def test_the_remedy_of_a_length_that_no_file_states_is_to_state_it() -> None:
+    room = SpareRate(2048, 500_000, 2048, False, assumed="m")
+    assert Rejection(10, 4, {Refusal.TOO_LONG: 4}, 9000, room).remedy == (
+        "add max_position_embeddings to the config.json of m, which does not give it: 2,048, the "
+        "default of transformers, was taken"
+    )
+
+
 def test_a_run_that_accepts_all_has_none() -> None:
     asked = small()
     assert rejection(simulate(asked).record) is None

@@ -223,6 +223,15 @@ def test_the_busiest_minute_of_a_trace_is_named_and_leaves_the_headroom(tmp_path
     assert "then its peak takes the whole capacity, a rough bound, " in headroom_text(verdict)
 
 
+def test_a_burst_shorter_than_the_busiest_minute_is_named_too(tmp_path: Path) -> None:
+    """A request every four seconds for 15 minutes, and four a second for ten seconds."""
+    calm, burst = np.arange(225) * 4.0, 450.05 + np.arange(40) / 4
+    result = replayed(np.sort(np.concatenate([calm, burst])), tmp_path, {"ttft": "1s"})
+    said = r", (\d+)% in the busiest minute and (\d+)% in the busiest 10 s"
+    ((minute, brief),) = re.findall(said, judged(result)["text"])
+    assert int(brief) / int(minute) == pytest.approx(43 / 55 * 6, rel=0.1)
+
+
 def test_bursts_are_said_to_be_why_where_they_are(tmp_path: Path) -> None:
     """A request every three seconds is in time; twenty at once each minute wait for each other."""
     calm = np.arange(200) * 3.0

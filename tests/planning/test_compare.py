@@ -1,6 +1,7 @@
 """Comparisons: zero where nothing differs, intervals that cover, and what is best."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,16 @@ def infersim(*arguments: str, code: int = 0) -> Result:
 # ---- variants of a scenario -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("policy", "others"), [("static", "are padding"), ("request", "hold")])
+def test_the_sentence_says_that_batches_pad(policy: str, others: str) -> None:
+    busy = {"workload__arrivals__rate": 200, "scheduler__max_num_seqs": 16}
+    found = compared(f"scheduler.batching={policy},continuous", repetitions=1, **busy)
+    *before, said = headlines(found)
+    assert said.startswith(f"{policy}: A batch waits for its longest answer: on average ")
+    assert f" still decode, the others {others}" in said.replace("only ", "")
+    assert not any("A batch waits" in line for line in before)
+
+
 def test_identical_variants_do_not_differ_at_all() -> None:
     # more seats than there are requests: the same schedule
     found = compared("scheduler.max_num_seqs=100,200,128", run__requests=60)
@@ -76,6 +87,20 @@ def test_fleets_of_other_numbers_show_what_they_cost_and_hold() -> None:
     assert all(entry["key"] != "replicas_held" for entry in alike["figures"])
     assert "Replicas" not in as_text(compare_view(alike))
     assert "Replicas held" in render_compare(found)
+
+
+def test_every_percentile_that_has_a_limit_is_a_column(tmp_path: Path) -> None:
+    limits = {"ttft_p90": "1s", "ttft_p50": "1s", "e2el_p95": "9s"}
+    asked, rates = small(slo=SMALL["slo"] | limits), {"workload.arrivals.rate": [10, 20]}
+    titles = {"TTFT p50", "TTFT p90", "TTFT p99", "E2EL p95"}
+    for found in (
+        sim.compare(asked, rates, repetitions=1, jobs=1),
+        sim.sweep(asked, rates, jobs=1),
+    ):
+        page = found.report(tmp_path / f"{found['command']}.html").read_text(encoding="utf-8")
+        assert titles <= set(re.findall(r"TTFT p\d\d|E2EL p\d\d", page)), found["command"]
+        heads = " ".join(line for line in str(found).splitlines() if "TTFT" in line)
+        assert heads.count("TTFT") >= 3, heads
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_a_context_that_the_file_does_not_state_is_named_as_a_default(tmp_path: 
     asked = ["fit", str(tmp_path), "--gpu", "h100-sxm", "--context", "3500"]
     told = " ".join(CliRunner().invoke(app, asked).output.split())
     assert "more than the 2,048 tokens" in told
-    assert "its config.json gives no max_position_embeddings" in told
+    assert "config.json gives no max_position_embeddings (add the key)" in told
 
 
 def test_a_gpu_file_without_a_peak_is_not_said_to_lack_the_unit(tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ from reports.pages.run.repetitions import explanation, plus_minus
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import bound_name
-from sim.scenario.prices import HOURS, dollars
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_number
+from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, PER_TOKENS, dollars, show_number
 
 
 def header(summary: Mapping[str, Any], requests: pd.DataFrame) -> dict[str, Any]:
@@ -145,7 +144,7 @@ def _by_time(summary: Mapping[str, Any]) -> str:
     if "scaling" in own or not isinstance(hour, int | float):
         return ""
     hour *= own["gpus"]
-    return f"{dollars(hour)} USD per hour, {hour * HOURS['month']:,.0f} a month"
+    return f"{dollars(hour)} USD per hour, {hour * HOURS_OF['month']:,.0f} a month"
 
 
 def _latency_card(summary: Mapping[str, Any], name: str) -> Card:

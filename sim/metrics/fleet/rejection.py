@@ -23,8 +23,8 @@ from sim.request import Refusal
 class SpareRate:
     """The requests that a replica accepts: those of at most ``max_model_len`` tokens whose KV fits
     into ``kv_tokens``. ``longest`` is the length the model was made for, ``given_blocks`` whether
-    the scenario states the size of the KV cache, ``assumed`` the ``ModelSpec.made_for`` of a model
-    whose length no file states."""
+    the scenario states the size of the KV cache, ``assumed`` the name of a model whose length no
+    file states."""
 
     max_model_len: int
     kv_tokens: int
@@ -101,7 +101,8 @@ has 126,195)'
             told.append(f"set max_model_len to {wanted:,} or more")
         if Refusal.TOO_LONG in self.reasons and self.longest > self.room.longest:
             told.append(
-                f"leave out requests of more than {self.room.assumed}"
+                f"add max_position_embeddings to the config.json of {self.room.assumed}, which "
+                f"does not give it: {self.room.longest:,}, the default of transformers, was taken"
                 if self.room.assumed
                 else f"leave requests of more than {self.room.longest:,} tokens out: the model was "
                 "made for no more"
@@ -143,7 +144,7 @@ def room_of(pools: Sequence[PreparedPool]) -> SpareRate:
         min(pool.kv_longest for pool in pools),
         shortest.max_position_embeddings,
         all(pool.capacity.given for pool in pools),
-        shortest.made_for if shortest.assumed_context else "",
+        shortest.name if shortest.assumed_context else "",
     )
 
 

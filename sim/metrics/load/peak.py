@@ -5,25 +5,30 @@ Times in seconds; utilisation as a share of what full batches serve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.load.stability import Load
-from sim.metrics.record.cut_short import BUSIEST, LEAST, WINDOWS
+from sim.metrics.record.cut_short import BUSIEST, LEAST, MINUTE, WINDOWS
 
 MOSTLY, OFTENER = 0.5, 2.0
 """From where on bursts are said to be why: most of the requests beyond the SLO, and twice as often
 beyond it. Traffic without bursts reaches neither, since its late requests come at any time."""
 
+MUCH_MORE = 1.5
+"""Both are named where the busiest 10 s take so many times what the busiest minute takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The ``utilisation`` in the busiest stretch; ``when`` names it within a sentence."""
+    """The ``utilisation`` in the busiest stretch; ``when`` names it within a sentence. ``brief`` is
+    a shorter stretch that is ``MUCH_MORE`` busy, if there is one."""
 
     utilisation: float
     when: str
+    brief: Peak | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,15 @@ def _busiest(load: Load) -> Peak | None:
     windows = _windows(load)
     if not windows:
         return None
-    window = windows[0]
+    window, top = windows[0], _at(load, windows[0])
+    if window == MINUTE:
+        brief = _at(load, windows[1])
+        if brief.utilisation >= MUCH_MORE * top.utilisation:
+            return replace(top, brief=brief)
+    return top
+
+
+def _at(load: Load, window: float) -> Peak:
     return Peak(_most(load, window), f"in the busiest {BUSIEST[window]}")
 
 
@@ -97,6 +110,5 @@ def bursts(load: Load, kept: NDArray[np.bool_]) -> Bursts | None:
             continue
         others = late[~inside]
         if not len(others) or late[inside].mean() >= OFTENER * others.mean():
-            busiest = Peak(_most(load, window), f"in the busiest {BUSIEST[window]}")
-            return Bursts(WINDOWS[window], float(over.mean()), busiest, share)
+            return Bursts(WINDOWS[window], float(over.mean()), _at(load, window), share)
     return None

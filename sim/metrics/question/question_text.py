@@ -10,6 +10,7 @@ import yaml
 from sim.metrics.question.fleet_words import by_kind
 from sim.metrics.slo.objectives import slo_objectives
 from sim.scenario import Scenario
+from sim.scenario.prices import name_of
 from sim.scenario.sections.arrivals import Arrivals
 from sim.scenario.sections.sessions import Counts
 from sim.scenario.text.document import KeyPath, dotted
@@ -54,10 +55,10 @@ def hardware(scenario: Scenario, varied: Sequence[str] = ()) -> str:
         return ""
     counted = not ends & {"replicas", "tensor_parallel"}
     if not counted:
-        return " + ".join(pool.gpu for pool in scenario.pools)
+        return " + ".join(name_of(pool.gpu) for pool in scenario.pools)
     return by_kind(
         (
-            pool.gpu,
+            name_of(pool.gpu),
             pool.layout.gpus,
             pool.replicas if pool.scales is None else pool.scales.min,
             pool.replicas if pool.scales is None else pool.scales.max,

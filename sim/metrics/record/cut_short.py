@@ -26,12 +26,14 @@ chance."""
 
 WHOLE = 1 - TENTH
 
-WINDOWS = {60.0: "minutes", 10.0: "10 s stretches", 1.0: "seconds"}
+MINUTE = 60.0
+
+WINDOWS = {MINUTE: "minutes", 10.0: "10 s stretches", 1.0: "seconds"}
 """Stretches over which the load of a trace is averaged. A minute, because that is what monitoring
 of real services shows, and longer than most requests stay: more than the capacity in it is a queue
 that grows, not a batch that fills. Shorter ones are for shorter traces, and for bursts."""
 
-BUSIEST = {60.0: "minute", 10.0: "10 s", 1.0: "second"}
+BUSIEST = {MINUTE: "minute", 10.0: "10 s", 1.0: "second"}
 """The names of the busiest stretches, by length (s)."""
 
 LEAST = 10

@@ -3,10 +3,12 @@ timed, a rule of batching that stands in for another."""
 
 from __future__ import annotations
 
+from sim.catalog.entries import names
 from sim.catalog.relatives import ASSUMED
 from sim.catalog.releases import beyond
 from sim.cost.measured import gemm_of
 from sim.pools import PreparedPool
+from sim.scenario.prices import name_of
 from sim.schedulers import POLICIES
 from sim.schedulers.ahead import Ahead
 from sim.schedulers.continuous import ChunkedPrefill
@@ -32,10 +34,12 @@ def untimed_note(pool: PreparedPool) -> str | None:
     d = pool.deployment
     gpu = d.gpu
     if gpu.sources.get("relative", "").startswith(ASSUMED):
+        timed = gpu.profile and gpu.profile.relative
+        lent = f"{timed}, as for {gpu.relative}" if timed != gpu.relative else timed
         return (
-            f"No kernels were timed on {gpu.title}: those of {gpu.relative}, the part whose data "
-            "sheet is nearest, stand in with its own peaks. If another is more like it, name that "
-            "as `relative` in its file."
+            f"No kernels were timed on {gpu.title}: those of {lent}, the part whose data sheet is "
+            "nearest, stand in with its own peaks. If another is more like it, name that as "
+            "`relative` in its file."
         )
     if gpu.profile is not None and {"decode_attention", "mla_decode"} & set(gpu.profile.kernels):
         return None
@@ -45,6 +49,14 @@ def untimed_note(pool: PreparedPool) -> str | None:
         f"No kernels were timed on {gpu.title}: their times follow from its data sheet. "
         "`infersim calibrate` on such a card takes the place of that."
     )
+
+
+def named_alike_note(pool: PreparedPool) -> str | None:
+    """A note on a GPU's file that is called as a GPU of the catalogue. None for others."""
+    file, name = pool.settings.gpu, pool.deployment.gpu.name
+    if name_of(file) == file or name not in names("gpus"):
+        return None
+    return f"The catalogue has {name} too: this run takes {file}, not that."
 
 
 def whole_prompts_note(pool: PreparedPool) -> str | None:

@@ -19,6 +19,7 @@ from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.words.engine_notes import (
+    named_alike_note,
     other_rule_note,
     own_policy_note,
     release_note,
@@ -65,6 +66,7 @@ def notes(run: RunRecord) -> list[str]:
             for note in reading_notes(d.model, d.weights, d.experts)
         ),
         *dict.fromkeys(untimed_note(part.pool) for part in run.parts),
+        *dict.fromkeys(named_alike_note(part.pool) for part in run.parts),
         *([] if run.observed else hardware_notes(run.parts, run.scenario.assume.link)),
         *front_end_notes(run),
         _two_engines(run),

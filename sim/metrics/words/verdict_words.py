@@ -209,6 +209,8 @@ def _when(run: RunRecord, top: Peak | None) -> str:
     if top is None:
         return text
     text += f", {show_utilisation(top.utilisation)} {top.when}"
+    if top.brief is not None:
+        text += f" and {show_utilisation(top.brief.utilisation)} {top.brief.when}"
     if run.cut is not None and _law(run) is None:
         return f"{text} of this part"
     return text if cut is None or cut.has_peak else f"{text}, which was not simulated"

@@ -13,8 +13,7 @@ from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.spread import Spread
-from sim.scenario.prices import HOURS, dollars
-from sim.units import PER_OUTPUT_TOKENS, milliseconds, show_cost
+from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, dollars, milliseconds, show_cost
 
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
 """The last line of an answer that was cut down."""
@@ -98,7 +97,7 @@ def _cost(summary: Mapping[str, Any]) -> Iterator[Part]:
     token = show_cost(cost["usd_per_million_output_tokens"])
     told = [f"{token} {PER_OUTPUT_TOKENS}"]
     if isinstance(hour, float):
-        told = [f"{dollars(hour)} USD/h", f"{hour * HOURS['month']:,.0f} USD a month", *told]
+        told = [f"{dollars(hour)} USD/h", f"{hour * HOURS_OF['month']:,.0f} USD a month", *told]
         good = usd_per_good_request(summary)
         if good is not None:
             told = [f"{show_cost(1000 * good)} USD per 1,000 requests within the SLO", *told]

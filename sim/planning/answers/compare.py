@@ -37,7 +37,7 @@ OF_SLO = ("request_goodput", "verdict.attainment")
 """Metrics that say nothing without an SLO."""
 
 SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms")
-"""Metrics that a terminal is shown, with TTFT and TPOT at the percentile of the SLO and the user's
+"""Metrics that a terminal is shown, with TTFT and TPOT at the percentiles of the SLO and the user's
 own; all are on the page and in the result."""
 
 WITHOUT_SLO = ("p99_e2el_ms",)
@@ -115,7 +115,8 @@ def _on_terminal(document: Document) -> set[str]:
     """The metrics that say most of what was varied."""
     entries = entries_of(document)
     costs = [cost for cost in entries[COST]["means"] if cost] if COST in entries else []
-    found = {*SHOWN, *latency_keys(document), *(key for key in entries if key.startswith(PREFIX))}
+    found = {*SHOWN, *latency_keys(document), *document.get("latencies", {}).values()}
+    found.update(key for key in entries if key.startswith(PREFIX))
     if not limited(document):
         found.update(WITHOUT_SLO)
     if any(axis["key"] == "router" for axis in varied(document)):

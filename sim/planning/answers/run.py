@@ -14,8 +14,15 @@ from sim.metrics.words.slo_text import headroom_text, slo_text, usd_per_good_req
 from sim.planning.answers.cells import STATES
 from sim.planning.answers.run_tables import classes, facts, latencies, own_metrics, pools, sessions
 from sim.planning.answers.spread import Spread
-from sim.scenario.prices import dollars
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, number, show_cost, show_share, show_time
+from sim.units import (
+    PER_OUTPUT_TOKENS,
+    PER_TOKENS,
+    dollars,
+    number,
+    show_cost,
+    show_share,
+    show_time,
+)
 
 Own = Mapping[str, Any]
 

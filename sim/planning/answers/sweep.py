@@ -23,7 +23,7 @@ from sim.planning.answers.sweep_drawings import drawings, numeric
 from sim.planning.answers.sweep_points import SweptPoint, best, ranks, served
 from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.points import show
-from sim.planning.points.wording import LATENCIES, PROBABLY_TOO_MUCH, axis_name, counted, spoken
+from sim.planning.points.wording import PROBABLY_TOO_MUCH, axis_name, counted, spoken
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, number, show_cost
 
 MOST_ROWS = 2000
@@ -161,14 +161,13 @@ def _points(document: Document, points: Sequence[SweptPoint]) -> Table:
 def _columns(document: Document, points: Sequence[SweptPoint]) -> list[Column]:
     """The columns of figures, those of latencies with the percentile that the SLO judges."""
     power = any(axis["key"].endswith(POWER) for axis in document["axes"])
-    at = ranks(points)
     return [
         *(
             Column(METRIC[key].head, definition=key)
             for key in ("request_throughput", "output_throughput")
         ),
         Column("TTFT p50", definition="ttft", unit="ms"),
-        *(Column(at[name], definition=name, unit="ms") for name in LATENCIES),
+        *(Column(at, definition=name[:4], unit="ms") for name, at in ranks(points).items()),
         WITHIN,
         Column("SLO", False, on_terminal=False),
         Column(PER_OUTPUT_TOKENS, definition="cost", on_terminal=False),

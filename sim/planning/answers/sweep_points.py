@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.planning.answers.cells import Document
 from sim.planning.points.slo_state import is_open, meets
-from sim.planning.points.wording import LATENCIES, latency_ms, percentiles, rank, spoken, state_word
+from sim.planning.points.wording import at_slo, slo_keys, spoken, state_word
 
 MOST_RUNS = 4
 """Points of which a run is kept, with its page."""
@@ -67,14 +67,14 @@ class SweptPoint(NamedTuple):
 def served(document: Document) -> list[SweptPoint]:
     """The points with figures, in their order."""
     rows = [(place, row) for place, row in enumerate(document["results"]) if row["summary"]]
-    at = percentiles([row["summary"] for _, row in rows])
+    keys = _keys([row["summary"] for _, row in rows])
     return [
         SweptPoint(
             place,
             spoken(row["label"]),
             row["settings"],
             row["summary"],
-            {name: latency_ms(row["summary"], name, at[name]) for name in LATENCIES},
+            {name: at_slo(row["summary"], keys)[key] for name, key in keys.items()},
             meets(row["summary"]),
             is_open(row["summary"]),
         )
@@ -82,10 +82,15 @@ def served(document: Document) -> list[SweptPoint]:
     ]
 
 
+def _keys(summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """``slo_keys`` without the median TTFT, which tables have anyway, as a further one."""
+    return {n: key for n, key in slo_keys(summaries).items() if n != "ttft_p50"}
+
+
 def ranks(points: Sequence[SweptPoint]) -> dict[str, str]:
-    """The name of each latency at the percentile that the SLO judges."""
-    at = percentiles([point.summary for point in points])
-    return {name: f"{name.upper()} {rank(value / 100)}" for name, value in at.items()}
+    """The title of each latency at the percentiles that the SLO judges."""
+    split = {name: key.split("_") for name, key in _keys([p.summary for p in points]).items()}
+    return {name: f"{metric.upper()} {rank}" for name, (rank, metric, _) in split.items()}
 
 
 def best(points: Sequence[SweptPoint]) -> SweptPoint:

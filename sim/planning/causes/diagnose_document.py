@@ -19,10 +19,9 @@ from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Settings, show
-from sim.planning.points.study import head, setup_text
+from sim.planning.points.study import head, padding_text, setup_text
 from sim.planning.points.wording import share
-from sim.schedulers import RequestLevel, Static
-from sim.units import many, milliseconds, number, show_number
+from sim.units import many, milliseconds, number
 
 FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
@@ -116,24 +115,8 @@ def bound_text(found: Diagnosis) -> str:
             "No hardware limits this run: twice the memory, bandwidth or compute, or no host time, "
             "changes no figure by 2 %. What is left is the traffic itself, or a setting."
         )
-    parts = [padding_text(found), f"What limits each figure: {'; '.join(limited)}."]
+    parts = [padding_text(found.base), f"What limits each figure: {'; '.join(limited)}."]
     return " ".join(part for part in [*parts, busy_text(found)] if part)
-
-
-def padding_text(found: Diagnosis) -> str:
-    """How much of a batch that is served whole still decodes; empty for continuous batching."""
-    if not any(
-        each.scheduler.batching in (Static.name, RequestLevel.name) for each in found.scenario.pools
-    ):
-        return ""
-    batch = found.base["infersim"]["batch"]
-    decoding, running = batch["mean_decode_batch"], batch["mean_running"]
-    if not decoding or not running or decoding >= running:
-        return ""
-    return (
-        f"A batch waits for its longest answer: on average {show_number(decoding)} of its "
-        f"{show_number(running)} sequences still decode, the others are padding."
-    )
 
 
 def busy_text(found: Diagnosis) -> str:
@@ -312,6 +295,6 @@ def _bound(found: Diagnosis) -> dict[str, Any]:
         "by": helping[0].change.bound if helping else None,
         "figures": figures,
         "text": bound_text(found),
-        "padding": padding_text(found),
+        "padding": padding_text(found.base),
         "busy": busy_text(found),
     }

@@ -240,7 +240,15 @@ def headlines(document: Document) -> list[str]:
 
 
 def lines_of(document: Document) -> list[CompareLine]:
-    """The states and the best variant in the metric that means something there, then the rest."""
+    """The states and the best variant in the metric that means something there, then the rest, and
+    what pads batches."""
+    told = _told(document)
+    padded = document.get("padding")  # results of older versions lack it
+    return [*told, CompareLine(padded)] if told and padded else told
+
+
+def _told(document: Document) -> list[CompareLine]:
+    """What the metrics say."""
     served = [i for i, variant in enumerate(document["variants"]) if variant["error"] is None]
     if not served:
         return []

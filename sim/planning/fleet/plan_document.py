@@ -30,9 +30,9 @@ from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, listed, share
 from sim.scenario import Scenario
-from sim.scenario.prices import HOURS, name_of
+from sim.scenario.prices import name_of
 from sim.setup import prepare
-from sim.units import many, show_load
+from sim.units import HOURS_OF, many, show_load
 from sim.version import version
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def document(
         ),
         "format_notes": _format_notes(plan),
         "fleets": fleets,
-        "hours": HOURS,
+        "hours": HOURS_OF,
         "prices": paid["prices"],
         "break_even": paid["break_even"],
         "ranking": _ranking(fleets, trusted)
@@ -135,7 +135,7 @@ def settings(plan: FleetPlan, sized: Sized, rate: float) -> dict[str, object]:
 def _energy(plan: FleetPlan, gpus: int, watts: float | None) -> dict[str, float | None]:
     """The electricity of a month, and what it stands for, where the mean power of a GPU is known
     (W)."""
-    kwh = None if watts is None else watts * gpus * HOURS["month"] / 1000
+    kwh = None if watts is None else watts * gpus * HOURS_OF["month"] / 1000
     grid, price = plan.scenario.energy.grid_intensity, plan.scenario.energy.price_per_kwh
     return {
         "kwh_per_month": kwh,
@@ -165,7 +165,7 @@ def _fleet(
         "replicas": sized.replicas,
         "gpus": sized.gpus,
         "usd_per_hour": sized.cost,
-        **{f"usd_per_{name}": sized.cost * hours for name, hours in HOURS.items()},
+        **{f"usd_per_{name}": sized.cost * hours for name, hours in HOURS_OF.items()},
         "rate_alone": sized.alone,
         "rate_at_slo": each.best.load,
         "headroom": each.best.load / plan.question.rate - 1,
@@ -304,7 +304,7 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "replicas": sized.replicas,
             "gpus": sized.gpus,
             "usd_per_hour": sized.cost,
-            "usd_per_month": sized.cost * HOURS["month"],
+            "usd_per_month": sized.cost * HOURS_OF["month"],
             "usd_per_replica": sized.price,
             "rate_alone": sized.alone,
             "rate_of_a_replica": (each := _rate_of_a_replica(sized, plan)),

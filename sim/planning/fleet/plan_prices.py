@@ -13,7 +13,8 @@ from typing import Any
 from sim import catalog
 from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.layouts import Candidate
-from sim.scenario.prices import GpuPrice, dollars, price_of
+from sim.scenario.prices import GpuPrice, price_of
+from sim.units import dollars
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sim.planning.fleet.split import SplitPlan
 from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
 from sim.planning.load.loads import LoadAxis, as_played, further_notes
 from sim.planning.points.wording import fleet_text, nearest_promise, promise_name
-from sim.scenario.prices import HOURS
+from sim.units import HOURS_OF
 
 
 def document(
@@ -84,7 +84,7 @@ def _fleet(
         "decode": decode,
         "gpus": each.gpus,
         "usd_per_hour": each.cost,
-        **{f"usd_per_{name}": each.cost * hours for name, hours in HOURS.items()},
+        **{f"usd_per_{name}": each.cost * hours for name, hours in HOURS_OF.items()},
         "error": ends.error,
         "holds_if_slower": ends.holds_if_slower,
         "trust": ends.trust(each.at_target),

@@ -29,18 +29,17 @@ FIGURES = tuple(
 
 
 def figures_at(slo: Mapping[str, str]) -> list[PointFigure]:
-    """``FIGURES``, with the latencies at the percentile of the SLO (``slo_keys``) before their p99.
+    """``FIGURES``, with latencies at the percentiles of the SLO (``slo_keys``) before their p99.
 
     >>> [figure.title for figure in figures_at({"ttft": "p95_ttft_ms"}) if "TTFT" in figure.title]
     ['TTFT mean', 'TTFT p95', 'TTFT p99']
     """
-    keys = {f"p99_{name}_ms": key for name, key in slo.items()}
     found = []
     for figure in FIGURES:
-        key = keys.get(figure.key, figure.key)
-        if key != figure.key:
-            title = figure.title.replace("p99", key.partition("_")[0])
-            found.append(figure._replace(key=key, title=title))
+        for key in slo.values():
+            rank, _, latency = key.partition("_")
+            if figure.key == f"p99_{latency}" != key:
+                found.append(figure._replace(key=key, title=figure.title.replace("p99", rank)))
         found.append(figure)
     return found
 

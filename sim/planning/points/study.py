@@ -16,6 +16,8 @@ from sim.planning.points.executors import Executor
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.points import Outcome, Point, Settings
 from sim.scenario import Scenario
+from sim.schedulers import RequestLevel, Static
+from sim.units import show_number
 from sim.version import version
 
 Tell = Callable[[int, int], None]
@@ -86,6 +88,32 @@ def running(outcome: Outcome) -> Summary:
 def told_of(named: Iterable[tuple[str, Outcome]]) -> list[tuple[str, Summary]]:
     """The summaries of what ran, by its label."""
     return [(label, each.summary) for label, each in named if each.summary is not None]
+
+
+def padding_text(summary: Summary) -> str:
+    """How much of a batch that is served whole still decodes; empty for continuous batching."""
+    own = summary["infersim"]
+    whole = {Static.name, RequestLevel.name}.intersection(own["batching"].split(", "))
+    decoding, running = (own["batch"][f"mean_{each}"] for each in ("decode_batch", "running"))
+    if not whole or not decoding or not running or decoding >= running:
+        return ""
+    others = "are padding" if Static.name in whole else "only hold their slots"
+    return (
+        f"A batch waits for its longest answer: on average {show_number(decoding)} of its "
+        f"{show_number(running)} sequences still decode, the others {others}."
+    )
+
+
+def most_padded(told: Sequence[tuple[str, Summary]]) -> str:
+    """``padding_text`` of the run that pads most, with its label; empty where none does."""
+
+    def decoding(run: tuple[str, Summary]) -> float:
+        batch = run[1]["infersim"]["batch"]
+        return float(batch["mean_decode_batch"] / batch["mean_running"])
+
+    padded = [run for run in told if padding_text(run[1])]
+    most = min(padded, key=decoding, default=None)
+    return "" if most is None else f"{most[0]}: {padding_text(most[1])}"
 
 
 def notes_on(told: Sequence[tuple[str, Summary]]) -> list[str]:

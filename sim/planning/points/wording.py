@@ -231,15 +231,23 @@ def percentiles(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def slo_keys(summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The key of each latency at the percentile that the SLO of these runs judges."""
+    """The key of each latency at the percentile that the SLO of these runs judges, and those of
+    further percentiles with limits, by the names of the limits."""
     at = percentiles(summaries)
-    return {name: f"{rank(at[name] / 100)}_{name}_ms" for name in LATENCIES}
+    keys = {name: f"{rank(at[name] / 100)}_{name}_ms" for name in LATENCIES}
+    for summary in summaries:
+        for name in summary["infersim"]["verdict"]["limits"]:
+            metric, _, percentile = name.partition("_")
+            key = f"{percentile}_{metric}_ms"
+            if is_apart(name) and key in summary and key not in keys.values():
+                keys[name] = key
+    return keys
 
 
 def at_slo(summary: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, float | None]:
     """The latencies of a run (ms) by their ``slo_keys``."""
-    at = {name: float(key[1:].partition("_")[0]) for name, key in keys.items()}
-    return {key: latency_ms(summary, name, at[name]) for name, key in keys.items()}
+    split = {key: key.split("_") for key in keys.values()}
+    return {key: latency_ms(summary, at[1], float(at[0][1:])) for key, at in split.items()}
 
 
 def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float | None:
