@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli import app
-from sim.planning.answers.brief import MORE
+from sim.findings import Cell, Column, Table
+from sim.planning.answers.brief import MORE, _cut
 from tests.places import CHAT
 
 SHORT = ["--set", "run.requests=300"]
@@ -81,3 +82,10 @@ def test_what_needs_watching_is_named_and_nothing_else() -> None:
 def test_json_is_the_same_with_and_without() -> None:
     asked = ["run", str(CHAT), *SHORT, "--no-save", "--json"]
     assert json.loads("".join(printed(*asked))) == json.loads("".join(printed(*asked, "--full")))
+
+
+def test_a_row_of_each_name_goes_before_further_ones() -> None:
+    names = ["b200", "b200", "h200", "h100", "h200", "h100", "l40s", "a100"]
+    rows = tuple((Cell(name, None), Cell(str(at), at)) for at, name in enumerate(names))
+    cut = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows))
+    assert [row[1].text for row in cut.rows] == ["0", "1", "2", "3", "6", "7"]

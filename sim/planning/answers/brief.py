@@ -153,7 +153,10 @@ def _first_of(actions: Actions) -> Actions:
 
 
 def _cut(table: Table) -> Table:
-    """The first rows of ``table``, of those that a terminal shows."""
+    """The first rows of ``table``, of those that a terminal shows; of rows that begin alike the
+    first one goes before all others."""
     if table.shown:
         return table._replace(shown=table.shown[:ROWS])
-    return table._replace(rows=table.rows[:ROWS])
+    names = [row[0].text for row in table.rows]
+    again = sorted(range(len(names)), key=lambda index: names.index(names[index]) < index)
+    return table._replace(rows=tuple(table.rows[index] for index in sorted(again[:ROWS])))
