@@ -24,7 +24,7 @@ from sim.cost import CostModel
 from sim.errors import InfeasibleError
 from sim.iteration import Batch
 from sim.planning.answers.find import curve
-from sim.planning.answers.plan import cost_and_latency
+from sim.planning.answers.plan_drawings import cost_and_latency
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone, saturation
 from sim.setup import prepare

@@ -103,11 +103,12 @@ class Drawings(NamedTuple):
 
 class Lines(NamedTuple):
     """Sentences, each on a line of its own; ``tone`` colours them on a terminal, which indents them
-    by so many blanks."""
+    by so many blanks. Those that are ``brief`` are among the first lines of an answer."""
 
     each: tuple[str, ...]
     tone: str = "none"
     indent: int = 0
+    brief: bool = False
 
 
 class TonedLine(NamedTuple):

@@ -78,8 +78,8 @@ from sim.errors import InfersimError
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of
 from sim.planning.answers.find import attained_by_load, curve
-from sim.planning.answers.plan import cost_and_latency, fleet_costs
-from sim.planning.answers.plan import growth as growth_of
+from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs
+from sim.planning.answers.plan_drawings import growth as growth_of
 from sim.planning.answers.sensitivity import attained_at_ends as at_ends
 from sim.planning.answers.sensitivity import changes
 from sim.planning.answers.split import replica_ratios

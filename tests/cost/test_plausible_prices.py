@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-import sim
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.deployments import deployment_of
 from sim.errors import InfersimError
 from sim.iteration import Batch, Part
 from sim.planning.rooflines import implausible
+from tests.planning_fixtures import small
 
 MODELS = {"llama-3.1-8b": 1, "qwen3-30b-a3b": 1, "gpt-oss-120b": 1, "deepseek-v3": 8}
 FORMATS = ({}, {"weights": "bf16"}, {"weights": "fp8", "activations": "fp8"}, {"weights": "int4"})
@@ -26,20 +26,13 @@ def test_long_prompts_reach_a_plausible_share_of_the_arithmetic(engine: str) -> 
     for gpu in catalog.names("gpus"):
         for model, gpus in MODELS.items():
             for precision in FORMATS:
-                asked = {
-                    "model": model,
-                    "fleet": {"gpu": gpu, "tensor_parallel": gpus},
-                    "engine": engine,
-                    "precision": precision,
-                    "workload": {
-                        "arrivals": {"kind": "burst"},
-                        "prompt_tokens": {"kind": "fixed", "value": 1},
-                        "output_tokens": {"kind": "fixed", "value": 1},
-                    },
-                    "run": {"requests": 1},
-                }
                 try:
-                    scenario = sim.load_scenario(asked)
+                    scenario = small(
+                        model=model,
+                        fleet={"gpu": gpu, "tensor_parallel": gpus},
+                        engine=engine,
+                        precision=precision,
+                    )
                     deployment = deployment_of(scenario, scenario.only_pool)
                     operators = CostModel(deployment).pass_operators(LONG)
                 except InfersimError:

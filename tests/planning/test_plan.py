@@ -21,7 +21,8 @@ from sim.band_runs import at_factor, end_factors
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.slo.objectives import slo_objectives
-from sim.planning.answers.plan import by_card, cost_and_latency, growth
+from sim.planning.answers.plan import by_card
+from sim.planning.answers.plan_drawings import cost_and_latency, growth
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, choose

@@ -11,7 +11,7 @@ from rich.console import Console
 from reports.figures import plan_pareto
 from sim import simulate
 from sim.errors import InfeasibleError
-from sim.planning.answers.plan import cost_and_latency
+from sim.planning.answers.plan_drawings import cost_and_latency
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts

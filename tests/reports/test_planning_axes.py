@@ -18,7 +18,7 @@ from reports.figures import (
 from sim.planning.answers.diagnose import mean_parts
 from sim.planning.answers.drawings import Grid
 from sim.planning.answers.find import curve as curve_of
-from sim.planning.answers.plan import cost_and_latency
+from sim.planning.answers.plan_drawings import cost_and_latency
 from tests import made_up, made_up_studies
 from tests.answers import drawings, drawn, render_diagnosis
 

@@ -122,8 +122,8 @@ def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def first_lines(findings: Findings) -> Findings:
-    """``findings`` with their headline, and their first table and action alone, or of theses the
-    verdicts."""
+    """``findings`` with their headline, and their first table, brief sentences and first action
+    alone, or of theses the verdicts."""
     parts = [part for section in findings.sections for part in section.parts]
     tables = [p for p in parts if isinstance(p, Table) and p.rows and p.on_terminal]
     actions = [p for p in parts if isinstance(p, Actions) and p.each]
@@ -133,10 +133,7 @@ def first_lines(findings: Findings) -> Findings:
         kept.append(Lines(theses))
     elif tables:
         kept.append(_cut(tables[0]))
-    said = [line for part in parts if isinstance(part, Lines) for line in part.each]
-    breaks = tuple(line for line in said if line.startswith("First to break"))
-    if breaks:
-        kept.append(Lines(breaks, ""))
+    kept += [part for part in parts if isinstance(part, Lines) and part.brief]
     if actions:
         kept.append(_first_of(actions[0]))
     section = findings.sections[0]._replace(parts=tuple(kept))

@@ -9,8 +9,6 @@ from sim.findings import (
     Cell,
     Column,
     Commands,
-    Drawing,
-    Drawings,
     Findings,
     Heading,
     Headline,
@@ -19,17 +17,6 @@ from sim.findings import (
 )
 from sim.planning.answers import split
 from sim.planning.answers.cells import Document, text
-from sim.planning.answers.drawings import (
-    CostAndLatency,
-    CostLine,
-    CostOverLoad,
-    FleetCost,
-    FleetCosts,
-    FleetPoint,
-    Trade,
-    TradeGroup,
-    TradePoint,
-)
 from sim.planning.answers.fleets import (
     LATENCIES,
     PLACE,
@@ -47,7 +34,7 @@ from sim.planning.answers.fleets import (
     simulation,
     under,
 )
-from sim.planning.answers.sweep_drawings import TRADES, front
+from sim.planning.answers.plan_drawings import card, costs, fronts, growths, speeds
 from sim.planning.fleet.launch import TITLES
 from sim.planning.points.wording import (
     as_cheap_text,
@@ -93,10 +80,10 @@ def findings(document: Document) -> Findings:
         "fleets",
         headline(document),
         (
-            Heading("summary", "Summary", (_costs(document), Lines(said, ""))),
+            Heading("summary", "Summary", (costs(document), Lines(said, ""))),
             Heading("fleets", "Fleets", (*tables, Lines(tuple(_notes(document)), "warn"))),
-            Heading("front", "Cost and latency", (_fronts(document), _speeds(document))),
-            Heading("growth", "If the load grows", (_growth(document),)),
+            Heading("front", "Cost and latency", (fronts(document), speeds(document))),
+            Heading("growth", "If the load grows", (growths(document),)),
             rejected(document),
             Heading("launch", "How to start them", (Lines((*notes, FILES)), *_launches(document))),
         ),
@@ -149,29 +136,6 @@ def _notes(document: Document) -> Iterator[str]:
     yield from (note for note in document["format_notes"] if note not in said)
 
 
-def _costs(document: Document) -> Drawings:
-    note = (
-        f"Every fleet holds {load_text(document['target'])}. Whiskers: the cost if iterations are "
-        "faster or slower than predicted, which takes other numbers of replicas."
-    )
-    drawn = fleet_costs(document)
-    return Drawings((Drawing("plan-cost", "Cost of the fleets", "plan_cost", note, drawn),))
-
-
-def fleet_costs(document: Document) -> FleetCosts:
-    """The costs of the cheapest fleets, as predicted and at both ends of the error band."""
-    return FleetCosts(
-        tuple(
-            FleetCost(
-                f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}",
-                fleet["usd_per_hour"],
-                *fleet["error_band"]["usd_per_hour"],
-            )
-            for fleet in document["fleets"]
-        )
-    )
-
-
 CARDS = 12
 """Cards and formats that the table by card has, the cheapest first."""
 
@@ -194,16 +158,12 @@ def by_card(document: Document) -> Table:
     return Table("cards", caption, columns, tuple(rows[:CARDS]))
 
 
-def _card(each: Mapping[str, Any]) -> tuple[str, str | None]:
-    return each["gpu"], each["precision"]
-
-
 def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
     best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     for each in document["sized"]:
-        known = best.get(_card(each))
+        known = best.get(card(each))
         if known is None or each["usd_per_hour"] < known["usd_per_hour"]:
-            best[_card(each)] = each
+            best[card(each)] = each
     for each in sorted(best.values(), key=lambda fleet: fleet["usd_per_hour"]):
         month = each["usd_per_month"]
         yield (
@@ -236,14 +196,14 @@ def _latency(value: float | None) -> Cell:
 
 def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
     """Cards and formats that no fleet above is of, each with its cheapest rejected layout."""
-    holding = {_card(each) for each in document["sized"]}
+    holding = {card(each) for each in document["sized"]}
     best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     for each in document["rejected"]:
-        known = best.get(_card(each))
+        known = best.get(card(each))
         cost, lowest = least_cost(each), None if known is None else least_cost(known)
         cheaper = cost is not None and (lowest is None or cost < lowest)
-        if _card(each) not in holding and (known is None or cheaper):
-            best[_card(each)] = each
+        if card(each) not in holding and (known is None or cheaper):
+            best[card(each)] = each
     for each in best.values():
         cost = least_cost(each)
         month = None if cost is None else cost * document["hours"]["month"]
@@ -251,135 +211,6 @@ def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
         form = "" if each["precision"] is None else f" in {each['precision']}"
         reason = f"none{form}: {each['reason']}"
         yield (text(each["gpu"]), text(reason), least, *(text("-"),) * 4)
-
-
-GROWTH = 4
-"""The figure of growth ends at this multiple of the load that was asked for."""
-
-
-def _growth(document: Document) -> Drawings:
-    note = (
-        "Cost of the cheapest fleet of each GPU and format that holds the load with "
-        f"{document['headroom']:.0%} headroom; dashed with one replica more, so that one may fail. "
-        "Each replica counts with its share of what a ranked fleet held in runs of the usual "
-        "length, in other fleets with what one holds alone. `infersim plan --rate 2x` and "
-        "`--survive 1` simulate such fleets, in longer runs where short ones leave it open."
-    )
-    drawn = growth(document)
-    drawing = Drawing("growth", "Cost and load", "plan_cost", note, drawn, kind="tall")
-    return Drawings((drawing,))
-
-
-def growth(document: Document) -> CostOverLoad:
-    """The dollars per hour of each card's cheapest fleet at 1 to ``GROWTH`` times the load."""
-    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
-        best.setdefault(_card(each), each)
-    lines = []
-    for each in list(best.values())[:MOST_LINES]:
-        loads, replicas = _steps(document, each)
-        name, price = fleet_text(1, each["layout"]), each["usd_per_replica"]
-        for spare in (0, 1):
-            lines.append(CostLine(name, spare, loads, tuple((n + spare) * price for n in replicas)))
-    return CostOverLoad(tuple(lines))
-
-
-def _steps(
-    document: Document, fleet: Mapping[str, Any]
-) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The load that was asked for, then the highest that ``fleet`` holds with its headroom, with
-    one replica more, and so on; and the replicas of each."""
-    rate, spare, each = (
-        document["rate"],
-        document["survive"]["replicas"],
-        fleet["rate_of_a_replica"],
-    )
-    loads, replicas = [rate], [fleet["replicas"]]
-    while loads[-1] < GROWTH * rate * (1 - 1e-9):
-        n = fleet["replicas"] + len(loads) - 1
-        held = min(n * each * rate / document["target"], (n - spare) * each)
-        loads.append(min(max(held, rate), GROWTH * rate))
-        replicas.append(n)
-    return tuple(loads), tuple(replicas)
-
-
-MOST_LINES = 5
-"""Cards and formats that the figure of growth shows."""
-
-
-def _fronts(document: Document) -> Drawings:
-    holding = counted(len(document["sized"]), "fleet")
-    verb = "holds" if len(document["sized"]) == 1 else "hold"
-    note = (
-        f"{holding} {verb} {load_text(document['target'])}. Numbers: replicas x the GPUs of each."
-    )
-    return Drawings(
-        tuple(
-            Drawing(
-                *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
-                cost_and_latency(document, name),
-                kind="tall",
-            )
-            for name in LATENCIES
-        )
-    )
-
-
-def _speeds(document: Document) -> Drawings:
-    note = (
-        "The same fleets by what a user sees (1 over the mean TPOT) and by what a GPU serves of "
-        "this load. More of both is better."
-    )
-    drawn = user_and_gpu(document)
-    drawing = Drawing("pareto-speed", TRADES["speed"], "speed", note, drawn, wide=True, kind="tall")
-    return Drawings((drawing,) if drawn.front else (), "")
-
-
-def user_and_gpu(document: Document) -> Trade:
-    """The fleets that hold, by the output tokens per second of a user and of a GPU."""
-    cards: dict[tuple[str, str | None], list[TradePoint]] = {}
-    for each in document["sized"]:
-        user, of_gpu = (each.get(f"tokens_per_s_of_a_{whose}") for whose in ("user", "gpu"))
-        if user is not None and of_gpu is not None:
-            name = fleet_text(each["replicas"], each["layout"])
-            short = f"{each['replicas']:,} x {each['gpus'] // each['replicas']}"
-            cards.setdefault(_card(each), []).append(TradePoint(user, of_gpu, name, short))
-    return Trade(
-        "speed",
-        "",
-        tuple(
-            TradeGroup(
-                " ".join(filter(None, card)),
-                dict(zip(("gpu", "precision"), card, strict=True)),
-                tuple(points),
-            )
-            for card, points in cards.items()
-        ),
-        tuple(front([point for points in cards.values() for point in points], "speed")),
-    )
-
-
-def cost_and_latency(document: Document, name: str) -> CostAndLatency:
-    """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO."""
-    key = f"slo_{name}_ms"
-    return CostAndLatency(
-        f"{name.upper()} {rank(document['shares'][name])}",
-        document["limits_ms"].get(name),
-        tuple(
-            FleetPoint(
-                each["gpu"],
-                each["precision"],
-                each["replicas"],
-                each["gpus"],
-                fleet_text(each["replicas"], each["layout"]),
-                each["usd_per_hour"],
-                each[key],
-                each[f"front_{key}"],
-            )
-            for each in document["sized"]
-            if each[key] is not None
-        ),
-    )
 
 
 def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:

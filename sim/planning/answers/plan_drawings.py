@@ -1,0 +1,181 @@
+"""Makes the figures of ``infersim plan``: what fleets cost, at which latency, at which load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.findings import Drawing, Drawings
+from sim.planning.answers.cells import Document
+from sim.planning.answers.drawings import (
+    CostAndLatency,
+    CostLine,
+    CostOverLoad,
+    FleetCost,
+    FleetCosts,
+    FleetPoint,
+    Trade,
+    TradeGroup,
+    TradePoint,
+)
+from sim.planning.answers.fleets import LATENCIES, load_text
+from sim.planning.answers.sweep_drawings import TRADES, front
+from sim.planning.points.wording import counted, fleet_text, rank
+
+
+def card(each: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The GPU and the format of a layout."""
+    return each["gpu"], each["precision"]
+
+
+def costs(document: Document) -> Drawings:
+    """The costs of the cheapest fleets, with both ends of the error band."""
+    note = (
+        f"Every fleet holds {load_text(document['target'])}. Whiskers: the cost if iterations are "
+        "faster or slower than predicted, which takes other numbers of replicas."
+    )
+    drawn = fleet_costs(document)
+    return Drawings((Drawing("plan-cost", "Cost of the fleets", "plan_cost", note, drawn),))
+
+
+def fleet_costs(document: Document) -> FleetCosts:
+    """The costs of the cheapest fleets, as predicted and at both ends of the error band."""
+    return FleetCosts(
+        tuple(
+            FleetCost(
+                f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}",
+                fleet["usd_per_hour"],
+                *fleet["error_band"]["usd_per_hour"],
+            )
+            for fleet in document["fleets"]
+        )
+    )
+
+
+GROWTH = 4
+"""The figure of growth ends at this multiple of the load that was asked for."""
+
+
+def growths(document: Document) -> Drawings:
+    """The costs of cards and formats over the load, with a replica to spare and without."""
+    note = (
+        "Cost of the cheapest fleet of each GPU and format that holds the load with "
+        f"{document['headroom']:.0%} headroom; dashed with one replica more, so that one may fail. "
+        "Each replica counts with its share of what a ranked fleet held in runs of the usual "
+        "length, in other fleets with what one holds alone. `infersim plan --rate 2x` and "
+        "`--survive 1` simulate such fleets, in longer runs where short ones leave it open."
+    )
+    drawn = growth(document)
+    drawing = Drawing("growth", "Cost and load", "plan_cost", note, drawn, kind="tall")
+    return Drawings((drawing,))
+
+
+def growth(document: Document) -> CostOverLoad:
+    """The dollars per hour of each card's cheapest fleet at 1 to ``GROWTH`` times the load."""
+    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
+        best.setdefault(card(each), each)
+    lines = []
+    for each in list(best.values())[:MOST_LINES]:
+        loads, replicas = _steps(document, each)
+        name, price = fleet_text(1, each["layout"]), each["usd_per_replica"]
+        for spare in (0, 1):
+            lines.append(CostLine(name, spare, loads, tuple((n + spare) * price for n in replicas)))
+    return CostOverLoad(tuple(lines))
+
+
+def _steps(
+    document: Document, fleet: Mapping[str, Any]
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The load that was asked for, then the highest that ``fleet`` holds with its headroom, with
+    one replica more, and so on; and the replicas of each."""
+    rate, spare = document["rate"], document["survive"]["replicas"]
+    each = fleet["rate_of_a_replica"]
+    loads, replicas = [rate], [fleet["replicas"]]
+    while loads[-1] < GROWTH * rate * (1 - 1e-9):
+        n = fleet["replicas"] + len(loads) - 1
+        held = min(n * each * rate / document["target"], (n - spare) * each)
+        loads.append(min(max(held, rate), GROWTH * rate))
+        replicas.append(n)
+    return tuple(loads), tuple(replicas)
+
+
+MOST_LINES = 5
+"""Cards and formats that the figure of growth shows."""
+
+
+def fronts(document: Document) -> Drawings:
+    """The costs of the fleets that hold against each latency."""
+    holding = counted(len(document["sized"]), "fleet")
+    verb = "holds" if len(document["sized"]) == 1 else "hold"
+    note = (
+        f"{holding} {verb} {load_text(document['target'])}. Numbers: replicas x the GPUs of each."
+    )
+    return Drawings(
+        tuple(
+            Drawing(
+                *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
+                cost_and_latency(document, name),
+                kind="tall",
+            )
+            for name in LATENCIES
+        )
+    )
+
+
+def speeds(document: Document) -> Drawings:
+    """The fleets that hold by what a user sees and what a GPU serves."""
+    note = (
+        "The same fleets by what a user sees (1 over the mean TPOT) and by what a GPU serves of "
+        "this load. More of both is better."
+    )
+    drawn = user_and_gpu(document)
+    drawing = Drawing("pareto-speed", TRADES["speed"], "speed", note, drawn, wide=True, kind="tall")
+    return Drawings((drawing,) if drawn.front else (), "")
+
+
+def user_and_gpu(document: Document) -> Trade:
+    """The fleets that hold, by the output tokens per second of a user and of a GPU."""
+    cards: dict[tuple[str, str | None], list[TradePoint]] = {}
+    for each in document["sized"]:
+        user, of_gpu = (each.get(f"tokens_per_s_of_a_{whose}") for whose in ("user", "gpu"))
+        if user is not None and of_gpu is not None:
+            name = fleet_text(each["replicas"], each["layout"])
+            short = f"{each['replicas']:,} x {each['gpus'] // each['replicas']}"
+            cards.setdefault(card(each), []).append(TradePoint(user, of_gpu, name, short))
+    return Trade(
+        "speed",
+        "",
+        tuple(
+            TradeGroup(
+                " ".join(filter(None, kind)),
+                dict(zip(("gpu", "precision"), kind, strict=True)),
+                tuple(points),
+            )
+            for kind, points in cards.items()
+        ),
+        tuple(front([point for points in cards.values() for point in points], "speed")),
+    )
+
+
+def cost_and_latency(document: Document, name: str) -> CostAndLatency:
+    """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO."""
+    key = f"slo_{name}_ms"
+    return CostAndLatency(
+        f"{name.upper()} {rank(document['shares'][name])}",
+        document["limits_ms"].get(name),
+        tuple(
+            FleetPoint(
+                each["gpu"],
+                each["precision"],
+                each["replicas"],
+                each["gpus"],
+                fleet_text(each["replicas"], each["layout"]),
+                each["usd_per_hour"],
+                each[key],
+                each[f"front_{key}"],
+            )
+            for each in document["sized"]
+            if each[key] is not None
+        ),
+    )
