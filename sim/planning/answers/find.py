@@ -21,7 +21,7 @@ from sim.findings import (
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import Document, named, share_columns, text, within
 from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadPoint, LoadShare
-from sim.planning.load.sentences import by_chance, first_to_break
+from sim.planning.load.sentences import by_chance
 from sim.planning.points.wording import (
     LoadOutcome,
     limit_name,
@@ -49,9 +49,9 @@ def findings(document: Document) -> Findings:
     best, *others = document["sentences"]
     first = document.get("with_answer", [])  # which results of older versions lack
     curves, attained = _curves(document), _attained(document)
-    breaks = first_to_break(document)
-    ends = Lines((breaks,), "", brief=True)
-    lines = Lines(tuple(each for each in others if each not in (breaks, *first)), "")
+    breaks = [document["breaks"]] if "breaks" in document else []  # likewise
+    ends = Lines(tuple(breaks), "", brief=True)
+    lines = Lines(tuple(each for each in others if each not in (*breaks, *first)), "")
     return Findings(
         document["scenario"],
         "highest load",

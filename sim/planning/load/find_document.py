@@ -15,7 +15,7 @@ from sim.metrics.slo.objectives import limits_ms, shown_shares
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
-from sim.planning.load.sentences import sentences, with_answer
+from sim.planning.load.sentences import first_to_break, sentences, with_answer
 from sim.planning.points.wording import LoadOutcome
 from sim.scenario.prices import name_of
 from sim.version import version
@@ -205,7 +205,11 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "rejection": None if refusal is None else refusal.document(),
         "probes": [_told(found, probe) for probe in found.probes],
     }
-    return written | {"sentences": sentences(written), "with_answer": with_answer(written)}
+    return written | {
+        "sentences": sentences(written),
+        "with_answer": with_answer(written),
+        "breaks": first_to_break(written),
+    }
 
 
 def _whole_runs(found: FoundLoad) -> str:
