@@ -169,20 +169,27 @@ def _agree(file: Path, scenario: Scenario) -> None:
 
 def init(
     name: Annotated[str, typer.Argument(help="Name of the file; .yaml is added.")],
-    like: Annotated[str, typer.Option(help="Which template: chat, batch or trace.")] = "chat",
+    like: Annotated[
+        str,
+        typer.Option(
+            help="Which template: chat, batch, trace or code (a policy, order, router and metric "
+            "of your own). Or a shipped scenario, such as agent."
+        ),
+    ] = "chat",
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file.")] = False,
 ) -> None:
     """Write a scenario to start from, every section of it explained."""
     with plain_errors():
         from sim.scenario import starter
 
-        trace = starter.companion(Path(name).parent, like)
-        kept = trace is not None and trace.exists()
+        other = starter.companion(Path(name).parent, like)
+        kept = other is not None and other.exists()
         path = starter.write(name, like, force=force)
     typer.echo(f"{path}: written; next: infersim run {shlex.quote(str(path))}")
-    if trace is not None:
-        told = "was there, and is its trace now" if kept else "written, an example of its trace"
-        typer.echo(f"{trace}: {told}")
+    if other is not None:
+        part = starter.COMPANIONS[like][1]
+        told = f"was there, and is its {part} now" if kept else f"written, an example of its {part}"
+        typer.echo(f"{other}: {told}")
 
 
 def schema() -> None:

@@ -218,7 +218,8 @@ def _as_copied(spec: GpuSpec, kernels: str) -> GpuSpec:
         if is_copy(spec, part):
             profile = _shipped(part.name, kernels)
             assert profile is not None
-            return replace(spec, profile=taken_over(inherited(profile, part, spec), spec, part))
+            copied = taken_over(inherited(profile, part, spec), spec, part)
+            return replace(spec, profile=copied, part=part.name)
         if spec.title == part.title:
             return replace(spec, sources={**spec.sources, "profile": not_taken_over(spec, part)})
     return spec

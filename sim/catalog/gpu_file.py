@@ -99,10 +99,11 @@ NOT_PHYSICAL = frozenset({"title", "names", "price_per_hour", "profile"})
 
 
 def _part(file: CatalogEntry) -> str:
-    """The entry that a file extends without changing what the GPU can do; itself if it does."""
+    """The entry that a file is, or extends without changing what the GPU can do; "" if it is a
+    GPU of the user's own, whatever the name of its file."""
     while file.base is not None and set(file.own) <= NOT_PHYSICAL:
         file = file.base
-    return file.path.stem
+    return file.path.stem if shipped("gpus", file.path) else ""
 
 
 def read_gpu(file: CatalogEntry, relative: GpuSpec | None = None) -> GpuSpec:

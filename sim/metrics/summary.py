@@ -250,7 +250,7 @@ def _whole_runs(run: RunRecord) -> dict[str, Any]:
     engines: dict[str, list[str]] = {}
     for pool in run.pools:
         gpu = pool.deployment.gpu
-        engines.setdefault(pool.deployment.engine.name, []).append(gpu.part or gpu.name)
+        engines.setdefault(pool.deployment.engine.name, []).append(gpu.compared_as)
     driven = driven_by(run.scenario)
     texts = dict.fromkeys(
         whole_runs_text(name, gpus, driven, experts=experts) for name, gpus in engines.items()

@@ -1,6 +1,7 @@
 """Provides the templates from which a first scenario is written.
 
 Each template is a complete scenario in which every section is explained; it is copied unchanged.
+Shipped scenarios serve as templates, too.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from importlib import resources
 from pathlib import Path
 
 from sim.errors import UsageError, did_you_mean
+from sim.scenario import shipped
 from sim.scenario.text.document import printable
 
 _SUFFIXES = (".yaml", ".yml")
-COMPANIONS: Mapping[str, str] = {"trace": "requests.csv"}
-"""The file that a template refers to, by the template."""
+COMPANIONS: Mapping[str, tuple[str, str]] = {
+    "trace": ("requests.csv", "trace"),
+    "code": ("parts.py", "code"),
+}
+"""The file that a template refers to, and what that is to the scenario, by the template."""
+
+_EDITORS = "# yaml-language-server:"
+"""The beginning of a line that names the schema of a shipped scenario by its path."""
 
 
 def names() -> list[str]:
@@ -25,13 +33,25 @@ def names() -> list[str]:
 
 
 def text(like: str) -> str:
-    """The text of a template; UsageError if there is none of that name."""
-    known = names()
-    if like not in known:
-        hint = did_you_mean(like, known)
-        raise UsageError(f"no template is called {like!r}{hint}; there are {', '.join(known)}")
-    file = resources.files("sim.scenario") / "templates" / f"{like}.yaml"
-    return file.read_text(encoding="utf-8")
+    """The text of a template, or of a shipped scenario; UsageError if there is none of that
+    name."""
+    if like in names():
+        file = resources.files("sim.scenario") / "templates" / f"{like}.yaml"
+        return file.read_text(encoding="utf-8")
+    if like in shipped_names():
+        lines = shipped.found(like).read_text(encoding="utf-8").splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith((_EDITORS, "name:")))
+    hint = did_you_mean(like, [*names(), *shipped_names()])
+    raise UsageError(
+        f"no template is called {like!r}{hint}; there are {', '.join(names())}, and the shipped "
+        f"scenarios {', '.join(shipped_names())}"
+    )
+
+
+def shipped_names() -> list[str]:
+    """The shipped scenarios that stand alone, and have no template of their name."""
+    alone = (name for name in shipped.names() if name not in (*names(), "chat-azure"))
+    return sorted(alone)
 
 
 def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
@@ -61,8 +81,7 @@ def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
 
 def companion(folder: Path, like: str) -> Path | None:
     """The file in ``folder`` that a template refers to; None if it refers to none."""
-    name = COMPANIONS.get(like)
-    return None if name is None else folder / name
+    return folder / COMPANIONS[like][0] if like in COMPANIONS else None
 
 
 def _write_companion(folder: Path, like: str) -> None:

@@ -13,6 +13,7 @@ from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
 from sim.schedulers.abilities import HOST, Ability
 from sim.schedulers.adapters import AdapterPrefill, AdapterSlots, AsyncAdapterPrefill
+from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.ahead_drafts import AsyncDraftedPrefill
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
@@ -41,6 +42,7 @@ __all__ = [
     "RULES",
     "AdapterPrefill",
     "AdapterSlots",
+    "AsyncChunkedPrefill",
     "BatchShape",
     "Chunk",
     "ChunkedPrefill",

@@ -166,7 +166,7 @@ class GpuSpec:
     in the catalogue, whose profile stands in where this one has none. ``clocks``
     is the share of its own peaks that a power limit leaves, which ``peak_flops`` already have.
     ``draw`` is what it draws at its own clocks, None where nothing was measured (``power_draw``).
-    ``part`` is the entry that this one is, except for its name and price; itself if none.
+    ``part`` is the entry that this one is, except for its name and price; "" if none.
     ``own`` says that a user's file describes it, whose silence about a peak is not the part's lack.
     """
 
@@ -190,6 +190,12 @@ class GpuSpec:
     draw: PowerDraw | None = None
     own: bool = field(default=False, compare=False)
     part: str = field(default="", compare=False)
+
+    @property
+    def compared_as(self) -> str:
+        """The name under which runs on it were compared: that of the entry that it is. A GPU of
+        the user's own has one that is no entry's, however its file is called."""
+        return self.part or f"your {self.name}"
 
     @property
     def is_amd(self) -> bool:

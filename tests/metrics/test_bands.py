@@ -193,7 +193,7 @@ def test_a_card_with_another_price_is_the_same_card(tmp_path: Path) -> None:
         for name in ("cheap.yaml", "slow.yaml")
     )
     assert cheap == question(simulate(CHAT).record)
-    assert slow.place.gpu == "slow"
+    assert slow.place.gpu == "your slow"
     assert not slow.compared
 
 
@@ -215,3 +215,16 @@ def test_kernels_of_a_relative_are_between_own_ones_and_none() -> None:
     band = summary["infersim"]["error_band"]
     assert band["measured"] == 0
     assert "in shapes that were measured on the h100-sxm" in band["text"]
+
+
+def test_a_file_that_is_called_like_a_card_is_not_that_card(tmp_path: Path) -> None:
+    """What makes a card one that was compared is what it can do, not the name of its file."""
+    sheet = "memory: 40GiB\nbandwidth: 900GB/s\npeak_flops: {bf16: 200TFLOP/s}\n"
+    texts = ("price_per_hour: 2\nextends: h100-sxm\n", "extends: h100-sxm\nsms: 60\n", sheet)
+    found = []
+    for text in texts:
+        path = tmp_path / "h100-sxm.yaml"
+        path.write_text(text, encoding="utf-8")
+        run = simulate(CHAT.override({"fleet.0.gpu": str(path)})).record
+        found.append(question(run).place.gpu)
+    assert found == ["h100-sxm", "your h100-sxm", "your h100-sxm"]

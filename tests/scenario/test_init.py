@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 import sim
 from sim.cli import app
 from sim.errors import UsageError
-from sim.scenario import Scenario, starter
+from sim.scenario import Scenario, shipped, starter
 from sim.scenario.text.parsing import parse
 
 
@@ -29,7 +29,7 @@ def test_what_is_written_is_valid_and_runs(place: Path, like: str) -> None:
     done = infersim("init", "my-service", "--like", like)
     assert done.exit_code == 0
     assert "next: infersim run my-service.yaml" in done.stdout
-    checked = infersim("validate", "my-service.yaml")
+    checked = infersim("validate", "--trust", "my-service.yaml")
     assert (checked.exit_code, checked.stdout) == (0, "my-service.yaml: ok\n")
     scenario = sim.load_scenario(place / "my-service.yaml", ["run.requests=20", "run.warmup=0"])
     assert scenario.name == "my-service"
@@ -76,8 +76,32 @@ def test_a_template_pins_no_format(
 
 
 def test_the_help_names_the_templates() -> None:
-    assert "Which template: chat, batch or trace." in infersim("init", "--help").stdout
-    assert starter.names() == ["batch", "chat", "trace"]
+    told = " ".join(infersim("init", "--help").stdout.replace("│", "").split())
+    assert "Which template: chat, batch, trace or code (a policy" in told
+    assert starter.names() == ["batch", "chat", "code", "trace"]
+
+
+@pytest.mark.parametrize("like", starter.shipped_names())
+def test_a_shipped_scenario_is_a_template_too(place: Path, like: str) -> None:
+    assert infersim("init", "mine", "--like", like).exit_code == 0
+    text = (place / "mine.yaml").read_text()
+    assert text in shipped.found(like).read_text().replace(f"name: {like}\n", "")
+    assert "schema.json" not in text
+    assert sim.load_scenario(place / "mine.yaml").name == "mine"
+
+
+def test_code_of_ones_own_starts_equal_to_the_engines(place: Path) -> None:
+    infersim("init", "mine", "--like", "code")
+    settings = "run.requests=400", "workload.arrivals.rate=60"
+
+    def latencies(batching: str) -> list[tuple[float, float]]:
+        asked = [*settings, f"scheduler.batching={batching}"]
+        table = sim.simulate(sim.load_scenario(place / "mine.yaml", asked)).requests
+        return list(zip(table["ttft_s"], table["e2el_s"], strict=True))
+
+    engines, same, ageing = map(latencies, ("continuous", "parts:Same", "parts:Ageing"))
+    assert same == engines
+    assert ageing != engines
 
 
 def test_a_trace_comes_with_its_template_and_spares_yours(place: Path) -> None:

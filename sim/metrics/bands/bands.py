@@ -70,7 +70,7 @@ def question(run: RunRecord, state: str = "") -> Question:
         experts = d.model.has_experts
         where = place(
             d.engine.origin or d.engine.name,
-            d.gpu.part or d.gpu.name,
+            d.gpu.compared_as,
             d.model.name,
             _model(experts),
         )

@@ -323,9 +323,10 @@ class SchedulerSettings(LimitedSection):
     def _said_of_another_rule(self) -> SchedulerSettings:
         """Refuses keys that only another rule would read."""
         if not follows_rule(self.batching):
-            keys = ("policy", "async_scheduling")
-            for key in keys:
-                if getattr(self, key) is not None:
+            own = ":" in self.batching  # plans as its class does: to say so changes nothing
+            for key in ("policy", "async_scheduling"):
+                value = getattr(self, key)
+                if value is not None and not (own and value is False):
                     raise trouble(f"{key} is a key of continuous batching", key, "batching")
         mine = self.rule
         for rule in RULES.values():

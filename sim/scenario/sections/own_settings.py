@@ -174,7 +174,10 @@ class _Asked:
         if preset is None:
             return uncut
         chosen = {} if self.gpu is None else preset.defaults_on(self.gpu.title, self.gpu.memory)
-        if not follows_rule(self.named(f"{SCHEDULER}.batching", ChunkedPrefill.name)):
+        batching = self.named(f"{SCHEDULER}.batching", ChunkedPrefill.name)
+        if ":" in batching:
+            return self._of_own_policy(preset, chosen)
+        if not follows_rule(batching):
             kept = {key: each for key, each in chosen.items() if not key.startswith(OF_RULES)}
             return {key: each for key, each in kept.items() if key != PREFIXES}
         if self.said(POLICY) is None and self._keeps_rule(preset.policy):
@@ -192,6 +195,16 @@ class _Asked:
             if share > 0:  # else SGLang starts only with a share that is stated
                 chosen[SHARE] = share
         return self._within_tokens(rule, {**chosen, **uncut})
+
+    def _of_own_policy(self, preset: EngineSpec, chosen: Plain) -> dict[str, Any]:
+        """What of the engine's choices holds for a policy of the user's own: memory, the limits of
+        an iteration, and vLLM's prefix cache where all layers see the whole context."""
+        limits = (SEQUENCES, TOKENS, PREFIXES)
+        kept = {k: v for k, v in chosen.items() if not k.startswith(OF_RULES) or k in limits}
+        plain = self.model is not None and not self.model.windows and not self.model.keeps_state
+        if preset.policy or not plain or not self._has_prefixes(VllmRule.name):
+            kept.pop(PREFIXES, None)
+        return self._within_tokens(VllmRule.name, kept)
 
     def _keeps_rule(self, rule: str) -> bool:
         """Whether the engine's own rule of batching has all that is asked for."""
