@@ -39,10 +39,10 @@ def run_later(
     changes, a horizon), with repetitions, or after an interrupt.
     """
     wanted = summary["infersim"]["verdict"].get("requests_to_settle")
-    if wanted is None or not _goes_on(scenario):
+    if wanted is None or not goes_on(scenario):
         return None
     first = int(summary["infersim"]["requests"]["submitted"])
-    requests = min(int(wanted), max(TIMES * first, LEAST))
+    requests = min(int(wanted), most_later(first))
     if requests <= first:
         return None
     result = simulate(scenario.override({"run.requests": requests}), stop=stop)
@@ -61,7 +61,13 @@ def run_later(
     return found | {"text": _text(found, summary)}
 
 
-def _goes_on(scenario: Scenario) -> bool:
+def most_later(requests: int) -> int:
+    """The most requests that are worth simulating for a run of so many ``requests``."""
+    return max(TIMES * requests, LEAST)
+
+
+def goes_on(scenario: Scenario) -> bool:
+    """Whether a longer run of a scenario is one of the same traffic."""
     arrivals, run = scenario.workload.arrivals, scenario.run
     steady = arrivals is not None and arrivals.kind in STEADY
     return steady and run.horizon is None and run.repetitions == 1
