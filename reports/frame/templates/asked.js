@@ -87,6 +87,7 @@
     arrange();
     writeLink();
     $("answer").setAttribute("aria-busy", "true");
+    $("took").textContent = "Computing\u2026";
     $("keep").disabled = true;
     try {
       let found = {};
@@ -118,6 +119,7 @@
     } catch (error) {
       if (mine.signal.aborted) return;
       fail({ "": `The server does not answer: ${error.message}. Is infersim ui still running?` });
+      $("took").textContent = "";
       $("answer").setAttribute("aria-busy", "false");
     }
   }
@@ -253,7 +255,7 @@
   }
 
   // What has not happened yet is covered; the cover recedes as time passes.
-  function play(plot) {
+  function play(plot, begin) {
     const button = plot.closest("figure").querySelector(".play");
     halt(plot);
     if (!plot.layout?.xaxis?.range) return;
@@ -261,7 +263,6 @@
     const shapes = plot.layout.shapes ?? [];
     const color = getComputedStyle(root).getPropertyValue("--surface").trim();
     const line = getComputedStyle(root).getPropertyValue("--link").trim();
-    const begin = performance.now();
     let frame = 0;
     const stop = () => {
       cancelAnimationFrame(frame);
@@ -286,11 +287,12 @@
 
   const slots = plots.filter((plot) => plot.dataset.name === "slots");
   slots.forEach((plot) => {
-    plot.closest("figure").querySelector(".play").addEventListener("click", () => (moving.has(plot) ? halt(plot) : play(plot)));
+    plot.closest("figure").querySelector(".play").addEventListener("click", () => (moving.has(plot) ? halt(plot) : play(plot, performance.now())));
   });
   $("play-both").addEventListener("click", () => {
     slots[0].scrollIntoView({ block: "center" });
-    slots.forEach(play);
+    const begin = performance.now(); // one clock for both
+    slots.forEach((plot) => play(plot, begin));
   });
 
   // ---- what a reader does ------------------------------------------------------------------
