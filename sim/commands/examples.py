@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.models import CommandInfo
 
 CHAT = "scenarios/chat.yaml"
 
@@ -65,7 +64,9 @@ GROUPS = {
 def add_examples(app: typer.Typer, above: str = "") -> None:
     """Give every command below ``app`` its example, as the last line of its help."""
     for command in app.registered_commands:
-        path = f"{above}{name_of(command)}"
+        assert command.callback is not None
+        name = command.name or command.callback.__name__.replace("_", "-")
+        path = f"{above}{name}"
         if path in EXAMPLES:
             command.epilog = f"Example: infersim {path} {EXAMPLES[path]}".rstrip()
     for group in app.registered_groups:
@@ -73,12 +74,6 @@ def add_examples(app: typer.Typer, above: str = "") -> None:
         path = f"{above}{_name(group)}"
         group.typer_instance.info.epilog = f"Example: infersim {path} {GROUPS[path]}"
         add_examples(group.typer_instance, f"{path} ")
-
-
-def name_of(command: CommandInfo) -> str:
-    """The name of a command: its own, or that of its function."""
-    assert command.callback is not None
-    return command.name or command.callback.__name__.replace("_", "-")
 
 
 def _name(group: Any) -> str:
