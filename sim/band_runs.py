@@ -89,8 +89,8 @@ def run_ends(
     jobs: int = 1,
 ) -> dict[str, Any] | None:
     """The entry ``infersim.ends`` of a run: its metrics with iterations ``faster`` and ``slower``,
-    of more than ``FEW`` requests played at the same time in copies of this process where there are
-    ``jobs`` for both.
+    of more than ``FEW`` requests, or too few to tell, played at the same time in copies of this
+    process where there are ``jobs`` for both.
 
     None where the band does not matter, or after an interrupt.
     """
@@ -99,8 +99,8 @@ def run_ends(
     band = summary["infersim"]["error_band"]
     error = float(band["throughput"])
     factors = end_factors(error, band.get("slower"))
-    play = _copied if jobs > 1 and summary["completed"] > FEW else _played
-    played = play(scenario, factors, stop)
+    much = summary["completed"] > FEW or _short(summary["infersim"]["verdict"])
+    played = (_copied if jobs > 1 and much else _played)(scenario, factors, stop)
     if played is None:
         return None
     found: dict[str, Any] = {"error": error, **dict(zip(ENDS, played, strict=True))}
@@ -153,7 +153,11 @@ def _at(scenario: Scenario, factor: float, stop: Stop | None = None) -> dict[str
     verdict = result.summary["infersim"]["verdict"]
     if verdict["slo_met"] and _short(verdict) and not result.interrupted:
         wanted = verdict["requests_to_decide"]
-        if goes_on(there) and wanted is not None and wanted <= most_later(len(result.requests)):
+        if (
+            goes_on(there)
+            and wanted is not None
+            and wanted <= most_later(len(result.record.requests))
+        ):
             result = simulate(there.override({"run.requests": wanted}), stop=stop)
     return None if result.interrupted else _metrics(result.summary)
 

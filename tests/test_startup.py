@@ -54,8 +54,8 @@ def test_a_short_run_imports_nothing_that_its_lines_do_not_need() -> None:
     code = (
         "import sys\n"
         "from sim.cli import app\n"
-        "arguments = ['run', 'scenarios/chat.yaml', '--no-save', '--set', 'run.requests=2']\n"
-        "app(arguments, standalone_mode=False)\n"
+        "short = ['--set', 'run.requests=2', '--set', 'slo={}']\n"
+        "app(['run', 'scenarios/chat.yaml', '--no-save', *short], standalone_mode=False)\n"
         "print(*sys.modules)"
     )
     loaded = set(printed_by(code).splitlines()[-1].split())
