@@ -9,10 +9,8 @@ band. Keys and units are those of ``summary.json``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import wait
 from typing import Any
 
-from sim.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.longer_run import goes_on, most_later
 from sim.loop.clock import Stop
 from sim.metrics.bands.confidence import widest
@@ -25,6 +23,9 @@ NEAR = 0.5
 """Share of the capacity, and of a limit, from which on a run is repeated at both ends. Below it the
 waiting time of a single server changes by at most three times the change in speed (its elasticity
 is 2 + u / (1 - u) at the utilisation u), and the limits are more than that away."""
+
+FEW = 500
+"""Requests up to which a copy of this process takes longer to make than both ends to play."""
 
 ENDS = ("faster", "slower")
 
@@ -88,7 +89,8 @@ def run_ends(
     jobs: int = 1,
 ) -> dict[str, Any] | None:
     """The entry ``infersim.ends`` of a run: its metrics with iterations ``faster`` and ``slower``,
-    played at the same time in copies of this process where there are ``jobs`` for both.
+    of more than ``FEW`` requests, or too few to tell, played at the same time in copies of this
+    process where there are ``jobs`` for both.
 
     None where the band does not matter, or after an interrupt.
     """
@@ -97,8 +99,8 @@ def run_ends(
     band = summary["infersim"]["error_band"]
     error = float(band["throughput"])
     factors = end_factors(error, band.get("slower"))
-    side_by_side = jobs > 1 and can_copy()
-    played = _copied(scenario, factors, stop) if side_by_side else _played(scenario, factors, stop)
+    much = summary["completed"] > FEW or _short(summary["infersim"]["verdict"])
+    played = (_copied if jobs > 1 and much else _played)(scenario, factors, stop)
     if played is None:
         return None
     found: dict[str, Any] = {"error": error, **dict(zip(ENDS, played, strict=True))}
@@ -125,7 +127,14 @@ def _played(
 def _copied(
     scenario: Scenario, factors: Sequence[float], stop: Stop | None
 ) -> list[dict[str, Any]] | None:
-    """The same by copies of this process, one for each factor."""
+    """The metrics with times multiplied by each factor, by copies of this process where it can be
+    copied; None after an interrupt."""
+    from concurrent.futures import wait  # noqa: PLC0415 - short runs need no processes
+
+    from sim.copies import LOOK_EVERY, Workers, can_copy, result_of  # noqa: PLC0415
+
+    if not can_copy():
+        return _played(scenario, factors, stop)
     with Workers(scenario, len(factors)) as workers:
         futures = [workers.submit(_at, factor) for factor in factors]
         while wait(futures, LOOK_EVERY).not_done:
@@ -144,7 +153,11 @@ def _at(scenario: Scenario, factor: float, stop: Stop | None = None) -> dict[str
     verdict = result.summary["infersim"]["verdict"]
     if verdict["slo_met"] and _short(verdict) and not result.interrupted:
         wanted = verdict["requests_to_decide"]
-        if goes_on(there) and wanted is not None and wanted <= most_later(len(result.requests)):
+        if (
+            goes_on(there)
+            and wanted is not None
+            and wanted <= most_later(len(result.record.requests))
+        ):
             result = simulate(there.override({"run.requests": wanted}), stop=stop)
     return None if result.interrupted else _metrics(result.summary)
 

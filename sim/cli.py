@@ -6,64 +6,30 @@ takes long to import is imported by the command that needs it.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
 import shlex
 import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.commands import (
-    analysis as analysis_commands,
-)
-from sim.commands import (
-    catalog as catalog_commands,
-)
-from sim.commands import (
-    export as export_command,
-)
-from sim.commands import (
-    profiles as calibrate_commands,
-)
-from sim.commands import (
-    run as run_command,
-)
-from sim.commands import (
-    score as score_command,
-)
-from sim.commands import (
-    trace as trace_commands,
-)
-from sim.commands import (
-    validate as validate_command,
-)
-from sim.commands.compare import compare
 from sim.commands.examples import add_examples
 from sim.commands.exits import plain_errors
-from sim.commands.find import find
-from sim.commands.import_server import import_server
 from sim.commands.options import AsJson, Overrides
-from sim.commands.plan import plan
-from sim.commands.serve import serve
-from sim.commands.studies import ablate, claims, diagnose, sensitivity
-from sim.commands.sweep import sweep
-from sim.commands.ui import ui
 from sim.errors import InfersimError, printable
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
-
-app = typer.Typer(
-    name="infersim",
-    help="Predict the throughput and latency of LLM inference serving.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
 BEGIN, DECIDE = "To begin", "To decide"
 REAL, LOOK = "Real engines and devices", "To look up"
@@ -71,9 +37,9 @@ FILES = "Other programs, and this one itself"
 """The parts of ``--help``, in the order in which their first commands are added."""
 
 
-GARBAGE = 50_000
+GARBAGE = 200_000
 """Objects that a command makes before Python looks for garbage among them. Starting makes 100,000
-that stay, and to look through them at every 700 takes a tenth of its time."""
+that stay, and each look through them takes a fiftieth of its time."""
 
 
 def main() -> None:
@@ -83,10 +49,27 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a name that the terminal cannot show
+    named = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        app()
+        (_made(named) if named in COMMANDS else _whole())()
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            _leave(left.code or 0)
+        raise
     finally:
         gc.freeze()  # or Python, too, would look through everything before it ends
+
+
+def _leave(code: int) -> None:
+    """End this process at once, unless a thread, a profiler or a debugger is still at work: taking
+    every object apart would take a tenth of the time of a short command."""
+    if threading.active_count() > 1 or sys.getprofile() or sys.gettrace():
+        return
+    atexit._run_exitfuncs()
+    with suppress(OSError):  # a closed pipe, of which Python tells when it ends by itself
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _version(wanted: bool) -> None:
@@ -97,7 +80,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -223,30 +205,78 @@ def selftest(
     raise typer.Exit(1 if failed else 0)
 
 
-app.command(rich_help_panel=BEGIN)(init)
-app.command("import", rich_help_panel=BEGIN)(import_server)
-app.command(rich_help_panel=BEGIN)(validate)
-app.command(rich_help_panel=BEGIN)(run_command.run)
-app.command(rich_help_panel=BEGIN)(ui)
-for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity, claims):
-    app.command(rich_help_panel=DECIDE)(_command)
-app.command("list", rich_help_panel=LOOK)(catalog_commands.list_catalogue)
-app.command(rich_help_panel=LOOK)(catalog_commands.show)
-calibrate_commands.explain.command("scenario")(catalog_commands.explain_scenario)
-calibrate_commands.explain.command("limits")(catalog_commands.explain_limits)
-app.add_typer(calibrate_commands.explain, name="explain", rich_help_panel=LOOK)
-app.command(rich_help_panel=LOOK)(analysis_commands.fit)
-app.command(rich_help_panel=LOOK)(analysis_commands.roofline)
-app.add_typer(calibrate_commands.app, name="calibrate", rich_help_panel=REAL)
-app.command(rich_help_panel=REAL)(calibrate_commands.observe)
-app.command(rich_help_panel=REAL)(serve)
-app.command(rich_help_panel=REAL)(validate_command.validate_run)
-app.command(rich_help_panel=REAL)(score_command.score)
-app.add_typer(trace_commands.app, name="trace", rich_help_panel=FILES)
-app.command(rich_help_panel=FILES)(export_command.export)
-app.command(rich_help_panel=FILES)(schema)
-app.command(rich_help_panel=FILES)(selftest)
-add_examples(app)
+COMMANDS: Mapping[str, tuple[str, Callable[..., None] | str]] = {
+    "init": (BEGIN, init),
+    "import": (BEGIN, "import_server:import_server"),
+    "validate": (BEGIN, validate),
+    "run": (BEGIN, "run:run"),
+    "ui": (BEGIN, "ui:ui"),
+    "find": (DECIDE, "find:find"),
+    "plan": (DECIDE, "plan:plan"),
+    "compare": (DECIDE, "compare:compare"),
+    "sweep": (DECIDE, "sweep:sweep"),
+    "diagnose": (DECIDE, "studies:diagnose"),
+    "ablate": (DECIDE, "studies:ablate"),
+    "sensitivity": (DECIDE, "studies:sensitivity"),
+    "claims": (DECIDE, "studies:claims"),
+    "list": (LOOK, "catalog:list_catalogue"),
+    "show": (LOOK, "catalog:show"),
+    "fit": (LOOK, "analysis:fit"),
+    "roofline": (LOOK, "analysis:roofline"),
+    "observe": (REAL, "profiles:observe"),
+    "serve": (REAL, "serve:serve"),
+    "validate-run": (REAL, "validate:validate_run"),
+    "score": (REAL, "score:score"),
+    "export": (FILES, "export:export"),
+    "schema": (FILES, schema),
+    "selftest": (FILES, selftest),
+}
+"""The part of ``--help`` of each command that is in no group, and its function: of this module, or
+``module:name`` below ``sim.commands``, which is imported when the command is made."""
+
+GROUPS = {
+    "explain": (LOOK, "profiles:explain"),
+    "calibrate": (REAL, "profiles:app"),
+    "trace": (FILES, "trace:app"),
+}
+"""Groups of commands, likewise."""
+
+
+def _made(only: str | None = None) -> typer.Typer:
+    """The whole command, or with ``only`` one of ``COMMANDS``: Typer makes the options of every
+    command to run one of them, and importing all of them takes as long again."""
+    app = typer.Typer(
+        name="infersim",
+        help="Predict the throughput and latency of LLM inference serving.",
+        callback=_options,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name in COMMANDS if only is None else (only,):
+        panel, home = COMMANDS[name]
+        app.command(name, rich_help_panel=panel)(_found(home) if isinstance(home, str) else home)
+    for name, (panel, home) in GROUPS.items() if only is None else ():
+        app.add_typer(_found(home), name=name, rich_help_panel=panel)
+    add_examples(app)
+    return app
+
+
+def _found(home: str) -> Any:
+    module, _, name = home.partition(":")
+    return getattr(import_module(f"sim.commands.{module}"), name)
+
+
+@cache
+def _whole() -> typer.Typer:
+    return _made()
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """The whole command as ``app``, made when somebody asks for it."""
+    if name != "app":
+        raise AttributeError(f"module 'sim.cli' has no attribute {name!r}")
+    return _whole()
 
 
 if __name__ == "__main__":

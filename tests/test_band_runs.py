@@ -15,7 +15,7 @@ from sim.result import simulate
 from sim.scenario import load_scenario
 from tests.places import CHAT
 
-NEAR = {"workload.arrivals.rate": 22, "run.requests": 400}
+NEAR = {"workload.arrivals.rate": 22, "run.requests": 600}
 
 
 @pytest.mark.skipif(not can_copy(), reason="this system does not copy processes")

@@ -50,6 +50,19 @@ def test_a_run_begins_without_what_only_results_need() -> None:
     assert not loaded & (slow | late)
 
 
+def test_a_short_run_imports_nothing_that_its_lines_do_not_need() -> None:
+    code = (
+        "import sys\n"
+        "from sim.cli import app\n"
+        "short = ['--set', 'run.requests=2', '--set', 'slo={}']\n"
+        "app(['run', 'scenarios/chat.yaml', '--no-save', *short], standalone_mode=False)\n"
+        "print(*sys.modules)"
+    )
+    loaded = set(printed_by(code).splitlines()[-1].split())
+    slow = {"html", "multiprocessing", "numpy.ma", "pandas", "plotly", "pyarrow", "scipy"}
+    assert not loaded & {*slow, "_strptime"}
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted on Linux")
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has no threads to spare")
 def test_a_run_starts_no_threads() -> None:

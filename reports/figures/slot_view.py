@@ -7,7 +7,7 @@ service and the lowest slots, which the caption says. Times in seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,7 +123,10 @@ def slot_view(
     first, middle = _first_and_middle(served[served["replica"] == replica])
     after = _after(rows, replica, batching)
 
-    placing = _Placing(rows, iterations, replica, duration, after, courses, slots)
+    # where all slots are drawn, every request in one has a bar or more
+    running = plans["running"][plans["replica"] == replica].max(initial=0)
+    few = FEW_REQUESTS if after or running > slots else MOST_PARTS
+    placing = _Placing(rows, iterations, replica, duration, after, courses, slots, few)
     whole = half = max(middle - first, duration - middle)
     part = placing.stretch(*window, last=True) if window is not None else None
     while part is None:
@@ -167,7 +170,7 @@ class _Stretch(NamedTuple):
 @dataclass(frozen=True)
 class _Placing:
     """The state for placing the requests of a ``replica`` in slots and lanes; ``slots`` is the most
-    that is drawn."""
+    that is drawn, ``few`` the most requests in slots of which that may not be too much."""
 
     rows: dict[str, NDArray[Any]]
     iterations: Iterations
@@ -176,19 +179,28 @@ class _Placing:
     after: Mapping[int, tuple[Phase, float]]
     courses: Courses | None
     slots: int
+    few: int
+    known: dict[int, tuple[list[Stay], bool]] = field(default_factory=dict)
 
     def stretch(self, start: float, end: float, *, last: bool) -> _Stretch | None:
         """The part drawn from ``start`` to ``end``; None if it is too much, unless this is the
         ``last`` try."""
         rows, after = self.rows, self.after
         touching = _touching(rows, self.replica, after, start, end)
-        if len(touching) > FEW_REQUESTS and not last:
-            return None
         waiting = touching[~(rows["scheduled_s"][touching] <= end)]
+        in_slots = len(touching) - len(waiting)
+        if (len(touching) > FEW_REQUESTS or in_slots > self.few) and not last:
+            return None
         # of those that wait all the time a few are enough to fill the lanes
         chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:]).tolist()
         found = placement(
-            rows, self.iterations, chosen, self.duration, after=after, courses=self.courses
+            rows,
+            self.iterations,
+            chosen,
+            self.duration,
+            after=after,
+            courses=self.courses,
+            known=self.known,
         )
         slots = found.slots if found.slots <= self.slots + SPARE else self.slots
         lanes = max(found.lanes, len(waiting))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim.commands.calibrate import app
+from sim.commands.catalog import explain_limits, explain_scenario
 from sim.commands.exits import plain_errors
 from sim.commands.observe import explain, observe
 from sim.commands.options import AsJson
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from calibrate.inspection.find import FoundProfile
 
 __all__ = ["app", "diff", "explain", "observe", "report"]
+
+explain.command("scenario")(explain_scenario)
+explain.command("limits")(explain_limits)
 
 Profiled = Annotated[str, typer.Argument(help="A GPU file with a profile, or a catalogue name.")]
 Framework = Annotated[

@@ -136,12 +136,10 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
 def _add_ends(result: Result, directory: Path | None, stop: Stop, *, ends: bool) -> None:
     """Simulate both ends of the error band, and later requests, where they matter, unless a signal
     came; the run is on disk by then, and whatever goes wrong costs these alone."""
-    from sim.copies import cores
-
     if stop.requested or result.interrupted:
         return
     try:
-        if result.confirm(stop=stop, jobs=cores(), ends=ends) and directory is not None:
+        if result.confirm(stop=stop, jobs=os.cpu_count() or 1, ends=ends) and directory is not None:
             result.save_summary(directory)
     except (InfersimError, OSError) as error:
         typer.echo(f"warning: the ends of the error band are missing ({error})", err=True)

@@ -325,9 +325,10 @@ class HybridCachingAllocator(WindowedAllocator):
         for request, held in self._returns.due(until, last):
             tokens = held.tokens + held.turn
             self._found = None
-            self._enter(request, held, tokens)
             for group, members in self._windows.groups:
                 first = behind(group, tokens)
+                if first * group.block >= held.entered:  # it would give back what is not entered
+                    self._enter(request, held, tokens)
                 for member in members:
                     share = held.shares[member]
                     if first > share.first:

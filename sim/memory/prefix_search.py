@@ -160,8 +160,9 @@ class PrefixSearch:
     def _copies(self, own: Sequence[int], text: int, block: int) -> list[Piece] | None:
         """The block in each of the groups ``own``; None unless all of them hold it."""
         copies: list[Piece] = []
+        find, first = self._pool.find, self.key(0, text)
         for member in own:
-            copy = self._pool.find(self.key(member, text), block)
+            copy = find(first + member, block)
             if copy is None:
                 return None
             copies.append(copy)

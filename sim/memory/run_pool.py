@@ -94,21 +94,27 @@ class CachedRuns:
         layer = self._cached.get(text)
         if layer is None:
             return None
-        if text not in self._further:
+        further = self._further.get(text)
+        if further is None:
             run = layer[bisect_right(layer, block, key=LOW) - 1]  # the last if there is none
             return (run, run.low, run.high) if run.low <= block < run.high else None
         best, low, high = None, 0, 1 << 60
-        for layer in self._layers(text):
-            place = bisect_right(layer, block, key=LOW)
-            if place < len(layer):
-                high = min(high, layer[place].low)
+        for runs in (layer, *further):
+            place = bisect_right(runs, block, key=LOW)
+            if place < len(runs) and (limit := runs[place].low) < high:
+                high = limit
             if not place:
                 continue
-            run = layer[place - 1]
-            if run.high <= block:
-                low = max(low, run.high)
+            run = runs[place - 1]
+            first, end = run.low, run.high
+            if end <= block:
+                if end > low:
+                    low = end
                 continue
-            low, high = max(low, run.low), min(high, run.high)
+            if first > low:
+                low = first
+            if end < high:
+                high = end
             if best is None or run.age < best.age:
                 best = run
         return None if best is None else (best, low, high)

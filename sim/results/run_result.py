@@ -24,7 +24,6 @@ from sim.metrics.repetitions import combine, headlines
 from sim.metrics.states import SloState
 from sim.metrics.summary import summarise
 from sim.metrics.words.verdict_words import opened
-from sim.results.notebook import result_html
 from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json
 from sim.results.tables import request_columns, timeseries_columns
@@ -174,6 +173,8 @@ class RunResult:
         return f"<Result of {self.scenario.name}: {count} requests completed, {state}>"
 
     def _repr_html_(self) -> str:
+        from sim.results.notebook import result_html  # noqa: PLC0415 - of notebooks alone
+
         return result_html(self.shown)
 
     def page_contents(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def shown_date(date: str | None) -> str | None:
     """
     if date is None or len(date) == 4:
         return date
-    month = datetime.strptime(date[:7], "%Y-%m")
+    month = datetime(int(date[:4]), int(date[5:7]), 1)
     day = f"{int(date[8:])} " if len(date) > 7 else ""
     return f"{day}{month:%b %Y}"
 

@@ -34,9 +34,7 @@ def found(source: str | Path) -> Path:
     path = Path(source)
     inside = path.parts[1:] if path.parts[:1] == (FOLDER,) else path.parts
     name = "/".join(inside).removesuffix(".yaml")
-    if name not in _files() or path.exists():
-        return path
-    return _files()[name]
+    return path if path.exists() else _files().get(name, path)
 
 
 @cache

@@ -119,21 +119,26 @@ def placement(
     *,
     after: Mapping[int, tuple[Phase, float]] | None = None,
     courses: Courses | None = None,
+    known: dict[int, tuple[list[Stay], bool]] | None = None,
 ) -> Placement:
     """The stays of the requests ``rows``, all of one replica; what has no end lasts ``until``.
 
     ``courses`` has their chunks and absences, where the run saved those; ``after`` says what
-    happens to the slot of a request (row) when it is done, and until when.
+    happens to the slot of a request (row) when it is done, and until when. ``known`` keeps the
+    stays of each request for the next call with the same other arguments.
     """
+    known = {} if known is None else known
     stays: list[Stay] = []
     vague = 0
     for row in rows:
-        parts, is_vague = _parts(requests, iterations, row, until, courses)
-        vague += is_vague
-        if after is not None and row in after and parts and parts[-1].phase not in WAITING:
-            phase, end = after[row]
-            parts += _lasting(SlotPart(phase, parts[-1].end, min(end, until)))
-        stays += _stays(row, parts)
+        if row not in known:
+            parts, is_vague = _parts(requests, iterations, row, until, courses)
+            if after is not None and row in after and parts and parts[-1].phase not in WAITING:
+                phase, end = after[row]
+                parts += _lasting(SlotPart(phase, parts[-1].end, min(end, until)))
+            known[row] = _stays(row, parts), is_vague
+        stays += known[row][0]
+        vague += known[row][1]
     in_slot, slots = _placed([stay for stay in stays if stay.in_slot])
     waiting, lanes = _placed([stay for stay in stays if not stay.in_slot])
     return Placement(tuple(sorted((*in_slot, *waiting), key=_start)), slots, lanes, vague)
