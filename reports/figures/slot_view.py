@@ -113,19 +113,17 @@ def slot_view(
     served = requests[requests["first_token_s"].notna() | requests["scheduled_s"].notna()]
     if not len(served):
         return None
-    replicas = np.unique(served["replica"])
-    replica = int(replicas[0])
+    replica = int(served["replica"].min())
     rows = {str(name): requests[name].to_numpy() for name in requests.columns}
     plans = {str(name): timeseries[name].to_numpy() for name in timeseries.columns}
     courses = None if trail is None else _courses(trail, plans)
-    iterations = Iterations(plans, replica)
     duration = _end(requests, timeseries)
     first, middle = _first_and_middle(served[served["replica"] == replica])
     after = _after(rows, replica, batching)
-
-    # where all slots are drawn, every request in one has a bar or more
     running = plans["running"][plans["replica"] == replica].max(initial=0)
+    # where all slots are drawn, every request in one has a bar or more
     few = FEW_REQUESTS if after or running > slots else MOST_PARTS
+    iterations = Iterations(plans, replica)
     placing = _Placing(rows, iterations, replica, duration, after, courses, slots, few)
     whole = half = max(middle - first, duration - middle)
     part = placing.stretch(*window, last=True) if window is not None else None
@@ -135,7 +133,7 @@ def slot_view(
         if part is None:
             half *= 0.7
     start, end, stays = part.start, part.end, part.stays
-    accepted = int((~requests["status"].isin(("rejected", "failed"))).sum())
+    accepted = ~requests["status"].isin(("rejected", "failed"))
     ids = tuple(int(rows["request_id"][stay.row]) for stay in stays)
     return SlotView(
         stays=stays,
@@ -143,10 +141,10 @@ def slot_view(
         start=start,
         end=end,
         duration=duration,
-        replicas=SlotCounts(1, len(replicas)),
+        replicas=SlotCounts(1, served["replica"].nunique()),
         slots=part.slots,
         lanes=part.lanes,
-        requests=SlotCounts(len(set(ids)), accepted),
+        requests=SlotCounts(len(set(ids)), int(accepted.sum())),
         vague=part.vague,
         is_cut=half < whole if window is None else start > first or end < duration,
         queue=_waiting(rows, replica, start, end) if part.lanes.all > LANES else None,
