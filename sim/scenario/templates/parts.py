@@ -15,7 +15,10 @@ class Same(AsyncChunkedPrefill):
 
 
 class Ageing(AsyncChunkedPrefill):
-    """The shortest prompt first; who has waited for two seconds goes before all of these."""
+    """The shortest prompt first; who has waited for two seconds goes before all of these.
+
+    It sorts the queue of `order: fcfs`, the default.
+    """
 
     shape = AsyncChunkedPrefill.shape
     patience = 2.0  # seconds
