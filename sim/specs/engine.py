@@ -217,6 +217,9 @@ class EngineSpec:
                          is itself the last by rank and gives up its memory, those behind it are
                          served in the same iteration
     ``keeps_interval``   it heeds ``scheduler.prefill_schedule_interval`` without data ranks, too
+    ``limits_chunks``    under SGLang's rule iterations of prompts that may be cut heed
+                         ``scheduler.max_prefill_tokens``, too: a prompt that is not shorter than
+                         what others leave of them waits for the next iteration
     ``keeps_last_found`` where tokens are drafted and prefixes cached: blocks enter the cache with
                          the iteration that accepts their tokens, and their hashes cover the token
                          after them, so that EAGLE and MTP do not compute the last one that is found
@@ -278,6 +281,7 @@ class EngineSpec:
     plans_ahead: bool = False
     serves_behind_victim: bool = False
     keeps_interval: bool = False
+    limits_chunks: bool = False
     keeps_last_found: bool = False
     cached_states: Count = 0
     factors: Factors = NO_FACTORS
