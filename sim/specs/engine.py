@@ -197,6 +197,8 @@ class EngineSpec:
                          release of the framework, where a profile has them apart
     ``triton_attention`` attention is Triton's, where a profile has it besides the framework's usual
                          one
+    ``pads_extends``     its kernel of prompts by Triton, which decodes that run along go through,
+                         too, takes as many tiles of each sequence as of the longest prompt
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
@@ -269,6 +271,7 @@ class EngineSpec:
     marlin: bool = False
     older_kernels: bool = False
     triton_attention: bool = False
+    pads_extends: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
     expert_inputs: tuple[ExpertInputs, ...] = ()
