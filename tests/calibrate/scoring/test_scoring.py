@@ -675,7 +675,10 @@ class TestExperts:
         sglang = {"engine": "sglang", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
         cut = self.known(**sglang, tp="8", n_gpus="8")
         assert cut.document["scheduler"]["max_num_batched_tokens"] == 32768
-        assert cut.document["kv_cache"] == {"gpu_memory_utilization": 0.82}
+        assert cut.document["kv_cache"] == {
+            "gpu_memory_utilization": 0.82,
+            "enable_prefix_caching": False,
+        }
 
     @pytest.mark.parametrize(
         ("version", "gpu", "backend"),
