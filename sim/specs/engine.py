@@ -173,7 +173,8 @@ class EngineSpec:
                          iterations without prompts are padded to the next of them, and launched
                          kernel by kernel beyond the last; where none is listed, graphs are taken to
                          be as large as the batch
-    ``launches_first``   it launches an iteration before it hands on the tokens of the one before
+    ``launches_first``   it launches an iteration before it hands on the tokens of the one before:
+                         first ones wait where the host launches prompts kernel by kernel
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
     ``per_prompt_token`` what each token of its prompt adds to that: a tokeniser reads them all
