@@ -621,8 +621,8 @@ class TestExperts:
         read = row(model="openai/gpt-oss-120b", **cells)
         both = conditions(read, outcomes=True).document
         assert both["precision"]["experts"] == "mxfp4"
-        assert both["workload"]["arrivals"]["concurrency"] == 5
-        assert len(facts_of(read, outcomes=True)) == 6
+        assert both["scheduler"]["max_num_batched_tokens"] == 100 + 4 + 1500
+        assert len(facts_of(read, outcomes=True)) == 5
         maxed = conditions(
             row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
         )  # blocks are scaled as the model runs
