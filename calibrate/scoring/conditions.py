@@ -52,8 +52,9 @@ class Conditions:
 
     ``version`` is the engine's, as published. ``size`` is the batch, or the clients. ``steady``:
     figures are of the time in which all of ``size`` run. ``described``: the way requests were sent
-    is published. ``limited``: so are the limits of an iteration. ``streamed`` tokens come together,
-    the first ones too. ``apart`` are the workers where prefill and decode have their own.
+    is published. ``warmed``: others were sent before them. ``limited``: the limits of an iteration
+    are published. ``streamed`` tokens come together, the first ones too. ``apart`` are the workers
+    where prefill and decode have their own.
     """
 
     driver: Driver
@@ -67,6 +68,7 @@ class Conditions:
     scenario: str
     steady: bool = False
     described: bool = True
+    warmed: bool = True
     limited: bool = True
     streamed: int = 1
     apart: Disaggregated | None = None
@@ -142,6 +144,7 @@ def _read(row: Row, assumed: list[str]) -> tuple[Conditions, Layout]:
         scenario="",
         steady=steady,
         described=driver != "closed" or steady or _described(row),
+        warmed=row.cells.get("warmed") != "no",
         streamed=int(row.cells.get("streamed", 1)),
         apart=apart,
     )

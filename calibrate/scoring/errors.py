@@ -208,6 +208,8 @@ def kind(row: Scored) -> tuple[str, ...]:
     model = catalog.model(known.model)
     if model.has_experts:
         where = {"single": "batch 1", "static": "static batch", "closed": "closed loop"}
+        if not known.warmed and row.quantity == "ttft":
+            where["closed"] = "closed loop without a warm-up"
         if known.apart is not None:
             where["closed"] = "prefill and decode apart"
         return (f"{where.get(known.driver, known.driver)}, {related(row.engine)}, experts",)

@@ -52,6 +52,10 @@ NOT_DESCRIBED = "closed loop, client not described"
 """How requests come where the publisher leaves open how the clients sent them: a kind of its own,
 which no run of a user is of."""
 
+NOT_WARMED = "closed loop, not warmed up"
+"""How requests come to a server that has compiled no more kernels than it starts with: another one
+that no run of a user is of."""
+
 BANDED = frozenset({"throughput", "ttft", "tpot", "itl", "e2el", "bandwidth"})
 """Quantities that have bands."""
 
@@ -161,8 +165,8 @@ def outcome(simulated: Callable[[], RunResult], known: Conditions) -> Predicted 
     if known.streamed > 1:
         numbers |= together(numbers, known.streamed)
     at = question(result.record, str(summary["infersim"]["verdict"]["state"]))
-    if known.driver == "closed" and not known.described:
-        at = at._replace(driven=NOT_DESCRIBED)
+    if known.driver == "closed" and not (known.described and known.warmed):
+        at = at._replace(driven=NOT_DESCRIBED if known.warmed else NOT_WARMED)
     return Predicted(numbers | _derived(result, known), at)
 
 

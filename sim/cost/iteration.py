@@ -224,7 +224,7 @@ class IterationTimes(Timer):
             return self._drafted(self._drafting, sequences, context, parts, admitted, seen)
         prefill = pairs = 0.0
         if parts:
-            prefill, pairs = self.attention.prefill_seconds(parts, sequences)
+            prefill, pairs = self.attention.prefill_seconds(parts, sequences, context)
         tokens, outputs = sequences, sequences + len(parts)
         for part in parts:
             tokens += part.tokens
@@ -279,7 +279,7 @@ class IterationTimes(Timer):
     ) -> tuple[float, float, float]:
         """``iteration`` where tokens are drafted: the target's pass over all of them, and what
         makes the next ones."""
-        prefill, pairs = self.attention.prefill_seconds(parts, sequences)
+        prefill, pairs = self.attention.prefill_seconds(parts, sequences, context)
         outputs = sequences + len(parts)
         checked, drafted = self._drafts or self._drafts_of(outputs)
         coming = sum(part.tokens for part in parts)

@@ -37,7 +37,7 @@ class CostModel(PipelinedTimes):
             )
             operators += self.attention.updates(sequences)
         if parts:
-            operators.append(self.attention.prefill(parts, sequences))
+            operators.append(self.attention.prefill(parts, sequences, context))
         if self._drafting is not None:
             columns = self.columns([batch])
             drafts = np.array([checked]), np.array([drafted])

@@ -17,6 +17,7 @@ from sim.cost.checks import ChunkChecks, by_sequence
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, either, merged, mixed
 from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
+from sim.cost.parts.grouped_query import GroupedQueryPart
 from sim.cost.parts.no_attention import NoAttentionPart
 from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.shared import Shared
@@ -151,6 +152,9 @@ class GroupAttention:
         self._kinds = [group.attention for group in groups]
         self._recurrent = [each for each in self._kinds if isinstance(each, RecurrentPart)]
         self._seeing = [each for each in self._kinds if not isinstance(each, RecurrentPart)]
+        self._padded = [
+            each for each in self._seeing if isinstance(each, GroupedQueryPart) and each.pads
+        ]
         self.windows = deployment.model.windows
         self.pair_flops = flops = sum(each.pair_flops for each in self._kinds)
         # pairs of all layers stand for as many FLOP as the pairs of each; one group has them all
@@ -287,25 +291,31 @@ class GroupAttention:
         operators = merged(each.decode(sequences, 0.0) for each in self._recurrent)
         return [operator.slowed(self._decode) for operator in operators]
 
-    def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
+    def prefill_seconds(
+        self, parts: Sequence[Part], sequences: int, context: int = 0
+    ) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``parts``.
 
-        With decoding ``sequences`` it shares their kernel, and the floor is theirs. Pairs are those
-        of one layer, in the mean over all that weighs them by their FLOP.
+        With decoding ``sequences``, which hold ``context`` tokens in sum, it shares their kernel,
+        and the floor is theirs. Pairs are those of one layer, in the mean over all that weighs them
+        by their FLOP.
         """
-        if len(self._kinds) == 1:  # of most models, and faster
-            seconds, pairs = self._kinds[0].prefill_seconds(parts, sequences)
-            return seconds * self._prefill, pairs
         seconds = pairs = 0.0
+        if self._padded:
+            seconds = sum(each.padding(parts, sequences, context) for each in self._padded)
+        if len(self._kinds) == 1:  # of most models, and faster
+            taken, pairs = self._kinds[0].prefill_seconds(parts, sequences)
+            return (seconds + taken) * self._prefill, pairs
         for each, weight in zip(self._kinds, self._weights, strict=True):
             taken, seen = each.prefill_seconds(parts, sequences)
             seconds += taken
             pairs += weight * seen
         return seconds * self._prefill, pairs
 
-    def prefill(self, parts: Sequence[Part], sequences: int) -> Operator:
-        """Prefill attention of ``parts`` in a pass with decoding ``sequences``."""
-        seconds, pairs = self.prefill_seconds(parts, sequences)
+    def prefill(self, parts: Sequence[Part], sequences: int, context: int = 0) -> Operator:
+        """Prefill attention of ``parts`` in a pass with decoding ``sequences``, which hold
+        ``context`` tokens in sum."""
+        seconds, pairs = self.prefill_seconds(parts, sequences, context)
         tokens = sum(part.tokens for part in parts)
         keys = sum(part.context for part in parts) + tokens
         passes = 0 if sequences else 1

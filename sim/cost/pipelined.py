@@ -29,7 +29,7 @@ class PipelinedTimes(IterationTimes):
         for part in parts:
             tokens += part.tokens
         if parts:
-            attention, pairs = self.attention.prefill_seconds(parts, sequences)
+            attention, pairs = self.attention.prefill_seconds(parts, sequences, context)
         stages = []
         for stage, windows in self.stages:
             if windows and seen:

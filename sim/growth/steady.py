@@ -164,6 +164,13 @@ class Steady:
             self.next_finish = finish
         fresh[now] = fresh[now] + 1 if now in fresh else 1
 
+    def put_off(self, request: Request, time: float) -> None:
+        """The token with which ``request`` has just joined is handed out at ``time``."""
+        fresh = self._fresh
+        fresh[request.last_token] -= 1
+        fresh[time] = fresh.get(time, 0) + 1
+        request.last_token = time
+
     def lasts(self, request: Request) -> int:
         """Iterations that a member which joins now needs for its last token."""
         return request.output_tokens - request.generated

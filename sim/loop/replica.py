@@ -10,7 +10,7 @@ the leap at the next boundary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import simpy
@@ -22,7 +22,8 @@ from sim.loop.engine import SingleEngine
 from sim.loop.recorder import InFlight, Recorder
 from sim.loop.windowed import behind_windows
 from sim.request import Request
-from sim.schedulers import AdapterPrefill, DraftsByBatch, OffloadedPrefill, Scheduler
+from sim.schedulers import AdapterPrefill, Chunk, DraftsByBatch, OffloadedPrefill, Scheduler
+from sim.schedulers.ahead import Ahead
 
 
 class Replica(SingleEngine):
@@ -43,6 +44,7 @@ class Replica(SingleEngine):
         self.flight = InFlight(index)
         """The plan in flight, or the last one."""
         self._launched = timer.launched
+        self._ahead = isinstance(scheduler, Ahead)
         self._timer = timer
         if self._windows or isinstance(scheduler, DraftsByBatch):
             self._timer = BatchTimer(timer, scheduler.decoding)
@@ -80,6 +82,7 @@ class Replica(SingleEngine):
         start_run = scheduler.decoding.run
         leap, preempted = self._leap, scheduler.preempted
         completion, scheduling = self.index, SCHEDULING + self.index
+        before: Sequence[Chunk] = ()  # of the plan before
         while True:
             now = env._now
             plan = schedule(now)
@@ -105,6 +108,8 @@ class Replica(SingleEngine):
                 gap, flight.attention, flight.pairs = timed
                 flight.gap, flight.slope = gap, 0.0
                 end = now + gap
+                if self._ahead and not plan.decode and (late := self._launched(gap)):
+                    self._hand_out_late(before, now, now + late)
             else:
                 run = self._run
                 if run is None or not run.continues(now, sequences, context):
@@ -112,6 +117,7 @@ class Replica(SingleEngine):
                     self._run = run = start_run(now, sequences, context, found)
                 self._iterations = times = repeats(run.left()) if leap and plan.stationary else 1
                 end = run.boundary(run.done + times)
+            before = chunks
             yield alarm.at(end, completion)
             run, times, end = self._run, self._iterations, env._now  # a cut may have changed them
             account(end)
@@ -119,6 +125,15 @@ class Replica(SingleEngine):
                 run.advance(times, end)
             if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
+
+    def _hand_out_late(self, chunks: Sequence[Chunk], came: float, time: float) -> None:
+        """First tokens of prompts that ended with ``chunks``, when they ``came``, are handed out at
+        ``time``: when the prompts behind them have been launched."""
+        for chunk in chunks:
+            request = chunk.request
+            if request.first_token == came and request.joined >= 0:
+                request.first_token = time
+                self.scheduler.decoding.put_off(request, time)
 
     def _began(self) -> float:
         return self.flight.start

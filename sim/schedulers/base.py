@@ -44,6 +44,7 @@ class Limits:
     chunked_prefill: bool = True
     enable_mixed_chunk: bool = False  # SGLang: decodes run along with prompts
     max_prefill_tokens: int = 16384  # SGLang: of an iteration of prompts that are not cut
+    limits_chunks: bool = False  # SGLang: and of one of prompts that may be
     scheduler_recv_interval: int = 1  # SGLang: iterations of decodes between looks for new requests
     schedule_conservativeness: float = 1.0  # SGLang: multiplies what answers are expected to be
     batch_wait_timeout_iters: int = 0  # TensorRT-LLM: most iterations that prompts wait for company

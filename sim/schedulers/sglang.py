@@ -259,9 +259,10 @@ class Sglang(IterationLevel):
         chunk, page = budget.chunk, self._page
         fixed = self._fixed and not self.limits.enable_prefix_caching
         paged = need if fixed else budget.paged(need)
-        if chunk is None:
-            return 0 if not (fixed or first) and paged >= budget.prompt else need
-        if paged <= chunk:
+        whole = chunk is None or self.limits.limits_chunks
+        if whole and not (fixed or first) and paged >= budget.prompt:
+            return 0
+        if chunk is None or paged <= chunk:
             return need
         return min(need, chunk if fixed else chunk // page * page)
 

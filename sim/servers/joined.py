@@ -103,7 +103,7 @@ def _ranks_of_others(draft: Draft, engine: str, *, experts: bool) -> None:
     prompts = held.get("prefill tokens")
     if prompts is not None:
         chunked = draft.values.get("scheduler.chunked_prefill", Known(True, "")).value
-        if chunked:
+        if chunked and "chunk" in held and held["chunk"].value <= prompts.value:
             draft.left_out[f"{prompts.origin} {prompts.value}"] = "chunks are smaller"
         else:
             draft.put("scheduler.max_prefill_tokens", prompts.value, prompts.origin)

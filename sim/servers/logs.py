@@ -114,6 +114,6 @@ def _sglang(lines: list[str], where: str) -> Started | None:
     for name in SGLANG_CHOSEN:
         if known.get(name) != "triton":
             known.pop(name, None)
-    if known.get("chunked_prefill_size", 0) > 0:
+    if 0 < known.get("chunked_prefill_size", 0) <= known.get("max_prefill_tokens", 0):
         known.pop("max_prefill_tokens", None)
     return Started("sglang", (), where, settings=settings, log=known)

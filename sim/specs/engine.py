@@ -173,7 +173,8 @@ class EngineSpec:
                          iterations without prompts are padded to the next of them, and launched
                          kernel by kernel beyond the last; where none is listed, graphs are taken to
                          be as large as the batch
-    ``launches_first``   it launches an iteration before it hands on the tokens of the one before
+    ``launches_first``   it launches an iteration before it hands on the tokens of the one before:
+                         first ones wait where the host launches prompts kernel by kernel
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
     ``per_prompt_token`` what each token of its prompt adds to that: a tokeniser reads them all
@@ -197,6 +198,8 @@ class EngineSpec:
                          release of the framework, where a profile has them apart
     ``triton_attention`` attention is Triton's, where a profile has it besides the framework's usual
                          one
+    ``pads_extends``     its kernel of prompts by Triton, which decodes that run along go through,
+                         too, takes as many tiles of each sequence as of the longest prompt
     ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
                          through DeepGEMM, which pads the rows of each to whole blocks
     ``pads_mxfp4``       sizes of experts in mxfp4 in memory, by GPU, where Marlin is not asked for
@@ -217,6 +220,9 @@ class EngineSpec:
                          is itself the last by rank and gives up its memory, those behind it are
                          served in the same iteration
     ``keeps_interval``   it heeds ``scheduler.prefill_schedule_interval`` without data ranks, too
+    ``limits_chunks``    under SGLang's rule iterations of prompts that may be cut heed
+                         ``scheduler.max_prefill_tokens``, too: a prompt that is not shorter than
+                         what others leave of them waits for the next iteration
     ``keeps_last_found`` where tokens are drafted and prefixes cached: blocks enter the cache with
                          the iteration that accepts their tokens, and their hashes cover the token
                          after them, so that EAGLE and MTP do not compute the last one that is found
@@ -266,6 +272,7 @@ class EngineSpec:
     marlin: bool = False
     older_kernels: bool = False
     triton_attention: bool = False
+    pads_extends: bool = False
     aligns_experts_on: tuple[str, ...] = ()
     pads_mxfp4: tuple[Mxfp4Padding, ...] = ()
     expert_inputs: tuple[ExpertInputs, ...] = ()
@@ -278,6 +285,7 @@ class EngineSpec:
     plans_ahead: bool = False
     serves_behind_victim: bool = False
     keeps_interval: bool = False
+    limits_chunks: bool = False
     keeps_last_found: bool = False
     cached_states: Count = 0
     factors: Factors = NO_FACTORS

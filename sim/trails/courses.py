@@ -61,8 +61,11 @@ class Courses:
         """The course of the request with that id; ``first_token`` is NaN if it got none."""
         first, last = np.searchsorted(self._away, (request, request + 1)).tolist()
         times, out = self._time[first:last], self._out[first:last]
-        brought = {first_token, *times[~out].tolist()}
         first, last = np.searchsorted(self._owners, (request, request + 1)).tolist()
+        complete = max(
+            (end for end in self._end[first:last].tolist() if end <= first_token), default=None
+        )  # when the prompt was: its token may be handed out later
+        brought = {complete, *times[~out].tolist()}
         columns = (self._start, self._end, self._tokens, self._context)
         chunks = []
         for start, end, tokens, context in zip(
@@ -70,6 +73,6 @@ class Courses:
         ):
             had = None
             if end in brought:  # the first chunk that brings a token may be padded
-                had = 0 if end == first_token else context + tokens - prompt_tokens
+                had = 0 if end == complete else context + tokens - prompt_tokens
             chunks.append(CourseChunk(start, end, tokens, had))
         return Course(tuple(chunks), tuple(times[out].tolist()))

@@ -126,6 +126,46 @@ def test_its_prompts_are_part_of_an_iteration() -> None:
     assert other.iteration(*batch)[0] > usual.iteration(*batch)[0]
 
 
+def old(**wish: bool) -> EngineSpec:
+    """SGLang 0.5.6, as it starts with such a wish."""
+    return catalog.engine("sglang@0.5.6").asked(EngineWish(**wish), special=False)
+
+
+def test_decodes_next_to_a_prompt_took_as_many_tiles_as_it() -> None:
+    """Up to 0.5.16 each of 8 decodes over 4,000 tokens costs what a second chunk of 4,000 does, all
+    of whose queries see 4,000 keys: nearly twice what a whole prompt of 4,000 costs, whose queries
+    see half of them."""
+    prompt = (Part(4000, 0),)
+    newer, older = (model(engine).attention for engine in (TRITON, old(triton=True)))
+    alone, pairs = older.prefill_seconds(prompt, 0)
+    assert newer.prefill_seconds(prompt, 8, 32_000) == newer.prefill_seconds(prompt, 8)
+    along, same = older.prefill_seconds(prompt, 8, 32_000)
+    assert (along - alone) / alone == pytest.approx(8 * 2, rel=0.15)
+    assert same == pairs
+    flash = model(old()).attention
+    assert flash.prefill_seconds(prompt, 8, 32_000) == flash.prefill_seconds(prompt, 8)
+
+
+def test_a_short_prompt_takes_as_many_tiles_as_the_longest_next_to_it() -> None:
+    older = model(old(triton=True)).attention
+    unequal, longer = (
+        older.prefill_seconds((Part(4096, 0), Part(tokens, 0)), 0)[0] for tokens in (128, 4096)
+    )
+    assert 0.5 * longer < unequal < 0.6 * longer
+    cached, whole = (Part(128, 4096), Part(4096, 4096))
+    padded, full = (older.prefill_seconds((Part(4096, 0), each), 0)[0] for each in (cached, whole))
+    assert 0.7 * full < padded < full
+
+
+def test_the_operators_of_such_an_iteration_are_all_of_it() -> None:
+    cost, batch = model(old(triton=True)), Batch(4, 16_000, (Part(4096, 0),))
+    took = sum(float(each.seconds) for each in cost.pass_operators(batch))
+    alone = sum(float(each.seconds) for each in cost.pass_operators(Batch(0, 0, batch.parts)))
+    assert took > 1.5 * alone
+    host = catalog.engine("sglang@0.5.6").host_time(5, 0)
+    assert cost.iteration(*batch)[0] == pytest.approx(took + host)
+
+
 def test_a_run_states_the_error_of_the_kernels_it_used() -> None:
     fits = catalog.shipped_profile("h200-sxm", "sglang").kernels
     error = fits["decode_attention_triton"]["fp8"].holdout.median

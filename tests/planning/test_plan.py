@@ -617,6 +617,8 @@ def test_launch_commands_have_the_rule_simulated() -> None:
     assert "async" not in mixed["vllm"]
     plain = made(policy="sglang", async_scheduling=False, chunked_prefill=False)
     assert plain["sglang"].endswith("--max-prefill-tokens 16384 --disable-overlap-schedule")
+    less = made(policy="sglang", max_prefill_tokens=5500, max_num_batched_tokens=8192)
+    assert "--max-prefill-tokens 5500" in less["sglang"]
     assert "--no-async-scheduling" in made(async_scheduling=False)["vllm"]
     assert "page-size" not in made()["sglang"]
     whole, older = made(chunked_prefill=False), made(policy="vllm-v0")

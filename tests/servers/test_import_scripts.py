@@ -331,6 +331,17 @@ def test_roles_of_a_set_are_named() -> None:
     assert found == [f"set.yaml (DisaggregatedSet two {role})" for role in ("prefill", "decode")]
 
 
+def test_sglang_limits_of_prefill_below_the_chunk_are_kept() -> None:
+    command = "python -m sglang.launch_server --model Qwen/Qwen3-32B --max-prefill-tokens 5500"
+    for more, kept in (
+        ("", True),
+        (" --chunked-prefill-size 8192", True),
+        (" --chunked-prefill-size 4096", False),
+    ):
+        made = plain(read(command + more))
+        assert (made.get("scheduler", {}).get("max_prefill_tokens") == 5500) is kept
+
+
 def test_sglang_has_data_ranks_only_where_dp_says_so() -> None:
     command = "python -m sglang.launch_server --model deepseek-ai/DeepSeek-R1 --tp 8"
     found = plain(read(f"{command} --enable-dp-attention", gpu="h200-sxm"))

@@ -73,6 +73,7 @@ class GroupedQueryPart(AttentionBase):
         self._unit = gpu.attention.unit * one.kv_size / one.head_dim / gpu.sms  # s per sequence
         self._older = OLDER if d.engine.older_kernels else ""
         self._triton = d.engine.triton_attention
+        self.pads = self._triton and d.engine.pads_extends and self.window is None
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
         # whether decoding was timed as it is here, and not over a whole context for a window
         self._timed = True
@@ -236,6 +237,22 @@ class GroupedQueryPart(AttentionBase):
             if seconds < 0.0:
                 seconds = 0.0
         return seconds * self._layer_seconds, pairs
+
+    def padding(self, parts: Sequence[Part], sequences: int, context: int) -> float:
+        """Seconds of all layers for rows that are not there: every prompt, and every decoding
+        sequence that runs along, is computed in as many tiles as the longest of ``parts``, each
+        over all of its keys (``pads``)."""
+        assert self._prompts is not None
+        most = max(part.tokens for part in parts)
+        work = 0.0
+        for part in parts:
+            if part.tokens < most:
+                whole = part.context + part.tokens
+                work += self._prompts.work(most - part.tokens, whole, whole)[0]
+        if sequences and most > 1:
+            held = max(1, context // sequences)
+            work += sequences * self._prompts.work(most - 1, held, held)[0]
+        return work * self._layer_seconds
 
     def _windowed(self, tokens: int, context: int) -> tuple[float, int]:
         """Query-key pairs of ``tokens`` on top of ``context``, and how much of that is read, where

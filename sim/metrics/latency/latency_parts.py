@@ -226,13 +226,26 @@ def _delay_of_decodes(
         np.cumsum(extra[of_plans], out=sums[1:])
         mine = np.flatnonzero((replicas == index) & (requests["status"] == COMPLETED))
         at = sums[np.searchsorted(ends, requests["finish"][mine], "right")]
-        total[mine] = at - sums[np.searchsorted(ends, requests["first_token"][mine], "right")]
+        tokens = requests["first_token"][mine]
+        total[mine] = at - sums[np.searchsorted(ends, tokens, "right")]
+        total[mine] -= _handed_out_late(plans[of_plans], extra[of_plans], tokens)
         for row in (row for row in mine.tolist() if row in away.spans):
             first, finish = float(requests["first_token"][row]), float(requests["finish"][row])
             edges = [first, *(t for span in away.spans[row] if span[0] >= first for t in span)]
             places = sums[np.searchsorted(ends, [*edges, finish], "right")]
             total[row] = sum(b - a for a, b in list(pairwise(places.tolist()))[::2])
     return total
+
+
+def _handed_out_late(plans: NDArray[np.void], extra: Floats, first: Floats) -> Floats:
+    """Seconds of the prompts in a plan that had passed when a ``first`` token was handed out in the
+    midst of it; none where several plans are in flight."""
+    starts, ends = plans["start"], plans["end"]
+    if np.any(starts[1:] < ends[:-1]):
+        return np.zeros(len(first))
+    at = np.minimum(np.searchsorted(ends, first, "right"), len(ends) - 1)
+    most = np.where(first < ends[at], extra[at], 0.0)
+    return np.asarray(np.clip(first - starts[at], 0.0, most))
 
 
 def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:

@@ -285,7 +285,7 @@ def _sglang_rule(pool: PreparedPool) -> list[object]:
     order = ORDERS.find(knobs.order, pool.folders).sglang
     if order not in ("", FirstCome.sglang):
         words += ["--schedule-policy", order]
-    if not knobs.chunked_prefill:
+    if not knobs.chunked_prefill or knobs.max_prefill_tokens < knobs.max_num_batched_tokens:
         words += ["--max-prefill-tokens", knobs.max_prefill_tokens]
     if knobs.enable_mixed_chunk:
         words.append("--enable-mixed-chunk")

@@ -208,7 +208,7 @@ class SchedulerSettings(LimitedSection):
     max_prefill_tokens: Count = Field(
         default=16384,
         description="`policy: sglang` only: tokens of an iteration of prompts where they are not "
-        "cut. SGLang's default.",
+        "cut; in releases up to 0.5.12 where they are, too. SGLang's default.",
     )
 
     scheduler_recv_interval: Annotated[Count, at_most(1000)] = Field(

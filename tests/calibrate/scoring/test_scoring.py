@@ -23,7 +23,7 @@ from calibrate.scoring.evidence import summary
 from calibrate.scoring.facts import BASES, corrected, facts, facts_of
 from calibrate.scoring.figures import measured
 from calibrate.scoring.lengths import Lengths
-from calibrate.scoring.predict import Scored, case, run, together
+from calibrate.scoring.predict import NOT_WARMED, Scored, case, run, together
 from calibrate.scoring.presets import engine_name
 from calibrate.scoring.report import markdown
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table
@@ -475,7 +475,7 @@ class TestFacts:
             assert each.source
             assert each.cells or each.settings
             assert set(each.where) <= {*NEEDED, *OPTIONAL}
-            assert set(each.cells) <= {*NEEDED, *OPTIONAL, "streamed"}
+            assert set(each.cells) <= {*NEEDED, *OPTIONAL, "streamed", "warmed"}
 
     def test_what_was_read_off_results_is_left_out_of_the_headline(self) -> None:
         cells = {"engine": "trtllm", "source_path": "silicon_sample.csv", "notes": "aic-auto-gap"}
@@ -505,6 +505,31 @@ class TestFacts:
         assert errors.inferred.signed_median > errors.signed_median
         assert "as inferred" in markdown(summary(rows))
         assert "read off the measured results" in as_text(view(rows))
+
+    def test_servers_that_were_not_warmed_up_are_a_kind_of_their_own(self, tmp_path: Path) -> None:
+        """By the day of a run, and only for first tokens."""
+        cells = {"model": "deepseek-ai/DeepSeek-V3", "source_path": "silicon_sample.csv"}
+        servers = {"engine": "sglang", "gpu": "H200-SXM-141GB", "tp": "8", "n_gpus": "8"}
+        days = ("B 2025-11-18", "B 2026-01-26", "B 2026-01-27", "B 2026-03-25", "B")
+        runs = [
+            CLOSED | cells | servers | {"completeness": day, "metric": "ttft_mean"} for day in days
+        ]
+        runs.append(runs[0] | {"metric": "tpot_mean"})
+        path = tmp_path / "table.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, [*CLOSED, "source_path", "completeness"])
+            table.writeheader()
+            table.writerows(runs)
+        scored = score_all([path], jobs=1)
+        cold = "closed loop without a warm-up, sglang, experts"
+        warm = "closed loop, sglang, experts"
+        assert [kind(each) for each in scored] == [
+            *[(cold,)] * 2,
+            *[(warm,)] * 3,
+            (warm,),
+        ]
+        driven = [each.at.driven for each in scored if each.at is not None]
+        assert driven == [NOT_WARMED] * 2 + ["closed loop"] * 3 + [NOT_WARMED]
 
     def test_a_sum_of_numbers_is_one_of_the_row(self) -> None:
         cells = {"engine": "trtllm", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
@@ -596,8 +621,8 @@ class TestExperts:
         read = row(model="openai/gpt-oss-120b", **cells)
         both = conditions(read, outcomes=True).document
         assert both["precision"]["experts"] == "mxfp4"
-        assert both["workload"]["arrivals"]["concurrency"] == 5
-        assert len(facts_of(read, outcomes=True)) == 6
+        assert both["scheduler"]["max_num_batched_tokens"] == 100 + 4 + 1500
+        assert len(facts_of(read, outcomes=True)) == 5
         maxed = conditions(
             row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
         )  # blocks are scaled as the model runs
@@ -675,7 +700,10 @@ class TestExperts:
         sglang = {"engine": "sglang", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
         cut = self.known(**sglang, tp="8", n_gpus="8")
         assert cut.document["scheduler"]["max_num_batched_tokens"] == 32768
-        assert cut.document["kv_cache"] == {"gpu_memory_utilization": 0.82}
+        assert cut.document["kv_cache"] == {
+            "gpu_memory_utilization": 0.82,
+            "enable_prefix_caching": False,
+        }
 
     @pytest.mark.parametrize(
         ("version", "gpu", "backend"),
