@@ -11,37 +11,44 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.metrics.bands.trust import trust
 from sim.planning.fleet.choose import FleetPlan, usd
+from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.sizing import Sized
 from sim.planning.points.wording import fleet_text
 
 
 @dataclass(frozen=True)
 class Band:
-    """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
+    """The ends of a fleet whose replica costs ``price`` (USD per hour), and the ``rivals`` that
+    could be cheaper than it; ``decided``: chance leaves no doubt that it holds the wanted load at
+    the predicted times."""
 
-    The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
-    could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
-    hold the wanted load, without headroom, ``decided`` whether chance leaves no doubt that it does
-    at the predicted times, ``decided_if_slower`` whether it leaves none at that end.
-    """
-
-    error: float
-    replicas: tuple[int, int | None]
-    cost: tuple[float, float | None]
-    holds_if_slower: bool
-    rivals: tuple[str, ...]
-    holds_at_half: bool = True
+    ends: FleetEnds
+    price: float
+    rivals: tuple[str, ...] = ()
     decided: bool = True
-    decided_if_slower: bool = True
+
+    @property
+    def error(self) -> float:
+        """How far iterations may be off."""
+        return self.ends.slower.error
+
+    @property
+    def replicas(self) -> tuple[int, int | None]:
+        """Replicas if iterations are faster and slower; None where no number that was tried
+        holds."""
+        return self.ends.fewest, self.ends.most
+
+    @property
+    def cost(self) -> tuple[float, float | None]:
+        """USD per hour of these."""
+        most = self.ends.most
+        return self.ends.fewest * self.price, None if most is None else most * self.price
 
     @property
     def trust(self) -> str:
-        """How sure it is that the fleet holds the wanted load: whether it does at the slower ends
-        of the 90 % and of the 50 % band, beyond what chance in the runs may do."""
-        at_band = self.holds_if_slower and self.decided_if_slower
-        return trust(decided=self.decided, at_band=at_band, at_half=self.holds_at_half)
+        """How sure it is that the fleet holds the wanted load."""
+        return self.ends.slower.trust(decided=self.decided)
 
     @property
     def survives(self) -> bool:
@@ -56,23 +63,13 @@ def bands(plan: FleetPlan) -> list[Band]:
         price = each.sized.price
         most = math.inf if ends.most is None else ends.most * price
         behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
-        rivals = tuple(
+        rivals = [
             _rival(number if number <= len(plan.best) else None, other, each.sized.cost)
             for number, (other, theirs) in enumerate(behind, start=index + 2)
             if usd(theirs.fewest * other.price) < usd(most)
-        )
-        found.append(
-            Band(
-                ends.error,
-                (ends.fewest, ends.most),
-                (ends.fewest * price, None if ends.most is None else most),
-                ends.holds_if_slower,
-                (*rivals, *_unsimulated(plan, most, ends.error)),
-                ends.holds_at_half,
-                each.at_rate.sure,
-                ends.sure_if_slower,
-            )
-        )
+        ]
+        rivals += _unsimulated(plan, most, ends.slower.error)
+        found.append(Band(ends, price, tuple(rivals), each.at_rate.sure))
     return found
 
 

@@ -14,7 +14,7 @@ from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
-from sim.metrics.bands.trust import Trust, trust
+from sim.metrics.bands.trust import Trust
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
@@ -183,7 +183,7 @@ def _fleet(
             "parts": dict(sized.at_target.parts),
             "replicas": list(band.replicas),
             "usd_per_hour": list(band.cost),
-            "holds_if_slower": band.holds_if_slower,
+            "holds_if_slower": band.ends.slower.holds,
             "survives": band.survives,
             "rivals": list(band.rivals),
         },
@@ -309,11 +309,7 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "rate_alone": sized.alone,
             "rate_of_a_replica": (each := _rate_of_a_replica(sized, plan)),
             "one_gone": sized.survive > 0 or each * (sized.replicas - 1) >= plan.question.rate,
-            "trust": trust(
-                decided=sized.at_target.sure,
-                at_band=ends.holds_if_slower and ends.sure_if_slower,
-                at_half=ends.holds_at_half,
-            ),
+            "trust": ends.slower.trust(decided=sized.at_target.sure),
             **_speeds(sized),
             **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
             **{f"front_{figure}": fronts[figure][index] for figure in LATENCIES},

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from sim.band_runs import end_factors
 from sim.errors import InfersimError
-from sim.metrics.bands.bands import half_of
-from sim.metrics.bands.trust import trust
+from sim.planning.fleet.fleet_ends import SlowerEnd, slower_end
 from sim.planning.fleet.sizing import FleetSearch
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair
 from sim.planning.load.lasting import lasting, quick
@@ -66,23 +65,6 @@ class SizedPair:
         """GPUs of the fleet."""
         pair = self.pair
         return self.prompts * pair.prefill.gpus + self.answers * pair.decode.gpus
-
-
-@dataclass(frozen=True)
-class SplitEnds:
-    """Whether a fleet holds the wanted rate, without headroom, if iterations are slower by the
-    share ``error``, and whether chance leaves no doubt of it; whether it surely does if they are
-    slower by the 50 % band alone."""
-
-    error: float
-    holds_if_slower: bool
-    holds_at_half: bool
-    sure_if_slower: bool = True
-
-    def trust(self, probe: Probe) -> str:
-        """How sure it is that the fleet of ``probe`` holds."""
-        at_band = self.holds_if_slower and self.sure_if_slower
-        return trust(decided=probe.sure, at_band=at_band, at_half=self.holds_at_half)
 
 
 def size_pair(search: FleetSearch, screened: ScreenedPair) -> SizedPair | RejectedPair:
@@ -197,20 +179,11 @@ def _breaks(tried: Sequence[Tried], prompts: int, answers: int) -> str | None:
     return None
 
 
-def split_ends(search: FleetSearch, found: SizedPair) -> SplitEnds:
+def split_end(search: FleetSearch, found: SizedPair) -> SlowerEnd:
     """Whether the fleet holds the rate, without headroom, with slower iterations."""
-    error = found.at_target.error
-    if not error:
-        return SplitEnds(0.0, True, True)
     settings = found.pair.settings(search.scenario, found.prompts, found.answers)
-
-    def at(factor: float) -> Probe:
-        slower = search.finder(settings, factor)
-        return lasting(slower, search.question.rate, slower.axis.scenario.replicas)
-
-    end = at(end_factors(error)[1])
-    half = end.outcome == LoadOutcome.HOLDS or at(1 + half_of(error)).outcome == LoadOutcome.HOLDS
-    return SplitEnds(error, end.holds, half, end.sure)
+    replicas, error = found.prompts + found.answers, found.at_target.error or 0.0
+    return slower_end(partial(search.finder, settings), search.question.rate, replicas, error)
 
 
 def _not_even(screened: ScreenedPair, last: Tried) -> RejectedPair:

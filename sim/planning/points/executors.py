@@ -1,18 +1,17 @@
 """Evaluates the points of a question in this process, or in others on this machine.
 
 Whatever the executor, a point has the same outcome; only the order in which outcomes come differs.
-``calls`` makes long calls of any function side by side, with their results in order.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from sim.copies import Workers, can_copy, cores, end_with, killed, result_of
+from sim.copies import end_with, killed
 from sim.errors import UsageError
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.points import Outcome, Point
@@ -82,37 +81,6 @@ def local(jobs: int = 1) -> Executor:
 R = TypeVar("R")
 
 
-def calls(
-    function: Callable[..., R],
-    arguments: Sequence[tuple[Any, ...]],
-    jobs: int,
-    look: Callable[[], None] | None = None,
-) -> Iterator[R]:
-    """``function`` of each of ``arguments``, in their order, each as soon as it is ready.
-
-    ``jobs`` processes work, -1 is one for each core; 1, or a single call, stays in this process.
-    While others work, ``look`` is called now and then.
-    Raises InfersimError where a process was killed.
-    """
-    if jobs == 1 or len(arguments) < 2:
-        for each in arguments:
-            yield function(*each)
-        return
-    if can_copy():
-        with Workers(function, min(cores() if jobs == -1 else jobs, len(arguments))) as copies:
-            begun = [copies.submit(_of, *each) for each in arguments]
-            yield from (result_of(each, look) for each in begun)
-        return
-    from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
-    from joblib.externals.loky.process_executor import TerminatedWorkerError  # noqa: PLC0415
-
-    parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1)
-    try:
-        yield from parallel(delayed(_call)(os.getpid(), function, each) for each in arguments)
-    except TerminatedWorkerError:
-        raise killed() from None
-
-
 def elsewhere(jobs: int) -> Callable[..., Future[Any]]:
     """A function that has calls made by up to ``jobs`` other processes, to which they are sent."""
     from joblib.externals.loky import get_reusable_executor  # noqa: PLC0415 - slow to import
@@ -124,11 +92,6 @@ def elsewhere(jobs: int) -> Callable[..., Future[Any]]:
         return sent
 
     return submit
-
-
-def _of(function: Callable[..., R], *arguments: Any) -> R:
-    """``function`` of ``arguments``, in a copy of this process."""
-    return function(*arguments)
 
 
 def _call(parent: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
