@@ -296,6 +296,7 @@ def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
 
 def test_room_for_far_more_load_is_written_out() -> None:
     told = {"own": {"load": 0.001, "holds": True, "outcome": "holds"}, "unit": "requests/s"}
+    told["trust"] = {"own": "sure"}
     assert own_load({**told, "headroom": 23211.0}).endswith("holds, and may grow to 23,000 times.")
     assert own_load({**told, "headroom": 0.041}).endswith("holds, and may grow by 4%.")
     assert own_load({**told, "headroom": 0.53}).endswith("holds, and may grow to 1.5 times.")
@@ -335,8 +336,8 @@ def test_a_trace_that_was_cut_has_more_requests_to_decide_by(tmp_path: Path) -> 
     assert told[200]["first_requests"] == 200
     assert told[None]["first_requests"] is None
     open_ones = [{**each, "sure": False} for each in told.values()]
-    assert "Only 200 requests of the trace were taken" in sureness(open_ones[0])[0]
-    assert "A trace has no more requests" in sureness(open_ones[1])[0]
+    assert "Only 200 requests of the trace were taken" in sureness(open_ones[0])
+    assert "A trace has no more requests" in sureness(open_ones[1])
 
 
 def test_a_limit_that_nobody_keeps_has_no_load() -> None:

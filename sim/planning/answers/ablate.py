@@ -14,8 +14,6 @@ from sim.planning.causes.ablate_words import adds_up, figures, headline, kind, p
 
 def findings(document: Document) -> Findings:
     """The gain from all techniques together, and from each."""
-    # which results of older versions lack
-    setup = [("Setup", document["setup"])] if "setup" in document else []
     traffic = "all at once" if document["saturated"] else "as the scenario has it"
     baseline = f"The baseline: {document['baseline']['text']}. {document['orders']['text']}"
     reasons = [(", ".join(e["with"]) or "the baseline", e["why"]) for e in document["infeasible"]]
@@ -37,7 +35,11 @@ def findings(document: Document) -> Findings:
             ),
             *failures("What does not run", reasons),
         ),
-        (*setup, ("Techniques", str(len(document["techniques"]))), ("Traffic", traffic)),
+        (
+            ("Setup", document["setup"]),
+            ("Techniques", str(len(document["techniques"]))),
+            ("Traffic", traffic),
+        ),
         document.get("asked"),
         document["description"],
     )

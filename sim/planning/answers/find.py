@@ -47,11 +47,10 @@ LATENCIES = ("ttft", "tpot")
 def findings(document: Document) -> Findings:
     """The highest load that holds, how sure it is, and every load that was simulated."""
     best, *others = document["sentences"]
-    first = document.get("with_answer", [])  # which results of older versions lack
+    first, breaks = document["with_answer"], document["breaks"]
     curves, attained = _curves(document), _attained(document)
-    breaks = [document["breaks"]] if "breaks" in document else []  # likewise
-    ends = Lines(tuple(breaks), "", brief=True)
-    lines = Lines(tuple(each for each in others if each not in (*breaks, *first)), "")
+    ends = Lines((breaks,), "", brief=True)
+    lines = Lines(tuple(each for each in others if each not in (breaks, *first)), "")
     return Findings(
         document["scenario"],
         "highest load",
@@ -83,7 +82,7 @@ def cards(document: Document) -> Iterator[Card]:
     unit, own, knee, fails = (document[key] for key in ("unit", "own", "knee", "fails_at"))
     words = {probe["load"]: outcome_text(probe) for probe in document["probes"]}
     details = []
-    sure = (document.get("trust") or {}).get("sure_up_to")  # which results of older versions lack
+    sure, breaks = document["trust"]["sure_up_to"], document["first_to_break"]
     if sure is not None:
         details.append(f"sure to hold: {number(sure)} {unit}")
     if fails is not None:
@@ -93,12 +92,11 @@ def cards(document: Document) -> Iterator[Card]:
         grown, held = document["headroom"], f"{number(own['load'])} {unit} {own['outcome']}"
         room = "-" if grown is None else f"{number(1 + grown)}x"
         yield Card("highest", "Headroom", room, "of the own load", (held,), _tone(document))
-    if document.get("first_to_break") is not None:
-        breaks = limit_name(document["first_to_break"])
-        yield Card("highest", "Breaks first", breaks[:1].upper() + breaks[1:], "", ())
-    if document.get("saturated") is not None:
-        full = number(document["saturated"])
-        yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
+    if breaks is not None:
+        name = limit_name(breaks)
+        yield Card("highest", "Breaks first", name[:1].upper() + name[1:], "", ())
+    full = number(document["saturated"])
+    yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
     if knee is not None:
         low, high = map(number, knee["between"])
         around = f"between {low} and {high}"

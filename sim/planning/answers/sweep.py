@@ -43,8 +43,7 @@ def findings(document: Document) -> Findings:
     """How far the load goes or the best point, the figures, and every point."""
     points, failed = served(document), document["failed"]
     answers = [f"{spoken(answer['text'])}." for answer in document["answers"]]
-    # results of older versions lack the notes of their runs
-    notes = [*document.get("run_notes", ()), *failed_metrics(point.summary for point in points)]
+    notes = [*document["run_notes"], *failed_metrics(point.summary for point in points)]
     others = [*map(spoken, document["notes"]), *_one_point(document, points)]
     nothing = "Every point failed: there is nothing to draw."
     drawn = Drawings(tuple(drawings(document, points)), nothing)
