@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from reports.figures.axes import times
 from reports.figures.latency_cdf import TITLES, sample
-from reports.figures.layout import times
 from reports.figures.naming import plain
 from reports.figures.series import Style
 from reports.figures.steps import fleet_steps

@@ -16,10 +16,19 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.bins import PerIteration, per_iteration, preempted, rate
 from reports.figures.kv_map import means
 from reports.figures.series import MOST_LINES, styles
-from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
+from reports.figures.steps import (
+    PerIteration,
+    StepRates,
+    fleet_steps,
+    nice_width,
+    per_iteration,
+    preempted,
+    rate,
+    spread,
+    token_rates,
+)
 from reports.frame import draw, theme
 from reports.frame.decimate import Floats, extremes
 from reports.frame.scale import run_axis, run_scale

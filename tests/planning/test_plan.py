@@ -14,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from reports.figures import growth as growth_figure
-from reports.figures import plan_pareto
+from reports.figures import plans
 from sim import simulate
 from sim.band_runs import at_factor, end_factors
 from sim.cli import app
@@ -797,7 +796,7 @@ def test_the_table_fits_the_terminal() -> None:
 
 def test_the_figure_shows_every_fleet_that_holds() -> None:
     made = made_up.fleet_plan()
-    drawn = plan_pareto.figure(cost_and_latency(made, "ttft"))
+    drawn = plans.cost_and_latency(cost_and_latency(made, "ttft"))
     dots = [trace for trace in drawn.data if "markers" in trace.mode]
     assert sum(len(trace.x) for trace in dots) == len(made["sized"])
     assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]
@@ -976,7 +975,7 @@ def test_cost_over_load_is_in_whole_replicas_and_one_more_to_spare() -> None:
     assert (plain.usd[0], plain.usd[-1]) == (24.0, 96.0)
     assert (plain.loads[2], plain.usd[2]) == (pytest.approx(13 * 4 / 1.2), 26.0)
     assert {more - usd for usd, more in zip(plain.usd, spare.usd, strict=True)} == {2.0}
-    drawn = growth_figure.figure(growth(asked)).data
+    drawn = plans.cost_over_load(growth(asked)).data
     assert len(drawn) == 2
     assert drawn[0].line.shape == "vh"  # a cost is of the loads up to its own
     five = {**asked, "sized": [{**one, "rate_of_a_replica": 5.0}]}

@@ -18,10 +18,7 @@ import pytest
 
 import reports
 from reports.__main__ import main
-from reports.figures import (
-    latency_cdf,
-    timeline,
-)
+from reports.figures import latency_cdf, timeline
 from reports.figures.steps import fleet_steps, nice_width, replica_count, token_rates
 from reports.frame import theme
 from reports.frame.decimate import extremes, ranks

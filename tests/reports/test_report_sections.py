@@ -12,19 +12,24 @@ import pytest
 
 import sim
 from reports.figures import (
-    attainment,
-    gpu_memory,
     histogram,
-    itl_cdf,
     kv_map,
+    latency_cdf,
     latency_parts,
-    operator_time,
-    roofline,
+    memory_use,
+    operator_work,
+    slo_bars,
 )
-from reports.figures.bins import happened, per_iteration, rate
-from reports.figures.latency_bands import EDGES, PARTS, TITLES, bands
-from reports.figures.memory_parts import gpu_memory as in_memory
-from reports.figures.steps import fleet_steps, nice_width, replica_count
+from reports.figures.latency_parts import EDGES, PARTS, TITLES, bands
+from reports.figures.memory_use import gpu_memory as in_memory
+from reports.figures.steps import (
+    fleet_steps,
+    happened,
+    nice_width,
+    per_iteration,
+    rate,
+    replica_count,
+)
 from reports.frame.formats import phrase
 from reports.frame.run_directory import SavedRun
 from reports.pages.run import latency, limits, memory, moments, traffic, work
@@ -159,10 +164,10 @@ def test_the_limit_that_breaks_first_is_named_with_its_margin(run: SavedRun) -> 
 def test_a_limit_that_may_be_either_way_says_so(
     low: float, high: float, share: float, tone: str
 ) -> None:
-    each = attainment.AttainedLimit("TTFT", share, low, high)
+    each = slo_bars.AttainedLimit("TTFT", share, low, high)
     assert each.tone(0.95) == tone
-    trace = attainment.figure([each], 0.95).data[1]
-    assert trace.marker.symbol == attainment.SYMBOLS[tone]
+    trace = slo_bars.attainment([each], 0.95).data[1]
+    assert trace.marker.symbol == slo_bars.SYMBOLS[tone]
     assert trace.x[0] + trace.error_x.array[0] == pytest.approx(high)
     assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(low)
 
@@ -190,7 +195,7 @@ def test_the_memory_of_a_gpu_adds_up(run: SavedRun) -> None:
     usable = tokens - own(run)["kv_cache"]["block_size"]  # the engine keeps a block
     assert cache["used"] + cache["wasted"] == own(run)["kv_cache"]["peak_reserved"] * usable
     assert 0 < cache["wasted"] < 0.2 * cache["used"]
-    drawn = gpu_memory.figure(found)
+    drawn = memory_use.figure(found)
     ends = [trace.base[0] + trace.x[0] for trace in drawn.data]
     assert [trace.base[0] for trace in drawn.data] == pytest.approx([0.0, *ends[:-1]])
     assert ends[-1] == pytest.approx(given["gpu_bytes"] / 2**30)
@@ -248,7 +253,7 @@ def test_the_cache_over_time_has_the_means_of_the_summary(run: SavedRun) -> None
 
 def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
     shares, done = own(run)["time_by_operator"], own(run)["operators"]
-    drawn = operator_time.figure(shares, done)
+    drawn = operator_work.operator_time(shares, done)
     bound = {bound_name(name): share for name, share in own(run)["bound_by"].items()}
     rows = np.zeros(len(shares))
     for trace in drawn.data:
@@ -279,7 +284,7 @@ def test_no_operating_point_lies_above_the_roof(run: SavedRun) -> None:
     for point in found["points"]:
         roof = min(found["peak_flops"], found["bandwidth"] * point["flops"] / point["bytes"])
         assert point["flops"] / point["seconds"] <= roof
-    drawn = roofline.figure(found)
+    drawn = operator_work.roofline(found)
     corner = np.asarray(drawn.data[0].x)[1]
     assert corner == pytest.approx(found["peak_flops"] / found["bandwidth"])
     circles = [trace for trace in drawn.data if trace.mode == "markers"]
@@ -287,11 +292,11 @@ def test_no_operating_point_lies_above_the_roof(run: SavedRun) -> None:
     share = sum(row[0] for trace in circles for row in trace.customdata)
     assert share == pytest.approx(1.0)
     largest = max(float(size) for trace in circles for size in trace.marker.size)
-    assert largest == roofline.LARGEST
+    assert largest == operator_work.LARGEST
 
 
 def test_names_of_operators_are_text_and_not_markup() -> None:
-    drawn = operator_time.figure({"<b>bold</b>": 1.0}, {})
+    drawn = operator_work.operator_time({"<b>bold</b>": 1.0}, {})
     assert drawn.layout.yaxis.ticktext == ("&lt;b&gt;bold&lt;/b&gt; ",)
 
 
@@ -299,7 +304,7 @@ def test_names_of_operators_are_text_and_not_markup() -> None:
 
 
 def test_the_gaps_between_tokens_have_the_percentiles_of_the_summary(run: SavedRun) -> None:
-    drawn = itl_cdf.figure(run.charts["itl"], itl_cdf.stated(run.summary))
+    drawn = latency_cdf.itl(run.charts["itl"], latency_cdf.stated(run.summary))
     marks = drawn.data[-1]
     assert np.asarray(marks.x) == pytest.approx([run.summary[f"p{p}_itl_ms"] for p in (50, 90, 99)])
     curve = drawn.data[0]

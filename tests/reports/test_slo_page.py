@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sim
-from reports.figures import attainment, latency_cdf
+from reports.figures import latency_cdf, slo_bars
 from reports.frame.formats import NARROW_SPACE
 from reports.frame.page import typeset
 from reports.frame.run_directory import SavedRun
@@ -91,7 +91,7 @@ def test_a_percentile_of_its_own_is_judged_and_drawn() -> None:
     assert rows == {"TTFT p50", "TPOT p95"}
     each = limits.attained(run.summary)
     assert {limit.target for limit in each} == {0.5, 0.95}
-    line = attainment.figure(each, 0.5).data[0]
+    line = slo_bars.attainment(each, 0.5).data[0]
     assert {0.5, 0.95} <= set(line.x)
     assert limits.sentence(run.summary, run.requests).startswith(
         f"TTFT p50 breaks first: {percent(0.5)} of requests are within "

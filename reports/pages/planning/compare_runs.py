@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from reports.figures import overlaid, slot_shares, slots
+from reports.figures import overlaid, slots
 from reports.figures.overlaid import DrawnVariant
 from reports.figures.series import styles
 from reports.figures.slot_view import SlotView, slot_view, time_spent
@@ -123,7 +123,7 @@ def slot_shares_of(views: Views) -> list[Drawing]:
     note = (
         "Of the slots and the time above, as long as a slot is taken. Only decoding yields tokens."
     )
-    title, drawn = "What slots spend their time on", slot_shares.figure(spent)
+    title, drawn = "What slots spend their time on", slots.shares(spent)
     return [Drawing("slot-shares", title, None, note, drawn, wide=True)]
 
 

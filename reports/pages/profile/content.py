@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.figures import kernel_curves, kernel_predicted, kernel_residuals, kernel_roofline
-from reports.figures.kernel_names import Own, by_operator, title
+from reports.figures import kernels
+from reports.figures.kernels import Own, by_operator, operator_title
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase
 from reports.pages.profile.tables import is_sample
@@ -35,7 +35,7 @@ def headline(document: Mapping[str, Any]) -> Headline:
 
 
 def _name(error: Mapping[str, Any]) -> str:
-    return f"{title(error['operator']).lower()} in {error['precision']}"
+    return f"{operator_title(error['operator']).lower()} in {error['precision']}"
 
 
 def _percent(share: float) -> str:
@@ -52,7 +52,7 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
         if error["noise"] is not None:
             details.append(f"noise {_percent(error['noise'])}")
         value = phrase(round(error["median"], 3), "share")
-        label = title(error["operator"])
+        label = operator_title(error["operator"])
         found[error["operator"]] = Card(
             "median", label, value, f"median error, {error['precision']}", tuple(details)
         )
@@ -73,18 +73,22 @@ def plots(
 
 
 def _predicted(own: Own) -> Plot:
-    drawn = to_json(kernel_predicted.figure(own))
+    drawn = to_json(kernels.predicted(own))
     noisy = sum(own.columns["noisy"])
     caption = f"{_count(own)}{f', {noisy:,} of them noisy (hollow)' if noisy else ''}. "
-    caption += f"Dotted: {_percent(kernel_predicted.AWAY - 1)} away."
-    return Plot(f"predicted-{own.operator}", title(own.operator), None, caption, drawn, kind="tall")
+    caption += f"Dotted: {_percent(kernels.AWAY - 1)} away."
+    return Plot(
+        f"predicted-{own.operator}", operator_title(own.operator), None, caption, drawn, kind="tall"
+    )
 
 
 def _residuals(own: Own, document: Mapping[str, Any]) -> Plot:
     order = document["regimes"].get(own.operator, [])
-    drawn = to_json(kernel_residuals.figure(own, order))
+    drawn = to_json(kernels.residuals(own, order))
     caption = f"{_count(own)}. Above 1 the prediction is too slow."
-    return Plot(f"residuals-{own.operator}", title(own.operator), None, caption, drawn, kind="tall")
+    return Plot(
+        f"residuals-{own.operator}", operator_title(own.operator), None, caption, drawn, kind="tall"
+    )
 
 
 def _count(own: Own) -> str:
@@ -98,7 +102,7 @@ def _rooflines(document: Mapping[str, Any], owns: Sequence[Own]) -> list[Plot]:
     what = "Measured points" if is_sample(document) else what
     lines = [line for line in lines if line["operator"] in USUAL] or lines
     found = []
-    drawn = kernel_roofline.arithmetic(roofs, owns, lines)
+    drawn = kernels.arithmetic(roofs, owns, lines)
     if drawn is not None:
         caption = (
             f"{what}. Dashed: ceilings of the device. Solid: what products reach according to "
@@ -106,7 +110,7 @@ def _rooflines(document: Mapping[str, Any], owns: Sequence[Own]) -> list[Plot]:
         )
         plot = Plot("roofline", "Arithmetic", "roofline", caption, to_json(drawn), kind="tall")
         found.append(plot)
-    drawn = kernel_roofline.traffic(roofs, owns, lines)
+    drawn = kernels.traffic(roofs, owns, lines)
     if drawn is not None:
         caption = f"{what}. Dashed: ceilings. Caches may lift small tensors above them."
         plot = Plot("traffic", "Moving bytes", None, caption, to_json(drawn), kind="tall")
@@ -120,13 +124,13 @@ def _curves(lines: Sequence[Mapping[str, Any]]) -> list[Plot]:
         groups.setdefault((line["operator"], line["precision"]), []).append(line)
     found = []
     for (operator, precision), own in groups.items():
-        name, heading = f"curve-{operator}-{precision}", f"{title(operator)}, {precision}"
+        name, heading = f"curve-{operator}-{precision}", f"{operator_title(operator)}, {precision}"
         any_measured = any(line["measured"] for line in own)
         caption = "Lines: the fitted form."
         if any_measured:
             caption = "Lines: the fitted form; circles: measured."
-        if common := kernel_curves.shared(own):
+        if common := kernels.shared(own):
             caption = f"{common[0].upper()}{common[1:]}. {caption}"
-        drawn = to_json(kernel_curves.figure(own))
+        drawn = to_json(kernels.fitted(own))
         found.append(Plot(name, heading, None, caption, drawn, kind=operator))
     return found

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.figures import itl_cdf, latency_cdf, latency_parts
-from reports.figures.latency_bands import PARTS, TITLES, Bands, Of, bands
+from reports.figures import latency_cdf, latency_parts
+from reports.figures.latency_parts import PARTS, TITLES, Bands, Of, bands
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import pick
@@ -48,18 +48,18 @@ def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
 
 
 def _itl(summary: Mapping[str, Any], charts: Mapping[str, Any]) -> Plot:
-    stated = itl_cdf.stated(summary)
+    stated = latency_cdf.stated(summary)
     curve = charts.get("itl")
     if curve is None or None in stated.values():
         if "itl" in charts and pick(summary, "infersim.requests.completed"):
             note = "No gap between two tokens is known, so there is nothing to draw."
         else:
             note = reason(summary, "The gaps between tokens were not recorded.")
-        return Plot("cdf-itl", itl_cdf.TITLE, "itl", note, None)
-    drawn = itl_cdf.figure(curve, stated)
+        return Plot("cdf-itl", latency_cdf.ITL_TITLE, "itl", note, None)
+    drawn = latency_cdf.itl(curve, stated)
     note = "Every gap between two tokens of a request, over the whole run."
     is_log = drawn.layout.xaxis.type == "log"
-    return Plot("cdf-itl", itl_cdf.TITLE, "itl", note, to_json(drawn), is_log)
+    return Plot("cdf-itl", latency_cdf.ITL_TITLE, "itl", note, to_json(drawn), is_log)
 
 
 def parts(summary: Mapping[str, Any], requests: pd.DataFrame) -> tuple[list[Plot], list[Table]]:

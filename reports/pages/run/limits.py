@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.figures import attainment, limit_use
-from reports.figures.attainment import AttainedLimit
+from reports.figures import slo_bars
 from reports.figures.latency_cdf import sample
-from reports.figures.limit_use import LimitUse
+from reports.figures.slo_bars import AttainedLimit, LimitUse
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
@@ -59,7 +58,7 @@ def plot(summary: Mapping[str, Any]) -> Plot:
         caption += " Where the repetitions differ, they are intervals of their mean."
     if any(limit.so_far for limit in limits(summary).values()):
         caption += " They are of the requests so far: a longer run may miss what they keep."
-    drawn = attainment.figure(found, target)
+    drawn = slo_bars.attainment(found, target)
     return Plot("attainment", title, "attainment", caption, to_json(drawn), kind="own")
 
 
@@ -88,8 +87,8 @@ def use(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
     found = limit_uses(summary, requests)
     if not found:
         return Plot("limit-use", title, "used_up", "No latency could be judged.", None)
-    note = "Bars that go beyond are cut." if any(u.share > limit_use.LONGEST for u in found) else ""
-    return Plot("limit-use", title, "used_up", note, to_json(limit_use.figure(found)), kind="own")
+    note = "Bars that go beyond are cut." if any(u.share > slo_bars.LONGEST for u in found) else ""
+    return Plot("limit-use", title, "used_up", note, to_json(slo_bars.limit_use(found)), kind="own")
 
 
 def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:

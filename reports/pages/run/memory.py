@@ -8,9 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.figures import gpu_memory as drawing
-from reports.figures import kv_map
-from reports.figures.memory_parts import TITLES, Memory, gpu_memory
+from reports.figures import kv_map, memory_use
+from reports.figures.memory_use import TITLES, Memory, gpu_memory
 from reports.figures.steps import replica_count
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
@@ -44,7 +43,7 @@ def whole_gpu(summary: Mapping[str, Any], timeseries: pd.DataFrame) -> tuple[Plo
             title,
             "gpu_memory",
             _caption(found, replicas),
-            to_json(drawing.figure(found)),
+            to_json(memory_use.figure(found)),
         ),
         kind="own",
     )

@@ -75,7 +75,7 @@ def pools(charts: Mapping[str, Any]) -> list[Plot]:
             else "Replicas and requests of each pool"
         )
     )
-    return [Plot("fleet", title, None, told, to_json(fleet.figure(course)), kind="own")]
+    return [Plot("fleet", title, None, told, to_json(fleet.pools(course)), kind="own")]
 
 
 def batch_slots(

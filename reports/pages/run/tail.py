@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.figures import density, latency_over_time, ttft_by_prompt
-from reports.figures.latency_bands import TITLES as PARTS
-from reports.figures.latency_bands import TTFT_PARTS
+from reports.figures import over_run
 from reports.figures.latency_cdf import TITLES
+from reports.figures.latency_parts import TITLES as PARTS
+from reports.figures.latency_parts import TTFT_PARTS
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING
 from reports.pages.run.missing import reason
@@ -34,14 +34,14 @@ def over_time(summary: Mapping[str, Any], requests: pd.DataFrame) -> list[Plot]:
         limit = shown_limit(summary, name)
         rank = 100 * limit.target if limit and limit.target else PERCENTILE
         rank = min(rank, PERCENTILE)
-        course = latency_over_time.course(requests, name, rank)
+        course = over_run.course(requests, name, rank)
         if course is None:
             note = reason(summary, "Too few requests to draw a course.")
             few = requests["status"].eq("completed").any()
             note = "Too few requests, or all at once: there is no course to draw." if few else note
             found.append(Plot(f"course-{name}", title, name, note, None))
             continue
-        drawn = latency_over_time.figure(
+        drawn = over_run.latency_over_time(
             course, name, rank, limit_s=limit.limit_ms / 1e3 if limit else None
         )
         note = f"Each point: {course.size:,} requests that arrived one after the other."
@@ -53,7 +53,7 @@ def densities(requests: pd.DataFrame) -> list[Plot]:
     """Prompts and TTFT over the run, request by request; none of too few, or all at once."""
     done = requests[(requests["status"] == "completed") & (requests["ttft_s"] > 0)]
     arrivals = done["arrival_s"].to_numpy(float)
-    if len(done) < density.FEWEST or arrivals.min() == arrivals.max():
+    if len(done) < over_run.FEWEST or arrivals.min() == arrivals.max():
         return []
     scale = time_scale(float(done["ttft_s"].median()))
     drawn = (
@@ -64,7 +64,7 @@ def densities(requests: pd.DataFrame) -> list[Plot]:
     found = []
     for column, title, definition, name, shown in drawn:
         values = shown.factor * done[column].to_numpy(float)
-        figure = density.figure(arrivals, np.maximum(values, 1e-3), name, shown.unit)
+        figure = over_run.density(arrivals, np.maximum(values, 1e-3), name, shown.unit)
         found.append(Plot(f"density-{definition}", title, definition, note, to_json(figure)))
     return found
 
@@ -72,12 +72,12 @@ def densities(requests: pd.DataFrame) -> list[Plot]:
 def by_prompt(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
     """TTFT against the length of the prompt."""
     title = "TTFT by length of the prompt"
-    if not len(ttft_by_prompt.drawn(requests)):
+    if not len(over_run.drawn(requests)):
         note = reason(summary, "No request has a TTFT.")
         return Plot("ttft-by-prompt", title, "ttft", note, None)
     limit = shown_limit(summary, "ttft")
-    drawn = ttft_by_prompt.figure(requests, limit_s=limit.limit_ms / 1e3 if limit else None)
-    note = ttft_by_prompt.caption(requests) + (" Dashed: the limit." if limit else "")
+    drawn = over_run.ttft_by_prompt(requests, limit_s=limit.limit_ms / 1e3 if limit else None)
+    note = over_run.caption(requests) + (" Dashed: the limit." if limit else "")
     return Plot("ttft-by-prompt", title, "ttft", note, to_json(drawn))
 
 

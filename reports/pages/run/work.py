@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures import operator_time, roofline
+from reports.figures import operator_work
 from reports.frame import theme
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING, show
@@ -38,7 +38,7 @@ def operators(summary: Mapping[str, Any]) -> Plot:
                 "What bound each operator is not in this run directory: an older version wrote it."
             )
         )
-    drawn = operator_time.figure(shares, work)
+    drawn = operator_work.operator_time(shares, work)
     return Plot("operators", title, "operator", caption, to_json(drawn), kind="own")
 
 
@@ -116,5 +116,5 @@ def operating_points(summary: Mapping[str, Any], charts: Mapping[str, Any]) -> P
         "bandwidth is the limit. The area of a circle is its share of the busy time. The distance "
         "to the roof is what kernels do not reach, what operators take in turn, and the host."
     )
-    drawn = roofline.figure(found)
+    drawn = operator_work.roofline(found)
     return Plot("roofline", title, "roofline", caption, to_json(drawn), kind="tall")

@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures import (
-    observed_errors,
-    observed_iterations,
-    observed_latencies,
-    observed_timelines,
-)
+from reports.figures import validated
 from reports.figures.latency_cdf import TITLES, sample
-from reports.figures.observed_latencies import LatencySample
+from reports.figures.validated import LatencySample
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import Frames
@@ -106,7 +101,7 @@ def plots(
                 "Both runs over time",
                 None,
                 note,
-                to_json(observed_timelines.figure(observed, predicted, kv)),
+                to_json(validated.timelines(observed, predicted, kv)),
                 kind="timeline",
             )
         ]
@@ -128,7 +123,7 @@ def _errors(errors: Sequence[ErrorRow], band: float | None) -> list[Plot]:
     rows = [(tables.figure_title(row.figure, unit=False)[0], row) for row in errors]
     note = "Above 0 % the prediction is too large. Crosses: outside the 90 % band of the figure. "
     note += "Shaded: the errors that iterations may have."
-    drawn = to_json(observed_errors.figure(rows, band))
+    drawn = to_json(validated.all_errors(rows, band))
     return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
 
 
@@ -154,7 +149,7 @@ def _weighted(columns: Mapping[str, Any] | None) -> LatencySample:
 
 
 def _cdf(name: str, title: str, observed: LatencySample, predicted: LatencySample) -> Plot:
-    drawn = observed_latencies.figure(title, observed, predicted)
+    drawn = validated.latencies(title, observed, predicted)
     is_log = drawn.layout.xaxis.type == "log"
     counts = f"{_count(observed)} observed, {_count(predicted)} predicted"
     return Plot(f"cdf-{name}", title, name, counts, to_json(drawn), is_log)
@@ -165,20 +160,20 @@ def _count(values: LatencySample) -> str:
 
 
 def _iterations(columns: Mapping[str, Any] | None) -> list[Plot]:
-    if columns is None or not observed_iterations.by_regime(columns):
+    if columns is None or not validated.by_regime(columns):
         return []
     count = phrase(len(columns["observed"]), "count", "iterations")
-    note = f"{count}; dotted: {phrase(observed_iterations.AWAY - 1, 'share')} away."
+    note = f"{count}; dotted: {phrase(validated.AWAY - 1, 'share')} away."
     return [
         Plot(
             *("against", "Predicted against observed", "predicted", note),
-            to_json(observed_iterations.against(columns)),
+            to_json(validated.against(columns)),
             kind="tall",
         ),
         Plot(
             *("over-time", "Predicted over observed duration", "predicted"),
             "Below 1 an iteration took longer than predicted.",
-            to_json(observed_iterations.over_time(columns)),
+            to_json(validated.over_time(columns)),
             kind="tall",
         ),
     ]

@@ -1,6 +1,7 @@
-"""Draws a latency over the load, at the share of requests that the SLO asks for, for all probes.
+"""Draws what a search for the highest load has seen: latencies and shares within the SLO.
 
-Latencies in milliseconds, or seconds where they are long.
+The axis of shares ends a little below the target, where the loads are decided; what is lower stands
+on it as a triangle. Latencies are in milliseconds, or seconds where they are long.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.layout import times
+from reports.figures.axes import times
 from reports.frame import draw, theme
 from reports.frame.scale import time_axis
-from sim.planning.answers.drawings import LoadCurve
+from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadShare
 from sim.units import milliseconds, show_load, time_scale
 
 WIDE = 30.0
@@ -27,7 +28,7 @@ OUTCOMES = (
 """Outcome of a load, with its colour and symbol."""
 
 
-def figure(curve: LoadCurve) -> go.Figure:
+def latency_curve(curve: LoadCurve) -> go.Figure:
     """The region within the SLO is shaded, the scenario's own load and the knee are marked."""
     limit, points = curve.limit, curve.points
     axis, ends, factor = _axis(curve.title, [point.latency for point in points] or [1.0], limit)
@@ -88,4 +89,57 @@ def _points(curve: LoadCurve, factor: float, look: tuple[str, str, str]) -> draw
         "%{x:.4~g}: %{customdata}, %{text}<extra></extra>",
         customdata=[milliseconds(point.latency) for point in mine],
         text=[point.text for point in mine],
+    )
+
+
+DEPTH = 8.0
+"""Where the axis ends, in shares that may miss the target."""
+
+
+def attained(attained: AttainedByLoad) -> go.Figure:
+    """The share at every load with its 95 % interval, and the share that the SLO asks for.
+
+    Without an SLO the figure is empty.
+    """
+    unit, right, targets, points = attained
+    floor = max(0.0, 1 - DEPTH * (1 - min(targets))) if targets else 0.0
+    right *= 1.04
+    traces = [_shares(points, floor, *outcome) for outcome in OUTCOMES]
+    ink = theme.PAGE["ink"].light
+    traces += [
+        draw.line(
+            [0, right], [share, share], ink, f"SLO: {100 * share:.6g} %", width=1.5, dash="dash"
+        )
+        for share in targets
+    ]
+    ends = [floor - (1 - floor) * 0.04, 1 + (1 - floor) * 0.04]
+    return draw.assemble(
+        traces,
+        theme.axis(f"load ({unit})", range=[0, right]),
+        theme.axis("share of requests", range=ends, tickformat=".4~p"),
+        showlegend=True,
+    )
+
+
+def _shares(
+    points: Sequence[LoadShare], floor: float, outcome: str, color: str, symbol: str
+) -> draw.Trace:
+    mine = [point for point in points if point.outcome == outcome]
+    tone = theme.PAGE[color].light
+    symbols = [symbol if point.attainment >= floor else "triangle-down" for point in mine]
+    drawn = [max(floor, each.attainment) for each in mine]
+    return draw.points(
+        [point.load for point in mine],
+        drawn,
+        {"size": 8, "symbol": symbols, "color": tone},
+        outcome,
+        "%{x:.4~g}: %{customdata:.3%}%{text}<extra></extra>",
+        customdata=[each.attainment for each in mine],
+        cliponaxis=False,
+        error_y=draw.spread(
+            [max(0.0, each.attainment - max(floor, each.low)) for each in mine],
+            [max(0.0, each.high - at) for each, at in zip(mine, drawn, strict=True)],
+            tone,
+        ),
+        text=[each.text for each in mine],
     )

@@ -1,7 +1,8 @@
-"""Draws the share of requests within each limit, its 95 % interval, and the target.
+"""Draws how requests keep each latency limit: the shares within it, how much of it is used.
 
-A dot is the observed share, its bar the interval, the dashed line the target. The axis does not
-begin at 0: it covers only the range of the values.
+A dot is the observed share, its bar the 95 % interval, the dashed line the target; the axis covers
+only the range of the values. A latency is the one at the percentile that the SLO asks for, in
+percent of its limit; bars far beyond the limit are cut, and say by how many times they are.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports.frame import draw, theme
+from reports.frame.formats import NARROW_SPACE
+from sim.units import TWICE, number
 
-ROW, FRAME = 44, 70
+ROW_OF_SHARE, FRAME_OF_SHARES = 44, 70
 """Height (px) of a limit, and of the margins around them."""
 
 SYMBOLS = {"good": "circle", "bad": "x", "warn": "diamond"}
@@ -38,7 +41,7 @@ class AttainedLimit(NamedTuple):
         return "good" if self.share >= target else "bad"
 
 
-def figure(limits: Sequence[AttainedLimit], target: float) -> go.Figure:
+def attainment(limits: Sequence[AttainedLimit], target: float) -> go.Figure:
     """The limits below each other, in the order given, each with its target, or ``target``."""
     targets = [target if limit.target is None else limit.target for limit in limits]
     least = min([*targets, *(limit.share if limit.low is None else limit.low for limit in limits)])
@@ -54,9 +57,9 @@ def figure(limits: Sequence[AttainedLimit], target: float) -> go.Figure:
             nticks=6,
         ),
         draw.rows(texts, range=[len(limits) - 0.5, -0.75]),
-        height=FRAME + ROW * len(limits),
+        height=FRAME_OF_SHARES + ROW_OF_SHARE * len(limits),
         margin={"t": 24},
-        annotations=[_label(each, left) for each in sorted(set(targets))],
+        annotations=[_target_label(each, left) for each in sorted(set(targets))],
     )
 
 
@@ -99,8 +102,64 @@ def _targets(targets: Sequence[float]) -> dict[str, Any]:
     return draw.line(x, y, theme.PAGE["ink"].light, width=1.5, dash="dash")
 
 
-def _label(target: float, left: float) -> dict[str, Any]:
+def _target_label(target: float, left: float) -> dict[str, Any]:
     """Next to the top of the line, on the side that has room."""
     at_left = target - left < 0.5 * (1 - left)
     side = "left" if at_left else "right"
     return draw.note(f"target {100 * target:.6g} %", target, -0.75, xanchor=side, yanchor="bottom")
+
+
+ROW, FRAME = 40, 62
+"""Height (px) of a limit, and of the margins around them."""
+
+LONGEST = 1.4
+"""Where bars are cut, in limits."""
+
+
+class LimitUse(NamedTuple):
+    """A limit called ``title``: what is reached, in words, and as a share of the limit; ``tone`` is
+    good, bad or warn."""
+
+    title: str
+    text: str
+    share: float
+    tone: str
+
+
+def limit_use(limits: Sequence[LimitUse]) -> go.Figure:
+    """The limits below each other, in the order given."""
+    right = LONGEST if any(limit.share > 1 for limit in limits) else 1.08
+    told = [_told(limit) for limit in limits]
+    bars = draw.bars(
+        [min(limit.share, LONGEST) for limit in limits],
+        [limit.title for limit in limits],
+        [theme.PAGE[limit.tone].light for limit in limits],
+        "%{y}%{customdata}<extra></extra>",
+        customdata=told,
+        text=[f" {text} " for text in told],
+        textposition=["outside" if limit.share < right / 2 else "inside" for limit in limits],
+        insidetextanchor="end",
+        constraintext="none",
+        textangle=0,
+        outsidetextfont={"color": theme.PAGE["muted"].light},
+        insidetextfont={"color": theme.PAGE["surface"].light},
+    )
+    return draw.assemble(
+        [bars],
+        theme.axis("share of the limit", range=[0, right], tickformat=".0%"),
+        draw.names(tickfont=theme.text("ink", 12), showgrid=False, fixedrange=True),
+        height=FRAME + ROW * len(limits),
+        bargap=0.35,
+        margin={"t": 20},
+        shapes=[draw.upright(1, dash="dash")],
+        annotations=[draw.note("limit", 1, 1, yref="paper", yanchor="bottom")],
+    )
+
+
+def _told(limit: LimitUse) -> str:
+    times = (
+        f"{number(limit.share)}x"
+        if limit.share >= TWICE
+        else f"{100 * limit.share:.0f}{NARROW_SPACE}%"
+    )
+    return f"{limit.text}: {times}"

@@ -1,7 +1,8 @@
-"""Draws how variants compare in one metric: their means, and how far each is from the base.
+"""Draws how variants compare: their means, how far each is from the base, what each costs.
 
 Differences are ratios to the base with their intervals, in percent or, where they are large, as
-multiples on a logarithmic axis. The best variant is on top.
+multiples on a logarithmic axis. The best variant is on top. By cost and service, what stands up and
+left of another variant is better in both.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures.axes import labelled
-from reports.figures.layout import MANY, ROW_HEIGHT, height, times
-from reports.figures.naming import label
+from reports.figures.axes import MANY, ROW_HEIGHT, height, labelled, times
+from reports.figures.naming import label, plain
 from reports.frame import draw, theme
 from reports.frame.scale import time_axis
-from sim.planning.answers.drawings import Differences, Means, VariantName
-from sim.units import time_scale
+from sim.planning.answers.drawings import CostAttained, Differences, Means, VariantName
+from sim.units import PER_OUTPUT_TOKENS, time_scale
 
 WIDE = 30.0
 """Largest over smallest latency from which on means are drawn on a logarithmic axis."""
@@ -81,7 +81,7 @@ def _linear(found: Means, values: Sequence[float]) -> tuple[dict[str, Any], floa
     return time_axis(found.title, shown), shown.factor / 1e3
 
 
-def figure(found: Differences) -> go.Figure:
+def differences(found: Differences) -> go.Figure:
     """The differences to the base.
 
     Green is better than the base, red is worse, grey cannot be distinguished from it.
@@ -140,3 +140,55 @@ def _rows(labels: Sequence[str]) -> dict[str, Any]:
         "y": theme.axis(None, type="category", range=[rows - 0.4, -0.6], **ticks),
         "height": height(len(labels), ROW_HEIGHT + LINE_HEIGHT * (lines - 1)),
     }
+
+
+NEAR = 0.05
+"""Share of an axis within which two names would lie on each other."""
+
+TO_THE_LEFT = 0.8
+"""From this share of the axis on a name stands to the left of its point."""
+
+
+def cost_attained(found: CostAttained) -> go.Figure:
+    """A point for each variant."""
+    names = [plain(point.label) for point in found.points]
+    points = [(point.x, point.y) for point in found.points]
+    lowest = min(share for _, share in points)
+    right = TO_THE_LEFT * max(x for x, _ in points)
+    trace = draw.points(
+        [x for x, _ in points],
+        [y for _, y in points],
+        {"size": 9, "opacity": 0.7, "color": theme.BLUE.light},
+        hover="%{customdata}<br>$%{x:,.4~g}, %{y:.2%}<extra></extra>",
+        text=_texts(points, [plain(point.short) for point in found.points]),
+        textposition=["top left" if x > right else "top center" for x, _ in points],
+        customdata=names,
+        cliponaxis=False,
+    )
+    pad = max(0.02, 0.1 * (1 - lowest))
+    share = {"tickformat": ".0%", "range": [max(0.0, lowest - pad), 1 + pad]}
+    return draw.assemble(
+        [trace],
+        theme.axis(PER_OUTPUT_TOKENS, rangemode="tozero"),
+        theme.axis("requests within the SLO", **share),
+    )
+
+
+def _texts(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[str]:
+    """The name of each point; of points that lie on each other the first has all names.
+
+    >>> _texts([(1.0, 0.5), (1.01, 0.5), (3.0, 0.9)], ["#1", "#2", "#3"])
+    [' #1, #2 ', '', ' #3 ']
+    """
+    widest = max(x for x, _ in points)
+    texts = [""] * len(points)
+    for at, (x, y) in enumerate(points):
+        first = next(
+            i
+            for i, (left, low) in enumerate(points)
+            if abs(x - left) <= NEAR * widest and abs(y - low) <= NEAR
+        )
+        texts[first] = (
+            f"{texts[first].rstrip()}, {names[at]} " if texts[first] else f" {names[at]} "
+        )
+    return texts
