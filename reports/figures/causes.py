@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 from reports.figures.axes import height
 from reports.figures.naming import TITLES, label, plain
 from reports.frame import draw, theme
+from reports.frame.draw import time_axis
 from reports.frame.formats import NARROW_SPACE
-from reports.frame.scale import time_axis
 from sim.metrics.states import SloState
 from sim.planning.answers.cells import MOST_ROWS, NOTHING
 from sim.planning.answers.drawings import (

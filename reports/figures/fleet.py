@@ -18,7 +18,7 @@ from reports.figures.naming import plain
 from reports.figures.series import Style, styles
 from reports.figures.timeline import Panel, stacked
 from reports.frame import draw, theme
-from reports.frame.scale import run_axis, run_scale
+from reports.frame.draw import run_axis, run_scale
 
 PANELS = {
     "held": "replicas held",

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from reports.figures.steps import CACHED, Steps, fleet_steps
 from reports.frame import draw, theme
 from reports.frame.decimate import Floats
-from reports.frame.scale import run_axis, run_scale
+from reports.frame.draw import run_axis, run_scale
 
 BUCKETS = 480
 """Columns of the screen that a long run is drawn in."""

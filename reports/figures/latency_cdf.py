@@ -20,7 +20,7 @@ import plotly.graph_objects as go
 from reports.figures.axes import labelled
 from reports.frame import draw, theme
 from reports.frame.decimate import ranks
-from reports.frame.scale import time_axis
+from reports.frame.draw import time_axis
 from sim.units import Scale, show_time, time_scale
 
 TITLES: Mapping[str, str] = {

@@ -17,7 +17,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.frame import draw, theme
-from reports.frame.scale import time_axis
+from reports.frame.draw import time_axis
 from sim.units import Scale, time_scale
 
 Floats = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import times
 from reports.frame import draw, theme
-from reports.frame.scale import time_axis
+from reports.frame.draw import time_axis
 from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadShare
 from sim.units import milliseconds, show_load, time_scale
 

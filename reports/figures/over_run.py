@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from reports.figures.axes import labelled
 from reports.figures.latency_cdf import TITLES, Floats
 from reports.frame import draw, theme
-from reports.frame.scale import run_axis, run_scale, time_axis
+from reports.frame.draw import run_axis, run_scale, time_axis
 from sim.units import show_time, time_scale
 
 FEWEST_OF_STRETCH = 40

@@ -19,7 +19,7 @@ from reports.figures.series import Style
 from reports.figures.steps import fleet_steps
 from reports.frame import draw, theme
 from reports.frame.decimate import ranks
-from reports.frame.scale import run_axis, run_scale
+from reports.frame.draw import run_axis, run_scale
 from sim.results.trail_files import Trail
 from sim.units import Scale
 

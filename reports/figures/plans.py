@@ -12,7 +12,7 @@ from reports.figures.naming import label
 from reports.figures.series import FORMAT, GPU, Style, styles
 from reports.figures.sweeps import beside, front
 from reports.frame import draw, theme
-from reports.frame.scale import time_axis
+from reports.frame.draw import time_axis
 from sim.planning.answers.drawings import (
     CostAndLatency,
     CostOverLoad,

@@ -31,7 +31,7 @@ from reports.figures.steps import (
 )
 from reports.frame import draw, theme
 from reports.frame.decimate import Floats, extremes
-from reports.frame.scale import run_axis, run_scale
+from reports.frame.draw import run_axis, run_scale
 
 BUCKETS = 600
 """Columns of the screen that a series is drawn for."""

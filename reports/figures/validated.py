@@ -19,8 +19,8 @@ from reports.figures.steps import fleet_steps, nice_width, token_rates
 from reports.figures.timeline import BINS, BUCKETS, Panel, stacked
 from reports.frame import draw, theme
 from reports.frame.decimate import Floats, extremes, ranks
+from reports.frame.draw import time_axis
 from reports.frame.run_directory import Frames
-from reports.frame.scale import time_axis
 from sim.planning.answers.validated import ErrorRow
 from sim.units import Scale, time_scale
 

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from reports.figures.axes import MANY, ROW_HEIGHT, height, labelled, times
 from reports.figures.naming import label, plain
 from reports.frame import draw, theme
-from reports.frame.scale import time_axis
+from reports.frame.draw import time_axis
 from sim.planning.answers.drawings import CostAttained, Differences, Means, VariantName
 from sim.units import PER_OUTPUT_TOKENS, time_scale
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from reports.figures import score_bands
 from reports.figures.score_bands import Held
-from reports.frame.asked import foot
 from reports.frame.content import Plot, to_json
-from reports.frame.page import fill
+from reports.frame.page import fill, foot
 from sim.findings import Cell, Column, Headline, Table
 from sim.metrics.terms.metric import Definition
 from sim.results.whole_file import write_text

@@ -29,14 +29,13 @@ from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.fleet_ends import FleetEnds, SlowerEnd, if_slower
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
-from sim.planning.fleet.plan_bands import bands, front
+from sim.planning.fleet.plan_bands import bands, front, worth
 from sim.planning.fleet.plan_document import _one_gone, _rate_of_a_replica, document
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
-from sim.planning.fleet.worth import worth
 from sim.planning.load.finder import Finder
-from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
+from sim.planning.load.settled import lasting
 from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare

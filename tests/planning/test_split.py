@@ -27,8 +27,8 @@ from sim.planning.fleet.split_pairs import (
     together,
 )
 from sim.planning.load.finder import Finder
-from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
+from sim.planning.load.settled import lasting
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.terminal.console import as_text

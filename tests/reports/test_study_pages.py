@@ -13,7 +13,7 @@ import pytest
 
 from reports.figures import causes, slo_bars
 from reports.frame import theme
-from reports.pages.planning import write_page
+from reports.pages.planning.findings import write_page
 from sim.planning.answers import claims
 from sim.planning.answers import diagnose as diagnose_answer
 from sim.planning.answers.cells import effect

@@ -16,8 +16,8 @@ from calibrate.validation.prediction import Variant, question
 from calibrate.validation.series import series
 from reports.figures.validated import MOST_POINTS, LatencySample, by_regime, latencies
 from reports.frame import theme
-from reports.pages.validation import Frames, render_validation
-from reports.pages.validation.page import SECTIONS
+from reports.frame.run_directory import Frames
+from reports.pages.validation.page import SECTIONS, render_validation
 from tests.browser import needs_browser
 from tests.observed_fixtures import observe, write_scenario
 from tests.reports.test_report import Reader, colours

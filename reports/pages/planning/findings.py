@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures import causes, loads, plans, sweeps, variants
-from reports.frame.asked import provenance, question
 from reports.frame.content import Plot, to_json
-from reports.frame.page import fill
+from reports.frame.page import fill, provenance, question
 from sim.findings import Cards, Drawing, Drawings, Findings, Heading, Part, Table, Thesis
 from sim.planning.answers import drawings, findings_of
 from sim.planning.answers.definitions import DEFINITIONS
+from sim.results.whole_file import write_text
 
 DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     go.Figure: lambda drawn: drawn,
@@ -71,6 +72,17 @@ def render(command: str, document: Mapping[str, Any], more: Heading | None = Non
         },
         provenance=provenance(document),
     )
+
+
+def write_page(
+    command: str, target: Path, document: Mapping[str, Any], more: Heading | None = None
+) -> Path:
+    """Write the page of a command's answer to ``target``, whole or not at all, and return it.
+
+    ``more`` is a section beyond the answer. OSError if it cannot be written.
+    """
+    write_text(target, render(command, document, more))
+    return target
 
 
 def sections(findings: Findings) -> dict[str, str]:

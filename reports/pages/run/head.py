@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from reports.frame import theme
-from reports.frame.asked import question
 from reports.frame.content import Share
 from reports.frame.formats import Kind, phrase, show, split
+from reports.frame.page import question
 from reports.frame.run_directory import known, pick
 from reports.pages.run import slo
 from reports.pages.run.missing import is_measured, is_observed

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.planning.answers.cells import Document
-from sim.planning.points.slo_state import is_open, meets
+from sim.planning.points.figures import is_open, meets
 from sim.planning.points.wording import at_slo, slo_keys, spoken, state_word
 
 MOST_RUNS = 4

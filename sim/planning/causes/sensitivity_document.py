@@ -16,8 +16,8 @@ from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import Figures, figure_rows, figures_of
 from sim.planning.load.loads import LoadAxis
+from sim.planning.points.figures import is_open
 from sim.planning.points.footnote_words import footnotes, sure_of
-from sim.planning.points.slo_state import is_open
 from sim.planning.points.study import head, setup_text
 
 

@@ -15,8 +15,8 @@ from sim.errors import InfersimError
 from sim.planning.fleet.fleet_ends import SlowerEnd, slower_end
 from sim.planning.fleet.sizing import FleetSearch
 from sim.planning.fleet.split_pairs import LayoutPair, RejectedPair, ScreenedPair
-from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import Probe, missed
+from sim.planning.load.settled import lasting, quick
 from sim.planning.points.wording import LoadOutcome, counted, limit_name
 from sim.units import show_load
 

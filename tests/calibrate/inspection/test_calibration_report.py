@@ -20,8 +20,7 @@ from calibrate.inspection.find import find
 from calibrate.inspection.kernels import regime_order
 from calibrate.inspection.measured import read
 from reports.figures.kernels import arithmetic
-from reports.pages.profile import render_profile
-from reports.pages.profile.page import SECTIONS
+from reports.pages.profile.page import SECTIONS, render_profile
 from reports.pages.profile.tables import parameters
 from sim import catalog
 from sim.cli import app

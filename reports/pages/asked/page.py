@@ -1,12 +1,12 @@
-"""Builds what an answer puts into the page that asks one run by hand.
+"""Builds the page that asks one run by hand, and what an answer puts into it.
 
-An answer comes twice: as soon as the run is simulated, and in full with the slots of the batch and
-how sure the verdict is.
+``sim.ui`` serves the page; no answer is in it yet. An answer comes twice: as soon as the run is
+simulated, and in full with the slots of the batch and how sure the verdict is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from reports.figures.slot_view import caption, slot_view
 from reports.figures.steps import replica_count
 from reports.frame.content import to_json
 from reports.frame.formats import Kind, show
-from reports.frame.page import fragment
+from reports.frame.page import TEMPLATES, fill, fragment
 from reports.frame.run_directory import known, pick
 from reports.pages.run import head, slo
 from reports.pages.run.verdict import verdict
@@ -25,6 +25,40 @@ from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import DEFINITIONS, METRICS
 from sim.units import PER_OUTPUT_TOKENS
+
+SECTIONS = {
+    "question": "Question",
+    "answer": "Answer",
+    "take": "Take along",
+    "definitions": "Definitions",
+}
+
+FIGURES: Mapping[str, str] = {
+    "states": "Requests that run and wait, and the KV cache",
+    "ttft": "TTFT of the requests",
+    "tpot": "TPOT of the requests",
+    "slots": "Requests in the batch",
+}
+"""Name -> title, in the order of the page."""
+
+
+def page(
+    groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]], most: int, version: str
+) -> str:
+    """The page with a form of these ``groups`` of fields, which suggests the names in ``lists`` and
+    asks for at most so many requests."""
+    return fill(
+        "asked.html.j2",
+        SECTIONS,
+        DEFINITIONS,
+        live=(TEMPLATES / "asked.js").read_text("utf-8"),
+        groups=groups,
+        lists=lists,
+        most=most,
+        figures=FIGURES,
+        provenance={"version": version},
+    )
+
 
 Window = tuple[float, float]
 
