@@ -50,7 +50,7 @@ from reports.figures.validated import LatencySample
 from reports.frame.run_directory import SavedRun, read
 from reports.pages import trust
 from reports.pages.planning import compare_runs
-from reports.pages.run.limits import attained, limit_uses
+from reports.pages.run.slo import attained, limit_uses
 from sim.errors import InfersimError
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of

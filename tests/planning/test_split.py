@@ -19,13 +19,7 @@ from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.layouts import Candidate, FleetQuestion
 from sim.planning.fleet.split import choose_split
 from sim.planning.fleet.split_document import document
-from sim.planning.fleet.split_pairs import (
-    LayoutPair,
-    ScreenedPair,
-    phases,
-    screen_pair,
-    together,
-)
+from sim.planning.fleet.split_sizing import LayoutPair, ScreenedPair, phases, screen_pair, together
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.settled import lasting

@@ -15,7 +15,7 @@ from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.answers.find import cards
 from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs
-from sim.planning.answers.sweep_drawings import front
+from sim.planning.answers.sweep_points import front
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
 from tests.answers import (

@@ -32,7 +32,7 @@ from reports.figures.steps import (
 )
 from reports.frame.formats import phrase
 from reports.frame.run_directory import SavedRun
-from reports.pages.run import latency, limits, memory, moments, traffic, work
+from reports.pages.run import machine, response, slo, traffic
 from reports.pages.run.missing import OLDER
 from sim.metrics.latency.latency_parts import PARTS as ALL_PARTS
 from sim.metrics.latency.latency_parts import TTFT_PARTS
@@ -114,7 +114,7 @@ def test_the_figure_stacks_to_the_latency(run: SavedRun) -> None:
 
 
 def test_the_tables_have_the_same_parts_and_their_sum(run: SavedRun) -> None:
-    plots, listed = latency.parts(run.summary, run.requests)
+    plots, listed = response.parts(run.summary, run.requests)
     assert [plot.spec is not None for plot in plots] == [True, True]
     for table in listed:
         values = np.array([[cell.value for cell in row[1:]] for row in table.rows], dtype=float)
@@ -134,7 +134,7 @@ def test_few_requests_leave_bands_out() -> None:
 
 def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: SavedRun) -> None:
     judged = run.requests[~run.requests["warmup"]]
-    found = {each.title: each for each in limits.attained(run.summary)}
+    found = {each.title: each for each in slo.attained(run.summary)}
     assert found["TTFT"].share == pytest.approx((judged["ttft_s"] <= 0.15).mean())
     tpot = judged["tpot_s"].fillna(0.0) <= 0.012
     assert found["TPOT"].share == pytest.approx(tpot.mean())
@@ -148,10 +148,10 @@ def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: Save
 
 
 def test_the_limit_that_breaks_first_is_named_with_its_margin(run: SavedRun) -> None:
-    table = limits.table(run.summary, run.requests)
+    table = slo.limits_table(run.summary, run.requests)
     used = {row[0].text: float(str(row[6].value)) for row in table.rows}
     first = max(used, key=lambda title: used[title])
-    assert limits.sentence(run.summary, run.requests).startswith(f"{first} ")
+    assert slo.sentence(run.summary, run.requests).startswith(f"{first} ")
     judged = np.sort(run.requests["ttft_s"][~run.requests["warmup"]])
     promised = np.percentile(judged, 90)
     assert used["TTFT"] == pytest.approx(promised / 0.15 * 100)
@@ -207,7 +207,7 @@ def test_too_many_blocks_are_told(run: SavedRun) -> None:
     assert found.parts["outside"] == 0
     assert sum(found.parts.values()) == pytest.approx(given["gpu_bytes"] + found.short)
     summary = {**run.summary, "infersim": own(run) | {"memory": given}}
-    plot, _ = memory.whole_gpu(summary, run.timeseries)
+    plot, _ = machine.whole_gpu(summary, run.timeseries)
     assert "more than the GPU has" in plot.caption
 
 
@@ -264,7 +264,7 @@ def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
 
 
 def test_the_table_of_operators_accounts_for_all_of_the_busy_time(run: SavedRun) -> None:
-    table = work.operator_table(run.summary)
+    table = machine.operator_table(run.summary)
     busy = (run.timeseries["end_s"] - run.timeseries["start_s"]).sum()
     columns = [column.title for column in table.columns]
     seconds = [float(str(row[columns.index("Seconds")].value)) for row in table.rows]
@@ -381,13 +381,13 @@ def test_tokens_of_an_iteration() -> None:
 
 def test_the_timeline_says_whether_anybody_was_preempted(run: SavedRun) -> None:
     assert (
-        "preempted" not in moments.whole_run(run.summary, run.requests, run.timeseries, {}).caption
+        "preempted" not in machine.whole_run(run.summary, run.requests, run.timeseries, {}).caption
     )
     calm = run.timeseries.assign(preemptions=0)
-    told = moments.whole_run(run.summary, run.requests, calm, {}).caption
+    told = machine.whole_run(run.summary, run.requests, calm, {}).caption
     assert "No preemptions." in told
     unknown = run.timeseries.assign(preemptions=np.nan)
-    told = moments.whole_run(run.summary, run.requests, unknown, {}).caption
+    told = machine.whole_run(run.summary, run.requests, unknown, {}).caption
     assert "Preemptions were not recorded." in told
 
 
@@ -456,7 +456,7 @@ def test_an_observed_run_says_what_it_cannot_know(run: SavedRun) -> None:
         "the capacity of a real engine was not measured",
     ):
         assert expected in text
-    for frame in (latency.NOT_RECORDED, memory.UNKNOWN, work.NOT_COUNTED):
+    for frame in (response.NOT_RECORDED, machine.UNKNOWN, machine.NOT_COUNTED):
         assert frame not in text  # one line for all, no empty frames
     for section in ("parts", "roofline"):
         assert f'id="{section}"' not in html
@@ -465,7 +465,7 @@ def test_an_observed_run_says_what_it_cannot_know(run: SavedRun) -> None:
 def test_a_cache_of_unknown_size_is_not_mapped(run: SavedRun) -> None:
     cache = own(run)["kv_cache"] | {"tokens": None, "max_concurrency": None}
     summary = {**run.summary, "infersim": own(run) | {"kv_cache": cache}}
-    plot = memory.cache_over_time(summary, run.requests, run.timeseries)
+    plot = machine.cache_over_time(summary, run.requests, run.timeseries)
     assert plot.spec is None
     assert "not recorded" in plot.caption
 

@@ -19,7 +19,9 @@ from sim.planning.answers import diagnose as diagnose_answer
 from sim.planning.answers.cells import effect
 from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.answers.sensitivity import attained_at_ends, changes
-from sim.planning.causes import ablate_document, diagnose_document, sensitivity_document
+from sim.planning.causes import ablate as ablation
+from sim.planning.causes import diagnose_document
+from sim.planning.causes import sensitivity as uncertainty
 from sim.planning.causes.ablate import ablate
 from sim.planning.causes.ablate_words import figures, headline, part_text
 from sim.planning.causes.diagnose import diagnose
@@ -47,12 +49,12 @@ def _scenario() -> Any:
 def study(kind: str) -> tuple[Mapping[str, Any], Render]:
     scenario = _scenario()
     if kind == "ablation":
-        return ablate_document.document(ablate(scenario, local(1))), render_ablation
+        return ablation.document(ablate(scenario, local(1))), render_ablation
     if kind == "diagnosis":
         found = diagnose(scenario, local(1), target="x.yaml")
         return diagnose_document.document(found), render_diagnosis
     made = sensitivity(scenario, local(1))
-    return sensitivity_document.document(made), render_sensitivity
+    return uncertainty.document(made), render_sensitivity
 
 
 KINDS: Mapping[str, list[str]] = {

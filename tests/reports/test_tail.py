@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from reports.figures import over_run
-from reports.pages.run import tail
+from reports.pages.run import response
 from tests.report_fixtures import make_run
 
 
@@ -66,18 +66,18 @@ def test_the_caption_says_which_requests_have_a_point() -> None:
 def test_the_table_has_the_longest_ttft_first() -> None:
     requests = frame([float(n % 50) for n in range(100)])
     requests.loc[requests["ttft_s"] == 49.0, "status"] = "rejected"
-    rows = tail.slowest(requests).rows
-    assert len(rows) == tail.SLOWEST
-    at = [column.title for column in tail.slowest(requests).columns].index("TTFT")
+    rows = response.slowest(requests).rows
+    assert len(rows) == response.SLOWEST
+    at = [column.title for column in response.slowest(requests).columns].index("TTFT")
     assert [row[at].value for row in rows][:4] == [48_000.0, 48_000.0, 47_000.0, 47_000.0]
 
 
 def test_a_run_without_requests_says_so() -> None:
     requests = frame([1.0] * 3).head(0)
     summary = make_run(3).summary
-    assert tail.slowest(requests).rows == ()
-    assert [plot.spec for plot in tail.over_time(summary, requests)] == [None, None]
-    assert tail.by_prompt(summary, requests).spec is None
+    assert response.slowest(requests).rows == ()
+    assert [plot.spec for plot in response.over_time(summary, requests)] == [None, None]
+    assert response.by_prompt(summary, requests).spec is None
 
 
 def test_the_line_is_broken_where_many_arrive_and_none_is_completed() -> None:
@@ -105,11 +105,11 @@ def test_a_few_that_are_lost_break_no_line() -> None:
 
 def test_a_heat_map_counts_each_request_once() -> None:
     run = make_run(800)
-    prompts, times = tail.densities(run.requests)
+    prompts, times = response.densities(run.requests)
     for plot in (prompts, times):
         (trace,) = json.loads(str(plot.spec))["data"]
         counted = sum(count or 0 for row in trace["z"] for count in row)
         assert counted == (run.requests["ttft_s"] > 0).sum()
         assert len(trace["y"]) == len(trace["z"]) + 1
-    assert tail.densities(run.requests.head(300)) == []
-    assert tail.densities(run.requests.assign(arrival_s=0.0)) == []
+    assert response.densities(run.requests.head(300)) == []
+    assert response.densities(run.requests.assign(arrival_s=0.0)) == []

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
-from reports.pages.run import classes
+from reports.pages.run import groups
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count, plus_minus
 from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, percent
@@ -205,7 +205,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
         breaks = "break" if first not in given else "breaks"
         close = f" {title} is closest to its limit."
         detail += close if found["slo_met"] else f" {title} {breaks} first."
-    detail = f"{detail} {classes.sentence(summary)}".rstrip()
+    detail = f"{detail} {groups.sentence(summary)}".rstrip()
     detail += _later(summary)
     cut = known(found, "cut")
     where = "" if cut is None or state == SloState.OPEN else f", in {cut['part']}"

@@ -19,7 +19,7 @@ from sim.planning.answers.drawings import (
     TradePoint,
 )
 from sim.planning.answers.fleets import LATENCIES, load_text
-from sim.planning.answers.sweep_drawings import TRADES, front
+from sim.planning.answers.sweep_points import TRADES, front
 from sim.planning.points.wording import counted, fleet_text, rank
 
 

@@ -19,8 +19,7 @@ from sim.planning.answers.cells import (
     text,
     within,
 )
-from sim.planning.answers.sweep_drawings import drawings, numeric
-from sim.planning.answers.sweep_points import SweptPoint, best, ranks, served
+from sim.planning.answers.sweep_points import SweptPoint, best, drawings, numeric, ranks, served
 from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.points import show
 from sim.planning.points.wording import PROBABLY_TOO_MUCH, axis_name, counted, spoken

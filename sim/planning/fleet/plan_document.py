@@ -22,9 +22,15 @@ from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_bands import Band, bands, front, worth
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
-from sim.planning.fleet.plan_prices import gpu_prices, money
+from sim.planning.fleet.plan_prices import (
+    UsualTokens,
+    gpu_prices,
+    money,
+    output_tokens,
+    power_drawn,
+    token_costs,
+)
 from sim.planning.fleet.sizing import Confirmed, Sized
-from sim.planning.fleet.token_costs import UsualTokens, output_tokens, power_drawn, token_costs
 from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, listed, share

@@ -1,7 +1,7 @@
 """Finds how many replicas should prefill and how many decode: ``infersim plan --disaggregate``.
 
 1. Every pair of layouts, one that prefills and one that decodes, is screened by what full batches
-   of both serve: how many replicas of each there are at least (``split_pairs``).
+   of both serve: how many replicas of each there are at least (``split_sizing``).
 2. Pairs are sized by simulation, those first that could be cheapest (``split_sizing``).
 3. The ``top`` cheapest are simulated at the wanted rate with iterations slower by the error band.
 
@@ -22,14 +22,16 @@ from sim.planning.fleet.choose import FleetPlan, Tell, choose, no_fleet, to_plan
 from sim.planning.fleet.fleet_ends import SlowerEnd, counted_in
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.sizing import FleetSearch
-from sim.planning.fleet.split_pairs import (
+from sim.planning.fleet.split_sizing import (
     LayoutPair,
     RejectedPair,
     ScreenedPair,
+    SizedPair,
     screen_pair,
+    size_pair,
+    split_end,
     together,
 )
-from sim.planning.fleet.split_sizing import SizedPair, size_pair, split_end
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Traffic, axis_of, traffic_of
 from sim.planning.points.crew import Crew, crew

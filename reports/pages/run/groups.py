@@ -1,5 +1,4 @@
-"""Shows how each class of the traffic was served: a sentence, a table, and their latencies over
-each other."""
+"""Shows how each pool and each class of the traffic was served."""
 
 from __future__ import annotations
 
@@ -18,12 +17,49 @@ from reports.pages.run.slo import judged, limits, percent
 from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import METRIC
 
+OF_POOL: Mapping[str, tuple[str, str, Kind]] = {
+    "replicas": ("Replicas", "", "count"),
+    "gpus": ("GPUs", "", "count"),
+    "share": ("Served (%)", "", "share"),
+    "output_throughput": (METRIC["output_throughput"].head, "output_throughput", "number"),
+    "prefill_throughput": ("Prompt tokens/s", "", "number"),
+    "utilisation": ("Of its capacity (%)", "utilisation", "share"),
+    "busy": ("Busy (%)", "busy", "share"),
+    "mfu": ("MFU (%)", "mfu", "share"),
+    "mbu": ("MBU (%)", "mbu", "share"),
+    "kv_mean_used": ("KV used (%)", "", "share"),
+    "kv_peak_used": ("KV peak (%)", "", "share"),
+    "p99_ttft_ms": (METRIC["p99_ttft_ms"].head, "ttft", "ms"),
+    "p99_tpot_ms": (METRIC["p99_tpot_ms"].head, "tpot", "ms"),
+    "usd": ("Cost (USD)", "", "usd"),
+}
+"""Key of a pool in the summary -> heading, definition, kind of value."""
+
+
+def has_pools(summary: Mapping[str, Any]) -> bool:
+    """Whether the fleet had several pools."""
+    return known(summary, "infersim.pools") is not None
+
+
+def pools_table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> Table:
+    """A row for each pool; none where the fleet is one pool."""
+    columns = [Column("Pool", False), Column("GPU", False), Column("Serves", False)]
+    for title, definition, _ in OF_POOL.values():
+        columns.append(Column(title, True, definition if definition in definitions else None))
+    rows = []
+    for pool in known(summary, "infersim.pools") or []:
+        names = [Cell(pool[key], pool[key]) for key in ("name", "gpu", "role")]
+        cells = [Cell(*show(pool[key], kind)) for key, (_, _, kind) in OF_POOL.items()]
+        rows.append((*names, *cells))
+    return Table("pools", "Pools", tuple(columns), tuple(rows))
+
+
 NAMED = 4
 """Classes of which a sentence has the share within the SLO."""
 
 DRAWN = ("ttft", "tpot")
 
-COLUMNS: Mapping[str, tuple[str, str, Kind]] = {
+OF_CLASS: Mapping[str, tuple[str, str, Kind]] = {
     "priority": ("Priority", "", "count"),
     "deadline_ms": ("TTFT limit", "", "ms"),
     "submitted": ("Submitted", "", "count"),
@@ -53,13 +89,13 @@ def sentence(summary: Mapping[str, Any]) -> str:
     return f"By class: {', '.join(shares)}."
 
 
-def table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> Table:
+def classes_table(summary: Mapping[str, Any], definitions: Mapping[str, Any]) -> Table:
     """A row for each class; none where the traffic has none. Classes of a run of before may lack
     figures that are known today."""
     found = _classes(summary)
     shown = {
         key: given
-        for key, given in COLUMNS.items()
+        for key, given in OF_CLASS.items()
         if any(key in each for each in found)
         and not (key in SAME and len({each.get(key) for each in found}) == 1)
         and not all(each.get(key) is None for each in found)
