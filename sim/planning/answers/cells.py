@@ -11,7 +11,7 @@ from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC, STUDIED
 from sim.planning.causes.ablate_words import value_text
 from sim.planning.points.footnote_words import doubt_mark
-from sim.planning.points.wording import promise_name, share
+from sim.planning.points.wording import LATENCIES, promise_name, rank, share
 from sim.units import TWICE, number
 
 Document = Mapping[str, Any]
@@ -151,6 +151,19 @@ def share_columns(document: Document) -> list[Column]:
     if len(document["promises"]) < 2:
         return [WITHIN]
     return [Column("Nearest limit", False), Column("Within it (%)", definition="attainment")]
+
+
+def latency_columns(document: Document) -> list[Column]:
+    """The columns of ``slo_latencies``, with the percentiles that the SLO judges."""
+    ranks = {name: rank(document["shares"][name]) for name in LATENCIES}
+    return [
+        Column(f"{name.upper()} {at}", definition=name, unit="ms") for name, at in ranks.items()
+    ]
+
+
+def slo_latencies(seen: Mapping[str, Any]) -> list[Cell]:
+    """Cells of the latencies of a fleet or a load, at the percentiles that the SLO judges."""
+    return [value(key, seen[key]) for key in (f"slo_{name}_ms" for name in LATENCIES)]
 
 
 def named(promise: Mapping[str, Any]) -> Cell:

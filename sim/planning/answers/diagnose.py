@@ -22,6 +22,7 @@ from sim.metrics.states import SloState
 from sim.planning.answers.cells import (
     CHANGES,
     HEADS,
+    STATES,
     WITHIN,
     Document,
     effect,
@@ -35,12 +36,10 @@ from sim.planning.answers.drawings import BARS, PARTS, MeanParts
 from sim.planning.points.wording import share as share_text
 from sim.units import milliseconds
 
-TONES = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
-
 
 def findings(document: Document) -> Findings:
     """The limits of the run, possible changes, and the effect of each."""
-    tone = TONES.get(document["verdict"]["slo_state"], "neutral")
+    tone = STATES.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
     limits, texts = limiting(document), [document["verdict"]["text"]]
     if limits is None:  # nothing limits it

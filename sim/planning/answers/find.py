@@ -19,10 +19,19 @@ from sim.findings import (
     Table,
 )
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import Document, named, share_columns, text, within
+from sim.planning.answers.cells import (
+    Document,
+    latency_columns,
+    named,
+    share_columns,
+    slo_latencies,
+    text,
+    within,
+)
 from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadPoint, LoadShare
 from sim.planning.load.sentences import by_chance
 from sim.planning.points.wording import (
+    LATENCIES,
     LoadOutcome,
     limit_name,
     nearest_promise,
@@ -30,7 +39,7 @@ from sim.planning.points.wording import (
     promise_name,
     rank,
 )
-from sim.units import milliseconds, number, show_load
+from sim.units import number, show_load
 
 TONES: Mapping[str, str] = {
     LoadOutcome.HOLDS: "good",
@@ -40,8 +49,6 @@ TONES: Mapping[str, str] = {
 
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
-
-LATENCIES = ("ttft", "tpot")
 
 
 def findings(document: Document) -> Findings:
@@ -180,10 +187,7 @@ def probes(document: Document) -> Table:
         *share_columns(document),
         Column("from (%)", definition="interval"),
         Column("to (%)", definition="interval"),
-        *(
-            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
-            for name in LATENCIES
-        ),
+        *latency_columns(document),
         Column(METRIC["output_throughput"].head, definition="output_throughput", on_terminal=False),
         Column("Runs", on_terminal=runs),
         Column("Requests in each", on_terminal=runs),
@@ -210,14 +214,13 @@ def nearest(document: Document) -> tuple[int, ...]:
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
     kept = nearest_promise(probe)
     shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
-    latencies = (probe[f"slo_{name}_ms"] for name in LATENCIES)
     tokens = probe["output_throughput"]
     return (
         Cell(show_load(probe["load"]), probe["load"]),
         text(outcome_text(probe))._replace(tone=TONES[probe["outcome"]]),
         *([] if kept is None or len(probe["promises"]) < 2 else [named(kept)]),
         *shares,
-        *(Cell(milliseconds(each), each) for each in latencies),
+        *slo_latencies(probe),
         Cell(number(tokens), tokens),
         *(Cell(f"{probe[key]:,}", probe[key]) for key in ("runs", "requests_per_run")),
     )

@@ -18,14 +18,22 @@ from sim.planning.answers.drawings import (
     TradeGroup,
     TradePoint,
 )
-from sim.planning.answers.fleets import LATENCIES, load_text
+from sim.planning.answers.fleets import load_text
 from sim.planning.answers.sweep_points import TRADES, front
-from sim.planning.points.wording import counted, fleet_text, rank
+from sim.planning.points.wording import LATENCIES, counted, fleet_text, rank
 
 
 def card(each: Mapping[str, Any]) -> tuple[str, str | None]:
     """The GPU and the format of a layout."""
     return each["gpu"], each["precision"]
+
+
+def cheapest_of_cards(document: Document) -> list[Mapping[str, Any]]:
+    """The cheapest fleet of each card that holds, the cheapest first."""
+    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
+        best.setdefault(card(each), each)
+    return list(best.values())
 
 
 def costs(document: Document) -> Drawings:
@@ -72,11 +80,8 @@ def growths(document: Document) -> Drawings:
 
 def growth(document: Document) -> CostOverLoad:
     """The dollars per hour of each card's cheapest fleet at 1 to ``GROWTH`` times the load."""
-    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
-        best.setdefault(card(each), each)
     lines = []
-    for each in list(best.values())[:MOST_LINES]:
+    for each in cheapest_of_cards(document)[:MOST_LINES]:
         loads, replicas = _steps(document, each)
         name, price = fleet_text(1, each["layout"]), each["usd_per_replica"]
         for spare in (0, 1):

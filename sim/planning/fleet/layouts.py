@@ -106,6 +106,18 @@ class Candidate:
         told = "" if self.precision is None else f", {self.precision}"
         return f"{self.gpus} x {self.gpu}{spread}{told}"
 
+    def document(self) -> dict[str, Any]:
+        """The layout as plain data."""
+        return {
+            "layout": self.text,
+            "gpu": self.gpu,
+            "tensor_parallel": self.tensor_parallel,
+            "data_parallel": self.data_parallel,
+            "pipeline_parallel": self.pipeline_parallel,
+            "expert_parallel": self.whole_experts,
+            "precision": self.precision,
+        }
+
     def format_note(self, scenario: Scenario) -> str | None:
         """Note on a number format that the GPU lacks; None where it has it."""
         asked = scenario.override(_precision(self.precision))
@@ -239,18 +251,8 @@ class Rejected:
 
     def document(self) -> dict[str, Any]:
         """The rejection as plain data."""
-        return {
-            "layout": self.layout.text,
-            "gpu": self.layout.gpu,
-            "tensor_parallel": self.layout.tensor_parallel,
-            "data_parallel": self.layout.data_parallel,
-            "pipeline_parallel": self.layout.pipeline_parallel,
-            "expert_parallel": self.layout.whole_experts,
-            "precision": self.layout.precision,
-            "reason": self.reason,
-            "text": self.text,
-            "usd_per_hour": self.cost,
-        }
+        said = {"reason": self.reason, "text": self.text, "usd_per_hour": self.cost}
+        return self.layout.document() | said
 
 
 @dataclass(frozen=True)

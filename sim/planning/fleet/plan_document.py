@@ -159,13 +159,7 @@ def _fleet(
     drawn = power_drawn(each, own, usual)
     return {
         "rank": rank,
-        "layout": sized.layout.text,
-        "gpu": sized.layout.gpu,
-        "tensor_parallel": sized.layout.tensor_parallel,
-        "data_parallel": sized.layout.data_parallel,
-        "pipeline_parallel": sized.layout.pipeline_parallel,
-        "expert_parallel": sized.layout.whole_experts,
-        "precision": sized.layout.precision,
+        **sized.layout.document(),
         "format_note": sized.layout.format_note(plan.scenario),
         "replicas": sized.replicas,
         "gpus": sized.gpus,

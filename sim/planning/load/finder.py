@@ -255,24 +255,6 @@ class Finder:
         fails = None if found.fails is None else self.probe(found.fails, replicas, most=1)
         return best, fails
 
-    def found(
-        self, replicas: int, tolerance: float, *, few: int, most: int, **how: Any
-    ) -> tuple[Probe | None, Probe | None]:
-        """``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
-        these leave the two loads the same, further runs are made of no other ones. ``how`` are
-        arguments of ``find``."""
-        held, failed = self.find(replicas, tolerance, most=few, **how)
-        if held is None or failed is None:
-            return self.find(replicas, tolerance, most=most, **how)
-        stretch = how.get("stretch", 1)
-        best, fails = (
-            self.probe(each.load, replicas, stretch=stretch, most=most) for each in (held, failed)
-        )
-        if best.holds and not fails.holds:
-            return best, fails
-        near = Guess(best.load, tolerance)
-        return self.find(replicas, tolerance, most=most, **how | {"guess": near})
-
     @property
     def waits_for_batches(self) -> bool:
         """Whether requests wait until a batch of them is there, so that more load may be better."""
