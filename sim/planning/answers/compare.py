@@ -9,13 +9,7 @@ from sim.findings import Cell, Column, Drawings, Findings, Heading, Headline, Li
 from sim.metrics.own import PREFIX
 from sim.metrics.states import SloState, State
 from sim.planning.answers.cells import STATES, Document, failures, setup, text
-from sim.planning.answers.variants import (
-    COST,
-    definition,
-    numbered,
-    of_differences,
-    of_means,
-)
+from sim.planning.answers.variants import COST, definition, numbered, of_differences, of_means
 from sim.planning.contrast.compare_words import (
     TRUST_WORDS,
     change,

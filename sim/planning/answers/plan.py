@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sim.findings import (
-    Cell,
-    Column,
-    Commands,
-    Findings,
-    Heading,
-    Headline,
-    Lines,
-    Table,
-)
+from sim.findings import Cell, Column, Commands, Findings, Heading, Headline, Lines, Table
 from sim.planning.answers import split
 from sim.planning.answers.cells import Document, latency_columns, slo_latencies, text
 from sim.planning.answers.fleets import (

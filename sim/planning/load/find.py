@@ -29,26 +29,10 @@ from sim.planning.load.band_ends import (
     slope_at,
 )
 from sim.planning.load.finder import Finder, Tell
-from sim.planning.load.loads import (
-    Kind,
-    LoadAxis,
-    Scale,
-    check_whole_curve,
-)
+from sim.planning.load.loads import Kind, LoadAxis, Scale, check_whole_curve
 from sim.planning.load.played import Player
-from sim.planning.load.probe import (
-    BEYOND,
-    FEWEST,
-    SEVERAL,
-    Probe,
-    cut_off,
-    missed,
-    refused,
-)
-from sim.planning.load.saturation import (
-    ROOM,
-    Saturation,
-)
+from sim.planning.load.probe import BEYOND, FEWEST, SEVERAL, Probe, cut_off, missed, refused
+from sim.planning.load.saturation import ROOM, Saturation
 from sim.planning.load.search import Knee, knee
 from sim.planning.load.settled import Settled, settle
 from sim.planning.points.simulated import Simulated

@@ -15,19 +15,8 @@ from sim.copies import Workers
 from sim.metrics.load.long_enough import DOUBT
 from sim.metrics.slo.objectives import Objective
 from sim.planning.load.advance import Advance
-from sim.planning.load.loads import (
-    Kind,
-    Scale,
-    axis_of,
-    goes_on,
-    traffic_of,
-)
-from sim.planning.load.probe import (
-    MOST,
-    STABILITY,
-    Probe,
-    Prober,
-)
+from sim.planning.load.loads import Kind, Scale, axis_of, goes_on, traffic_of
+from sim.planning.load.probe import MOST, STABILITY, Probe, Prober
 from sim.planning.load.saturation import (
     ROOM,
     Saturation,
