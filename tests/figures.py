@@ -25,7 +25,6 @@ from reports.figures import (
     fleet,
     histogram,
     kernels,
-    kv_map,
     latency_cdf,
     latency_parts,
     loads,
@@ -100,7 +99,7 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "over_run.ttft_by_prompt": lambda run: over_run.ttft_by_prompt(run.requests),
     "slo_bars.attainment": lambda run: slo_bars.attainment(attained(run.summary), 0.99),
     "slo_bars.limit_use": lambda run: slo_bars.limit_use(limit_uses(run.summary, run.requests)),
-    "memory_use.figure": lambda run: memory_use.figure(
+    "memory_use.figure": lambda run: memory_use.gpu_bars(
         in_memory(run.summary["infersim"]["memory"], run.timeseries)
     ),
     "histogram": lambda run: histogram.figure(
@@ -112,7 +111,7 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "latency_cdf.itl": lambda run: latency_cdf.itl(
         run.charts["itl"], latency_cdf.stated(run.summary)
     ),
-    "kv_map": lambda run: kv_map.figure(
+    "kv_map": lambda run: memory_use.kv_map(
         run.timeseries,
         run.requests,
         kv_tokens=_kv(run),

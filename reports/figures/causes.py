@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports.figures.axes import height
-from reports.figures.naming import TITLES, label, plain
+from reports.figures.series import TITLES, label, plain
 from reports.frame import draw, theme
 from reports.frame.draw import time_axis
 from reports.frame.formats import NARROW_SPACE

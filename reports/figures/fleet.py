@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from reports.figures.naming import plain
-from reports.figures.series import Style, styles
+from reports.figures.series import Style, plain, styles
 from reports.figures.timeline import Panel, stacked
 from reports.frame import draw, theme
 from reports.frame.draw import run_axis, run_scale

@@ -14,8 +14,7 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import times
 from reports.figures.latency_cdf import TITLES, sample
-from reports.figures.naming import plain
-from reports.figures.series import Style
+from reports.figures.series import Style, plain
 from reports.figures.steps import fleet_steps
 from reports.frame import draw, theme
 from reports.frame.decimate import ranks

@@ -8,8 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.axes import height
-from reports.figures.naming import label
-from reports.figures.series import FORMAT, GPU, Style, styles
+from reports.figures.series import FORMAT, GPU, Style, label, styles
 from reports.figures.sweeps import beside, front
 from reports.frame import draw, theme
 from reports.frame.draw import time_axis

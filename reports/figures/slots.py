@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.figures.axes import height
-from reports.figures.naming import label
+from reports.figures.series import label
 from reports.figures.slot_view import BatchSpan, QueueView, SlotView, slot_view
 from reports.frame import draw, theme
 from reports.frame.formats import NARROW_SPACE

@@ -17,8 +17,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.axes import times, within
-from reports.figures.naming import plain
-from reports.figures.series import Style, styles
+from reports.figures.series import Style, plain, styles
 from reports.frame import draw, theme
 from sim.metrics.states import SloState
 from sim.planning.answers.drawings import (

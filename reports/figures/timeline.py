@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.kv_map import means
+from reports.figures.memory_use import means
 from reports.figures.series import MOST_LINES, styles
 from reports.figures.steps import (
     PerIteration,

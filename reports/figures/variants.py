@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.axes import MANY, ROW_HEIGHT, height, labelled, times
-from reports.figures.naming import label, plain
+from reports.figures.series import label, plain
 from reports.frame import draw, theme
 from reports.frame.draw import time_axis
 from sim.planning.answers.drawings import CostAttained, Differences, Means, VariantName

@@ -135,8 +135,7 @@ def claims(
     """Test claims about serving by simulation; exit with 1 if one comes out unexpectedly."""
     with plain_errors():
         from sim.commands.output import progress
-        from sim.planning.claims.check import check_claims
-        from sim.planning.claims.claim import read_claims
+        from sim.planning.claims.claim import check_claims, read_claims
         from sim.planning.points.executors import local
         from sim.scenario import shipped
 

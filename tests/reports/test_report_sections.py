@@ -13,7 +13,6 @@ import pytest
 import sim
 from reports.figures import (
     histogram,
-    kv_map,
     latency_cdf,
     latency_parts,
     memory_use,
@@ -195,7 +194,7 @@ def test_the_memory_of_a_gpu_adds_up(run: SavedRun) -> None:
     usable = tokens - own(run)["kv_cache"]["block_size"]  # the engine keeps a block
     assert cache["used"] + cache["wasted"] == own(run)["kv_cache"]["peak_reserved"] * usable
     assert 0 < cache["wasted"] < 0.2 * cache["used"]
-    drawn = memory_use.figure(found)
+    drawn = memory_use.gpu_bars(found)
     ends = [trace.base[0] + trace.x[0] for trace in drawn.data]
     assert [trace.base[0] for trace in drawn.data] == pytest.approx([0.0, *ends[:-1]])
     assert ends[-1] == pytest.approx(given["gpu_bytes"] / 2**30)
@@ -214,9 +213,9 @@ def test_too_many_blocks_are_told(run: SavedRun) -> None:
 def test_the_cache_over_time_is_whole_at_any_time(run: SavedRun) -> None:
     tokens, replicas = own(run)["kv_cache"]["tokens"], 2
     steps = fleet_steps(run.timeseries, run.requests)
-    found = kv_map.parts(steps, tokens * replicas)
+    found = memory_use.kv_parts(steps, tokens * replicas)
     np.testing.assert_allclose(sum(found.values()), tokens * replicas, rtol=1e-12)
-    drawn = kv_map.figure(run.timeseries, run.requests, kv_tokens=tokens, replicas=replicas)
+    drawn = memory_use.kv_map(run.timeseries, run.requests, kv_tokens=tokens, replicas=replicas)
     heights = np.sum([np.asarray(trace.y) for trace in drawn.data], axis=0)
     np.testing.assert_allclose(heights, 1.0, atol=1e-6)
 
@@ -225,17 +224,17 @@ def test_the_cache_of_a_long_run_is_drawn_as_large_as_it_is() -> None:
     made = make_run(3000, rate=40.0)
     tokens = float(KV_TOKENS)
     steps = fleet_steps(made.timeseries, made.requests)
-    assert steps.time.size > kv_map.FEW
-    drawn = kv_map.figure(made.timeseries, made.requests, kv_tokens=tokens)
+    assert steps.time.size > memory_use.FEW
+    drawn = memory_use.kv_map(made.timeseries, made.requests, kv_tokens=tokens)
     *areas, most = drawn.data
     assert all(area.line.width == 0 for area in areas)
     lasted = np.diff(steps.time)
-    for area, (name, values) in zip(areas, kv_map.parts(steps, tokens).items(), strict=True):
+    for area, (name, values) in zip(areas, memory_use.kv_parts(steps, tokens).items(), strict=True):
         mean = (values[:-1] * lasted).sum() / lasted.sum() / tokens
         assert np.mean(area.y) == pytest.approx(mean, rel=1e-5), name
     heights = np.sum([np.asarray(area.y) for area in areas], axis=0)
     np.testing.assert_allclose(heights, 1.0, atol=1e-6)
-    used, empty, _ = kv_map.parts(steps, tokens).values()
+    used, empty, _ = memory_use.kv_parts(steps, tokens).values()
     assert max(most.y) == pytest.approx(float((used + empty).max()) / tokens, rel=1e-6)
 
 
@@ -473,7 +472,7 @@ def test_a_cache_of_unknown_size_is_not_mapped(run: SavedRun) -> None:
 def test_a_made_up_run_has_as_many_replicas_as_it_says() -> None:
     made = make_run(100, replicas=3)
     assert replica_count(made.timeseries, made.requests) == 3
-    drawn = kv_map.figure(made.timeseries, made.requests, kv_tokens=KV_TOKENS, replicas=3)
+    drawn = memory_use.kv_map(made.timeseries, made.requests, kv_tokens=KV_TOKENS, replicas=3)
     assert isinstance(drawn.data[0].y, np.ndarray)
     assert float(pd.Series(drawn.data[0].y).max()) <= 1
 

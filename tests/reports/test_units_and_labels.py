@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sim
-from reports.figures import fleet, kv_map, latency_cdf, latency_parts, over_run, slots, timeline
+from reports.figures import fleet, latency_cdf, latency_parts, memory_use, over_run, slots, timeline
 from reports.figures.axes import labelled
 from reports.figures.latency_parts import Bands
 from reports.figures.slot_view import slot_view
@@ -50,7 +50,7 @@ def test_figures_of_one_long_run_agree_on_the_unit() -> None:
     course = over_run.course(run.requests, "ttft", 99.0)
     assert course is not None
     made = [
-        kv_map.figure(run.timeseries, run.requests, kv_tokens=1e5),
+        memory_use.kv_map(run.timeseries, run.requests, kv_tokens=1e5),
         over_run.latency_over_time(course, "ttft", 99.0),
     ]
     for drawn in made:

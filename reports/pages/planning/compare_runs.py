@@ -16,7 +16,7 @@ from reports.figures.slot_view import SlotView, slot_view, time_spent
 from reports.frame.run_directory import SavedRun, known
 from sim.findings import Cell, Column, Drawing, Drawings, Heading, Lines, Links, Part, Table
 from sim.planning.answers.cells import Document
-from sim.planning.answers.variants import names
+from sim.planning.answers.compare import names
 from sim.units import show_time
 
 MOST_SLOTS = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.figures import fleet, kv_map, memory_use, operator_work, slots, timeline
+from reports.figures import fleet, memory_use, operator_work, slots, timeline
 from reports.figures.memory_use import TITLES, Memory, gpu_memory
 from reports.figures.slot_view import caption as slot_caption
 from reports.figures.slot_view import slot_view
@@ -128,7 +128,7 @@ def whole_gpu(summary: Mapping[str, Any], timeseries: pd.DataFrame) -> tuple[Plo
             title,
             "gpu_memory",
             _fullest(found, replicas),
-            to_json(memory_use.figure(found)),
+            to_json(memory_use.gpu_bars(found)),
         ),
         kind="own",
     )
@@ -187,7 +187,7 @@ def cache_over_time(
         note = "The size of the KV cache was not recorded: the timeline has it in tokens."
         return Plot("kv-map", title, "kv_map", note, None)
     replicas = replica_count(timeseries, requests)
-    drawn = kv_map.figure(timeseries, requests, kv_tokens=tokens, replicas=replicas)
+    drawn = memory_use.kv_map(timeseries, requests, kv_tokens=tokens, replicas=replicas)
     caption = (
         f"Of {phrase(tokens * replicas, 'count', 'tokens')}"
         f"{f' in {replicas} replicas' if replicas > 1 else ''}. "

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
 from reports.pages.run import groups
-from reports.pages.run.missing import is_measured, is_observed
-from reports.pages.run.repetitions import count, plus_minus
+from reports.pages.run.missing import count, is_measured, is_observed, plus_minus
 from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, percent
 from sim.metrics.states import SloState, State, is_apart
 from sim.metrics.words.slo_text import (

@@ -26,7 +26,7 @@ from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized, size
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
-from sim.planning.points.crew import Crew, CrewCall, crew
+from sim.planning.points.executors import Crew, CrewCall, crew
 from sim.planning.points.wording import counted, fleet_text
 from sim.scenario import Scenario
 from sim.units import show_load

@@ -18,11 +18,10 @@ from sim.band_runs import end_factors
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import trust
 from sim.planning.fleet.sizing import FAR, Confirmed, FleetSearch, Sized, confirm, smallest_fleet
-from sim.planning.load.advance import PlanSteps
+from sim.planning.load.advance import PlanSteps, Simulated
 from sim.planning.load.finder import Finder
 from sim.planning.load.settled import lasting
-from sim.planning.points.crew import Crew, CrewCall
-from sim.planning.points.simulated import Simulated
+from sim.planning.points.executors import Crew, CrewCall
 from sim.planning.points.wording import LoadOutcome
 
 ENDS = 0.125

@@ -19,10 +19,10 @@ from sim.metrics.fleet.rejection import Rejection, SpareRate, foreseen, room_of
 from sim.metrics.latency.intervals import wilson
 from sim.metrics.slo.objectives import Objective
 from sim.metrics.words.slo_text import within
+from sim.planning.fits import most_of
 from sim.planning.fleet.constraints import UNCONSTRAINED, Constraints
 from sim.planning.load.loads import Scale, Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
-from sim.planning.node import most_of
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted, limit_name, share
 from sim.pools import PreparedPool

@@ -20,8 +20,7 @@ from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.plan_bands import Band, bands, front, worth
-from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
+from sim.planning.fleet.plan_bands import Band, bands, flattered_note, front, run_lengths, worth
 from sim.planning.fleet.plan_prices import (
     UsualTokens,
     gpu_prices,

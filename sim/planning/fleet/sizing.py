@@ -25,14 +25,13 @@ from sim.planning.fleet.layouts import (
     Screened,
     over_budget,
 )
-from sim.planning.load.advance import Advance
+from sim.planning.load.advance import Advance, Simulated
 from sim.planning.load.band_ends import SLOPES
 from sim.planning.load.finder import Finder
 from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused
 from sim.planning.load.search import search
 from sim.planning.load.settled import lasting, quick
 from sim.planning.points.points import Settings
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
 from sim.units import show_load

@@ -34,7 +34,7 @@ from sim.planning.fleet.split_sizing import (
 )
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Traffic, axis_of, traffic_of
-from sim.planning.points.crew import Crew, crew
+from sim.planning.points.executors import Crew, crew
 from sim.scenario import Scenario
 
 WAVE = 4

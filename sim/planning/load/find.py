@@ -18,7 +18,7 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.slo.objectives import USUAL_SHARE, Objective, slo_objectives
 from sim.metrics.states import Unserved
-from sim.planning.load.advance import END_RUNS, Advance, Progress
+from sim.planning.load.advance import END_RUNS, Advance, Progress, Simulated
 from sim.planning.load.band_ends import (
     NEARBY,
     Ends,
@@ -35,7 +35,6 @@ from sim.planning.load.probe import BEYOND, FEWEST, SEVERAL, Probe, cut_off, mis
 from sim.planning.load.saturation import ROOM, Saturation
 from sim.planning.load.search import Knee, knee
 from sim.planning.load.settled import Settled, settle
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill

@@ -23,9 +23,9 @@ from sim.metrics.record.cut_short import requests_of_curve
 from sim.metrics.slo.objectives import Attained, Objective, breaks_first, pooled, slo_objectives
 from sim.metrics.states import State
 from sim.metrics.words.verdict_words import OPENING
+from sim.planning.load.advance import Simulated
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import LoadOutcome, share
 from sim.scenario import Scenario
 from sim.scenario.sections.arrivals import DiurnalArrivals, RampArrivals
