@@ -114,7 +114,8 @@ def distribution(
     longest = max(limit_s or 0.0, float(curve.x[-1]))
     scale = time_scale(longest)
     shown = curve._replace(x=curve.x * scale.factor)
-    wide = _is_wide(float(marks[0]), longest)
+    # whether a linear axis would squeeze most of them against its left edge
+    wide = 0 < 25 * float(marks[0]) < longest
     log = _logarithmic(curve, float(marks[0]), longest, scale) if longest > 0 else {}
     ends = {"range": [0, longest * scale.factor * 1.05 or 1]}
     shapes = []
@@ -149,11 +150,6 @@ def empty(title: str) -> go.Figure:
         x=theme.axis(title, range=[0, 1], showticklabels=False),
         y=theme.axis("share of requests", range=[0, 1.04], tickformat=".0%"),
     )
-
-
-def _is_wide(median: float, longest: float) -> bool:
-    """Whether a linear axis would squeeze most of them against its left edge."""
-    return median > 0 and longest > 25 * median
 
 
 def _logarithmic(

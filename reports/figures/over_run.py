@@ -133,6 +133,7 @@ def _step(count: int) -> int:
 def ttft_by_prompt(requests: pd.DataFrame, *, limit_s: float | None = None) -> go.Figure:
     """A point for each request of ``drawn``, at least one; its parts are under the pointer."""
     points = drawn(requests)
+    queue_ms = np.nan_to_num(points["queue_s"].to_numpy(float) * 1e3).round(2)
     shown = time_scale(float(points["ttft_s"].max()))
     trace = draw.points(
         points["prompt_tokens"].tolist(),
@@ -140,7 +141,7 @@ def ttft_by_prompt(requests: pd.DataFrame, *, limit_s: float | None = None) -> g
         {"size": 4, "opacity": 0.6, "color": theme.METRICS["ttft"].light},
         hover=f"request %{{customdata[0]:,d}}: %{{x:,d}} tokens, %{{y:,.4g}} {shown.unit}, "
         "of which %{customdata[1]:,.4g} ms in the queue<extra></extra>",
-        customdata=list(zip(points["request_id"].tolist(), _queue_ms(points), strict=True)),
+        customdata=list(zip(points["request_id"].tolist(), queue_ms.tolist(), strict=True)),
     )
     at = [] if limit_s is None else [limit_s * shown.factor]
     return draw.assemble(
@@ -149,11 +150,6 @@ def ttft_by_prompt(requests: pd.DataFrame, *, limit_s: float | None = None) -> g
         time_axis("TTFT", shown, rangemode="tozero"),
         shapes=[draw.across(limit, width=1, dash="dash") for limit in at],
     )
-
-
-def _queue_ms(points: pd.DataFrame) -> list[float]:
-    found: list[float] = np.nan_to_num(points["queue_s"].to_numpy(float) * 1e3).round(2).tolist()
-    return found
 
 
 COLUMNS, ROWS = 60, 24

@@ -120,7 +120,9 @@ def slot_view(
     courses = None if trail is None else _courses(trail, plans)
     iterations = Iterations(plans, replica)
     duration = _end(requests, timeseries)
-    first, middle = _first_and_middle(served[served["replica"] == replica])
+    own = served[served["replica"] == replica]
+    first = float(own["arrival_s"].min())
+    middle = float(own["scheduled_s"].fillna(own["first_token_s"]).median())
     after = _after(rows, replica, batching)
 
     placing = _Placing(rows, iterations, replica, duration, after, courses, slots)
@@ -198,12 +200,6 @@ class _Placing:
             return None
         counts = SlotCounts(slots, found.slots), SlotCounts(shown, lanes)
         return _Stretch(start, end, kept, *counts, found.vague)
-
-
-def _first_and_middle(served: pd.DataFrame) -> tuple[float, float]:
-    """When the first of these requests arrived, and when half of them were scheduled (s)."""
-    middle = float(served["scheduled_s"].fillna(served["first_token_s"]).median())
-    return float(served["arrival_s"].min()), middle
 
 
 def _touching(

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import height
 from reports.figures.series import label
-from reports.figures.slot_view import BatchSpan, QueueView, SlotView, slot_view
+from reports.figures.slot_view import QueueView, SlotView, slot_view
 from reports.frame import draw, theme
 from reports.frame.formats import NARROW_SPACE
 from sim.results.trail_files import Trail
@@ -231,7 +231,9 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     title = title if view.batches else "slots of the batch"
     layout["annotations"] = [_heading(title, 1) | {"yshift": raised}] if slots else []
     layout["annotations"] += _shares(view)
-    layout["shapes"] = [_beginning(batch, shown) for batch in view.batches]
+    through = {"xref": "x", "yref": "y domain", "layer": "above"}
+    begins = [batch.start * shown.factor for batch in view.batches]
+    layout["shapes"] = [draw.upright(at, "ink", 1, "dot", **through) for at in begins]
     if view.queue is not None:
         most = max(1, int(view.queue.number.max()))
         layout["yaxis2"] = theme.axis(
@@ -248,12 +250,6 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
         layout["yaxis2"] = _rows(lanes) | {"domain": [0, cut], "anchor": "x"}
         layout["annotations"] += [_heading("not in the batch", cut)]
     return layout
-
-
-def _beginning(batch: BatchSpan, shown: Scale) -> dict[str, Any]:
-    """A line through the slots where a batch begins."""
-    at = batch.start * shown.factor
-    return draw.upright(at, "ink", 1, "dot", xref="x", yref="y domain", layer="above")
 
 
 def _shares(view: SlotView) -> list[dict[str, Any]]:

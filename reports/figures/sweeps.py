@@ -81,7 +81,8 @@ def trades(trade: Trade) -> go.Figure:
     """Every point, in the colour of its group."""
     looks = styles([group.settings for group in trade.groups])
     points = [point for group in trade.groups for point in group.points]
-    traces = [_front(trade)] if len(points) > 1 else []
+    best = [at.x for at in trade.front], [_factor(trade.kind) * at.y for at in trade.front]
+    traces = [front(*best, "hv" if trade.kind == "cost" else "vh")] if len(points) > 1 else []
     pairs = zip(trade.groups, looks, strict=True)
     traces += [_trace(group, look, trade.kind) for group, look in pairs if group.points]
     axis = theme.axis("output tokens/s of a GPU", rangemode="tozero")
@@ -96,11 +97,6 @@ def trades(trade: Trade) -> go.Figure:
 def _factor(kind: str) -> float:
     """The factor of values: latencies are drawn in seconds."""
     return 1e-3 if kind == "cost" else 1.0
-
-
-def _front(trade: Trade) -> draw.Trace:
-    x, y = [at.x for at in trade.front], [_factor(trade.kind) * at.y for at in trade.front]
-    return front(x, y, "hv" if trade.kind == "cost" else "vh")
 
 
 def front(x: Sequence[float], y: Sequence[float], shape: str) -> draw.Trace:

@@ -225,7 +225,15 @@ def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
         Panel(
             "preemptions",
             {},
-            [_bins(edges, counts, f"preemptions per {_width(edges)}", "preemptions", "%{y:,d}")],
+            [
+                _bins(
+                    edges,
+                    counts,
+                    f"preemptions per {edges[1] - edges[0]:.4g} s",
+                    "preemptions",
+                    "%{y:,d}",
+                )
+            ],
         )
     ]
 
@@ -291,10 +299,6 @@ def _power(power: Mapping[str, Sequence[float]] | None) -> list[Panel]:
     edges, watts = np.array(power["edges"]), np.array(power["watts"])
     drawn = _bins(edges, watts, "mean of all GPUs", "power", "%{y:,.0f} W")
     return [Panel("W per GPU", {"rangemode": "tozero"}, [drawn])]
-
-
-def _width(edges: Floats) -> str:
-    return f"{edges[1] - edges[0]:.4g} s"
 
 
 # -- traces ----------------------------------------------------------------------------------------

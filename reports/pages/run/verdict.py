@@ -77,7 +77,9 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
         title += f", SLO {slo_state}"
     tones = [tone, *(answer.tone for answer in answers[:3])]
     worst = max(tones, key=lambda each: _SEVERITY[each])
-    text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
+    text = str(pick(summary, "infersim.verdict.text") or "")
+    text = text.removeprefix(f"{state.capitalize()}: ")  # the headline says that already
+    text = f"{text[:1].upper()}{text[1:]}"
     return Verdict(worst, title, f"{_rejected(summary)}{text}", answers)
 
 
@@ -92,12 +94,6 @@ def _rejected(summary: Mapping[str, Any]) -> str:
 
 def _state(state: str) -> tuple[Tone, str, str]:
     return _STATES[state] if state in _STATES else ("neutral", state.capitalize(), f"{state}.")
-
-
-def _without_state(text: str, state: str) -> str:
-    """``text`` without a leading "State:", which the headline says already."""
-    rest = text.removeprefix(f"{state.capitalize()}: ")
-    return f"{rest[:1].upper()}{rest[1:]}"
 
 
 def _fits(summary: Mapping[str, Any]) -> RowAnswer:

@@ -16,16 +16,14 @@ def headline(document: Mapping[str, Any]) -> str:
     verdicts, wrong = [e["verdict"] for e in document["claims"]], document["unexpected"]
     counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "fails")}
     told = ", ".join(
-        f"{count} {_said(verdict, count)}" for verdict, count in counts.items() if count
+        f"{count} {verdict if count == 1 else verdict.removesuffix('s')}"
+        for verdict, count in counts.items()
+        if count
     )
     of = f"Of {len(verdicts)} claim{'s' * (len(verdicts) != 1)}"
     if not wrong:
         return f"{of} {told}, as was expected."
     return f"{of} {told}. Unexpected: {', '.join(wrong)}."
-
-
-def _said(verdict: str, count: int) -> str:
-    return verdict if count == 1 else verdict.removesuffix("s")
 
 
 def shown(figure: Mapping[str, Any], value: float | None) -> str:

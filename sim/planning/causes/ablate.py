@@ -246,7 +246,7 @@ def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:
             {
                 "technique": technique.name,
                 "title": technique.title,
-                "difference": _float(differences.get(technique.name)),
+                "difference": float(differences[technique.name]) if complete else None,
                 "factor": math.exp(growth[technique.name]) if growth else None,
             }
             for technique in found.added
@@ -283,10 +283,6 @@ def _value(found: Ablation, present: Coalition, figure: GainFigure) -> float | N
 
 def _ratio(before: float | None, after: float | None) -> float | None:
     return after / before if before and after else None
-
-
-def _float(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _in_order(found: Ablation) -> list[Coalition]:
@@ -356,13 +352,9 @@ def _notes(found: Ablation) -> list[str]:
             f"Some sets refuse up to {most:,} requests (prompts that are not cut must fit one "
             "iteration); their throughput counts what they served."
         )
-    if not all(_complete(found, figure) for figure in FIGURES):
+    if not all(all(found.values(figure.key).values()) for figure in FIGURES):
         notes.append(
             "A figure that is 0 for some set has no factors: differences stand for them, which add "
             "up to the whole; one that is undefined for some set has neither."
         )
     return [*notes, *([] if full is None else notes_on([("", full)]))]
-
-
-def _complete(found: Ablation, figure: GainFigure) -> bool:
-    return all(value for value in found.values(figure.key).values())

@@ -188,15 +188,15 @@ def _together(study: Study, base: Mapping[str, Any], swings: Sequence[Swing]) ->
 
 def document(found: Sensitivity) -> dict[str, Any]:
     """The content of ``result.json``."""
-    base, own = figures_of(found.base), found.base["infersim"]
+    base, own, sure = figures_of(found.base), found.base["infersim"], _trust(found)
     return {
         **head("sensitivity", found.scenario),
         "setup": setup_text(found.base),
         "verdict": own["verdict"],
         "holds": found.holds,
-        "trust": _trust(found),
+        "trust": sure,
         "question": _question(found),
-        "answer": f"{_answer(found)}{_how_sure(found)}",
+        "answer": _answer(found) + ("" if sure is None else f" That is {sure}."),
         "short": _short(found),
         "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
         "band": found.band,
@@ -233,11 +233,6 @@ def _trust(found: Sensitivity) -> str | None:
     all_of_them = together is None or (together.holds == found.holds and not _open(together))
     decided = not is_open(found.base)
     return trust(decided=decided, at_band=alone and (all_of_them or not found.holds), at_half=alone)
-
-
-def _how_sure(found: Sensitivity) -> str:
-    word = _trust(found)
-    return "" if word is None else f" That is {word}."
 
 
 def _flips(found: Sensitivity, swing: Swing) -> bool:

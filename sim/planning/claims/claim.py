@@ -152,8 +152,13 @@ def _checked(claim: Claim, executor: Executor) -> dict[str, Any]:
         "expected": claim.verdict,
         "model": str(claim.base.model),
         "figures": [
-            {"key": key, "title": _title(key), "kind": METRIC[key].kind, "unit": METRIC[key].unit}
-            for key in claim.shown
+            {
+                "key": key,
+                "title": metric.head or DEFINITIONS[metric.definition].title,
+                "kind": metric.kind,
+                "unit": metric.unit,
+            }
+            for key, metric in ((key, METRIC[key]) for key in claim.shown)
         ],
         "variants": [
             {
@@ -189,11 +194,6 @@ def _of_weights(scenario: Scenario) -> set[str]:
     costs = [pool.cost for pool in prepare(scenario).pools]
     found = [each for cost in costs for each in cost.pass_operators(Batch(1, 1))]
     return {operator.name for operator in found if operator.per_batch}
-
-
-def _title(key: str) -> str:
-    metric = METRIC[key]
-    return metric.head or DEFINITIONS[metric.definition].title
 
 
 def _metric_of(summary: Mapping[str, Any], key: str) -> float | None:

@@ -281,12 +281,10 @@ def _format_notes(plan: FleetPlan) -> list[str]:
 
 def run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
     """The arguments with which ``infersim run SCENARIO`` simulates the fleet."""
-    texts = [*given, *(f"{key}={_written(value)}" for key, value in changes.items())]
+    texts = [*given]
+    for key, value in changes.items():
+        texts.append(f"{key}={repr(value) if isinstance(value, float) else show(value)}")
     return " ".join(f"--set {shlex.quote(text)}" for text in texts)
-
-
-def _written(value: object) -> str:
-    return repr(value) if isinstance(value, float) else show(value)
 
 
 def _points(plan: FleetPlan) -> list[dict[str, Any]]:

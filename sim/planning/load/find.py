@@ -151,7 +151,7 @@ def _found(
         finder.ahead(load, replicas, length=length, most=most)
     own = _own(finder, settled)
     added = [finder.of_length(load, replicas, length, most) for load, length, most in points]
-    curve = sorted([*tried, *added], key=_load)
+    curve = sorted([*tried, *added], key=lambda probe: probe.load)
     known = [PlayedLoad(probe, stretch, None) for probe in tried]
     drawn = [
         PlayedLoad(probe, 1, length) for probe, (_, length, _) in zip(added, points, strict=True)
@@ -258,10 +258,6 @@ def _ends(
         slower if slower is None else min(slower, best.load),
         faster if faster is None else max(faster, best.load),
     )
-
-
-def _load(probe: Probe) -> float:
-    return probe.load
 
 
 def _of_own(finder: Finder, settled: Settled) -> int:

@@ -170,7 +170,7 @@ def open_between(
             []
             if slope is None
             else [
-                tuple(_carried(each.load, end, _asked(seen), slope) for end in interval)
+                tuple(each.load * math.exp((end - _asked(seen)) / slope) for end in interval)
                 for each, interval in ((best, under), (fails, above))
             ]
         )
@@ -195,13 +195,10 @@ def _full(probe: Probe) -> bool:
 def _slope(seen: Sequence[tuple[float, Attained]]) -> float | None:
     """By how much the probit of the share falls where the load is e times as high, from the loads
     that are furthest apart; None where it does not fall."""
-    (low, more), (high, less) = min(seen, key=_load), max(seen, key=_load)
+    loads = [load for load, _ in seen]
+    (low, more), (high, less) = (seen[loads.index(end(loads))] for end in (min, max))
     fall = _probit(more.share, more.effective) - _probit(less.share, less.effective)
     return fall / math.log(high / low) if fall > 0 and high > low else None
-
-
-def _load(seen: tuple[float, Attained]) -> float:
-    return seen[0]
 
 
 def _asked(seen: Sequence[tuple[float, Attained]]) -> float:
@@ -214,11 +211,6 @@ def _interval(seen: Attained, worth: float) -> tuple[float, float]:
     trials = worth * seen.requests
     low, high = (_probit(end, trials) for end in wilson(seen.share, trials))
     return low, high
-
-
-def _carried(load: float, probit: float, asked: float, slope: float) -> float:
-    """The load at which a ``probit`` of the share at ``load`` reaches that of what is asked for."""
-    return load * math.exp((probit - asked) / slope)
 
 
 def _probit(share: float, trials: float) -> float:

@@ -191,13 +191,9 @@ class Crew:
     def _fill(self) -> None:
         assert self._submit is not None
         while self._waiting and len(self._running) < self._jobs:
-            call = min(self._waiting, key=_later)
+            call = min(self._waiting, key=lambda call: call.later)
             self._waiting.remove(call)
             self._running[self._submit(call.make, *call.arguments)] = call
-
-
-def _later(call: CrewCall[Any]) -> float:
-    return call.later
 
 
 @contextmanager
