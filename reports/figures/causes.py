@@ -17,7 +17,8 @@ from reports.frame import draw, theme
 from reports.frame.draw import time_axis
 from reports.frame.formats import NARROW_SPACE
 from sim.metrics.states import SloState
-from sim.planning.answers.cells import MOST_ROWS, NOTHING
+from sim.planning.answers.ablate import SAME
+from sim.planning.answers.cells import MOST_ROWS, NOTHING, value_text
 from sim.planning.answers.drawings import (
     BARS,
     PARTS,
@@ -28,7 +29,6 @@ from sim.planning.answers.drawings import (
     MeanParts,
     Waterfall,
 )
-from sim.planning.causes.ablate_words import SAME, value_text
 from sim.units import milliseconds, show_share, time_scale
 
 ROOM = 34

@@ -16,6 +16,7 @@ from reports.frame import theme
 from reports.pages.planning.findings import write_page
 from sim.planning.answers import claims
 from sim.planning.answers import diagnose as diagnose_answer
+from sim.planning.answers.ablate import figures, headline, part_text
 from sim.planning.answers.cells import effect
 from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.answers.sensitivity import attained_at_ends, changes
@@ -23,7 +24,6 @@ from sim.planning.causes import ablate as ablation
 from sim.planning.causes import diagnose_document
 from sim.planning.causes import sensitivity as uncertainty
 from sim.planning.causes.ablate import ablate
-from sim.planning.causes.ablate_words import figures, headline, part_text
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.points.executors import local

@@ -9,10 +9,9 @@ from typing import Any
 from sim.findings import Cell, Column, Heading, Table
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC, STUDIED
-from sim.planning.causes.ablate_words import value_text
 from sim.planning.points.footnote_words import doubt_mark
 from sim.planning.points.wording import LATENCIES, promise_name, rank, share
-from sim.units import TWICE, number
+from sim.units import TWICE, milliseconds, number
 
 Document = Mapping[str, Any]
 
@@ -96,6 +95,13 @@ def figure(found: float | None, write: Callable[[float], str]) -> Cell:
     if found is None or not math.isfinite(found):
         return Cell("-", None)
     return Cell(write(found), found)
+
+
+def value_text(key: str, value: float | None) -> str:
+    """A metric with its unit, as columns have them."""
+    if key.endswith("_ms"):
+        return milliseconds(value)
+    return f"{number(value)}x" if key == "capacity" and value is not None else number(value)
 
 
 def value(key: str, found: float | None) -> Cell:
