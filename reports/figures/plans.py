@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.axes import height
-from reports.figures.series import FORMAT, GPU, Style, label, styles
+from reports.figures.series import Style, label, styles
 from reports.figures.sweeps import beside, front
 from reports.frame import draw, theme
 from reports.frame.draw import time_axis
@@ -16,8 +16,8 @@ from sim.planning.answers.drawings import (
     CostAndLatency,
     CostOverLoad,
     FleetCosts,
-    FleetPoint,
     SplitRatios,
+    TradeGroup,
 )
 from sim.planning.points.wording import LoadOutcome, share
 from sim.units import milliseconds, time_scale
@@ -57,19 +57,17 @@ def fleet_costs(costs: FleetCosts) -> go.Figure:
 def cost_and_latency(drawn: CostAndLatency) -> go.Figure:
     """Every fleet that holds: dollars per hour against a latency at the percentile of the SLO,
     under the rate with its headroom."""
-    points, limit = drawn.fleets, drawn.limit
-    highest = max([*(point.latency for point in points), limit or 0.0])
-    shown = time_scale(highest / 1e3)
+    points, limit = [point for group in drawn.groups for point in group.points], drawn.limit
+    shown = time_scale(max([*(point.y for point in points), limit or 0.0]) / 1e3)
     factor = shown.factor / 1e3
-    best = sorted((point for point in points if point.front), key=lambda point: point.usd)
-    traces = [front([p.usd for p in best], [factor * p.latency for p in best], "hv")]
-    cards = list(dict.fromkeys((point.gpu, point.precision) for point in points))
-    looks = styles([{GPU: gpu, FORMAT: precision} for gpu, precision in cards])
-    for card, look in zip(cards, looks, strict=True):
-        mine = [point for point in points if (point.gpu, point.precision) == card]
-        traces.append(_points(mine, factor, look))
+    best = drawn.front
+    traces = [front([each.x for each in best], [factor * each.y for each in best], "hv")]
+    looks = styles([group.settings for group in drawn.groups])
+    traces += [
+        _fleets(group, factor, look) for group, look in zip(drawn.groups, looks, strict=True)
+    ]
     if limit is not None and points:
-        right = 1.04 * max(point.usd for point in points)
+        right = 1.04 * max(point.x for point in points)
         name, muted = f"limit {milliseconds(limit)}", theme.PAGE["muted"].light
         ends = [0, right], [factor * limit] * 2
         traces.append(draw.line(*ends, muted, name, width=1.5, dash="dash"))
@@ -81,17 +79,17 @@ def cost_and_latency(drawn: CostAndLatency) -> go.Figure:
     )
 
 
-def _points(points: Sequence[FleetPoint], factor: float, look: Style) -> draw.Trace:
+def _fleets(group: TradeGroup, factor: float, look: Style) -> draw.Trace:
     """The fleets of one GPU and format; milliseconds are multiplied with ``factor``."""
     return draw.points(
-        [point.usd for point in points],
-        [factor * point.latency for point in points],
+        [point.x for point in group.points],
+        [factor * point.y for point in group.points],
         {"size": 11, "color": look.color, "symbol": look.symbol},
-        " ".join(filter(None, [points[0].gpu, points[0].precision])),
+        group.label,
         "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
-        **beside([f"{point.replicas:,} x {point.gpus // point.replicas}" for point in points]),
-        hovertext=[point.name for point in points],
-        customdata=[milliseconds(point.latency) for point in points],
+        **beside([point.short for point in group.points]),
+        hovertext=[point.label for point in group.points],
+        customdata=[milliseconds(point.y) for point in group.points],
     )
 
 
