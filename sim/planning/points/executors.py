@@ -59,15 +59,10 @@ class Processes:
         placed = scenario.moved(scenario.base.absolute())
         parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", max_nbytes=None)
         try:
-            yield from parallel(delayed(_evaluate)(os.getpid(), placed, point) for point in points)
+            asked = (delayed(_call)(os.getpid(), evaluate, (placed, point)) for point in points)
+            yield from parallel(asked)
         except TerminatedWorkerError:
             raise killed() from None
-
-
-def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
-    """``evaluate`` in a process that ends when the one that asked is gone."""
-    end_with(parent)
-    return evaluate(scenario, point)
 
 
 def local(jobs: int = 1) -> Executor:
