@@ -82,9 +82,9 @@ R = TypeVar("R")
 
 def elsewhere(jobs: int) -> Callable[..., Future[Any]]:
     """A function that has calls made by up to ``jobs`` other processes, to which they are sent."""
-    from joblib.externals.loky import get_reusable_executor  # noqa: PLC0415 - slow to import
+    from joblib.executor import get_memmapping_executor  # noqa: PLC0415 - slow to import
 
-    others = get_reusable_executor(max_workers=jobs)
+    others = get_memmapping_executor(jobs)  # those of ``Processes``, which would take no others
 
     def submit(function: Callable[..., R], *arguments: Any) -> Future[R]:
         sent: Future[R] = others.submit(_call, os.getpid(), function, arguments)
