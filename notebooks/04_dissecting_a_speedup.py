@@ -19,8 +19,7 @@ from IPython.display import Markdown
 import sim
 from reports.figures import causes
 from sim.planning.answers.ablate import waterfall as steps_of
-from sim.planning.causes.ablate import ablate
-from sim.planning.causes.ablate import document
+from sim.planning.causes.ablate import ablate, document
 from sim.planning.points.executors import local
 
 scenarios = Path(sim.__file__).parents[1] / "scenarios"
