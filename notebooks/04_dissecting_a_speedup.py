@@ -17,10 +17,9 @@ import pandas as pd
 from IPython.display import Markdown
 
 import sim
-from reports.figures import waterfall
+from reports.figures import causes
 from sim.planning.answers.ablate import waterfall as steps_of
-from sim.planning.causes.ablate import ablate
-from sim.planning.causes.ablate_document import document
+from sim.planning.causes.ablate import ablate, document
 from sim.planning.points.executors import local
 
 scenarios = Path(sim.__file__).parents[1] / "scenarios"
@@ -63,7 +62,7 @@ Markdown(
 
 # %%
 assert 9 < throughput["factor"] < 12
-waterfall.figure(steps_of(result, "output_throughput"))
+causes.waterfall(steps_of(result, "output_throughput"))
 
 # %% [markdown]
 # - **Continuous batching**: no request waits for the longest answer of a batch, and
@@ -86,7 +85,7 @@ other = document(
         order=["paging", "large-batch", "continuous-batching", "chunked-prefill"],
     )
 )
-waterfall.figure(steps_of(other, "output_throughput"))
+causes.waterfall(steps_of(other, "output_throughput"))
 
 # %%
 steps = {

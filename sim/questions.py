@@ -72,10 +72,10 @@ class Answer:
 
     def report(self, path: Path | str) -> Path:
         """Write the page of the answer to ``path``, a file or a folder; return where it is."""
-        from reports.pages import planning  # noqa: PLC0415 - plotly is slow to import
+        from reports.pages.planning import findings  # noqa: PLC0415 - plotly is slow to import
 
         return write_page(
-            path, lambda target: planning.write_page(self["command"], target, self._document)
+            path, lambda target: findings.write_page(self["command"], target, self._document)
         )
 
 

@@ -21,59 +21,35 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports.figures import (
-    attained_at_ends,
-    attainment,
-    attempts,
-    cost_attained,
-    coverage,
-    density,
-    differences,
-    find_attainment,
-    find_curve,
+    causes,
     fleet,
-    gpu_memory,
-    growth,
-    heat,
     histogram,
-    itl_cdf,
-    kernel_curves,
-    kernel_predicted,
-    kernel_residuals,
-    kernel_roofline,
-    knee,
-    kv_map,
+    kernels,
     latency_cdf,
-    latency_over_time,
     latency_parts,
-    limit_use,
-    mean_parts,
-    observed_errors,
-    observed_iterations,
-    observed_latencies,
-    observed_timelines,
-    operator_time,
+    loads,
+    memory_use,
+    operator_work,
+    over_run,
     overlaid,
-    pareto,
-    plan_cost,
-    plan_pareto,
-    ratios,
-    roofline,
+    plans,
+    score_bands,
+    slo_bars,
     slots,
-    split_ratios,
+    sweeps,
     timeline,
-    tornado,
-    ttft_by_prompt,
-    waterfall,
+    validated,
+    variants,
 )
-from reports.figures.kernel_names import by_operator
-from reports.figures.latency_bands import bands
-from reports.figures.memory_parts import gpu_memory as in_memory
-from reports.figures.observed_latencies import LatencySample
+from reports.figures.kernels import by_operator
+from reports.figures.latency_parts import bands
+from reports.figures.memory_use import gpu_memory as in_memory
 from reports.figures.steps import replica_count
+from reports.figures.validated import LatencySample
 from reports.frame.run_directory import SavedRun, read
 from reports.pages import trust
 from reports.pages.planning import compare_runs
-from reports.pages.run.limits import attained, limit_uses
+from reports.pages.run.slo import attained, limit_uses
 from sim.errors import InfersimError
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.answers.diagnose import mean_parts as parts_of
@@ -108,22 +84,22 @@ def _kv(run: SavedRun) -> Any:
 
 
 def _course(run: SavedRun) -> go.Figure:
-    found = latency_over_time.course(run.requests, "ttft", 99.0)
+    found = over_run.course(run.requests, "ttft", 99.0)
     assert found is not None, "a run of so few requests has no course"
-    return latency_over_time.figure(found, "ttft", 99.0)
+    return over_run.latency_over_time(found, "ttft", 99.0)
 
 
 OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
-    "latency_over_time": _course,
-    "density": lambda run: density.figure(
+    "over_run.latency_over_time": _course,
+    "over_run.density": lambda run: over_run.density(
         run.requests["arrival_s"].to_numpy(float),
         run.requests["prompt_tokens"].to_numpy(float),
         *("prompt", "tokens"),
     ),
-    "ttft_by_prompt": lambda run: ttft_by_prompt.figure(run.requests),
-    "attainment": lambda run: attainment.figure(attained(run.summary), 0.99),
-    "limit_use": lambda run: limit_use.figure(limit_uses(run.summary, run.requests)),
-    "gpu_memory": lambda run: gpu_memory.figure(
+    "over_run.ttft_by_prompt": lambda run: over_run.ttft_by_prompt(run.requests),
+    "slo_bars.attainment": lambda run: slo_bars.attainment(attained(run.summary), 0.99),
+    "slo_bars.limit_use": lambda run: slo_bars.limit_use(limit_uses(run.summary, run.requests)),
+    "memory_use.figure": lambda run: memory_use.gpu_bars(
         in_memory(run.summary["infersim"]["memory"], run.timeseries)
     ),
     "histogram": lambda run: histogram.figure(
@@ -132,20 +108,22 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
         metric="prompt_tokens",
         whole=True,
     ),
-    "itl_cdf": lambda run: itl_cdf.figure(run.charts["itl"], itl_cdf.stated(run.summary)),
-    "kv_map": lambda run: kv_map.figure(
+    "latency_cdf.itl": lambda run: latency_cdf.itl(
+        run.charts["itl"], latency_cdf.stated(run.summary)
+    ),
+    "kv_map": lambda run: memory_use.kv_map(
         run.timeseries,
         run.requests,
         kv_tokens=_kv(run),
         replicas=replica_count(run.timeseries, run.requests),
     ),
-    "latency_cdf": lambda run: latency_cdf.figure(run.requests, "ttft", limit_s=0.5),
+    "latency_cdf.figure": lambda run: latency_cdf.figure(run.requests, "ttft", limit_s=0.5),
     "latency_parts": lambda run: latency_parts.figure(bands(run.requests, "e2el"), "e2el"),
-    "operator_time": lambda run: operator_time.figure(
+    "operator_work.operator_time": lambda run: operator_work.operator_time(
         run.summary["infersim"]["time_by_operator"], run.summary["infersim"]["operators"]
     ),
-    "roofline": lambda run: roofline.figure(run.charts["roofline"]),
-    "slots": lambda run: slots.figure(run.requests, run.timeseries),
+    "operator_work.roofline": lambda run: operator_work.roofline(run.charts["roofline"]),
+    "slots.figure": lambda run: slots.figure(run.requests, run.timeseries),
     "timeline": lambda run: timeline.figure(
         run.timeseries,
         run.requests,
@@ -162,36 +140,45 @@ def _of(build: Build, command: str, name: str) -> Build:
 
 
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
-    "attained_at_ends": (
-        lambda d: attained_at_ends.figure(at_ends(d)),
+    "causes.attained_at_ends": (
+        lambda d: causes.attained_at_ends(at_ends(d)),
         made_up_studies.uncertainty,
     ),
-    "attempts": (lambda d: attempts.figure(d["course"], d["outages"]), made_up.failures),
-    "cost_attained": (
-        _of(cost_attained.figure, "compare", "cost-attained"),
+    "fleet.attempts": (lambda d: fleet.attempts(d["course"], d["outages"]), made_up.failures),
+    "variants.cost_attained": (
+        _of(variants.cost_attained, "compare", "cost-attained"),
         made_up.comparison,
     ),
-    "differences": (
-        _of(differences.figure, "compare", "difference-output_throughput"),
+    "variants.differences": (
+        _of(variants.differences, "compare", "difference-output_throughput"),
         made_up.comparison,
     ),
-    "find_attainment": (
-        lambda d: find_attainment.figure(attained_by_load(d)),
+    "loads.attained": (
+        lambda d: loads.attained(attained_by_load(d)),
         made_up.highest_load,
     ),
-    "find_curve": (lambda d: find_curve.figure(curve(d, "ttft")), made_up.highest_load),
-    "heat": (_of(heat.figure, "sweep", "heat-output_throughput"), made_up.grid_sweep),
-    "knee": (_of(knee.figure, "sweep", "knee-tpot"), made_up.load_sweep),
-    "mean_parts": (lambda d: mean_parts.figure(parts_of(d, "e2el")), made_up_studies.diagnosis),
-    "means": (_of(differences.means, "compare", "mean-p99_ttft_ms"), made_up.comparison),
-    "pareto": (_of(pareto.figure, "sweep", "pareto-speed"), made_up.policy_sweep),
-    "growth": (lambda d: growth.figure(growth_of(d)), made_up.fleet_plan),
-    "plan_pareto": (lambda d: plan_pareto.figure(cost_and_latency(d, "ttft")), made_up.fleet_plan),
-    "tornado": (
-        lambda d: tornado.figure(changes(d, "p99_ttft_ms")),
+    "loads.latency_curve": (lambda d: loads.latency_curve(curve(d, "ttft")), made_up.highest_load),
+    "sweeps.heat": (_of(sweeps.heat, "sweep", "heat-output_throughput"), made_up.grid_sweep),
+    "sweeps.latency_lines": (_of(sweeps.latency_lines, "sweep", "knee-tpot"), made_up.load_sweep),
+    "causes.mean_parts": (
+        lambda d: causes.mean_parts(parts_of(d, "e2el")),
+        made_up_studies.diagnosis,
+    ),
+    "variants.means": (_of(variants.means, "compare", "mean-p99_ttft_ms"), made_up.comparison),
+    "sweeps.trades": (_of(sweeps.trades, "sweep", "pareto-speed"), made_up.policy_sweep),
+    "plans.cost_over_load": (lambda d: plans.cost_over_load(growth_of(d)), made_up.fleet_plan),
+    "plans.cost_and_latency": (
+        lambda d: plans.cost_and_latency(cost_and_latency(d, "ttft")),
+        made_up.fleet_plan,
+    ),
+    "causes.tornado": (
+        lambda d: causes.tornado(changes(d, "p99_ttft_ms")),
         made_up_studies.uncertainty,
     ),
-    "waterfall": (lambda d: waterfall.figure(steps_of(d, "p99_ttft_ms")), made_up_studies.ablation),
+    "causes.waterfall": (
+        lambda d: causes.waterfall(steps_of(d, "p99_ttft_ms")),
+        made_up_studies.ablation,
+    ),
 }
 """Figures of the results of planning commands, with a result of each."""
 
@@ -232,7 +219,7 @@ def _same_curves(document: Mapping[str, Any]) -> list[Any]:
 
 def _errors(document: Mapping[str, Any]) -> go.Figure:
     rows = [(row.figure, row) for row in rows_of(document).errors]
-    return observed_errors.figure(rows, document["band"]["throughput"])
+    return validated.all_errors(rows, document["band"]["throughput"])
 
 
 def _with_bands(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -252,50 +239,48 @@ def _overlaid(runs: Mapping[int, SavedRun]) -> go.Figure | None:
 
 
 DRAWINGS: Mapping[str, Drawing] = {
-    "coverage": Drawing(
-        lambda document: coverage.figure([trust.held("all", _with_bands(document))]),
+    "score_bands.coverage": Drawing(
+        lambda document: score_bands.coverage([trust.held("all", _with_bands(document))]),
         made_up_verdicts.scores,
     ),
-    "ratios": Drawing(
-        lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
+    "score_bands.ratios": Drawing(
+        lambda document: score_bands.ratios(_with_bands(document)), made_up_verdicts.scores
     ),
-    "fleet": Drawing(fleet.figure, made_up.fleet_course),
-    "plan_cost": Drawing(lambda d: plan_cost.figure(fleet_costs(d)), made_up.fleet_plan),
-    "split_ratios": Drawing(
-        lambda document: split_ratios.figure(replica_ratios(document)), made_up.split_plan
+    "fleet.pools": Drawing(fleet.pools, made_up.fleet_course),
+    "plans.fleet_costs": Drawing(lambda d: plans.fleet_costs(fleet_costs(d)), made_up.fleet_plan),
+    "plans.split_ratios": Drawing(
+        lambda document: plans.split_ratios(replica_ratios(document)), made_up.split_plan
     ),
     "overlaid": Drawing(_overlaid, compared_runs),
-    "slot_shares": Drawing(_slot_shares, compared_runs),
+    "slots.shares": Drawing(_slot_shares, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{
         name: Drawing(build, made, lambda path: json.loads(path.read_text("utf-8")))
         for name, (build, made) in OF_RESULTS.items()
     },
-    "kernel_curves": _of_profile(lambda d, _: kernel_curves.figure(_same_curves(d))),
-    "kernel_predicted": _of_profile(lambda _, owns: kernel_predicted.figure(owns[0])),
-    "kernel_residuals": _of_profile(
-        lambda d, owns: kernel_residuals.figure(owns[0], d["regimes"].get(owns[0].operator, []))
+    "kernels.fitted": _of_profile(lambda d, _: kernels.fitted(_same_curves(d))),
+    "kernels.predicted": _of_profile(lambda _, owns: kernels.predicted(owns[0])),
+    "kernels.residuals": _of_profile(
+        lambda d, owns: kernels.residuals(owns[0], d["regimes"].get(owns[0].operator, []))
     ),
-    "kernel_roofline": _of_profile(
-        lambda d, owns: kernel_roofline.arithmetic(d["roofline"], owns, d["curves"])
+    "kernels.arithmetic": _of_profile(
+        lambda d, owns: kernels.arithmetic(d["roofline"], owns, d["curves"])
     ),
-    "observed_errors": _of_validation(lambda d, *_: _errors(d)),
-    "observed_iterations": _of_validation(
-        lambda d, seen, told, series: observed_iterations.against(series["iterations"])
+    "validated.all_errors": _of_validation(lambda d, *_: _errors(d)),
+    "validated.against": _of_validation(
+        lambda d, seen, told, series: validated.against(series["iterations"])
     ),
-    "observed_latencies": _of_validation(
-        lambda d, seen, told, series: observed_latencies.figure(
+    "validated.latencies": _of_validation(
+        lambda d, seen, told, series: validated.latencies(
             "TTFT",
             *(LatencySample(latency_cdf.sample(side.requests, "ttft")) for side in (seen, told)),
         )
     ),
-    "observed_timelines": _of_validation(
-        lambda d, seen, told, series: observed_timelines.figure(
-            seen, told, d["composition"]["kv_tokens"]
-        )
+    "validated.timelines": _of_validation(
+        lambda d, seen, told, series: validated.timelines(seen, told, d["composition"]["kv_tokens"])
     ),
 }
-"""Every figure, by the name of its module; ``means`` is the other one of ``differences``."""
+"""Every figure, by the name of its module, with that of its function where there are several."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -77,6 +77,7 @@ def _sweep(
         "failed": 0,
         "answers": answers,
         "notes": [],
+        "run_notes": [],
         "results": results,
     }
 
@@ -187,6 +188,11 @@ def highest_load() -> Document:
         "unit": "requests/s",
         "load": 20.0,
         "chance": {"holds_up_to": None, "fails_from": None},
+        "trust": {"sure_up_to": None},
+        "first_to_break": "tpot",
+        "saturated": 24.0,
+        "with_answer": [],
+        "breaks": "First to break: TPOT. Full batches would serve 24 requests/s.",
         "fails_at": 21.0,
         "promises": [PROMISE],
         "own": {"load": 11.0, "holds": True, "outcome": "holds"},

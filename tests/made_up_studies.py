@@ -50,6 +50,7 @@ def ablation() -> Document:
     return {
         **HEAD,
         "kind": "ablation",
+        "setup": "llama-3.1-8b on 1 x h100-sxm",
         "saturated": False,
         "baseline": {"text": "static batches of 8"},
         "techniques": [{"title": name} for name in names],
@@ -83,6 +84,7 @@ def diagnosis() -> Document:
             "attainment": 0.97 + effect / 20,
             "slo_met": effect > 0.1,
             "slo_state": "met" if effect > 0.1 else "missed",
+            "rejects": 0.0,
             "told": f"SLO {'met' if effect > 0.1 else 'missed'}; TTFT p99 {-effect:+.0%}",
         }
         for title, effect in effects.items()
@@ -98,7 +100,13 @@ def diagnosis() -> Document:
         "bound": {
             "by": "memory bandwidth",
             "text": "TTFT p99: memory bandwidth (2x memory bandwidth: -40%).",
+            "figures": {},
+            "padding": "",
+            "busy": "",
         },
+        "order": "",
+        "footnotes": [],
+        "sure": [],
         "verdict": {"text": "Stable.", "slo_met": False, "slo_state": "missed", "attainment": 0.97},
         "headline": "The SLO is missed: only 97% of requests are within the SLO.",
         "at_ease": False,
@@ -138,6 +146,10 @@ def uncertainty() -> Document:
         },
         "holds": True,
         "answer": "Is the SLO met? Yes, but burstiness x 1.2 flips it",
+        "short": "Is the SLO met? Yes, but burstiness x 1.2 flips it",
+        "scaling": None,
+        "footnotes": [],
+        "sure": [],
         "flips": ["burstiness"],
         "band": 0.05,
         "figures": _figures(lambda key: {"value": 100.0}),

@@ -14,11 +14,11 @@ from reports.frame.run_directory import SavedRun
 from reports.pages import trust
 from reports.pages.planning import compare_runs
 from reports.pages.planning.findings import render
-from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
+from reports.pages.profile.page import render_profile
 from reports.pages.run.page import SECTIONS as OF_RUNS
-from reports.pages.validation import render_validation
 from reports.pages.validation.page import SECTIONS as OF_VALIDATIONS
+from reports.pages.validation.page import render_validation
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.answers import anchors
 

@@ -137,7 +137,6 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.units",
         "sim.growth.leaps",
         "sim.metrics.states",
-        "sim.planning.points.slo_state",
         "sim.trails.courses",
         "sim.trails.iterations",
         "sim.trails.slots",

@@ -58,7 +58,8 @@ def figure(values: Floats, *, title: str, metric: str, whole: bool = False) -> g
     if not len(values):
         return draw.nothing("No request arrived", x=theme.axis(title, showticklabels=False))
     edges, counts, is_log = binned(values, whole=whole)
-    ends = [f"{_shown(a)} to {_shown(b)}" for a, b in _ends(edges, whole)]
+    shift = 0.5 if whole else 0.0  # to the numbers that are in a bin
+    ends = [f"{_shown(a + shift)} to {_shown(b - shift)}" for a, b in pairwise(edges.tolist())]
     axis = theme.axis(title)
     if is_log:
         ends_of_axis = [float(edges[0]), float(edges[-1])]
@@ -79,12 +80,6 @@ def figure(values: Floats, *, title: str, metric: str, whole: bool = False) -> g
     }
     upwards = theme.axis("requests", rangemode="tozero", fixedrange=True)
     return draw.assemble([trace], axis, upwards, bargap=0)
-
-
-def _ends(edges: Floats, whole: bool) -> list[tuple[float, float]]:
-    """The ends of each bin in the hover."""
-    shift = 0.5 if whole else 0.0
-    return [(float(a) + shift, float(b) - shift) for a, b in pairwise(edges)]
 
 
 def _shown(value: float) -> str:

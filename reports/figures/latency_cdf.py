@@ -1,13 +1,14 @@
-"""Draws one latency as a cumulative distribution: the share of requests at or below each value.
+"""Draws a latency as a cumulative distribution: the share of requests at or below each value.
 
 Percentiles are marked, the latency limit is a dashed line, the share that must meet it a dotted
-one; the legend names both. The figure takes seconds and shows milliseconds, or seconds where the
-values are long.
+one; the legend names both. Figures take seconds and show milliseconds, or seconds where the values
+are long. The gaps between tokens (ITL) of a whole run are too many for a table, so the run
+directory has their distribution at exact points (``charts.json``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import plotly.graph_objects as go
 from reports.figures.axes import labelled
 from reports.frame import draw, theme
 from reports.frame.decimate import ranks
-from reports.frame.scale import time_axis
+from reports.frame.draw import time_axis
 from sim.units import Scale, show_time, time_scale
 
 TITLES: Mapping[str, str] = {
@@ -113,7 +114,8 @@ def distribution(
     longest = max(limit_s or 0.0, float(curve.x[-1]))
     scale = time_scale(longest)
     shown = curve._replace(x=curve.x * scale.factor)
-    wide = _is_wide(float(marks[0]), longest)
+    # whether a linear axis would squeeze most of them against its left edge
+    wide = 0 < 25 * float(marks[0]) < longest
     log = _logarithmic(curve, float(marks[0]), longest, scale) if longest > 0 else {}
     ends = {"range": [0, longest * scale.factor * 1.05 or 1]}
     shapes = []
@@ -148,11 +150,6 @@ def empty(title: str) -> go.Figure:
         x=theme.axis(title, range=[0, 1], showticklabels=False),
         y=theme.axis("share of requests", range=[0, 1.04], tickformat=".0%"),
     )
-
-
-def _is_wide(median: float, longest: float) -> bool:
-    """Whether a linear axis would squeeze most of them against its left edge."""
-    return median > 0 and longest > 25 * median
 
 
 def _logarithmic(
@@ -216,3 +213,28 @@ def _marks(
         cliponaxis=False,
         showlegend=False,
     )
+
+
+ITL_TITLE = "ITL"
+
+
+def itl(
+    curve: Mapping[str, Sequence[float]] | None, percentiles: Mapping[int, float | None]
+) -> go.Figure:
+    """The distribution of the gaps: ``curve`` has ``ms``, ascending, and ``share``.
+
+    ``percentiles`` has the gap (ms) at each of ``MARKS``, as the summary states it. Without any
+    gap the figure is empty and says so.
+    """
+    marks = [percentiles[mark] for mark in MARKS]
+    if curve is None or None in marks:
+        return empty(ITL_TITLE)
+    x = np.asarray(curve["ms"], dtype=float) / 1e3
+    y = np.asarray(curve["share"], dtype=float)
+    drawn = LatencyCurve(np.append(x[:1], x), np.append(0.0, y), "linear", "gaps")
+    return distribution("itl", ITL_TITLE, drawn, np.asarray(marks, dtype=float) / 1e3)
+
+
+def stated(summary: Mapping[str, Any]) -> dict[int, float | None]:
+    """The percentiles of a summary, as ``figure`` takes them."""
+    return {mark: summary[f"p{mark}_itl_ms"] for mark in MARKS}

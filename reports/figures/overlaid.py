@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from reports.figures.axes import times
 from reports.figures.latency_cdf import TITLES, sample
-from reports.figures.layout import times
-from reports.figures.naming import plain
-from reports.figures.series import Style
+from reports.figures.series import Style, plain
 from reports.figures.steps import fleet_steps
 from reports.frame import draw, theme
 from reports.frame.decimate import ranks
-from reports.frame.scale import run_axis, run_scale
+from reports.frame.draw import run_axis, run_scale
 from sim.results.trail_files import Trail
 from sim.units import Scale
 

@@ -118,7 +118,9 @@ def slot_view(
     plans = {str(name): timeseries[name].to_numpy() for name in timeseries.columns}
     courses = None if trail is None else _courses(trail, plans)
     duration = _end(requests, timeseries)
-    first, middle = _first_and_middle(served[served["replica"] == replica])
+    own = served[served["replica"] == replica]
+    first = float(own["arrival_s"].min())
+    middle = float(own["scheduled_s"].fillna(own["first_token_s"]).median())
     after = _after(rows, replica, batching)
     running = plans["running"][plans["replica"] == replica].max(initial=0)
     # where all slots are drawn, every request in one has a bar or more
@@ -208,12 +210,6 @@ class _Placing:
             return None
         counts = SlotCounts(slots, found.slots), SlotCounts(shown, lanes)
         return _Stretch(start, end, kept, *counts, found.vague)
-
-
-def _first_and_middle(served: pd.DataFrame) -> tuple[float, float]:
-    """When the first of these requests arrived, and when half of them were scheduled (s)."""
-    middle = float(served["scheduled_s"].fillna(served["first_token_s"]).median())
-    return float(served["arrival_s"].min()), middle
 
 
 def _touching(

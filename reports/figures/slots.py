@@ -2,17 +2,21 @@
 
 Above are the slots, numbered upwards, since each request takes the lowest free one; below are the
 waiting requests, or their number where there are many. Colours are the phases of a request. Long
-runs are shown in part (see ``slot_view``).
+runs are shown in part (see ``slot_view``). ``shares`` compares what the slots of several runs did
+with their time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.slot_view import BatchSpan, QueueView, SlotView, slot_view
+from reports.figures.axes import height
+from reports.figures.series import label
+from reports.figures.slot_view import QueueView, SlotView, slot_view
 from reports.frame import draw, theme
 from reports.frame.formats import NARROW_SPACE
 from sim.results.trail_files import Trail
@@ -227,7 +231,9 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     title = title if view.batches else "slots of the batch"
     layout["annotations"] = [_heading(title, 1) | {"yshift": raised}] if slots else []
     layout["annotations"] += _shares(view)
-    layout["shapes"] = [_beginning(batch, shown) for batch in view.batches]
+    through = {"xref": "x", "yref": "y domain", "layer": "above"}
+    begins = [batch.start * shown.factor for batch in view.batches]
+    layout["shapes"] = [draw.upright(at, "ink", 1, "dot", **through) for at in begins]
     if view.queue is not None:
         most = max(1, int(view.queue.number.max()))
         layout["yaxis2"] = theme.axis(
@@ -244,12 +250,6 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
         layout["yaxis2"] = _rows(lanes) | {"domain": [0, cut], "anchor": "x"}
         layout["annotations"] += [_heading("not in the batch", cut)]
     return layout
-
-
-def _beginning(batch: BatchSpan, shown: Scale) -> dict[str, Any]:
-    """A line through the slots where a batch begins."""
-    at = batch.start * shown.factor
-    return draw.upright(at, "ink", 1, "dot", xref="x", yref="y domain", layer="above")
 
 
 def _shares(view: SlotView) -> list[dict[str, Any]]:
@@ -280,3 +280,46 @@ def _rows(count: int) -> dict[str, Any]:
     ticks = [*([1] if step > 1 else []), *range(step, count + 1, step)]
     ends = [count + 0.5, 0.5]
     return theme.axis(None, range=ends, fixedrange=True, showgrid=False, tickvals=ticks)
+
+
+ROOM = 0.06
+"""The share from which on a part has room for its number."""
+
+
+def shares(runs: Mapping[str, Mapping[Phase, float]]) -> go.Figure:
+    """The runs by their names, with the seconds that taken slots spent in each phase."""
+    shares = [
+        {phase: seconds / sum(spent.values()) for phase, seconds in spent.items()}
+        for spent in runs.values()
+    ]
+    traces = []
+    for phase, title in LABELS.items():
+        values = [each.get(phase, 0.0) for each in shares]
+        if any(values):
+            traces.append(
+                draw.bars(
+                    [100 * value for value in values],
+                    list(map(label, runs)),
+                    theme.PHASES[phase].light,
+                    f"{title}: %{{x:.3~g}}{NARROW_SPACE}%<extra></extra>",
+                    name=title,
+                    marker=HATCH if phase == "padding" else {},
+                    text=[
+                        f"{v:.0%}".replace("%", f"{NARROW_SPACE}%") if v > ROOM else ""
+                        for v in values
+                    ],
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    textangle=0,
+                    textfont=theme.text("surface" if phase in ("decode", "prefill") else "ink", 12),
+                )
+            )
+    return draw.assemble(
+        traces,
+        theme.axis("share of the time of taken slots (%)", range=[0, 100]),
+        draw.names(),
+        barmode="stack",
+        height=height(len(runs), 34) + 24,
+        showlegend=True,
+        legend={"traceorder": "normal"},
+    )

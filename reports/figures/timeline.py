@@ -16,13 +16,22 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.bins import PerIteration, per_iteration, preempted, rate
-from reports.figures.kv_map import means
+from reports.figures.memory_use import means
 from reports.figures.series import MOST_LINES, styles
-from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
+from reports.figures.steps import (
+    PerIteration,
+    StepRates,
+    fleet_steps,
+    nice_width,
+    per_iteration,
+    preempted,
+    rate,
+    spread,
+    token_rates,
+)
 from reports.frame import draw, theme
 from reports.frame.decimate import Floats, extremes
-from reports.frame.scale import run_axis, run_scale
+from reports.frame.draw import run_axis, run_scale
 
 BUCKETS = 600
 """Columns of the screen that a series is drawn for."""
@@ -216,7 +225,15 @@ def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
         Panel(
             "preemptions",
             {},
-            [_bins(edges, counts, f"preemptions per {_width(edges)}", "preemptions", "%{y:,d}")],
+            [
+                _bins(
+                    edges,
+                    counts,
+                    f"preemptions per {edges[1] - edges[0]:.4g} s",
+                    "preemptions",
+                    "%{y:,d}",
+                )
+            ],
         )
     ]
 
@@ -282,10 +299,6 @@ def _power(power: Mapping[str, Sequence[float]] | None) -> list[Panel]:
     edges, watts = np.array(power["edges"]), np.array(power["watts"])
     drawn = _bins(edges, watts, "mean of all GPUs", "power", "%{y:,.0f} W")
     return [Panel("W per GPU", {"rangemode": "tozero"}, [drawn])]
-
-
-def _width(edges: Floats) -> str:
-    return f"{edges[1] - edges[0]:.4g} s"
 
 
 # -- traces ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Provides the builders of which figures are made: traces, axes, lines across, notes.
+"""Provides the builders of which figures are made: traces, axes, lines, notes, units.
 
 What all figures share is in the template of ``theme``, so that a builder adds data and colours
 alone. Traces without a hover are passed over by the pointer.
@@ -12,6 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.frame import theme
+from sim.units import HOURS, MINUTES, SECONDS, Scale
 
 Trace = dict[str, Any]
 Values = Any
@@ -124,3 +125,29 @@ def note(
     font = {"color": theme.PAGE[tone].light} | ({"size": size} if size else {})
     placed = {"text": text, "x": x, "y": y, "showarrow": False, "font": font, **more}
     return {key: value for key, value in placed.items() if value is not None}
+
+
+RUN_IN_MINUTES, RUN_IN_HOURS = 600.0, 36_000.0
+"""Duration of a run (s) from which on its time axis is in minutes, in hours: a reader looks for
+moments on it."""
+
+
+def run_scale(duration_s: float) -> Scale:
+    """The unit for the time since the start of a run of ``duration_s``.
+
+    >>> run_scale(599.0).unit, run_scale(7_200.0).unit, run_scale(86_400.0).unit
+    ('s', 'min', 'h')
+    """
+    if duration_s < RUN_IN_MINUTES:
+        return SECONDS
+    return MINUTES if duration_s < RUN_IN_HOURS else HOURS
+
+
+def time_axis(title: str, shown: Scale, **more: Any) -> dict[str, Any]:
+    """An axis of latencies with the unit in its title."""
+    return theme.axis(f"{title} ({shown.unit})", **more)
+
+
+def run_axis(shown: Scale, title: str = "time since the start") -> dict[str, Any]:
+    """An axis of the time since the start of a run, with the unit behind each label."""
+    return theme.axis(title) | {"ticksuffix": f" {shown.unit}", "hoverformat": ",.4~g"}

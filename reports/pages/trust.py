@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reports.figures import coverage, ratios
-from reports.figures.coverage import Held
-from reports.frame.asked import foot
+from reports.figures import score_bands
+from reports.figures.score_bands import Held
 from reports.frame.content import Plot, to_json
-from reports.frame.page import fill
+from reports.frame.page import fill, foot
 from sim.findings import Cell, Column, Headline, Table
 from sim.metrics.terms.metric import Definition
 from sim.results.whole_file import write_text
@@ -118,7 +117,7 @@ def render_trust(document: Mapping[str, Any]) -> str:
 def held(name: str, rows: Sequence[Row]) -> Held:
     """How many of ``rows`` lay in their bands."""
     in50 = sum(row["band50"][0] <= row["measured"] <= row["band50"][1] for row in rows)
-    return Held(name, len(rows), in50, sum(map(ratios.is_inside, rows)))
+    return Held(name, len(rows), in50, sum(map(score_bands.is_inside, rows)))
 
 
 def _headline(rows: Sequence[Row]) -> Headline:
@@ -239,7 +238,7 @@ def _coverage_plots(rows: Sequence[Row]) -> list[Plot]:
         ]
         if groups:
             note = f"Groups of {FEW} and more; lines: the 95 % interval of the share."
-            spec = to_json(coverage.figure(groups))
+            spec = to_json(score_bands.coverage(groups))
             found.append(Plot(f"coverage-{name}", title, "band", note, spec, kind="own"))
     return found
 
@@ -247,7 +246,9 @@ def _coverage_plots(rows: Sequence[Row]) -> list[Plot]:
 def _ratio_plots(rows: Sequence[Row]) -> list[Plot]:
     note = "Grey: the 90 % band of each; orange: outside. Log scale, cut at 1/16 and 16."
     return [
-        Plot(f"ratios-{name}", title, "band", note, to_json(ratios.figure(members)), kind="tall")
+        Plot(
+            f"ratios-{name}", title, "band", note, to_json(score_bands.ratios(members)), kind="tall"
+        )
         for name, title in QUANTITIES.items()
         if len(members := [row for row in rows if row["quantity"] == name]) >= FEW
     ]
@@ -299,7 +300,7 @@ def _table_of_worst(rows: Sequence[Row]) -> Table:
     )
     cells = []
     for row in sorted(rows, key=outside, reverse=True)[:WORST]:
-        if ratios.is_inside(row):
+        if score_bands.is_inside(row):
             break
         place, source = f"{row['source']}:{row['line']}", _source(row)
         ratio = row["measured"] / row["predicted"]

@@ -114,7 +114,7 @@ def page_writer(
     """
 
     def write(target: Path, document: Document) -> None:
-        from reports.pages.planning import write_page
+        from reports.pages.planning.findings import write_page
 
         more = None if draws is None else draws(document, target.parent)
         write_page(command, target, document, more)

@@ -125,7 +125,7 @@ def _of_scenario(
 
 def _draws_all(asked: Comparison) -> bool:
     """Whether a page draws a run of every variant."""
-    from sim.planning.answers.variants import MOST_DRAWN
+    from sim.planning.answers.compare import MOST_DRAWN
 
     return len(asked.variants) <= MOST_DRAWN
 
@@ -156,7 +156,7 @@ def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int,
     of ``place``: kept there, or simulated once more where there are many variants, of which only
     the figures are."""
     from reports.frame.run_directory import PAGE, read
-    from sim.planning.answers.variants import chosen
+    from sim.planning.answers.compare import chosen
     from sim.result import simulate
 
     found = {}
@@ -173,7 +173,7 @@ def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int,
 def _read(paths: Sequence[Path], document: Document, place: Path) -> dict[int, SavedRun]:
     """The runs that a page in ``place`` draws."""
     from reports.frame.run_directory import PAGE, read
-    from sim.planning.answers.variants import chosen
+    from sim.planning.answers.compare import chosen
 
     found = {}
     for index in chosen(document):

@@ -73,7 +73,7 @@ def report(
         console.print(profile_view(described, parameters=parameters))
         if not page:
             return
-        from reports.pages.profile import write_profile_report
+        from reports.pages.profile.page import write_profile_report
 
         target = output or _next_to(found, profile)
         try:

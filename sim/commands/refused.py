@@ -36,7 +36,7 @@ def explained(
 def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load: bool) -> None:
     """Write the page; a failure costs the page only, with a warning."""
     try:
-        from reports.pages.planning import write_page
+        from reports.pages.planning.findings import write_page
         from sim.metrics.question.question_text import asked, changed
         from sim.results.run_directory import REFUSAL
         from sim.version import version

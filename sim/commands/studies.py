@@ -76,7 +76,7 @@ def ablate(
     with plain_errors():
         from sim.commands.output import progress
         from sim.planning.causes.ablate import ablate as run
-        from sim.planning.causes.ablate_document import document
+        from sim.planning.causes.ablate import document
         from sim.planning.points.executors import local
         from sim.scenario import load_scenario
 
@@ -109,8 +109,8 @@ def sensitivity(
     """Show how far the verdict depends on uncertain inputs: times, overhead, lengths, ..."""
     with plain_errors():
         from sim.commands.output import progress
+        from sim.planning.causes.sensitivity import document
         from sim.planning.causes.sensitivity import sensitivity as run
-        from sim.planning.causes.sensitivity_document import document
         from sim.planning.causes.uncertain import read_ranges
         from sim.planning.points.executors import local
         from sim.scenario import load_scenario
@@ -135,8 +135,7 @@ def claims(
     """Test claims about serving by simulation; exit with 1 if one comes out unexpectedly."""
     with plain_errors():
         from sim.commands.output import progress
-        from sim.planning.claims.check import check_claims
-        from sim.planning.claims.claim import read_claims
+        from sim.planning.claims.claim import check_claims, read_claims
         from sim.planning.points.executors import local
         from sim.scenario import shipped
 

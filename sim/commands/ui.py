@@ -30,7 +30,7 @@ def ui(
             raise UsageError("the page needs more packages: pip install 'infersim[serve]'")
         import asyncio
 
-        from reports.pages.asked.form import page
+        from reports.pages.asked.page import page
         from sim.ui.question import GROUPS, LISTS, MOST_REQUESTS
         from sim.ui.server import serve
         from sim.version import version
@@ -47,6 +47,6 @@ def ui(
 
 def draw(contents: Mapping[str, Any], window: Window | None) -> Step:
     """What the page shows of a run; plotly is imported by the process that draws alone."""
-    from reports.pages.asked.answer import answer
+    from reports.pages.asked.page import answer
 
     return answer(contents, window)

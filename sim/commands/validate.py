@@ -281,7 +281,8 @@ def _write_page(validation: Validation, document: dict[str, Any], target: Path) 
     """Write the page; a failure costs the page only."""
     try:
         from calibrate.validation.series import series
-        from reports.pages.validation import Frames, write_validation_report
+        from reports.frame.run_directory import Frames
+        from reports.pages.validation.page import write_validation_report
 
         result = validation.predicted.result
         write_validation_report(

@@ -41,7 +41,7 @@ OF_NO_RECORD = {
     "sim.metrics.load.full_batch",
     "sim.metrics.engine.speculation",
     "sim.planning.rooflines",
-    "sim.planning.claims.check",
+    "sim.planning.claims.claim",
     "sim.planning.load.saturation",
     "sim.selftest.exact",
 }

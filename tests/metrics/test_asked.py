@@ -6,7 +6,7 @@ import pytest
 
 import sim
 from reports import render
-from reports.frame.asked import question
+from reports.frame.page import question
 from sim.band_runs import run_ends
 from sim.metrics.question.question_text import asked, changed
 from tests.places import ROOT

@@ -13,7 +13,7 @@ import pytest
 import sim
 from reports.frame.page import typeset
 from reports.pages.run.failures import facts
-from reports.pages.run.limits import sentence
+from reports.pages.run.slo import sentence
 from sim.export.source import read
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.record.run_record import warmup_length

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.causes import ablate as ablation
-from sim.planning.causes.ablate import ablate
-from sim.planning.causes.ablate_document import document
+from sim.planning.causes.ablate import ablate, document
 from sim.planning.causes.shapley import (
     Coalition,
     all_orders,

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
-from sim.planning.claims.check import check_claims
-from sim.planning.claims.claim import read_claim, read_claims
+from sim.planning.claims.claim import check_claims, read_claim, read_claims
 from sim.planning.claims.expressions import check
 from sim.planning.points.executors import InProcess
 from sim.terminal.console import as_text

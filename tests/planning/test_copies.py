@@ -10,13 +10,11 @@ import pytest
 from sim.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.errors import InfersimError
 from sim.metrics.slo.objectives import slo_objectives
-from sim.planning.load.advance import USUAL, Advance, PlanSteps
+from sim.planning.load.advance import USUAL, Advance, PlanSteps, Simulated
 from sim.planning.load.find import _end_in_copy, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.load.played import Player
-from sim.planning.points.executors import calls
-from sim.planning.points.simulated import Simulated
 from sim.setup import prepare
 from tests.planning.test_find import found_steep, steep
 
@@ -63,10 +61,6 @@ def test_a_process_of_several_threads_is_not_copied() -> None:
     finally:
         done.set()
         other.join()
-
-
-def test_calls_are_answered_in_their_order() -> None:
-    assert list(calls(divmod, [(7, 2), (9, 4), (5, 5)], 2)) == [(3, 1), (2, 1), (1, 0)]
 
 
 @pytest.mark.usefixtures("brief_answers")

@@ -8,7 +8,7 @@ import pytest
 
 from sim.copies import can_copy
 from sim.errors import InfersimError
-from sim.planning.points.crew import Crew, crew
+from sim.planning.points.executors import Crew, crew
 
 JOBS = [1, pytest.param(2, marks=pytest.mark.skipif(not can_copy(), reason="needs to fork"))]
 

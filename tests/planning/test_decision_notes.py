@@ -11,13 +11,13 @@ import pytest
 
 from sim import simulate
 from sim.errors import UsageError
+from sim.planning.answers.ablate import headline as ablation_headline
 from sim.planning.causes.ablate import ablate
-from sim.planning.causes.ablate_document import document as ablation
-from sim.planning.causes.ablate_words import headline as ablation_headline
+from sim.planning.causes.ablate import document as ablation
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.diagnose_document import document as diagnosis
+from sim.planning.causes.sensitivity import document as sensitivity_document
 from sim.planning.causes.sensitivity import sensitivity
-from sim.planning.causes.sensitivity_document import document as sensitivity_document
 from sim.planning.contrast.compare import Comparison
 from sim.planning.contrast.compare_words import headlines
 from sim.planning.fleet.choose import choose

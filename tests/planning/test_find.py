@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from reports.figures import find_attainment, find_curve
+from reports.figures import loads
 from reports.frame.page import typeset
 from sim import simulate
 from sim.cli import app
@@ -296,6 +296,7 @@ def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
 
 def test_room_for_far_more_load_is_written_out() -> None:
     told = {"own": {"load": 0.001, "holds": True, "outcome": "holds"}, "unit": "requests/s"}
+    told["trust"] = {"own": "sure"}
     assert own_load({**told, "headroom": 23211.0}).endswith("holds, and may grow to 23,000 times.")
     assert own_load({**told, "headroom": 0.041}).endswith("holds, and may grow by 4%.")
     assert own_load({**told, "headroom": 0.53}).endswith("holds, and may grow to 1.5 times.")
@@ -335,8 +336,8 @@ def test_a_trace_that_was_cut_has_more_requests_to_decide_by(tmp_path: Path) -> 
     assert told[200]["first_requests"] == 200
     assert told[None]["first_requests"] is None
     open_ones = [{**each, "sure": False} for each in told.values()]
-    assert "Only 200 requests of the trace were taken" in sureness(open_ones[0])[0]
-    assert "A trace has no more requests" in sureness(open_ones[1])[0]
+    assert "Only 200 requests of the trace were taken" in sureness(open_ones[0])
+    assert "A trace has no more requests" in sureness(open_ones[1])
 
 
 def test_a_limit_that_nobody_keeps_has_no_load() -> None:
@@ -506,7 +507,7 @@ def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
         f"the SLO is met at {told['chance']['holds_up_to']:.4g} requests/s and missed at " in shown
     )
     assert f"missed at {told['chance']['fails_from']:.4g}." in shown
-    drawn = find_curve.figure(curve_of(told, "tpot"))
+    drawn = loads.latency_curve(curve_of(told, "tpot"))
     dots = {trace.name: trace for trace in drawn.data if trace.mode == "markers"}
     assert len(dots["too close to call"].x) == list(outcomes.values()).count("too close to call")
     assert dots["too close to call"].marker.color != dots["holds"].marker.color
@@ -521,7 +522,7 @@ def test_latencies_are_those_of_the_share_that_the_slo_asks_for() -> None:
     own, summary = told["own"]["probe"], simulate(steep()).summary
     assert own["slo_tpot_ms"] == pytest.approx(summary["p95_tpot_ms"])
     assert own["slo_ttft_ms"] == pytest.approx(summary["p95_ttft_ms"])
-    drawn = find_curve.figure(curve_of(told, "tpot"))
+    drawn = loads.latency_curve(curve_of(told, "tpot"))
     assert "p95" in drawn.layout.yaxis.title.text
     best = next(t for t in drawn.data if t.name == "holds")
     assert own["slo_tpot_ms"] in best.y
@@ -542,13 +543,13 @@ def test_the_terminal_shows_the_loads_around_the_answer() -> None:
 def test_figures_show_every_load() -> None:
     made = made_up.highest_load()
     for metric in ("ttft", "tpot"):
-        drawn = find_curve.figure(curve_of(made, metric))
+        drawn = loads.latency_curve(curve_of(made, metric))
         points = [t for t in drawn.data if t.mode == "markers"]
         assert sum(len(t.x) for t in points) == len(made["probes"])
         region = next(t for t in drawn.data if t.name == "within the SLO")
         assert max(region.x) == made["load"]
         assert max(region.y) == made["limits_ms"][metric]
-    shares = find_attainment.figure(attained_by_load(made))
+    shares = loads.attained(attained_by_load(made))
     assert sum(len(t.x) for t in shares.data if t.mode == "markers") == len(made["probes"])
 
 

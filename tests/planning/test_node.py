@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli import app
-from sim.planning.node import node_layouts
+from sim.planning.fits import node_layouts
 
 MODEL = "fit qwen3-235b-a22b --gpu h100-sxm --weights fp8 --activations fp8"
 

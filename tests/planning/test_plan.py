@@ -14,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from reports.figures import growth as growth_figure
-from reports.figures import plan_pareto
+from reports.figures import plans
 from sim import simulate
 from sim.band_runs import at_factor, end_factors
 from sim.cli import app
@@ -27,17 +26,16 @@ from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.fleet_ends import FleetEnds, if_slower
+from sim.planning.fleet.fleet_ends import FleetEnds, SlowerEnd, if_slower
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
-from sim.planning.fleet.plan_bands import bands, front
+from sim.planning.fleet.plan_bands import bands, front, worth
 from sim.planning.fleet.plan_document import _one_gone, _rate_of_a_replica, document
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
-from sim.planning.fleet.worth import worth
 from sim.planning.load.finder import Finder
-from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
+from sim.planning.load.settled import lasting
 from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare
@@ -223,10 +221,10 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
             best=(first, second),
             sized=tuple(each.sized for each in (first, second, third, fourth)),
             ends=(
-                FleetEnds(0.2, 3, 5, False, holds_at_half=False),
-                FleetEnds(0.0, 1, 1, True),
-                FleetEnds(0.2, 2, 2, True),
-                FleetEnds(0.25, 5, None, False),
+                FleetEnds(3, 5, SlowerEnd(0.2, holds=False, holds_at_half=False)),
+                FleetEnds(1, 1),
+                FleetEnds(2, 2, SlowerEnd(0.2)),
+                FleetEnds(5, None, SlowerEnd(0.25, holds=False)),
             ),
             rejected=(near, far),
         )  # type: ignore[arg-type]
@@ -235,21 +233,21 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     assert (found[0].replicas, found[0].cost) == ((3, 5), (3.0, 5.0))
     assert found[0].rivals == ("#2 1 x second", "fleets of 1 x near (not simulated)")
     assert not found[0].survives
-    assert not found[0].holds_if_slower
+    assert not found[0].ends.slower.holds
     assert (found[1].replicas, found[1].rivals) == ((1, 1), ())
     assert found[1].survives
-    assert found[1].holds_if_slower
+    assert found[1].ends.slower.holds
     assert (found[0].trust, found[1].trust) == ("a guess", "sure")
-    assert replace(found[0], holds_at_half=True).trust == "likely"
-    by_chance = replace(found[1], decided_if_slower=False)
-    assert by_chance.trust == "likely"
-    assert replace(by_chance, holds_at_half=False).trust == "a guess"
+    assert replace(found[0].ends.slower, holds_at_half=True).trust(decided=True) == "likely"
+    by_chance = replace(found[1].ends.slower, sure=False)
+    assert by_chance.trust(decided=True) == "likely"
+    assert replace(by_chance, holds_at_half=False).trust(decided=True) == "a guess"
 
 
 def test_a_rival_is_named_whole_and_one_that_costs_as_much_is_not_cheaper() -> None:
     first = fleet_of("first", replicas=1, price=0.6)
     others = [fleet_of(name, replicas=6, price=0.1) for name in ("second", "third")]
-    ends = [FleetEnds(0.2, 1, 1, True), FleetEnds(0.2, 3, 9, True), FleetEnds(0.2, 6, 9, True)]
+    ends = [FleetEnds(few, most, SlowerEnd(0.2)) for few, most in ((1, 1), (3, 9), (6, 9))]
 
     def rivals(first_needs: int) -> tuple[str, ...]:
         plan = SimpleNamespace(
@@ -279,8 +277,8 @@ def test_what_only_chance_lets_hold_at_the_slower_end_is_asked_of_the_nearer_one
 
     monkeypatch.setattr(fleet_ends, "lasting", at)
     monkeypatch.setattr(fleet_ends, "smallest_fleet", lambda *_: 1)
-    ends = if_slower(FleetSearch(found.scenario, found.question, found.objectives), sized)
-    assert (ends.holds_if_slower, ends.sure_if_slower, ends.holds_at_half) == (True, False, True)
+    end = if_slower(FleetSearch(found.scenario, found.question, found.objectives), sized).slower
+    assert (end.holds, end.sure, end.holds_at_half) == (True, False, True)
 
 
 def test_what_narrows_the_band_most_is_worth_measuring_first() -> None:
@@ -799,7 +797,7 @@ def test_the_table_fits_the_terminal() -> None:
 
 def test_the_figure_shows_every_fleet_that_holds() -> None:
     made = made_up.fleet_plan()
-    drawn = plan_pareto.figure(cost_and_latency(made, "ttft"))
+    drawn = plans.cost_and_latency(cost_and_latency(made, "ttft"))
     dots = [trace for trace in drawn.data if "markers" in trace.mode]
     assert sum(len(trace.x) for trace in dots) == len(made["sized"])
     assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]
@@ -978,7 +976,7 @@ def test_cost_over_load_is_in_whole_replicas_and_one_more_to_spare() -> None:
     assert (plain.usd[0], plain.usd[-1]) == (24.0, 96.0)
     assert (plain.loads[2], plain.usd[2]) == (pytest.approx(13 * 4 / 1.2), 26.0)
     assert {more - usd for usd, more in zip(plain.usd, spare.usd, strict=True)} == {2.0}
-    drawn = growth_figure.figure(growth(asked)).data
+    drawn = plans.cost_over_load(growth(asked)).data
     assert len(drawn) == 2
     assert drawn[0].line.shape == "vh"  # a cost is of the loads up to its own
     five = {**asked, "sized": [{**one, "rate_of_a_replica": 5.0}]}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.figures import plan_pareto
+from reports.figures import plans
 from sim import simulate
 from sim.errors import InfeasibleError
 from sim.planning.answers.plan_drawings import cost_and_latency
@@ -115,7 +115,7 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
     summary = simulate(plan.scenario.override(settings)).summary
     assert seen["slo_ttft_ms"] == pytest.approx(summary["p90_ttft_ms"])
     assert seen["slo_tpot_ms"] == pytest.approx(summary["p90_tpot_ms"])
-    drawn = plan_pareto.figure(cost_and_latency(told, "ttft"))
+    drawn = plans.cost_and_latency(cost_and_latency(told, "ttft"))
     assert seen["slo_ttft_ms"] in drawn.data[1].y
     assert drawn.layout.yaxis.title.text == "TTFT p90 (ms)"
     text = shown(plan)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from sim.planning.fleet import choose as choosing
-from sim.planning.fleet import trials
+from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, as_cheap, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.fleet_ends import FleetEnds
@@ -46,9 +46,9 @@ def played(monkeypatch: pytest.MonkeyPatch, top: int) -> FleetPlan:
 
     for name, made in (("screen", screened), ("size", sized)):
         monkeypatch.setattr(choosing, name, made)
-    monkeypatch.setattr(trials, "confirm", confirmed)
-    monkeypatch.setattr(trials, "if_slower", lambda *_: FleetEnds(0.0, 1, 1, holds_if_slower=True))
-    monkeypatch.setattr(trials, "fewest_if_faster", lambda *_: 1)
+    monkeypatch.setattr(fleet_ends, "confirm", confirmed)
+    monkeypatch.setattr(fleet_ends, "if_slower", lambda *_: FleetEnds(1, 1))
+    monkeypatch.setattr(fleet_ends, "fewest_if_faster", lambda *_: 1)
     made = layouts(small(), tuple(FLEETS), [1], [])
     return choose(small(), FleetQuestion(tuple(made), 20.0, 0.1, top, read_constraints(None)))
 

@@ -129,6 +129,22 @@ def test_which_executor_is_meant() -> None:
             local(jobs)
 
 
+def test_processes_serve_single_calls_and_points() -> None:
+    """A plan where nothing can be copied, and then a sweep, in one process."""
+    program = (
+        "from sim.planning.points.executors import elsewhere, local\n"
+        "from sim.planning.points.points import numbered\n"
+        "from tests.planning_fixtures import small\n"
+        "if __name__ == '__main__':\n"
+        "    print(elsewhere(2)(divmod, 7, 2).result())\n"
+        "    found = local(2).run(small(), numbered([{}, {'seed': 3}]))\n"
+        "    print([outcome.error for outcome in found])\n"
+    )
+    command = [sys.executable, "-c", program]
+    seen = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert seen.stdout.splitlines() == ["(3, 1)", "[None, None]"]
+
+
 def test_a_killed_process_is_told(tmp_path: Path) -> None:
     (tmp_path / "deadly_policy.py").write_text(
         "import os, signal\n"

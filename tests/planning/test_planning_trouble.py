@@ -15,9 +15,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from sim.cli import app
+from sim.planning.load.advance import Simulated
 from sim.planning.points.executors import InProcess
 from sim.planning.points.points import Outcome
-from sim.planning.points.simulated import Simulated
 from tests.planning_fixtures import SMALL
 
 pytestmark = pytest.mark.usefixtures("brief_answers")

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
-from sim.planning.causes.sensitivity import End, Swing, sensitivity
-from sim.planning.causes.sensitivity_document import document
+from sim.planning.causes.sensitivity import End, Swing, document, sensitivity
 from sim.planning.causes.uncertain import RANGES, Input, read_range, read_ranges, uncertain
 from sim.planning.points.executors import local
 from sim.scenario import Scenario

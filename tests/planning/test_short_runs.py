@@ -11,8 +11,8 @@ import sim
 from sim.planning.answers import findings_of
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.diagnose_document import document as diagnosis_document
+from sim.planning.causes.sensitivity import document as sensitivity_document
 from sim.planning.causes.sensitivity import sensitivity
-from sim.planning.causes.sensitivity_document import document as sensitivity_document
 from sim.planning.points.executors import local
 from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep, document

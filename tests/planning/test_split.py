@@ -19,16 +19,10 @@ from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.fleet.layouts import Candidate, FleetQuestion
 from sim.planning.fleet.split import choose_split
 from sim.planning.fleet.split_document import document
-from sim.planning.fleet.split_pairs import (
-    LayoutPair,
-    ScreenedPair,
-    phases,
-    screen_pair,
-    together,
-)
+from sim.planning.fleet.split_sizing import LayoutPair, ScreenedPair, phases, screen_pair, together
 from sim.planning.load.finder import Finder
-from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
+from sim.planning.load.settled import lasting
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.terminal.console import as_text

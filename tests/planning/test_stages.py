@@ -14,10 +14,9 @@ from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import capacity
 from sim.planning.causes.counterfactuals import counterfactuals
-from sim.planning.fits import fit_document
+from sim.planning.fits import fit_document, node_layouts
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, layouts
-from sim.planning.node import node_layouts
 from sim.planning.rooflines import roofline_document
 from sim.scenario import Scenario
 from sim.specs.layout import Layout

@@ -10,7 +10,7 @@ import pytest
 import sim
 from reports.frame.formats import NARROW_SPACE
 from reports.frame.run_directory import SavedRun
-from reports.pages.run import classes
+from reports.pages.run import groups
 from reports.pages.run.page import render
 from reports.pages.run.verdict import verdict
 from sim.metrics.terms.definitions import DEFINITIONS
@@ -38,7 +38,7 @@ def run(*, apart: bool = True, slo: bool = True) -> SavedRun:
 
 
 def test_a_row_for_each_class_has_its_own_latencies() -> None:
-    table = classes.table(run().summary, DEFINITIONS)
+    table = groups.classes_table(run().summary, DEFINITIONS)
     titles = [column.title for column in table.columns]
     rows = {row[0].text: dict(zip(titles, row, strict=True)) for row in table.rows}
     assert list(rows) == ["chat", "bulk"]
@@ -61,11 +61,11 @@ def test_the_answer_about_the_slo_tells_the_classes_apart() -> None:
     told = detail.replace(NARROW_SPACE, " ").partition("By class: ")[2]
     assert told.startswith("chat ")
     assert ", bulk " in told
-    assert classes.sentence(run(slo=False).summary) == ""
+    assert groups.sentence(run(slo=False).summary) == ""
 
 
 def test_latencies_of_the_classes_are_drawn_over_each_other() -> None:
-    drawn = classes.plots(run().summary, run().requests)
+    drawn = groups.plots(run().summary, run().requests)
     assert [each.title for each in drawn] == ["TTFT by class", "TPOT by class"]
     assert drawn[0].caption.endswith("Dashed: the limit.")
     page = render(run().summary, run().requests, run().timeseries, "", {})
@@ -75,7 +75,7 @@ def test_latencies_of_the_classes_are_drawn_over_each_other() -> None:
 
 def test_traffic_of_one_kind_has_nothing_of_it() -> None:
     one = run(apart=False)
-    assert not classes.table(one.summary, DEFINITIONS).rows
-    assert classes.plots(one.summary, one.requests) == []
-    assert classes.sentence(one.summary) == ""
+    assert not groups.classes_table(one.summary, DEFINITIONS).rows
+    assert groups.plots(one.summary, one.requests) == []
+    assert groups.sentence(one.summary) == ""
     assert "by class" not in render(one.summary, one.requests, one.timeseries, "", {}).lower()

@@ -23,7 +23,7 @@ from reports.pages.planning.compare_runs import (
 )
 from reports.pages.planning.compare_runs import overlays as overlays_of
 from reports.pages.planning.findings import render
-from sim.planning.answers.variants import MOST_DRAWN, chosen
+from sim.planning.answers.compare import MOST_DRAWN, chosen
 from tests import made_up
 from tests.page_kinds import compared_runs
 

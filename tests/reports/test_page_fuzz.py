@@ -256,7 +256,8 @@ def _broken_diagnosis(made: dict[str, dict[str, Any]]) -> None:
     made["one"]["trials"] = made["one"]["trials"][:1]
     for trial in made["failed"]["trials"]:
         trial.update(error="does not fit", changes={}, effect=None)
-    made["failed"].update(advice=[], latency={}, bound={"by": None, "text": "Nothing."})
+    bound = {"by": None, "text": "Nothing.", "figures": {}}
+    made["failed"].update(advice=[], latency={}, bound=bound)
     for figure in made["no SLO"]["figures"]:
         figure["value"] = None
     for trial in made["same"]["trials"]:

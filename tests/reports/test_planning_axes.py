@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports.figures import (
-    find_curve,
-    knee,
-    pareto,
-    plan_pareto,
-)
-from reports.figures import (
-    mean_parts as parts,
-)
+from reports.figures import causes, loads, plans, sweeps
 from sim.planning.answers.diagnose import mean_parts
 from sim.planning.answers.drawings import Grid
 from sim.planning.answers.find import curve as curve_of
@@ -27,7 +19,7 @@ def test_a_curve_of_long_latencies_is_in_seconds() -> None:
     found = made_up.highest_load()
     for probe in found["probes"]:
         probe["slo_ttft_ms"] = 20_000.0 + 1000 * probe["load"]
-    curve = find_curve.figure(curve_of(found, "ttft"))
+    curve = loads.latency_curve(curve_of(found, "ttft"))
     assert curve.layout.yaxis.title.text == "TTFT p99 (s)"
     line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
     assert list(line.y) == pytest.approx([20 + probe["load"] for probe in found["probes"]])
@@ -43,7 +35,7 @@ def test_fleets_with_long_latencies_are_drawn_in_seconds() -> None:
     plan_of = made_up.fleet_plan()
     for point in plan_of["sized"]:
         point["slo_ttft_ms"] *= 100
-    fleets = plan_pareto.figure(cost_and_latency(plan_of, "ttft"))
+    fleets = plans.cost_and_latency(cost_and_latency(plan_of, "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (s)"
     drawn = sorted(y for trace in fleets.data if "markers" in trace.mode for y in trace.y)
     wanted = sorted(point["slo_ttft_ms"] / 1e3 for point in plan_of["sized"])
@@ -56,7 +48,7 @@ def test_the_parts_of_a_long_latency_are_in_seconds() -> None:
     diagnosed = made_up_studies.diagnosis()
     for of in diagnosed["latency"].values():
         of["queue"] = 45_000.0
-    bars = parts.figure(mean_parts(diagnosed, "ttft"))
+    bars = causes.mean_parts(mean_parts(diagnosed, "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (s)"
     queue = next(trace for trace in bars.data if trace.name == "queue")
     assert list(queue.x) == pytest.approx([45.0, 45.0])
@@ -81,19 +73,19 @@ def by_point(grid: Grid) -> list[float | None]:
 
 
 def test_short_latencies_are_drawn_in_milliseconds() -> None:
-    assert find_curve.figure(curve_of(made_up.highest_load(), "ttft")).layout.yaxis.title.text == (
-        "TTFT p99 (ms)"
-    )
-    fleets = plan_pareto.figure(cost_and_latency(made_up.fleet_plan(), "ttft"))
+    assert loads.latency_curve(
+        curve_of(made_up.highest_load(), "ttft")
+    ).layout.yaxis.title.text == ("TTFT p99 (ms)")
+    fleets = plans.cost_and_latency(cost_and_latency(made_up.fleet_plan(), "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (ms)"
-    bars = parts.figure(mean_parts(made_up_studies.diagnosis(), "ttft"))
+    bars = causes.mean_parts(mean_parts(made_up_studies.diagnosis(), "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (ms)"
 
 
 def test_a_wide_range_of_latencies_has_units_at_its_ticks() -> None:
     found = made_up.highest_load()
     found["probes"][-1]["slo_ttft_ms"] = 200_000.0
-    curve = find_curve.figure(curve_of(found, "ttft"))
+    curve = loads.latency_curve(curve_of(found, "ttft"))
     assert curve.layout.yaxis.type == "log"
     assert {"1 s", "100 s"} <= set(curve.layout.yaxis.ticktext)
     line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
@@ -142,7 +134,7 @@ def test_heat_map_and_cost_show_the_percentile_of_the_slo(
         if verdict["state"] == "stable" and verdict["slo_state"] == "met"
     ]
     assert 0 < len(serving) < len(wanted)
-    cost = pareto.figure(drawn("sweep", document, "pareto-cost"))
+    cost = sweeps.trades(drawn("sweep", document, "pareto-cost"))
     assert cost.layout.yaxis.title.text == f"TTFT {rank}"
     ys = [y for trace in cost.data if trace.mode == "markers" for y in trace.y]
     assert ys == pytest.approx([value / 1e3 for value in serving])
@@ -150,7 +142,7 @@ def test_heat_map_and_cost_show_the_percentile_of_the_slo(
 
 def test_the_limit_of_a_percentile_alone_is_drawn() -> None:
     document = asking(made_up.load_sweep(), {"ttft_p50": 50.0, "ttft_p95": 95.0})
-    figure = knee.figure(drawn("sweep", document, "knee-ttft"))
+    figure = sweeps.latency_lines(drawn("sweep", document, "knee-ttft"))
     assert figure.layout.yaxis.title.text == "TTFT p95"
     region, limit = figure.layout.shapes
     assert region.y1 == limit.y0 == 0.5

@@ -18,16 +18,13 @@ import pytest
 
 import reports
 from reports.__main__ import main
-from reports.figures import (
-    latency_cdf,
-    timeline,
-)
+from reports.figures import latency_cdf, timeline
 from reports.figures.steps import fleet_steps, nice_width, replica_count, token_rates
 from reports.frame import theme
 from reports.frame.decimate import extremes, ranks
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import pick, read
-from reports.pages.run import head, tables, work
+from reports.pages.run import head, machine, tables
 from reports.pages.run.page import SECTIONS
 from reports.pages.run.verdict import verdict
 from sim.errors import UsageError
@@ -447,7 +444,7 @@ def test_of_several_repetitions_the_ends_of_a_distribution_are_not_stated() -> N
 
 
 def test_the_largest_operator_comes_first(run: SavedRun) -> None:
-    rows = work.operator_table(run.summary).rows
+    rows = machine.operator_table(run.summary).rows
     values = [row[1].value for row in rows]
     assert values == sorted(values, reverse=True)
     assert rows[0][1].bar == 1.0

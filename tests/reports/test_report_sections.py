@@ -12,22 +12,26 @@ import pytest
 
 import sim
 from reports.figures import (
-    attainment,
-    gpu_memory,
     histogram,
-    itl_cdf,
-    kv_map,
+    latency_cdf,
     latency_parts,
-    operator_time,
-    roofline,
+    memory_use,
+    operator_work,
+    slo_bars,
 )
-from reports.figures.bins import happened, per_iteration, rate
-from reports.figures.latency_bands import EDGES, PARTS, TITLES, bands
-from reports.figures.memory_parts import gpu_memory as in_memory
-from reports.figures.steps import fleet_steps, nice_width, replica_count
+from reports.figures.latency_parts import EDGES, PARTS, TITLES, bands
+from reports.figures.memory_use import gpu_memory as in_memory
+from reports.figures.steps import (
+    fleet_steps,
+    happened,
+    nice_width,
+    per_iteration,
+    rate,
+    replica_count,
+)
 from reports.frame.formats import phrase
 from reports.frame.run_directory import SavedRun
-from reports.pages.run import latency, limits, memory, moments, traffic, work
+from reports.pages.run import machine, response, slo, traffic
 from reports.pages.run.missing import OLDER
 from sim.metrics.latency.latency_parts import PARTS as ALL_PARTS
 from sim.metrics.latency.latency_parts import TTFT_PARTS
@@ -109,7 +113,7 @@ def test_the_figure_stacks_to_the_latency(run: SavedRun) -> None:
 
 
 def test_the_tables_have_the_same_parts_and_their_sum(run: SavedRun) -> None:
-    plots, listed = latency.parts(run.summary, run.requests)
+    plots, listed = response.parts(run.summary, run.requests)
     assert [plot.spec is not None for plot in plots] == [True, True]
     for table in listed:
         values = np.array([[cell.value for cell in row[1:]] for row in table.rows], dtype=float)
@@ -129,7 +133,7 @@ def test_few_requests_leave_bands_out() -> None:
 
 def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: SavedRun) -> None:
     judged = run.requests[~run.requests["warmup"]]
-    found = {each.title: each for each in limits.attained(run.summary)}
+    found = {each.title: each for each in slo.attained(run.summary)}
     assert found["TTFT"].share == pytest.approx((judged["ttft_s"] <= 0.15).mean())
     tpot = judged["tpot_s"].fillna(0.0) <= 0.012
     assert found["TPOT"].share == pytest.approx(tpot.mean())
@@ -143,10 +147,10 @@ def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: Save
 
 
 def test_the_limit_that_breaks_first_is_named_with_its_margin(run: SavedRun) -> None:
-    table = limits.table(run.summary, run.requests)
+    table = slo.limits_table(run.summary, run.requests)
     used = {row[0].text: float(str(row[6].value)) for row in table.rows}
     first = max(used, key=lambda title: used[title])
-    assert limits.sentence(run.summary, run.requests).startswith(f"{first} ")
+    assert slo.sentence(run.summary, run.requests).startswith(f"{first} ")
     judged = np.sort(run.requests["ttft_s"][~run.requests["warmup"]])
     promised = np.percentile(judged, 90)
     assert used["TTFT"] == pytest.approx(promised / 0.15 * 100)
@@ -159,10 +163,10 @@ def test_the_limit_that_breaks_first_is_named_with_its_margin(run: SavedRun) -> 
 def test_a_limit_that_may_be_either_way_says_so(
     low: float, high: float, share: float, tone: str
 ) -> None:
-    each = attainment.AttainedLimit("TTFT", share, low, high)
+    each = slo_bars.AttainedLimit("TTFT", share, low, high)
     assert each.tone(0.95) == tone
-    trace = attainment.figure([each], 0.95).data[1]
-    assert trace.marker.symbol == attainment.SYMBOLS[tone]
+    trace = slo_bars.attainment([each], 0.95).data[1]
+    assert trace.marker.symbol == slo_bars.SYMBOLS[tone]
     assert trace.x[0] + trace.error_x.array[0] == pytest.approx(high)
     assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(low)
 
@@ -190,7 +194,7 @@ def test_the_memory_of_a_gpu_adds_up(run: SavedRun) -> None:
     usable = tokens - own(run)["kv_cache"]["block_size"]  # the engine keeps a block
     assert cache["used"] + cache["wasted"] == own(run)["kv_cache"]["peak_reserved"] * usable
     assert 0 < cache["wasted"] < 0.2 * cache["used"]
-    drawn = gpu_memory.figure(found)
+    drawn = memory_use.gpu_bars(found)
     ends = [trace.base[0] + trace.x[0] for trace in drawn.data]
     assert [trace.base[0] for trace in drawn.data] == pytest.approx([0.0, *ends[:-1]])
     assert ends[-1] == pytest.approx(given["gpu_bytes"] / 2**30)
@@ -202,16 +206,16 @@ def test_too_many_blocks_are_told(run: SavedRun) -> None:
     assert found.parts["outside"] == 0
     assert sum(found.parts.values()) == pytest.approx(given["gpu_bytes"] + found.short)
     summary = {**run.summary, "infersim": own(run) | {"memory": given}}
-    plot, _ = memory.whole_gpu(summary, run.timeseries)
+    plot, _ = machine.whole_gpu(summary, run.timeseries)
     assert "more than the GPU has" in plot.caption
 
 
 def test_the_cache_over_time_is_whole_at_any_time(run: SavedRun) -> None:
     tokens, replicas = own(run)["kv_cache"]["tokens"], 2
     steps = fleet_steps(run.timeseries, run.requests)
-    found = kv_map.parts(steps, tokens * replicas)
+    found = memory_use.kv_parts(steps, tokens * replicas)
     np.testing.assert_allclose(sum(found.values()), tokens * replicas, rtol=1e-12)
-    drawn = kv_map.figure(run.timeseries, run.requests, kv_tokens=tokens, replicas=replicas)
+    drawn = memory_use.kv_map(run.timeseries, run.requests, kv_tokens=tokens, replicas=replicas)
     heights = np.sum([np.asarray(trace.y) for trace in drawn.data], axis=0)
     np.testing.assert_allclose(heights, 1.0, atol=1e-6)
 
@@ -220,17 +224,17 @@ def test_the_cache_of_a_long_run_is_drawn_as_large_as_it_is() -> None:
     made = make_run(3000, rate=40.0)
     tokens = float(KV_TOKENS)
     steps = fleet_steps(made.timeseries, made.requests)
-    assert steps.time.size > kv_map.FEW
-    drawn = kv_map.figure(made.timeseries, made.requests, kv_tokens=tokens)
+    assert steps.time.size > memory_use.FEW
+    drawn = memory_use.kv_map(made.timeseries, made.requests, kv_tokens=tokens)
     *areas, most = drawn.data
     assert all(area.line.width == 0 for area in areas)
     lasted = np.diff(steps.time)
-    for area, (name, values) in zip(areas, kv_map.parts(steps, tokens).items(), strict=True):
+    for area, (name, values) in zip(areas, memory_use.kv_parts(steps, tokens).items(), strict=True):
         mean = (values[:-1] * lasted).sum() / lasted.sum() / tokens
         assert np.mean(area.y) == pytest.approx(mean, rel=1e-5), name
     heights = np.sum([np.asarray(area.y) for area in areas], axis=0)
     np.testing.assert_allclose(heights, 1.0, atol=1e-6)
-    used, empty, _ = kv_map.parts(steps, tokens).values()
+    used, empty, _ = memory_use.kv_parts(steps, tokens).values()
     assert max(most.y) == pytest.approx(float((used + empty).max()) / tokens, rel=1e-6)
 
 
@@ -248,7 +252,7 @@ def test_the_cache_over_time_has_the_means_of_the_summary(run: SavedRun) -> None
 
 def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
     shares, done = own(run)["time_by_operator"], own(run)["operators"]
-    drawn = operator_time.figure(shares, done)
+    drawn = operator_work.operator_time(shares, done)
     bound = {bound_name(name): share for name, share in own(run)["bound_by"].items()}
     rows = np.zeros(len(shares))
     for trace in drawn.data:
@@ -259,7 +263,7 @@ def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
 
 
 def test_the_table_of_operators_accounts_for_all_of_the_busy_time(run: SavedRun) -> None:
-    table = work.operator_table(run.summary)
+    table = machine.operator_table(run.summary)
     busy = (run.timeseries["end_s"] - run.timeseries["start_s"]).sum()
     columns = [column.title for column in table.columns]
     seconds = [float(str(row[columns.index("Seconds")].value)) for row in table.rows]
@@ -279,7 +283,7 @@ def test_no_operating_point_lies_above_the_roof(run: SavedRun) -> None:
     for point in found["points"]:
         roof = min(found["peak_flops"], found["bandwidth"] * point["flops"] / point["bytes"])
         assert point["flops"] / point["seconds"] <= roof
-    drawn = roofline.figure(found)
+    drawn = operator_work.roofline(found)
     corner = np.asarray(drawn.data[0].x)[1]
     assert corner == pytest.approx(found["peak_flops"] / found["bandwidth"])
     circles = [trace for trace in drawn.data if trace.mode == "markers"]
@@ -287,11 +291,11 @@ def test_no_operating_point_lies_above_the_roof(run: SavedRun) -> None:
     share = sum(row[0] for trace in circles for row in trace.customdata)
     assert share == pytest.approx(1.0)
     largest = max(float(size) for trace in circles for size in trace.marker.size)
-    assert largest == roofline.LARGEST
+    assert largest == operator_work.LARGEST
 
 
 def test_names_of_operators_are_text_and_not_markup() -> None:
-    drawn = operator_time.figure({"<b>bold</b>": 1.0}, {})
+    drawn = operator_work.operator_time({"<b>bold</b>": 1.0}, {})
     assert drawn.layout.yaxis.ticktext == ("&lt;b&gt;bold&lt;/b&gt; ",)
 
 
@@ -299,7 +303,7 @@ def test_names_of_operators_are_text_and_not_markup() -> None:
 
 
 def test_the_gaps_between_tokens_have_the_percentiles_of_the_summary(run: SavedRun) -> None:
-    drawn = itl_cdf.figure(run.charts["itl"], itl_cdf.stated(run.summary))
+    drawn = latency_cdf.itl(run.charts["itl"], latency_cdf.stated(run.summary))
     marks = drawn.data[-1]
     assert np.asarray(marks.x) == pytest.approx([run.summary[f"p{p}_itl_ms"] for p in (50, 90, 99)])
     curve = drawn.data[0]
@@ -376,13 +380,13 @@ def test_tokens_of_an_iteration() -> None:
 
 def test_the_timeline_says_whether_anybody_was_preempted(run: SavedRun) -> None:
     assert (
-        "preempted" not in moments.whole_run(run.summary, run.requests, run.timeseries, {}).caption
+        "preempted" not in machine.whole_run(run.summary, run.requests, run.timeseries, {}).caption
     )
     calm = run.timeseries.assign(preemptions=0)
-    told = moments.whole_run(run.summary, run.requests, calm, {}).caption
+    told = machine.whole_run(run.summary, run.requests, calm, {}).caption
     assert "No preemptions." in told
     unknown = run.timeseries.assign(preemptions=np.nan)
-    told = moments.whole_run(run.summary, run.requests, unknown, {}).caption
+    told = machine.whole_run(run.summary, run.requests, unknown, {}).caption
     assert "Preemptions were not recorded." in told
 
 
@@ -451,7 +455,7 @@ def test_an_observed_run_says_what_it_cannot_know(run: SavedRun) -> None:
         "the capacity of a real engine was not measured",
     ):
         assert expected in text
-    for frame in (latency.NOT_RECORDED, memory.UNKNOWN, work.NOT_COUNTED):
+    for frame in (response.NOT_RECORDED, machine.UNKNOWN, machine.NOT_COUNTED):
         assert frame not in text  # one line for all, no empty frames
     for section in ("parts", "roofline"):
         assert f'id="{section}"' not in html
@@ -460,7 +464,7 @@ def test_an_observed_run_says_what_it_cannot_know(run: SavedRun) -> None:
 def test_a_cache_of_unknown_size_is_not_mapped(run: SavedRun) -> None:
     cache = own(run)["kv_cache"] | {"tokens": None, "max_concurrency": None}
     summary = {**run.summary, "infersim": own(run) | {"kv_cache": cache}}
-    plot = memory.cache_over_time(summary, run.requests, run.timeseries)
+    plot = machine.cache_over_time(summary, run.requests, run.timeseries)
     assert plot.spec is None
     assert "not recorded" in plot.caption
 
@@ -468,7 +472,7 @@ def test_a_cache_of_unknown_size_is_not_mapped(run: SavedRun) -> None:
 def test_a_made_up_run_has_as_many_replicas_as_it_says() -> None:
     made = make_run(100, replicas=3)
     assert replica_count(made.timeseries, made.requests) == 3
-    drawn = kv_map.figure(made.timeseries, made.requests, kv_tokens=KV_TOKENS, replicas=3)
+    drawn = memory_use.kv_map(made.timeseries, made.requests, kv_tokens=KV_TOKENS, replicas=3)
     assert isinstance(drawn.data[0].y, np.ndarray)
     assert float(pd.Series(drawn.data[0].y).max()) <= 1
 

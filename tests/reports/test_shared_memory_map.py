@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sim
-from reports.figures import kv_map
+from reports.figures import memory_use
 from reports.figures.steps import fleet_steps
 from tests.feature_pairs import BASE
 from tests.golden_scenarios import changed
@@ -32,8 +32,8 @@ def test_the_parts_are_the_whole_cache_and_shared_blocks_are_counted_once() -> N
     run = made()
     tokens = run.summary["infersim"]["kv_cache"]["tokens"]
     steps = fleet_steps(run.timeseries, run.requests)
-    found = kv_map.parts(steps, tokens)
-    assert list(found) == [name for name in kv_map.PARTS if name in found]
+    found = memory_use.kv_parts(steps, tokens)
+    assert list(found) == [name for name in memory_use.PARTS if name in found]
     np.testing.assert_allclose(sum(found.values()), tokens, rtol=1e-12)
     # while two decode they share four blocks; nobody else has any of them
     both = (steps.levels["running"] == 2) & (found["kv_shared"] > 0)
@@ -55,13 +55,13 @@ def test_without_a_prefix_cache_nothing_is_drawn_of_one() -> None:
     run = made(**{"kv_cache.enable_prefix_caching": False})
     assert "kv_shared_tokens" not in run.timeseries
     steps = fleet_steps(run.timeseries, run.requests)
-    assert list(kv_map.parts(steps, 960.0)) == ["kv_used", "kv_wasted", "kv_free"]
+    assert list(memory_use.kv_parts(steps, 960.0)) == ["kv_used", "kv_wasted", "kv_free"]
 
 
 @pytest.mark.parametrize("caching", [True, False])
 def test_the_legend_says_who_uses_the_cache(caching: bool) -> None:
     run = made(**{"kv_cache.enable_prefix_caching": caching})
-    drawn = kv_map.figure(run.timeseries, run.requests, kv_tokens=960.0)
+    drawn = memory_use.kv_map(run.timeseries, run.requests, kv_tokens=960.0)
     names = [trace.name for trace in drawn.data]
     assert ("shared by several requests" in names) is caching
     assert ("used by one request" in names) is caching

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import sim
-from reports.figures import attainment, latency_cdf
+from reports.figures import latency_cdf, slo_bars
 from reports.frame.formats import NARROW_SPACE
 from reports.frame.page import typeset
 from reports.frame.run_directory import SavedRun
-from reports.pages.run import head, limits
+from reports.pages.run import head, slo
 from reports.pages.run.slo import judged, percent
 from reports.pages.run.verdict import verdict
 from sim.metrics.words.slo_text import headroom_text
@@ -87,13 +87,13 @@ def test_a_percentile_of_its_own_is_judged_and_drawn() -> None:
     found = answers(run)
     assert found["slo"].short.startswith("No: TTFT p50 is ")
     assert "TTFT p50 breaks first." in found["slo"].detail
-    rows = {row[0].text for row in limits.table(run.summary, run.requests).rows}
+    rows = {row[0].text for row in slo.limits_table(run.summary, run.requests).rows}
     assert rows == {"TTFT p50", "TPOT p95"}
-    each = limits.attained(run.summary)
+    each = slo.attained(run.summary)
     assert {limit.target for limit in each} == {0.5, 0.95}
-    line = attainment.figure(each, 0.5).data[0]
+    line = slo_bars.attainment(each, 0.5).data[0]
     assert {0.5, 0.95} <= set(line.x)
-    assert limits.sentence(run.summary, run.requests).startswith(
+    assert slo.sentence(run.summary, run.requests).startswith(
         f"TTFT p50 breaks first: {percent(0.5)} of requests are within "
     )
     labels = {card.label for card in head.cards(run.summary)}
@@ -115,7 +115,7 @@ def test_rejected_requests_come_first_on_the_page() -> None:
     assert found["head"].text.startswith(run.summary["infersim"]["rejection"]["text"][:20])
     assert "set max_model_len to" in found["head"].text
     assert "Rejected requests break first." in found["slo"].detail
-    assert limits.sentence(run.summary, run.requests).endswith("requests that were rejected.")
+    assert slo.sentence(run.summary, run.requests).endswith("requests that were rejected.")
 
 
 def test_what_fits_is_stated_and_a_reserved_cache_does_not_look_empty() -> None:

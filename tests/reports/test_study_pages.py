@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from reports.figures import attained_at_ends as attained
-from reports.figures import limit_use, tornado
+from reports.figures import causes, slo_bars
 from reports.frame import theme
-from reports.pages.planning import write_page
+from reports.pages.planning.findings import write_page
 from sim.planning.answers import claims
 from sim.planning.answers import diagnose as diagnose_answer
+from sim.planning.answers.ablate import figures, headline, part_text
 from sim.planning.answers.cells import effect
 from sim.planning.answers.drawings import ChangeBar, Changes
 from sim.planning.answers.sensitivity import attained_at_ends, changes
-from sim.planning.causes import ablate_document, diagnose_document, sensitivity_document
+from sim.planning.causes import ablate as ablation
+from sim.planning.causes import diagnose_document
+from sim.planning.causes import sensitivity as uncertainty
 from sim.planning.causes.ablate import ablate
-from sim.planning.causes.ablate_words import figures, headline, part_text
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.points.executors import local
@@ -48,12 +49,12 @@ def _scenario() -> Any:
 def study(kind: str) -> tuple[Mapping[str, Any], Render]:
     scenario = _scenario()
     if kind == "ablation":
-        return ablate_document.document(ablate(scenario, local(1))), render_ablation
+        return ablation.document(ablate(scenario, local(1))), render_ablation
     if kind == "diagnosis":
         found = diagnose(scenario, local(1), target="x.yaml")
         return diagnose_document.document(found), render_diagnosis
     made = sensitivity(scenario, local(1))
-    return sensitivity_document.document(made), render_sensitivity
+    return uncertainty.document(made), render_sensitivity
 
 
 KINDS: Mapping[str, list[str]] = {
@@ -103,7 +104,7 @@ def test_every_command_of_the_advice_is_on_the_page() -> None:
 def test_a_study_of_sensitivity_opens_with_the_share_that_decides() -> None:
     document, render = study("sensitivity")
     verdict = document["verdict"]
-    drawn = attained.figure(attained_at_ends(document))
+    drawn = causes.attained_at_ends(attained_at_ends(document))
     dashed = [line for line in drawn.layout.shapes if line.line.dash == "dash"]
     assert [line.x0 for line in dashed] == [100 * verdict["target"]]
     ends = {f"{e['title']} {e[end]['text']}": e[end] for e in document["inputs"]
@@ -124,7 +125,7 @@ def test_an_end_that_flips_the_verdict_is_coloured_by_its_state() -> None:
     document = made_up_studies.uncertainty()
     document["inputs"][1]["high"]["slo_state"] = "missed"
     document["inputs"][2]["low"]["slo_state"] = "too close to call"
-    (bars,) = attained.figure(attained_at_ends(document)).data
+    (bars,) = causes.attained_at_ends(attained_at_ends(document)).data
     told = dict(zip((text for text, _ in bars.customdata), bars.marker.color, strict=True))
     assert told["burstiness x 1.2"] == theme.VERMILLION.light
     assert told["host x 0.8"] == theme.ORANGE.light
@@ -146,7 +147,7 @@ def test_more_traffic_is_not_better_throughput() -> None:
     assert not judged["request rate"]
     assert not judged["answer lengths"]
     assert judged["kernel times"]
-    drawn = tornado.figure(Changes("Output tokens/s", True, bars)).data[0]
+    drawn = causes.tornado(Changes("Output tokens/s", True, bars)).data[0]
     rate = [c for y, c in zip(drawn.y, drawn.marker.color, strict=True) if y == "request rate"]
     assert rate == [theme.GREY.light] * 2
 
@@ -247,15 +248,15 @@ def test_a_share_that_nothing_moves_is_a_sentence_not_a_figure_without_bars() ->
 def test_words_next_to_bars_have_room() -> None:
     """A word on the left begins right of the axis, three figures in a row."""
     bars = [ChangeBar("times", change, "", "x 0.933") for change in (-0.08, 0.09)]
-    low, high = tornado.figure(Changes("TPOT p99", False, tuple(bars))).layout.xaxis.range
-    left = (-8 - low) / (high - low) * tornado.NARROW
-    assert left >= tornado.LETTER * len("x 0.933")
+    low, high = causes.tornado(Changes("TPOT p99", False, tuple(bars))).layout.xaxis.range
+    left = (-8 - low) / (high - low) * causes.NARROW
+    assert left >= causes.LETTER * len("x 0.933")
 
 
 @pytest.mark.parametrize(("share", "place"), [(0.3, "outside"), (0.78, "inside")])
 def test_a_limit_says_its_use_where_there_is_more_room(share: float, place: str) -> None:
-    use = limit_use.LimitUse("TTFT p99", "782 ms of 1 s", share, "good")
-    (bars,) = limit_use.figure([use]).data
+    use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", share, "good")
+    (bars,) = slo_bars.limit_use([use]).data
     assert bars.textposition == (place,)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from reports.figures import coverage, ratios
-from reports.figures.coverage import Held
+from reports.figures import score_bands
+from reports.figures.score_bands import Held
 from reports.pages.trust import held, render_trust
 from tests.made_up_verdicts import scores
 
@@ -28,14 +28,14 @@ def test_the_page_names_shares_and_what_was_outside() -> None:
 
 def test_measurements_are_sorted_and_coloured_by_where_they_lay() -> None:
     rows = [row for row in scores()["rows"] if row["band90"] is not None]
-    drawn = {trace.name: trace for trace in ratios.figure(rows).data}
+    drawn = {trace.name: trace for trace in score_bands.ratios(rows).data}
     assert len(drawn["outside"].x) == 5
     assert set(drawn["outside"].y) == {3.0}
     assert list(drawn["in the band"].y) == sorted(drawn["in the band"].y)
 
 
 def test_a_share_has_the_interval_that_its_number_allows() -> None:
-    trace = coverage.figure([Held("few", 10, 5, 9), Held("many", 1000, 500, 900)]).data[1]
+    trace = score_bands.coverage([Held("few", 10, 5, 9), Held("many", 1000, 500, 900)]).data[1]
     assert list(trace.x) == [0.9, 0.9]
     assert trace.error_x.arrayminus[0] > 5 * trace.error_x.arrayminus[1]
 

@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 
 import sim
-from reports.figures import (
-    fleet,
-    kv_map,
-    latency_cdf,
-    latency_over_time,
-    latency_parts,
-    slots,
-    timeline,
-)
+from reports.figures import fleet, latency_cdf, latency_parts, memory_use, over_run, slots, timeline
 from reports.figures.axes import labelled
-from reports.figures.latency_bands import Bands
+from reports.figures.latency_parts import Bands
 from reports.figures.slot_view import slot_view
 from reports.figures.steps import fleet_steps
 from reports.frame.formats import NARROW_SPACE
@@ -45,7 +37,7 @@ def test_a_run_is_drawn_in_the_unit_of_its_length(
         "pools": [{"name": "main", "held": [1, 2], "running": [3, 4], "waiting": [0, 1]}],
         "handed": None,
     }
-    drawn = fleet.figure(course)
+    drawn = fleet.pools(course)
     assert drawn.layout.xaxis.ticksuffix == f" {unit}"
     assert drawn.layout.xaxis.range == pytest.approx((0, duration / factor))
     for trace in drawn.data:
@@ -55,11 +47,11 @@ def test_a_run_is_drawn_in_the_unit_of_its_length(
 def test_figures_of_one_long_run_agree_on_the_unit() -> None:
     run = make_run(300, rate=0.25)  # twenty minutes
     end = float(run.timeseries["end_s"].max())
-    course = latency_over_time.course(run.requests, "ttft", 99.0)
+    course = over_run.course(run.requests, "ttft", 99.0)
     assert course is not None
     made = [
-        kv_map.figure(run.timeseries, run.requests, kv_tokens=1e5),
-        latency_over_time.figure(course, "ttft", 99.0),
+        memory_use.kv_map(run.timeseries, run.requests, kv_tokens=1e5),
+        over_run.latency_over_time(course, "ttft", 99.0),
     ]
     for drawn in made:
         assert drawn.layout.xaxis.ticksuffix == " min"

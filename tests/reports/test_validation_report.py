@@ -14,11 +14,10 @@ from calibrate.validation.engine_fit import fit_engine
 from calibrate.validation.observed import read_observed
 from calibrate.validation.prediction import Variant, question
 from calibrate.validation.series import series
-from reports.figures.observed_iterations import MOST_POINTS, by_regime
-from reports.figures.observed_latencies import LatencySample, figure
+from reports.figures.validated import MOST_POINTS, LatencySample, by_regime, latencies
 from reports.frame import theme
-from reports.pages.validation import Frames, render_validation
-from reports.pages.validation.page import SECTIONS
+from reports.frame.run_directory import Frames
+from reports.pages.validation.page import SECTIONS, render_validation
 from tests.browser import needs_browser
 from tests.observed_fixtures import observe, write_scenario
 from tests.reports.test_report import Reader, colours
@@ -143,7 +142,7 @@ def test_a_weighted_sample_is_drawn_as_often_as_it_was_seen():
         pd.Series([1.0, 2.0, 3.0]).to_numpy(), pd.Series([1.0, 8.0, 1.0]).to_numpy()
     )
     assert sample.median() == 2.0
-    drawn = figure("ITL", sample, LatencySample(sample.values[:0]))
+    drawn = latencies("ITL", sample, LatencySample(sample.values[:0]))
     (curve,) = drawn.data
     assert list(curve.y) == pytest.approx([0, 0.1, 0.9, 1.0], abs=1e-6)
     assert drawn.layout.xaxis.title.text == "ITL (ms)"

@@ -125,7 +125,7 @@ def test_values_too_long_for_any_table_fold() -> None:
 
 def test_empty_answers_are_shown() -> None:
     axes = [{"key": "workload.arrivals.rate", "name": "rate", "values": []}]
-    said: dict[str, Any] = {"name": NAME, "infersim": "1.0", "notes": []}
+    said: dict[str, Any] = {"name": NAME, "infersim": "1.0", "notes": [], "run_notes": []}
     nothing = {"points": 0, "failed": 0, "answers": [], "results": [], "axes": axes, "load": None}
     none = {"variants": [], "figures": [], "base": None, "pairing": "", "same_traffic": True}
     console = Console(file=io.StringIO(), width=WIDTH)

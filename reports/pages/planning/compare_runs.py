@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from reports.figures import overlaid, slot_shares, slots
+from reports.figures import overlaid, slots
 from reports.figures.overlaid import DrawnVariant
 from reports.figures.series import styles
 from reports.figures.slot_view import SlotView, slot_view, time_spent
 from reports.frame.run_directory import SavedRun, known
 from sim.findings import Cell, Column, Drawing, Drawings, Heading, Lines, Links, Part, Table
 from sim.planning.answers.cells import Document
-from sim.planning.answers.variants import names
+from sim.planning.answers.compare import names
 from sim.units import show_time
 
 MOST_SLOTS = 16
@@ -123,7 +123,7 @@ def slot_shares_of(views: Views) -> list[Drawing]:
     note = (
         "Of the slots and the time above, as long as a slot is taken. Only decoding yields tokens."
     )
-    title, drawn = "What slots spend their time on", slot_shares.figure(spent)
+    title, drawn = "What slots spend their time on", slots.shares(spent)
     return [Drawing("slot-shares", title, None, note, drawn, wide=True)]
 
 

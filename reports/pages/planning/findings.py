@@ -4,52 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures import (
-    attained_at_ends,
-    cost_attained,
-    differences,
-    find_attainment,
-    find_curve,
-    growth,
-    heat,
-    knee,
-    mean_parts,
-    pareto,
-    plan_cost,
-    plan_pareto,
-    split_ratios,
-    tornado,
-    waterfall,
-)
-from reports.frame.asked import provenance, question
+from reports.figures import causes, loads, plans, sweeps, variants
 from reports.frame.content import Plot, to_json
-from reports.frame.page import fill
+from reports.frame.page import fill, provenance, question
 from sim.findings import Cards, Drawing, Drawings, Findings, Heading, Part, Table, Thesis
 from sim.planning.answers import drawings, findings_of
 from sim.planning.answers.definitions import DEFINITIONS
+from sim.results.whole_file import write_text
 
 DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
     go.Figure: lambda drawn: drawn,
-    drawings.Differences: differences.figure,
-    drawings.AttainedAtEnds: attained_at_ends.figure,
-    drawings.AttainedByLoad: find_attainment.figure,
-    drawings.LoadCurve: find_curve.figure,
-    drawings.Changes: tornado.figure,
-    drawings.CostAndLatency: plan_pareto.figure,
-    drawings.CostAttained: cost_attained.figure,
-    drawings.CostOverLoad: growth.figure,
-    drawings.FleetCosts: plan_cost.figure,
-    drawings.Grid: heat.figure,
-    drawings.LatencyLines: knee.figure,
-    drawings.MeanParts: mean_parts.figure,
-    drawings.Means: differences.means,
-    drawings.SplitRatios: split_ratios.figure,
-    drawings.Trade: pareto.figure,
-    drawings.Waterfall: waterfall.figure,
+    drawings.Differences: variants.differences,
+    drawings.AttainedAtEnds: causes.attained_at_ends,
+    drawings.AttainedByLoad: loads.attained,
+    drawings.LoadCurve: loads.latency_curve,
+    drawings.Changes: causes.tornado,
+    drawings.CostAndLatency: plans.cost_and_latency,
+    drawings.CostAttained: variants.cost_attained,
+    drawings.CostOverLoad: plans.cost_over_load,
+    drawings.FleetCosts: plans.fleet_costs,
+    drawings.Grid: sweeps.heat,
+    drawings.LatencyLines: sweeps.latency_lines,
+    drawings.MeanParts: causes.mean_parts,
+    drawings.Means: variants.means,
+    drawings.SplitRatios: plans.split_ratios,
+    drawings.Trade: sweeps.trades,
+    drawings.Waterfall: causes.waterfall,
 }
 """The function that draws each record of ``sim.planning.answers.drawings``."""
 
@@ -87,6 +72,17 @@ def render(command: str, document: Mapping[str, Any], more: Heading | None = Non
         },
         provenance=provenance(document),
     )
+
+
+def write_page(
+    command: str, target: Path, document: Mapping[str, Any], more: Heading | None = None
+) -> Path:
+    """Write the page of a command's answer to ``target``, whole or not at all, and return it.
+
+    ``more`` is a section beyond the answer. OSError if it cannot be written.
+    """
+    write_text(target, render(command, document, more))
+    return target
 
 
 def sections(findings: Findings) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.figures.kernel_names import title
+from reports.figures.kernels import operator_title
 from reports.frame.formats import MISSING, show
 from sim.findings import Cell, Column, Table
 from sim.units import show_number, show_rate, show_time
@@ -98,7 +98,7 @@ def ceilings(document: Mapping[str, Any]) -> Table:
             if (value := reached[kind]) is None:
                 continue
             what = "FLOP/s inside large tiles" if kind == "compute" else kind
-            name = f"{title(reached['operator'])}, {reached['precision']}: {what}"
+            name = f"{operator_title(reached['operator'])}, {reached['precision']}: {what}"
             rows.append((Cell(name, name), Cell(show_rate(value, unit), value), Cell("fit", "fit")))
     columns = (
         Column("Ceiling", False, "ceiling"),
@@ -141,7 +141,7 @@ def parameters(entry: Mapping[str, Any], index: int) -> Table:
         name = Cell(row["name"], row["name"])
         unit = Cell("time" if timed else row["unit"], row["unit"])
         rows.append((name, unit, *values, Cell(row["meaning"], row["meaning"])))
-    return Table(f"parameters-{index}", title(entry["operator"]), columns, tuple(rows))
+    return Table(f"parameters-{index}", operator_title(entry["operator"]), columns, tuple(rows))
 
 
 def _value(value: Mapping[str, Any] | None, *, timed: bool) -> Cell:
@@ -173,7 +173,7 @@ def small(value: float) -> str:
 
 
 def _named(error: Mapping[str, Any]) -> tuple[Cell, Cell]:
-    name = title(error["operator"])
+    name = operator_title(error["operator"])
     return Cell(name, name), Cell(error["precision"], error["precision"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.attempts import figure
+from reports.figures import fleet
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import show
 from reports.frame.run_directory import known
@@ -62,7 +62,7 @@ def attempts(summary: Mapping[str, Any]) -> Plot:
         return Plot("attempts", title, None, "No client gives up, and no replica fails.", None)
     limited = bool(known(summary, "infersim.verdict.limits"))
     answers = "answers within the SLO" if limited else "answers"
-    drawn = figure(found["course"], found["outages"], answers=answers)
+    drawn = fleet.attempts(found["course"], found["outages"], answers=answers)
     told = (
         f"Attempts are requests as they are sent, again included; {answers} count when they are "
         "complete. Shaded: a replica is gone. Attempts that stay above the requests after an "

@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from reports.frame import theme
-from reports.frame.asked import question
 from reports.frame.content import Share
 from reports.frame.formats import Kind, phrase, show, split
+from reports.frame.page import question
 from reports.frame.run_directory import known, pick
 from reports.pages.run import slo
-from reports.pages.run.missing import is_measured, is_observed
-from reports.pages.run.repetitions import count as repetition_count
-from reports.pages.run.repetitions import explanation, plus_minus
+from reports.pages.run.missing import count as repetition_count
+from reports.pages.run.missing import explanation, is_measured, is_observed, plus_minus
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import bound_name

@@ -11,21 +11,7 @@ import pandas as pd
 from reports.frame.formats import phrase
 from reports.frame.page import fill
 from reports.frame.run_directory import known, pick
-from reports.pages.run import (
-    classes,
-    failures,
-    head,
-    latency,
-    limits,
-    memory,
-    moments,
-    pools,
-    slo,
-    tables,
-    tail,
-    traffic,
-    work,
-)
+from reports.pages.run import failures, groups, head, machine, response, slo, tables, traffic
 from reports.pages.run.missing import Absent, absent, is_observed
 from reports.pages.run.verdict import verdict
 from sim.findings import Table
@@ -73,26 +59,26 @@ def render(
     made: Mapping[str, str] | None = None,
 ) -> str:
     """The page; see ``reports.render``."""
-    parts, part_tables = latency.parts(summary, requests)
-    gpu, gpu_table = memory.whole_gpu(summary, timeseries)
-    listed = [*_tables(summary, requests, charts), *part_tables, work.operator_table(summary)]
+    parts, part_tables = response.parts(summary, requests)
+    gpu, gpu_table = machine.whole_gpu(summary, timeseries)
+    listed = [*_tables(summary, requests, charts), *part_tables, machine.operator_table(summary)]
     listed += [] if gpu_table is None else [gpu_table]
     plots = [
-        limits.use(summary, requests),
-        limits.plot(summary),
+        slo.use_plot(summary, requests),
+        slo.attained_plot(summary),
         failures.attempts(summary),
-        moments.whole_run(summary, requests, timeseries, charts),
-        *moments.pools(charts),
-        moments.batch_slots(summary, requests, timeseries, trail),
+        machine.whole_run(summary, requests, timeseries, charts),
+        *machine.pool_courses(charts),
+        machine.batch_slots(summary, requests, timeseries, trail),
         gpu,
-        memory.cache_over_time(summary, requests, timeseries),
-        work.operators(summary),
-        work.operating_points(summary, charts),
+        machine.cache_over_time(summary, requests, timeseries),
+        machine.operator_shares(summary),
+        machine.operating_points(summary, charts),
     ]
-    distributions = latency.distributions(summary, requests, charts)
-    by_class = classes.plots(summary, requests)
-    courses, prompts = tail.over_time(summary, requests), tail.by_prompt(summary, requests)
-    densities = tail.densities(requests)
+    distributions = response.distributions(summary, requests, charts)
+    by_class = groups.plots(summary, requests)
+    courses, prompts = response.over_time(summary, requests), response.by_prompt(summary, requests)
+    densities = response.densities(requests)
     figures = [*plots, *parts, *courses, prompts, *distributions, *by_class, *densities]
     drawn = {figure.name: figure.spec is not None for figure in figures}
     left_out = absent(summary, drawn, [figure.title for figure in figures])
@@ -105,8 +91,8 @@ def render(
         header=head.header(summary, requests),
         verdict=verdict(summary),
         cards=head.cards(summary),
-        plainly_met=limits.plainly_met(summary),
-        first_limit=limits.sentence(summary, requests),
+        plainly_met=slo.plainly_met(summary),
+        first_limit=slo.sentence(summary, requests),
         failures=failed,
         plots={plot.name: plot for plot in plots},
         distributions=[each for each in distributions if each.name not in left_out.figures],
@@ -157,12 +143,12 @@ def _tables(
         made.append(tables.energy(summary))
     return [
         *made,
-        pools.table(summary, DEFINITIONS),
-        classes.table(summary, DEFINITIONS),
-        limits.table(summary, requests),
+        groups.pools_table(summary, DEFINITIONS),
+        groups.classes_table(summary, DEFINITIONS),
+        slo.limits_table(summary, requests),
         failures.facts(summary),
         failures.outages(summary),
-        tail.slowest(requests),
+        response.slowest(requests),
     ]
 
 

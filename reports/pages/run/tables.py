@@ -11,8 +11,7 @@ import pandas as pd
 from reports.figures.latency_cdf import sample
 from reports.frame.formats import Kind, ShownValue, show
 from reports.frame.run_directory import known, pick
-from reports.pages.run.missing import is_observed
-from reports.pages.run.repetitions import count, plus_minus
+from reports.pages.run.missing import count, is_observed, plus_minus
 from reports.pages.run.slo import SloLimit, digits, limits, shown_limit
 from sim.findings import Cell, Column, Table
 from sim.metrics.terms.definitions import DEFINITIONS, METRICS, path_of

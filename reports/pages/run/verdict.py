@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
-from reports.pages.run import classes
-from reports.pages.run.missing import is_measured, is_observed
-from reports.pages.run.repetitions import count, plus_minus
+from reports.pages.run import groups
+from reports.pages.run.missing import count, is_measured, is_observed, plus_minus
 from reports.pages.run.slo import SloLimit, judged, limits, milliseconds, percent
 from sim.metrics.states import SloState, State, is_apart
 from sim.metrics.words.slo_text import (
@@ -78,7 +77,9 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
         title += f", SLO {slo_state}"
     tones = [tone, *(answer.tone for answer in answers[:3])]
     worst = max(tones, key=lambda each: _SEVERITY[each])
-    text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
+    text = str(pick(summary, "infersim.verdict.text") or "")
+    text = text.removeprefix(f"{state.capitalize()}: ")  # the headline says that already
+    text = f"{text[:1].upper()}{text[1:]}"
     return Verdict(worst, title, f"{_rejected(summary)}{text}", answers)
 
 
@@ -93,12 +94,6 @@ def _rejected(summary: Mapping[str, Any]) -> str:
 
 def _state(state: str) -> tuple[Tone, str, str]:
     return _STATES[state] if state in _STATES else ("neutral", state.capitalize(), f"{state}.")
-
-
-def _without_state(text: str, state: str) -> str:
-    """``text`` without a leading "State:", which the headline says already."""
-    rest = text.removeprefix(f"{state.capitalize()}: ")
-    return f"{rest[:1].upper()}{rest[1:]}"
 
 
 def _fits(summary: Mapping[str, Any]) -> RowAnswer:
@@ -205,7 +200,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
         breaks = "break" if first not in given else "breaks"
         close = f" {title} is closest to its limit."
         detail += close if found["slo_met"] else f" {title} {breaks} first."
-    detail = f"{detail} {classes.sentence(summary)}".rstrip()
+    detail = f"{detail} {groups.sentence(summary)}".rstrip()
     detail += _later(summary)
     cut = known(found, "cut")
     where = "" if cut is None or state == SloState.OPEN else f", in {cut['part']}"

@@ -1,4 +1,4 @@
-"""Lays out the answer of ``infersim ablate``."""
+"""Lays out the answer of ``infersim ablate``: what techniques bring together and alone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,88 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sim.findings import Cell, Column, Drawing, Drawings, Findings, Heading, Headline, Lines, Table
+from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import CHANGES, HEADS, Document, failures, text, value
+from sim.planning.answers.cells import CHANGES, HEADS, Document, failures, text, value, value_text
 from sim.planning.answers.drawings import LadderStep, Waterfall
-from sim.planning.causes.ablate_words import adds_up, figures, headline, kind, part_text
+from sim.units import milliseconds, number
+
+Figure = Mapping[str, Any]
+
+ORDER = ("capacity", "output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms")
+"""The capacity first: it is what techniques bring where the traffic sets the throughput."""
+
+WORDS: Mapping[str, str] = {
+    "capacity": "the capacity",
+    "output_throughput": "the throughput",
+}
+
+
+SAME = 1e-3
+"""A ratio this near 1, or a part of the whole this small, is no change."""
+
+
+def figures(document: Document) -> list[Figure]:
+    """The metrics, the one that says most first; those that no set has come last."""
+    found = {figure["key"]: figure for figure in document["figures"]}
+    order = [found[key] for key in ORDER if key in found]
+    return sorted(order, key=lambda figure: figure["full"] is None)
+
+
+def headline(document: Document) -> str:
+    """The gain of all techniques together: capacity or throughput, and the TTFT p99."""
+    found = {figure["key"]: figure for figure in document["figures"]}
+    main = next((key for key in ORDER[:2] if found[key]["factor"] is not None), None)
+    if main is None:
+        return "Not comparable with the naive baseline."
+    text = f"{number(found[main]['factor'])}x {WORDS[main]} of the naive baseline"
+    sets = sorted(document["subsets"], key=lambda row: len(row["with"]))
+    if sets and not sets[0]["with"] and sets[0]["state"] == State.OVERLOADED:  # the baseline
+        both = sets[-1]["state"] == State.OVERLOADED
+        text += f", {'and both are' if both else 'which is'} overloaded by this traffic"
+    before, after = (found["p99_ttft_ms"][key] for key in ("baseline", "full"))
+    if before is None or after is None:
+        return f"{text}."
+    return f"{text}; TTFT p99 is {milliseconds(after)} instead of {milliseconds(before)}."
+
+
+def kind(figure: Figure) -> str:
+    """Whether its parts are factors or, where one has none, differences."""
+    has = all(part["factor"] is not None for part in figure["parts"])
+    return "factor" if has else "difference"
+
+
+def adds_up(figure: Figure) -> bool:
+    """Whether its parts are differences that add up to the whole."""
+    known = [part["difference"] is not None for part in figure["parts"]]
+    return kind(figure) == "difference" and all(known)
+
+
+def part_text(figure: Figure, part: Mapping[str, Any]) -> str:
+    """The effect of a technique on a metric: a factor, or a difference with its sign."""
+    of = kind(figure)
+    value = part[of]
+    if value is None:
+        return "-"
+    if of == "factor":
+        return factor_text(value)
+    whole = figure["difference"]
+    if value == 0 or (whole and abs(value / whole) < SAME):
+        return "no change"
+    return f"{'-' if value < 0 else '+'}{value_text(figure['key'], abs(value))}"
+
+
+def factor_text(ratio: float) -> str:
+    """A factor in the form of a multiplication, whatever it is of.
+
+    >>> factor_text(0.18), factor_text(15.7), factor_text(1.0002)
+    ('x 0.18', 'x 15.7', 'no change')
+    """
+    return "no change" if abs(ratio - 1) <= SAME else f"x {number(ratio)}"
 
 
 def findings(document: Document) -> Findings:
     """The gain from all techniques together, and from each."""
-    # which results of older versions lack
-    setup = [("Setup", document["setup"])] if "setup" in document else []
     traffic = "all at once" if document["saturated"] else "as the scenario has it"
     baseline = f"The baseline: {document['baseline']['text']}. {document['orders']['text']}"
     reasons = [(", ".join(e["with"]) or "the baseline", e["why"]) for e in document["infeasible"]]
@@ -37,7 +109,11 @@ def findings(document: Document) -> Findings:
             ),
             *failures("What does not run", reasons),
         ),
-        (*setup, ("Techniques", str(len(document["techniques"]))), ("Traffic", traffic)),
+        (
+            ("Setup", document["setup"]),
+            ("Techniques", str(len(document["techniques"]))),
+            ("Traffic", traffic),
+        ),
         document.get("asked"),
         document["description"],
     )

@@ -12,7 +12,7 @@ from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
-from sim.planning.answers.spread import Spread
+from sim.planning.answers.run_tables import Spread
 from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, dollars, milliseconds, show_cost
 
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."

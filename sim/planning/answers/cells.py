@@ -9,10 +9,9 @@ from typing import Any
 from sim.findings import Cell, Column, Heading, Table
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC, STUDIED
-from sim.planning.causes.ablate_words import value_text
 from sim.planning.points.footnote_words import doubt_mark
-from sim.planning.points.wording import promise_name, share
-from sim.units import TWICE, number
+from sim.planning.points.wording import LATENCIES, promise_name, rank, share
+from sim.units import TWICE, milliseconds, number
 
 Document = Mapping[str, Any]
 
@@ -98,6 +97,13 @@ def figure(found: float | None, write: Callable[[float], str]) -> Cell:
     return Cell(write(found), found)
 
 
+def value_text(key: str, value: float | None) -> str:
+    """A metric with its unit, as columns have them."""
+    if key.endswith("_ms"):
+        return milliseconds(value)
+    return f"{number(value)}x" if key == "capacity" and value is not None else number(value)
+
+
 def value(key: str, found: float | None) -> Cell:
     """A cell of one figure: a latency with its unit."""
     return Cell(value_text(key, found), found)
@@ -151,6 +157,19 @@ def share_columns(document: Document) -> list[Column]:
     if len(document["promises"]) < 2:
         return [WITHIN]
     return [Column("Nearest limit", False), Column("Within it (%)", definition="attainment")]
+
+
+def latency_columns(document: Document) -> list[Column]:
+    """The columns of ``slo_latencies``, with the percentiles that the SLO judges."""
+    ranks = {name: rank(document["shares"][name]) for name in LATENCIES}
+    return [
+        Column(f"{name.upper()} {at}", definition=name, unit="ms") for name, at in ranks.items()
+    ]
+
+
+def slo_latencies(seen: Mapping[str, Any]) -> list[Cell]:
+    """Cells of the latencies of a fleet or a load, at the percentiles that the SLO judges."""
+    return [value(key, seen[key]) for key in (f"slo_{name}_ms" for name in LATENCIES)]
 
 
 def named(promise: Mapping[str, Any]) -> Cell:

@@ -8,7 +8,39 @@ from typing import Any
 from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Part, Table, Thesis
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import Document, text
-from sim.planning.claims.words import headline, shown
+from sim.units import milliseconds, number
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """How many claims hold, and which came out otherwise than their authors say."""
+    verdicts, wrong = [e["verdict"] for e in document["claims"]], document["unexpected"]
+    counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "fails")}
+    told = ", ".join(
+        f"{count} {verdict if count == 1 else verdict.removesuffix('s')}"
+        for verdict, count in counts.items()
+        if count
+    )
+    of = f"Of {len(verdicts)} claim{'s' * (len(verdicts) != 1)}"
+    if not wrong:
+        return f"{of} {told}, as was expected."
+    return f"{of} {told}. Unexpected: {', '.join(wrong)}."
+
+
+def shown(figure: Mapping[str, Any], value: float | None) -> str:
+    """The value of a metric with its unit."""
+    if value is None:
+        return "-"
+    match figure["kind"]:
+        case "ms":
+            return milliseconds(value)
+        case "share":
+            return f"{100 * value:.1f} %"
+        case "usd":
+            return f"${value:,.2f}"
+        case "count":
+            return f"{value:,.0f}"
+    return number(value)
+
 
 TONES = {"holds": "good", "fails": "bad"}
 

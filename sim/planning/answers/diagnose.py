@@ -22,6 +22,7 @@ from sim.metrics.states import SloState
 from sim.planning.answers.cells import (
     CHANGES,
     HEADS,
+    STATES,
     WITHIN,
     Document,
     effect,
@@ -35,23 +36,17 @@ from sim.planning.answers.drawings import BARS, PARTS, MeanParts
 from sim.planning.points.wording import share as share_text
 from sim.units import milliseconds
 
-TONES = {SloState.MET: "good", SloState.MISSED: "bad", SloState.OPEN: "warn"}
-
 
 def findings(document: Document) -> Findings:
     """The limits of the run, possible changes, and the effect of each."""
-    tone = TONES.get(document["verdict"]["slo_state"], "neutral")
+    tone = STATES.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
     limits, texts = limiting(document), [document["verdict"]["text"]]
-    if limits is None:  # nothing limits it, or the result is of an older version
+    if limits is None:  # nothing limits it
         texts.insert(0, document["bound"]["text"])
     else:
-        bound = document["bound"]
-        texts += [text for text in (bound.get("padding"), bound["busy"]) if text]
-    lines = (
-        *document.get("footnotes", ()),  # which results of older versions lack
-        *document.get("sure", ()),
-    )
+        texts += filter(None, (document["bound"]["padding"], document["bound"]["busy"]))
+    lines = (*document["footnotes"], *document["sure"])
     latency = _latency(document)
     drawings = (Drawings(latency),) if latency else ()
     notes = Lines(lines), Lines(tuple(document["notes"]), "warn")
@@ -101,7 +96,7 @@ def _advice(document: Document) -> Actions:
         "Add other GPUs to choose from.",
         document["plan"],
     )
-    return Actions(document.get("order", ""), (*advised, cheapest))
+    return Actions(document["order"], (*advised, cheapest))
 
 
 def _latency(document: Document) -> tuple[Drawing, ...]:
@@ -134,7 +129,7 @@ def limiting(document: Document) -> Table | None:
     trials = {trial["title"]: trial for trial in document["trials"]}
     rows = []
     for figure in document["figures"]:
-        key, bound = figure["key"], document["bound"].get("figures", {}).get(figure["key"])
+        key, bound = figure["key"], document["bound"]["figures"].get(figure["key"])
         if bound is None:
             continue
         change = trials[bound["shown_by"]]["changes"][key]
@@ -161,8 +156,8 @@ def trials(document: Document) -> Table:
     rows = [(text("as it is"), share, *values(now), text(""))]
     for trial in tried:
         changes = (effect(document, key, trial["changes"][key]) for key in HEADS)
-        refused = trial.get("rejects")  # which results of older versions lack
-        name = f"{trial['title']}, rejects {share_text(refused)}" if refused else trial["title"]
+        name = trial["title"]
+        name += f", rejects {share_text(trial['rejects'])}" if trial["rejects"] else ""
         rows.append((text(name), _share(trial), *changes, text(trial["effort"])))
     columns = (
         Column("Change tried", False),

@@ -152,28 +152,6 @@ class FleetCosts(NamedTuple):
     fleets: tuple[FleetCost, ...]
 
 
-class FleetPoint(NamedTuple):
-    """A fleet that holds: its number format, if one was asked for, USD per hour, a latency in
-    milliseconds, and whether no other one has less of both."""
-
-    gpu: str
-    precision: str | None
-    replicas: int
-    gpus: int
-    name: str
-    usd: float
-    latency: float
-    front: bool
-
-
-class CostAndLatency(NamedTuple):
-    """The latency called ``title`` of fleets over their cost, and its limit (ms), if any."""
-
-    title: str
-    limit: float | None
-    fleets: tuple[FleetPoint, ...]
-
-
 class CostLine(NamedTuple):
     """Dollars per hour of the fleets of one layout, with so many ``spare`` replicas, up to each of
     ``loads`` from the one before it."""
@@ -249,7 +227,8 @@ class Grid(NamedTuple):
 
 
 class TradePoint(NamedTuple):
-    """A point of a sweep, or a variant, by two of its metrics; ``short`` stands next to it."""
+    """A point of a sweep, a variant or a fleet by two of its metrics; ``short`` stands next to
+    it."""
 
     x: float
     y: float
@@ -272,6 +251,16 @@ class Trade(NamedTuple):
 
     kind: str
     title: str
+    groups: tuple[TradeGroup, ...]
+    front: tuple[TradePoint, ...]
+
+
+class CostAndLatency(NamedTuple):
+    """Fleets that hold by USD per hour and by the latency called ``title`` (ms), a group for each
+    GPU and number format; the limit, if any, and the fleets of which no other has less of both."""
+
+    title: str
+    limit: float | None
     groups: tuple[TradeGroup, ...]
     front: tuple[TradePoint, ...]
 

@@ -19,10 +19,19 @@ from sim.findings import (
     Table,
 )
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import Document, named, share_columns, text, within
+from sim.planning.answers.cells import (
+    Document,
+    latency_columns,
+    named,
+    share_columns,
+    slo_latencies,
+    text,
+    within,
+)
 from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadPoint, LoadShare
 from sim.planning.load.sentences import by_chance
 from sim.planning.points.wording import (
+    LATENCIES,
     LoadOutcome,
     limit_name,
     nearest_promise,
@@ -30,7 +39,7 @@ from sim.planning.points.wording import (
     promise_name,
     rank,
 )
-from sim.units import milliseconds, number, show_load
+from sim.units import number, show_load
 
 TONES: Mapping[str, str] = {
     LoadOutcome.HOLDS: "good",
@@ -41,17 +50,14 @@ TONES: Mapping[str, str] = {
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
 
-LATENCIES = ("ttft", "tpot")
-
 
 def findings(document: Document) -> Findings:
     """The highest load that holds, how sure it is, and every load that was simulated."""
     best, *others = document["sentences"]
-    first = document.get("with_answer", [])  # which results of older versions lack
+    first, breaks = document["with_answer"], document["breaks"]
     curves, attained = _curves(document), _attained(document)
-    breaks = [document["breaks"]] if "breaks" in document else []  # likewise
-    ends = Lines(tuple(breaks), "", brief=True)
-    lines = Lines(tuple(each for each in others if each not in (*breaks, *first)), "")
+    ends = Lines((breaks,), "", brief=True)
+    lines = Lines(tuple(each for each in others if each not in (breaks, *first)), "")
     return Findings(
         document["scenario"],
         "highest load",
@@ -83,7 +89,7 @@ def cards(document: Document) -> Iterator[Card]:
     unit, own, knee, fails = (document[key] for key in ("unit", "own", "knee", "fails_at"))
     words = {probe["load"]: outcome_text(probe) for probe in document["probes"]}
     details = []
-    sure = (document.get("trust") or {}).get("sure_up_to")  # which results of older versions lack
+    sure, breaks = document["trust"]["sure_up_to"], document["first_to_break"]
     if sure is not None:
         details.append(f"sure to hold: {number(sure)} {unit}")
     if fails is not None:
@@ -93,12 +99,11 @@ def cards(document: Document) -> Iterator[Card]:
         grown, held = document["headroom"], f"{number(own['load'])} {unit} {own['outcome']}"
         room = "-" if grown is None else f"{number(1 + grown)}x"
         yield Card("highest", "Headroom", room, "of the own load", (held,), _tone(document))
-    if document.get("first_to_break") is not None:
-        breaks = limit_name(document["first_to_break"])
-        yield Card("highest", "Breaks first", breaks[:1].upper() + breaks[1:], "", ())
-    if document.get("saturated") is not None:
-        full = number(document["saturated"])
-        yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
+    if breaks is not None:
+        name = limit_name(breaks)
+        yield Card("highest", "Breaks first", name[:1].upper() + name[1:], "", ())
+    full = number(document["saturated"])
+    yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
     if knee is not None:
         low, high = map(number, knee["between"])
         around = f"between {low} and {high}"
@@ -182,10 +187,7 @@ def probes(document: Document) -> Table:
         *share_columns(document),
         Column("from (%)", definition="interval"),
         Column("to (%)", definition="interval"),
-        *(
-            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
-            for name in LATENCIES
-        ),
+        *latency_columns(document),
         Column(METRIC["output_throughput"].head, definition="output_throughput", on_terminal=False),
         Column("Runs", on_terminal=runs),
         Column("Requests in each", on_terminal=runs),
@@ -212,14 +214,13 @@ def nearest(document: Document) -> tuple[int, ...]:
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
     kept = nearest_promise(probe)
     shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
-    latencies = (probe[f"slo_{name}_ms"] for name in LATENCIES)
     tokens = probe["output_throughput"]
     return (
         Cell(show_load(probe["load"]), probe["load"]),
         text(outcome_text(probe))._replace(tone=TONES[probe["outcome"]]),
         *([] if kept is None or len(probe["promises"]) < 2 else [named(kept)]),
         *shares,
-        *(Cell(milliseconds(each), each) for each in latencies),
+        *slo_latencies(probe),
         Cell(number(tokens), tokens),
         *(Cell(f"{probe[key]:,}", probe[key]) for key in ("runs", "requests_per_run")),
     )

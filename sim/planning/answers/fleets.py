@@ -8,11 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Table
-from sim.planning.answers.cells import Document, named, share_columns, text, within
-from sim.planning.points.wording import nearest_promise, rank
-from sim.units import milliseconds, number, show_cost, show_load
-
-LATENCIES = ("ttft", "tpot")
+from sim.planning.answers.cells import (
+    Document,
+    latency_columns,
+    named,
+    share_columns,
+    slo_latencies,
+    text,
+    within,
+)
+from sim.planning.points.wording import nearest_promise
+from sim.units import number, show_cost, show_load
 
 
 def fleets_found(
@@ -84,9 +90,7 @@ PLACE = Column("#")
 def held_columns(document: Document) -> Iterator[Column]:
     """The columns of ``held``."""
     yield from share_columns(document)
-    for name in LATENCIES:
-        title = f"{name.upper()} {rank(document['shares'][name])}"
-        yield Column(title, definition=name, unit="ms")
+    yield from latency_columns(document)
 
 
 def held(seen: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -97,7 +101,7 @@ def held(seen: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         *([] if kept is None or len(seen["promises"]) < 2 else [named(kept)]),
         share if seen["sure"] else share._replace(tone="warn"),
-        *(Cell(milliseconds(seen[f"slo_{name}_ms"]), seen[f"slo_{name}_ms"]) for name in LATENCIES),
+        *slo_latencies(seen),
     )
 
 

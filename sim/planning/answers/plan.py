@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sim.findings import (
-    Cell,
-    Column,
-    Commands,
-    Findings,
-    Heading,
-    Headline,
-    Lines,
-    Table,
-)
+from sim.findings import Cell, Column, Commands, Findings, Heading, Headline, Lines, Table
 from sim.planning.answers import split
-from sim.planning.answers.cells import Document, text
+from sim.planning.answers.cells import Document, latency_columns, slo_latencies, text
 from sim.planning.answers.fleets import (
-    LATENCIES,
     PLACE,
     counts,
     dollars,
@@ -34,7 +24,14 @@ from sim.planning.answers.fleets import (
     simulation,
     under,
 )
-from sim.planning.answers.plan_drawings import card, costs, fronts, growths, speeds
+from sim.planning.answers.plan_drawings import (
+    card,
+    cheapest_of_cards,
+    costs,
+    fronts,
+    growths,
+    speeds,
+)
 from sim.planning.fleet.launch import TITLES
 from sim.planning.points.wording import (
     as_cheap_text,
@@ -43,10 +40,9 @@ from sim.planning.points.wording import (
     held_text,
     limit_name,
     listed,
-    rank,
 )
 from sim.specs.precision import PLAIN
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds, show_cost, show_load
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_cost, show_load
 
 FILES = (
     "As files: `infersim export PLAN --to kubernetes`, or compose; PLAN is this plan's directory."
@@ -146,10 +142,7 @@ def by_card(document: Document) -> Table:
         Column("GPU", False),
         Column("Best fleet", False, fold=2),
         Column("USD a month", definition="plan_cost"),
-        *(
-            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
-            for name in LATENCIES
-        ),
+        *latency_columns(document),
         Column("How sure", False, "error_band"),
         Column(f"One replica down, at {load_text(document['rate'])}", False, "one_down", fold=1),
     )
@@ -159,18 +152,13 @@ def by_card(document: Document) -> Table:
 
 
 def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
-    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    for each in document["sized"]:
-        known = best.get(card(each))
-        if known is None or each["usd_per_hour"] < known["usd_per_hour"]:
-            best[card(each)] = each
-    for each in sorted(best.values(), key=lambda fleet: fleet["usd_per_hour"]):
+    for each in cheapest_of_cards(document):
         month = each["usd_per_month"]
         yield (
             text(each["gpu"]),
             text(_of_gpus(each)),
             Cell(f"{month:,.0f}", month, priced=each["gpu"]),
-            *(_latency(each[f"slo_{name}_ms"]) for name in LATENCIES),
+            *slo_latencies(each),
             text(each["trust"]),
             text(_one_down(each)),
         )
@@ -188,10 +176,6 @@ def _of_gpus(fleet: Mapping[str, Any]) -> str:
     each = counted(fleet["gpus"] // fleet["replicas"], "GPU")
     form = "" if fleet["precision"] is None else f", {fleet['precision']}"
     return f"{fleet['replicas']:,} x {each}{form}"
-
-
-def _latency(value: float | None) -> Cell:
-    return Cell(milliseconds(value), value)
 
 
 def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.findings import Drawing, Drawings
@@ -13,19 +13,28 @@ from sim.planning.answers.drawings import (
     CostOverLoad,
     FleetCost,
     FleetCosts,
-    FleetPoint,
     Trade,
     TradeGroup,
     TradePoint,
 )
-from sim.planning.answers.fleets import LATENCIES, load_text
-from sim.planning.answers.sweep_drawings import TRADES, front
-from sim.planning.points.wording import counted, fleet_text, rank
+from sim.planning.answers.fleets import load_text
+from sim.planning.answers.sweep_points import TRADES, front
+from sim.planning.points.wording import LATENCIES, counted, fleet_text, rank
+
+CARD = ("gpu", "precision")
 
 
 def card(each: Mapping[str, Any]) -> tuple[str, str | None]:
     """The GPU and the format of a layout."""
     return each["gpu"], each["precision"]
+
+
+def cheapest_of_cards(document: Document) -> list[Mapping[str, Any]]:
+    """The cheapest fleet of each card that holds, the cheapest first."""
+    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
+        best.setdefault(card(each), each)
+    return list(best.values())
 
 
 def costs(document: Document) -> Drawings:
@@ -72,11 +81,8 @@ def growths(document: Document) -> Drawings:
 
 def growth(document: Document) -> CostOverLoad:
     """The dollars per hour of each card's cheapest fleet at 1 to ``GROWTH`` times the load."""
-    best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    for each in sorted(document["sized"], key=lambda fleet: fleet["usd_per_hour"]):
-        best.setdefault(card(each), each)
     lines = []
-    for each in list(best.values())[:MOST_LINES]:
+    for each in cheapest_of_cards(document)[:MOST_LINES]:
         loads, replicas = _steps(document, each)
         name, price = fleet_text(1, each["layout"]), each["usd_per_replica"]
         for spare in (0, 1):
@@ -134,48 +140,42 @@ def speeds(document: Document) -> Drawings:
     return Drawings((drawing,) if drawn.front else (), "")
 
 
-def user_and_gpu(document: Document) -> Trade:
-    """The fleets that hold, by the output tokens per second of a user and of a GPU."""
+Pair = tuple[float | None, float | None]
+"""A fleet by two of its metrics, as far as they are known."""
+
+
+def _by_card(document: Document, pair: Callable[[Mapping[str, Any]], Pair]) -> list[TradeGroup]:
+    """The fleets that hold and have both metrics, a group for each card."""
     cards: dict[tuple[str, str | None], list[TradePoint]] = {}
     for each in document["sized"]:
-        user, of_gpu = (each.get(f"tokens_per_s_of_a_{whose}") for whose in ("user", "gpu"))
-        if user is not None and of_gpu is not None:
+        x, y = pair(each)
+        if x is not None and y is not None:
             name = fleet_text(each["replicas"], each["layout"])
             short = f"{each['replicas']:,} x {each['gpus'] // each['replicas']}"
-            cards.setdefault(card(each), []).append(TradePoint(user, of_gpu, name, short))
-    return Trade(
-        "speed",
-        "",
-        tuple(
-            TradeGroup(
-                " ".join(filter(None, kind)),
-                dict(zip(("gpu", "precision"), kind, strict=True)),
-                tuple(points),
-            )
-            for kind, points in cards.items()
-        ),
-        tuple(front([point for points in cards.values() for point in points], "speed")),
-    )
+            cards.setdefault(card(each), []).append(TradePoint(x, y, name, short))
+    return [
+        TradeGroup(" ".join(filter(None, kind)), dict(zip(CARD, kind, strict=True)), tuple(points))
+        for kind, points in cards.items()
+    ]
+
+
+def user_and_gpu(document: Document) -> Trade:
+    """The fleets that hold, by the output tokens per second of a user and of a GPU."""
+    keys = [f"tokens_per_s_of_a_{whose}" for whose in ("user", "gpu")]
+    groups = _by_card(document, lambda each: (each.get(keys[0]), each.get(keys[1])))
+    points = [point for group in groups for point in group.points]
+    return Trade("speed", "", tuple(groups), tuple(front(points, "speed")))
 
 
 def cost_and_latency(document: Document, name: str) -> CostAndLatency:
     """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO."""
     key = f"slo_{name}_ms"
+    groups = _by_card(document, lambda each: (each["usd_per_hour"], each[key]))
+    best = {"sized": [each for each in document["sized"] if each[f"front_{key}"]]}
+    least = _by_card(best, lambda each: (each["usd_per_hour"], each[key]))
     return CostAndLatency(
         f"{name.upper()} {rank(document['shares'][name])}",
         document["limits_ms"].get(name),
-        tuple(
-            FleetPoint(
-                each["gpu"],
-                each["precision"],
-                each["replicas"],
-                each["gpus"],
-                fleet_text(each["replicas"], each["layout"]),
-                each["usd_per_hour"],
-                each[key],
-                each[f"front_{key}"],
-            )
-            for each in document["sized"]
-            if each[key] is not None
-        ),
+        tuple(groups),
+        tuple(sorted(point for group in least for point in group.points)),
     )

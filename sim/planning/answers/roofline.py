@@ -115,7 +115,9 @@ def _operators(found: Mapping[str, Any]) -> Table:
     )
     lines = []
     for row in rows:
-        flops, moved, seconds = (_amount(row[name], units[name]) for name in scales)
+        flops, moved, seconds = (
+            show_number(row[name] / units[name][1]) if row[name] else "-" for name in scales
+        )
         intensity = show_number(row["flops"] / row["bytes"]) if row["flops"] else "-"
         cells = (row["name"], flops, moved, intensity, seconds, row["bound_by"], row["shared"])
         lines.append(tuple(map(text, cells)))
@@ -126,7 +128,3 @@ def _unit(values: Sequence[float], scale: Scale) -> tuple[str, float]:
     """The unit of a column."""
     largest = max(values)
     return next((unit for unit in scale if largest < MOST_SHOWN * unit[1]), scale[-1])
-
-
-def _amount(value: float, unit: tuple[str, float]) -> str:
-    return show_number(value / unit[1]) if value else "-"

@@ -12,8 +12,15 @@ from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import headroom_text, slo_text, usd_per_good_request
 from sim.planning.answers.cells import STATES
-from sim.planning.answers.run_tables import classes, facts, latencies, own_metrics, pools, sessions
-from sim.planning.answers.spread import Spread
+from sim.planning.answers.run_tables import (
+    Spread,
+    classes,
+    facts,
+    latencies,
+    own_metrics,
+    pools,
+    sessions,
+)
 from sim.units import (
     PER_OUTPUT_TOKENS,
     PER_TOKENS,

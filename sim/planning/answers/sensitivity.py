@@ -43,15 +43,15 @@ LOADS = ("assume.prompt_tokens", "assume.output_tokens")
 
 def findings(document: Document) -> Findings:
     """The decision and what flips it, then what leaves it open."""
-    attained, scaling = attained_at_ends(document), document.get("scaling")
+    attained, scaling = attained_at_ends(document), document["scaling"]
     decided = attained is not None
     moves = attained is not None and _moves(attained)
     drawn = [_attained(document, attained)] if attained is not None and moves else []
     lines = (
         *([_still(document)] if decided and not moves else []),
         *([scaling["text"]] if scaling else []),
-        *document.get("footnotes", ()),  # which results of older versions lack
-        *document.get("sure", ()),
+        *document["footnotes"],
+        *document["sure"],
     )
     return Findings(
         document["scenario"],
@@ -75,10 +75,8 @@ def findings(document: Document) -> Findings:
 
 
 def _headline(document: Document) -> Headline:
-    """Results of older versions have one sentence of all."""
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
-    answer, verdict = document["answer"], document["verdict"]["text"]
-    short = document.get("short") or answer
+    answer, short, verdict = document["answer"], document["short"], document["verdict"]["text"]
     return Headline(tone or "neutral", short, verdict if short == answer else f"{answer} {verdict}")
 
 

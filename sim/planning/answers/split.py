@@ -95,7 +95,7 @@ def fleets(document: Document) -> Table:
             place(fleet),
             *(text(fleet[phase]["text"]) for phase in PHASES),
             *_figures(fleet),
-            *(_broken(fleet[phase]["one_less_breaks"]) for phase in PHASES),
+            *(text(limit_name(fleet[phase]["one_less_breaks"] or "-")) for phase in PHASES),
         )
         for fleet in document["fleets"]
     ]
@@ -109,10 +109,6 @@ def fleets(document: Document) -> Table:
 def _figures(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
     cost = dollars(fleet["usd_per_hour"])
     return counts(fleet["gpus"]), cost, *held(fleet["at_target"]), text(fleet["trust"])
-
-
-def _broken(limit: str | None) -> Cell:
-    return text(limit_name(limit) if limit else "-")
 
 
 def _ratios(document: Document) -> Drawings:

@@ -19,8 +19,7 @@ from sim.planning.answers.cells import (
     text,
     within,
 )
-from sim.planning.answers.sweep_drawings import drawings, numeric
-from sim.planning.answers.sweep_points import SweptPoint, best, ranks, served
+from sim.planning.answers.sweep_points import SweptPoint, best, drawings, numeric, ranks, served
 from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.points import show
 from sim.planning.points.wording import PROBABLY_TOO_MUCH, axis_name, counted, spoken
@@ -43,8 +42,7 @@ def findings(document: Document) -> Findings:
     """How far the load goes or the best point, the figures, and every point."""
     points, failed = served(document), document["failed"]
     answers = [f"{spoken(answer['text'])}." for answer in document["answers"]]
-    # results of older versions lack the notes of their runs
-    notes = [*document.get("run_notes", ()), *failed_metrics(point.summary for point in points)]
+    notes = [*document["run_notes"], *failed_metrics(point.summary for point in points)]
     others = [*map(spoken, document["notes"]), *_one_point(document, points)]
     nothing = "Every point failed: there is nothing to draw."
     drawn = Drawings(tuple(drawings(document, points)), nothing)

@@ -1,13 +1,37 @@
-"""Reads the points of a sweep, and chooses those that matter most."""
+"""Reads the points of a sweep, and chooses those that matter most and what is drawn of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
-from sim.planning.answers.cells import Document
-from sim.planning.points.slo_state import is_open, meets
-from sim.planning.points.wording import at_slo, slo_keys, spoken, state_word
+from sim.findings import Drawing
+from sim.metrics.states import SloState, State
+from sim.metrics.terms.definitions import METRIC
+from sim.planning.answers.cells import WITHIN, Document
+from sim.planning.answers.drawings import (
+    Grid,
+    LatencyLine,
+    LatencyLines,
+    LatencyPoint,
+    Trade,
+    TradeGroup,
+    TradePoint,
+)
+from sim.planning.points.figures import is_open, meets
+from sim.planning.points.points import show
+from sim.planning.points.wording import (
+    LATENCIES,
+    MEASURED,
+    at_slo,
+    axis_name,
+    percentiles,
+    slo_keys,
+    spoken,
+    state_word,
+)
+from sim.units import show_load, time_scale
 
 MOST_RUNS = 4
 """Points of which a run is kept, with its page."""
@@ -120,3 +144,214 @@ def chosen(document: Document) -> list[int]:
         missed = [point for point in course if point.verdict["slo_met"] is False]
         found += [point.place for point in [*met[-1:], *missed[:1]] or course[-1:]]
     return sorted(found[:MOST_RUNS])
+
+
+MOST_LINES = 8
+"""Lines that can be distinguished in one figure."""
+
+HEATS = ("ttft", "output_throughput", "attainment")
+"""Metrics over two values: TTFT at the percentile of the SLO, throughput, the share within it."""
+
+TRADES: Mapping[str, str] = {"speed": "Tokens per user and per GPU", "cost": "Cost and latency"}
+"""Titles of drawings with a front."""
+
+
+def drawings(document: Document, points: Sequence[SweptPoint]) -> Iterator[Drawing]:
+    """The figures that suit what was swept; none if every point failed."""
+    if not points:
+        return
+    if document["load"] is not None:
+        yield from (_knee(document, points, name) for name in LATENCIES)
+    if len(document["axes"]) == 2 and all(numeric(axis["values"]) for axis in document["axes"]):
+        limited = any(point.verdict["limits"] for point in points)
+        chosen = [name for name in HEATS if limited or name != "attainment"]
+        yield from (_heat(document, points, name, limited=limited) for name in chosen)
+    for kind in TRADES:
+        drawn = trade(document, points, kind)
+        if drawn.front:
+            yield _trade(drawn, points)
+
+
+def numeric(values: Sequence[Any]) -> bool:
+    """Whether these values of a setting are numbers."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def _drawable(value: float | None) -> bool:
+    """Whether it can be drawn on a logarithmic axis."""
+    return value is not None and 0 < value < inf
+
+
+def _knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Drawing:
+    drawn, count = knee(document, points, latency), len(courses(points, document["load"]))
+    caption = "Hollow: overloaded, and slower still with more requests. Cross: SLO missed."
+    caption += " Diamond: too close to call."
+    if drawn.limits:
+        several = len(drawn.limits) > 1
+        caption += " Dashed: the limits." if several else " Shaded: within the limit of the SLO."
+    if count > MOST_LINES:
+        caption += f" The first {MOST_LINES} of {count:,} lines."
+    title = f"{drawn.title} over load"
+    return Drawing(f"knee-{latency}", title, latency, caption, drawn, kind="tall")
+
+
+def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> LatencyLines:
+    """``latency`` (ttft, tpot) over the load of a sweep that has one."""
+    load, names = document["load"], {axis["key"]: axis["name"] for axis in document["axes"]}
+    lines = courses(points, load)[:MOST_LINES]
+    at = percentiles([point.summary for point in points])[latency]
+    limits = {limit for line in lines for point in line for limit in _limit(point, latency, at)}
+    return LatencyLines(
+        ranks(points)[latency],
+        f"load ({MEASURED[load.rpartition('.')[2]]})",
+        tuple(sorted(limits)),
+        tuple(
+            LatencyLine(
+                ", ".join(
+                    f"{names[key]}={show(value)}"
+                    for key, value in line[0].settings.items()
+                    if key != load
+                ),
+                line[0].settings,
+                tuple(
+                    _knee_point(point, load, latency)
+                    for point in line
+                    if _drawable(point.latency[latency])
+                ),
+            )
+            for line in lines
+        ),
+    )
+
+
+def _knee_point(point: SweptPoint, load: str, latency: str) -> LatencyPoint:
+    slo, state = point.verdict["slo_state"], point.verdict["state"]
+    said = point.state if slo is None else f"{point.state}, SLO {slo}"
+    value = point.latency[latency] or 0.0
+    return LatencyPoint(point.settings[load], value, state == State.OVERLOADED, slo, said)
+
+
+def _limit(point: SweptPoint, latency: str, at: float) -> Iterator[float]:
+    """The limit (ms) of a latency, if there is one: together with others, else of its percentile
+    ``at``."""
+    limits = point.verdict["limits"]
+    found = limits.get(latency) or limits.get(f"{latency}_p{at:g}")
+    if found is not None:
+        yield found["limit_ms"]
+
+
+def _heat(
+    document: Document, points: Sequence[SweptPoint], metric: str, *, limited: bool
+) -> Drawing:
+    drawn = grid(document, points, metric)
+    scale = ", by the logarithm" if drawn.logarithmic else ""
+    gone = any(value is None for row in drawn.values for value in row)
+    note = f"Darker is more{scale}.{' Empty: the point failed or has no value.' if gone else ''}"
+    if limited:
+        note += " Green line: the border of the SLO."
+    return Drawing(f"heat-{metric}", drawn.title, metric, note, drawn, kind="tall")
+
+
+def grid(document: Document, points: Sequence[SweptPoint], metric: str) -> Grid:
+    """``metric`` (of ``HEATS``) over the two axes of a sweep."""
+    across, up = document["axes"]
+    columns, rows = sorted(across["values"]), sorted(up["values"])
+    title, factor = METRIC["output_throughput"].head, 1.0
+    found = [point.summary["output_throughput"] for point in points]
+    if metric == "ttft":
+        found = [point.latency["ttft"] for point in points]
+        known = [value for value in found if value is not None and isfinite(value)]
+        unit, scale = time_scale(max(known, default=0.0) / 1e3)
+        title, factor = f"{ranks(points)['ttft']} ({unit})", scale / 1e3
+    elif metric == "attainment":
+        title, factor = WITHIN.title, 100.0
+        found = [point.verdict["attainment"] for point in points]
+    at = {
+        (point.settings[across["key"]], point.settings[up["key"]]): (
+            factor * value if value is not None and isfinite(value) else None,
+            point.meets,
+        )
+        for point, value in zip(points, found, strict=True)
+    }
+    fields = [[at.get((x, y), (None, False)) for x in columns] for y in rows]
+    return Grid(
+        title,
+        axis_name(across["name"]),
+        axis_name(up["name"]),
+        _ticks(columns),
+        _ticks(rows),
+        tuple(tuple(value for value, _ in row) for row in fields),
+        tuple(tuple(met for _, met in row) for row in fields),
+        metric == "ttft",
+    )
+
+
+def _ticks(values: Sequence[float]) -> tuple[str, ...]:
+    """The values of an axis in four digits, or more where these do not tell them apart."""
+    short = tuple(show_load(value) for value in values)
+    return short if len(set(short)) == len(short) else tuple(map(show, values))
+
+
+def _trade(drawn: Trade, points: Sequence[SweptPoint]) -> Drawing:
+    found = [point for group in drawn.groups for point in group.points]
+    note = f"{len(found):,} points; on the front: {len(drawn.front):,}. Hover for a name."
+    if len(found) == 1:
+        note = f"One point: {found[0].label}."
+    if left := len(points) - len(found):
+        note += f" Left out: {left:,} overloaded or beyond the SLO."
+    title, name = TRADES[drawn.kind], f"pareto-{drawn.kind}"
+    return Drawing(name, title, drawn.kind, note, drawn, kind="tall")
+
+
+def trade(document: Document, points: Sequence[SweptPoint], kind: str) -> Trade:
+    """The points by two metrics (of ``TRADES``), in the units of the axes; coloured by the axis
+    that is not the load, if few differ. What is overloaded or misses the SLO is left out while
+    others remain: no operator runs there, and groups may be empty."""
+    axes = document["axes"]
+    axis = next((axis for axis in axes if axis["key"] != document["load"]), axes[0])
+    values = [point.settings[axis["key"]] for point in points]
+    settings = {show(value): value for value in values}
+    groups: dict[str, list[TradePoint]] = {name: [] for name in settings}
+    for point in [point for point in points if _serves(point)] or points:
+        x, y = _pair(point, kind)
+        if x is not None and y is not None and _drawable(x) and _drawable(y):
+            groups[show(point.settings[axis["key"]])].append(TradePoint(x, y, point.label))
+    drawn = [at for mine in groups.values() for at in mine]
+    named = len(groups) <= MOST_LINES
+    kept = groups if named else {"": drawn}
+    return Trade(
+        kind,
+        ranks(points)["ttft"],
+        tuple(
+            TradeGroup(
+                f"{axis['name']}={value}" if named else "points",
+                {axis["key"]: settings.get(value)},
+                tuple(mine),
+            )
+            for value, mine in kept.items()
+        ),
+        tuple(front(drawn, kind)),
+    )
+
+
+def _serves(point: SweptPoint) -> bool:
+    """Whether it is neither overloaded nor missing its SLO."""
+    over = point.verdict["state"] == State.OVERLOADED
+    return not over and bool(point.verdict["slo_state"] != SloState.MISSED)
+
+
+def _pair(point: SweptPoint, kind: str) -> tuple[float | None, float | None]:
+    if kind == "cost":
+        return point.cost.get("usd_per_million_tokens"), point.latency["ttft"]
+    step, gpus = point.summary["median_tpot_ms"], point.own["gpus"]
+    return (1e3 / step if step else None), (point.output / gpus if gpus else None)
+
+
+def front(points: Sequence[TradePoint], kind: str) -> list[TradePoint]:
+    """The points that no other one beats in both metrics, from left to right."""
+    sign = 1 if kind == "cost" else -1
+    found: list[TradePoint] = []
+    for at in sorted(points, key=lambda at: (sign * at.x, sign * at.y)):
+        if not found or sign * at.y < sign * found[-1].y:
+            found.append(at)
+    return found if kind == "cost" else found[::-1]

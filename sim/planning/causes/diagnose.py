@@ -36,8 +36,8 @@ from sim.planning.causes.counterfactuals import (
 from sim.planning.contrast.gains import CAPACITY, FIGURES, Gained, gained
 from sim.planning.points.evaluate import check_served
 from sim.planning.points.executors import Executor
+from sim.planning.points.figures import meets, slo_state
 from sim.planning.points.points import Outcome
-from sim.planning.points.slo_state import meets, slo_state
 from sim.planning.points.study import Study, Tell
 from sim.request import Refusal
 from sim.scenario import Scenario

@@ -3,15 +3,21 @@
 The decision is whether the SLO is met, or without one whether the traffic is held. Each input is
 moved to its low and to its high end, with everything else unchanged and the same traffic. In the
 end all are moved together to the ends at which each of them alone was worse.
+
+In the ``document`` changes of metrics are relative (0.1: a tenth more); ``effect`` is a factor less
+1 (0.1: a tenth better, over all metrics).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.metrics.states import State
+from sim.metrics.bands.trust import trust
+from sim.metrics.states import State, too_short_for
+from sim.metrics.words.slo_text import slo_doubts
 from sim.planning.causes.uncertain import Input, uncertain
 from sim.planning.contrast.gains import (
     CAPACITY,
@@ -20,12 +26,16 @@ from sim.planning.contrast.gains import (
     Figures,
     Gained,
     GainFigure,
+    figure_rows,
+    figures_of,
     gained,
 )
-from sim.planning.load.loads import Scale
+from sim.planning.load.loads import LoadAxis, Scale
 from sim.planning.points.executors import Executor
+from sim.planning.points.figures import is_open
+from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Outcome, Settings
-from sim.planning.points.study import Study, Tell, running
+from sim.planning.points.study import Study, Tell, head, running, setup_text
 from sim.scenario import Scenario
 
 STRAIN = (*LATENCIES, CAPACITY)
@@ -174,3 +184,135 @@ def _together(study: Study, base: Mapping[str, Any], swings: Sequence[Swing]) ->
     if not merged:
         return None
     return _end(base, study.one("all together", merged), "all worse ends together")
+
+
+def document(found: Sensitivity) -> dict[str, Any]:
+    """The content of ``result.json``."""
+    base, own, sure = figures_of(found.base), found.base["infersim"], _trust(found)
+    return {
+        **head("sensitivity", found.scenario),
+        "setup": setup_text(found.base),
+        "verdict": own["verdict"],
+        "holds": found.holds,
+        "trust": sure,
+        "question": _question(found),
+        "answer": _answer(found) + ("" if sure is None else f" That is {sure}."),
+        "short": _short(found),
+        "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
+        "band": found.band,
+        "figures": figure_rows(found.base),
+        "inputs": [_swing(found, swing, base) for swing in found.ordered],
+        "together": None if found.together is None else _end_row(found.together, base),
+        "scaling": LoadAxis(found.scenario, "rate", None, found.scale).scaling,
+        "footnotes": footnotes(_verdicts(found)),
+        "sure": sure_of(found.base),
+        "notes": own["notes"],
+    }
+
+
+def _verdicts(found: Sensitivity) -> list[Mapping[str, Any]]:
+    """The verdicts of all rows of the table."""
+    ends = [end for swing in found.ordered for end in swing.ends]
+    ends += [] if found.together is None else [found.together]
+    summaries = [found.base, *(end.outcome.summary for end in ends)]
+    return [summary["infersim"]["verdict"] for summary in summaries if summary is not None]
+
+
+def _question(found: Sensitivity) -> str:
+    limits = found.base["infersim"]["verdict"]["limits"]
+    return "Is the SLO met?" if limits else "Is the traffic held?"
+
+
+def _trust(found: Sensitivity) -> str | None:
+    """How sure the decision is: sure if no input flips it within its range, nor all worse ends
+    together; likely if no input alone does. None where there is no decision."""
+    if found.holds is None:
+        return None
+    alone = not any(_flips(found, swing) or any(map(_open, swing.ends)) for swing in found.swings)
+    together = found.together
+    all_of_them = together is None or (together.holds == found.holds and not _open(together))
+    decided = not is_open(found.base)
+    return trust(decided=decided, at_band=alone and (all_of_them or not found.holds), at_half=alone)
+
+
+def _flips(found: Sensitivity, swing: Swing) -> bool:
+    return any(end.holds != found.holds for end in swing.ends)
+
+
+def _answer(found: Sensitivity) -> str:
+    if found.holds is None:
+        return "There is no verdict to flip: neither an SLO nor arrivals that could be too many."
+    text = f"{_question(found)} {_now(found)}"
+    flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
+    opening = _named(found, _open)
+    also = f" Too close to call: {opening}." if opening else ""
+    if all(_open(end) for swing in found.swings for end in swing.ends):
+        also = " Every input leaves it too close to call, at either end."
+    if flipping:
+        return f"{text}, but it flips with {flipping}.{also}"
+    text += f", and no input alone {'is sure to flip' if opening else 'flips'} it within its range"
+    if found.together is None or found.holds is False:
+        return f"{text}.{also}"
+    both = "nor do all worse ends together" if found.together.holds else "all together do"
+    if _open(found.together):
+        both = "all worse ends together are too close to call"
+    return f"{text}; {both}.{also}"
+
+
+def _short(found: Sensitivity) -> str:
+    """The decision, and what changes it for sure, in a line."""
+    if found.holds is None:
+        return _answer(found)
+    flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
+    opening = _named(found, _open)
+    what = "no input alone is sure to flip it" if opening else "no input alone flips it"
+    if flipping:
+        what = f"it flips with {flipping}"
+    return f"{_question(found)} {_now(found)}; {what}."
+
+
+def _open(end: End) -> bool:
+    return is_open(end.outcome.summary)
+
+
+def _now(found: Sensitivity) -> str:
+    """The decision of the scenario unchanged, in a word."""
+    if is_open(found.base):
+        word = "met" if found.holds else "missed"
+        if too_short_for(slo_doubts(found.base["infersim"]["verdict"])):
+            return f"Too close to call, {word} so far"
+        return f"Too close to call, {word} at the predicted times"
+    return "Yes" if found.holds else "No"
+
+
+def _named(found: Sensitivity, wanted: Callable[[End], bool]) -> str:
+    """The inputs with ends that are ``wanted``, and those ends."""
+    named = []
+    for swing in found.ordered:
+        ends = [end.text for end in swing.ends if wanted(end)]
+        if ends:
+            named.append(f"{swing.input.title} {' or '.join(ends)}")
+    return "; ".join(named)
+
+
+def _swing(found: Sensitivity, swing: Swing, base: Figures) -> dict[str, Any]:
+    each = swing.input
+    return {
+        "name": each.name,
+        "title": each.title,
+        "missing": each.missing or None,
+        "flips": _flips(found, swing),
+        "width": math.expm1(swing.width),
+        "low": None if swing.low is None else _end_row(swing.low, base),
+        "high": None if swing.high is None else _end_row(swing.high, base),
+    }
+
+
+def _end_row(end: End, base: Figures) -> dict[str, Any]:
+    return {
+        "text": end.text,
+        "settings": dict(end.settings),
+        **end.document(base),
+        "holds": end.holds,
+        **{key: end.judged(key) for key in ("attainment", "state", "slo_state")},
+    }

@@ -21,13 +21,12 @@ from sim.copies import cores
 from sim.errors import InfeasibleError, UsageError
 from sim.load_refusals import check_undisturbed
 from sim.metrics.slo.objectives import Objective, slo_objectives
-from sim.planning.fleet.fleet_ends import FleetEnds
+from sim.planning.fleet.fleet_ends import EndCalls, FleetEnds, begin_ends, counted_in, tried
 from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized, size
-from sim.planning.fleet.trials import EndCalls, begin_ends, counted_in, tried
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
-from sim.planning.points.crew import Crew, CrewCall, crew
+from sim.planning.points.executors import Crew, CrewCall, crew
 from sim.planning.points.wording import counted, fleet_text
 from sim.scenario import Scenario
 from sim.units import show_load

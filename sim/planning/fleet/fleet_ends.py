@@ -1,18 +1,27 @@
-"""Sizes a fleet again for iterations that are faster or slower than predicted.
+"""Tries fleets that hold the load: what they hold at most, and at both ends of the error band.
 
 A capacity within an SLO reacts more strongly than in proportion to the speed of iterations, so that
-the ends of the error band are simulated, not scaled.
+the ends of the error band are simulated, not scaled. They are asked for as soon as a fleet is
+sized, while others still are, and those that take longest begin first, so that no process waits for
+another.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
 
 from sim.band_runs import end_factors
 from sim.metrics.bands.bands import half_of
-from sim.planning.fleet.sizing import FAR, FleetSearch, Sized, smallest_fleet
-from sim.planning.load.lasting import lasting
+from sim.metrics.bands.trust import trust
+from sim.planning.fleet.sizing import FAR, Confirmed, FleetSearch, Sized, confirm, smallest_fleet
+from sim.planning.load.advance import PlanSteps, Simulated
+from sim.planning.load.finder import Finder
+from sim.planning.load.settled import lasting
+from sim.planning.points.executors import Crew, CrewCall
 from sim.planning.points.wording import LoadOutcome
 
 ENDS = 0.125
@@ -21,22 +30,47 @@ those at the ends of the band are: of fewer than sixteen, the very number."""
 
 
 @dataclass(frozen=True)
+class SlowerEnd:
+    """Whether a fleet still ``holds`` the wanted load, without headroom, if iterations are slower
+    by the share ``error``, and whether chance leaves no doubt of that (``sure``); ``holds_at_half``
+    whether it surely does if they are slower by the 50 % band alone."""
+
+    error: float = 0.0
+    holds: bool = True
+    sure: bool = True
+    holds_at_half: bool = True
+
+    def trust(self, *, decided: bool) -> str:
+        """How sure it is that the fleet holds the load; ``decided``: chance leaves no doubt that it
+        does at the predicted times."""
+        at_band = self.holds and self.sure
+        return trust(decided=decided, at_band=at_band, at_half=self.holds_at_half)
+
+
+def slower_end(
+    at: Callable[[float], Finder], rate: float, replicas: int, error: float
+) -> SlowerEnd:
+    """The slower end of that many replicas at ``rate``; ``at`` is the finder of the fleet with its
+    times multiplied by a factor."""
+    if not error:
+        return SlowerEnd()
+    end = lasting(at(end_factors(error)[1]), rate, replicas)
+    at_half = end.holds and end.sure
+    if not at_half:
+        near = lasting(at(1 + half_of(error)), rate, replicas)
+        at_half = near.outcome == LoadOutcome.HOLDS
+    return SlowerEnd(error, end.holds, end.sure, at_half)
+
+
+@dataclass(frozen=True)
 class FleetEnds:
     """Replicas for the target load if iterations are faster (``fewest``) and slower (``most``) by
-    the share ``error``; None if ``FAR`` times as many do not hold it either.
+    the error band, None if ``FAR`` times as many do not hold it either; and the ``slower`` end of
+    the fleet of the predicted size."""
 
-    ``holds_if_slower``: whether the fleet of the predicted size still holds the wanted load,
-    without headroom, if iterations are slower, and ``sure_if_slower`` whether chance leaves no
-    doubt of that; ``holds_at_half``: whether it surely does if they are slower by the 50 % band
-    alone.
-    """
-
-    error: float
     fewest: int
     most: int | None
-    holds_if_slower: bool
-    holds_at_half: bool = True
-    sure_if_slower: bool = True
+    slower: SlowerEnd = SlowerEnd()
 
 
 def fewest_if_faster(search: FleetSearch, sized: Sized) -> int:
@@ -55,20 +89,60 @@ def if_slower(search: FleetSearch, sized: Sized) -> FleetEnds:
     """The effect of slower iterations on the size of a fleet, whose ``fewest`` are its own."""
     error, mine, left = sized.at_target.error, sized.replicas, sized.replicas - sized.survive
     if not error:
-        return FleetEnds(0.0, mine, mine, True)
-    factor = end_factors(error)[1]
-    slower, rate = search.of_layout(sized.layout, factor), search.question.rate
-    at_end = lasting(slower, rate, left)
-    at_half = at_end.holds and at_end.sure
-    if not at_half:
-        half = search.of_layout(sized.layout, 1 + half_of(error))
-        at_half = lasting(half, rate, left).outcome == LoadOutcome.HOLDS
+        return FleetEnds(mine, mine)
+    at = cache(partial(search.of_layout, sized.layout))
+    slower, factor = slower_end(at, search.question.rate, left, error), end_factors(error)[1]
     guess = int(mine * factor ** _power(sized))
-    most = smallest_fleet(slower, search.question, mine, guess, FAR * mine, ENDS)
-    return FleetEnds(error, mine, most, at_end.holds, at_half, at_end.sure)
+    most = smallest_fleet(at(factor), search.question, mine, guess, FAR * mine, ENDS)
+    return FleetEnds(mine, most, slower)
 
 
 def _power(sized: Sized) -> float:
     """By what power of the times a fleet within its limits grows: the load of each replica must
     fall until latencies, which are as many times as long, are within their limits again."""
     return 1 + 1 / sized.slope
+
+
+EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int]]
+"""The calls that say what a fleet is at the slower and at the faster end of its band."""
+
+
+def begin_ends(crew: Crew, search: FleetSearch, fleet: Sized) -> EndCalls:
+    """Ask what ``fleet`` is at both ends of its band."""
+    asked, later = (search, fleet), 1 / fleet.replicas
+    return (
+        crew.begin(counted_in, if_slower, *asked, later=later),
+        crew.begin(counted_in, fewest_if_faster, *asked, later=later),
+    )
+
+
+def tried(
+    crew: Crew,
+    search: FleetSearch,
+    fleets: Sequence[Sized],
+    confirmed: Sequence[bool],
+    ends: Sequence[EndCalls],
+    steps: PlanSteps,
+) -> list[tuple[Confirmed | None, FleetEnds]]:
+    """The outcome of each fleet: the highest load that it holds, None unless it is to be
+    ``confirmed``, and its ``ends``, which were asked for; each is one of ``steps``."""
+    best = [
+        crew.begin(counted_in, confirm, search, fleet, later=1 / fleet.replicas) if wanted else None
+        for fleet, wanted in zip(fleets, confirmed, strict=True)
+    ]
+    asked: list[CrewCall[Any]] = [call for call in best if call is not None]
+    asked += [slower for slower, _ in ends]
+    for _ in crew.as_done(asked):
+        steps.did()
+    crew.finish([faster for _, faster in ends])
+    return [
+        (None if call is None else call.result, replace(slower.result, fewest=faster.result))
+        for call, (slower, faster) in zip(best, ends, strict=True)
+    ]
+
+
+def counted_in(
+    simulated: Simulated | None, trial: Callable[..., Any], search: FleetSearch, what: Any
+) -> Any:
+    """The outcome of a trial, whose requests are counted."""
+    return trial(replace(search, simulated=simulated), what)

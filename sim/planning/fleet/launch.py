@@ -125,42 +125,38 @@ def _share(value: float) -> float:
     return math.floor(max(0.001, min(0.999, value)) * 1000) / 1000
 
 
+def _given(*options: Sequence[object] | bool) -> list[object]:
+    """The words of those options that are not False."""
+    return [word for option in options if not isinstance(option, bool) for word in option]
+
+
 def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
-    words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor]
-    if d.layout.pipeline > 1:
-        words += ["--pipeline-parallel-size", d.layout.pipeline]
-    if d.layout.data > 1:
-        words += ["--data-parallel-size", d.layout.data]
-    if d.layout.expert > 1:
-        words.append("--enable-expert-parallel")
-    if d.all2all != DEFAULT_BACKEND:
-        words += ["--all2all-backend", d.all2all]
-    words += _quantisation(d, "--dtype")
-    if d.engine.marlin:
-        words += ["--moe-backend", "marlin"]
-    if d.kv_cache in ("fp8", "int8"):
-        words += ["--kv-cache-dtype", "fp8"]
-    if scenario.precision.state is not None:
-        words += ["--mamba-ssm-cache-dtype", DTYPES[scenario.precision.state]]
-    words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]
-    words += ["--max-num-batched-tokens", limits.max_num_batched_tokens]
-    if limits.prefill_schedule_interval > 1:
-        words += ["--prefill-schedule-interval", limits.prefill_schedule_interval]
-    words += ["--gpu-memory-utilization", settings.kv_cache.gpu_memory_utilization]
-    words += _vllm_own(pool)
+    every, state = limits.prefill_schedule_interval, scenario.precision.state
     order = ORDERS.find(settings.scheduler.order, pool.folders).vllm
-    if order not in ("", FirstCome.vllm):
-        words += ["--scheduling-policy", order]
-    if not settings.scheduler.chunked_prefill:
-        words.append("--no-enable-chunked-prefill")
-    if not settings.kv_cache.enable_prefix_caching:
-        words.append("--no-enable-prefix-caching")
-    elif settings.kv_cache.host_memory is not None:
-        words += ["--kv-offloading-size", f"{settings.kv_cache.host_memory / 2**30:g}"]
-    if settings.speculative is not None:
-        words += ["--speculative-config", _speculative(scenario, settings.speculative, d)]
-    return words
+    kv, guesses = settings.kv_cache, settings.speculative
+    host = kv.host_memory if kv.enable_prefix_caching else None
+    return _given(
+        ("vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor),
+        d.layout.pipeline > 1 and ("--pipeline-parallel-size", d.layout.pipeline),
+        d.layout.data > 1 and ("--data-parallel-size", d.layout.data),
+        d.layout.expert > 1 and ("--enable-expert-parallel",),
+        d.all2all != DEFAULT_BACKEND and ("--all2all-backend", d.all2all),
+        _quantisation(d, "--dtype"),
+        d.engine.marlin and ("--moe-backend", "marlin"),
+        d.kv_cache in ("fp8", "int8") and ("--kv-cache-dtype", "fp8"),
+        state is not None and ("--mamba-ssm-cache-dtype", DTYPES[state]),
+        ("--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs),
+        ("--max-num-batched-tokens", limits.max_num_batched_tokens),
+        every > 1 and ("--prefill-schedule-interval", every),
+        ("--gpu-memory-utilization", kv.gpu_memory_utilization),
+        _vllm_own(pool),
+        order not in ("", FirstCome.vllm) and ("--scheduling-policy", order),
+        not settings.scheduler.chunked_prefill and ("--no-enable-chunked-prefill",),
+        not kv.enable_prefix_caching and ("--no-enable-prefix-caching",),
+        host is not None and ("--kv-offloading-size", f"{host / 2**30:g}"),
+        guesses is not None and ("--speculative-config", _speculative(scenario, guesses, d)),
+    )
 
 
 def _speculative(scenario: Scenario, guesses: Speculative, d: Deployment) -> str:
@@ -195,69 +191,64 @@ def _ranges(by_batch: Sequence[int]) -> list[list[int]]:
 
 def _sglang(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
-    words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
-    words += ["--tp-size", d.layout.ranks]
-    if d.layout.pipeline > 1:
-        words += ["--pp-size", d.layout.pipeline]
-    if d.layout.data > 1:
-        words += ["--dp-size", d.layout.data, "--enable-dp-attention"]
-    if d.layout.expert > 1:
-        words += ["--ep-size", d.layout.expert]
-    words += _quantisation(d, "--dtype")
-    if d.kv_cache in ("fp8", "int8"):
-        words += ["--kv-cache-dtype", "fp8_e4m3"]
-    if scenario.precision.state is not None:
-        words += ["--mamba-ssm-dtype", DTYPES[scenario.precision.state]]
-    if d.engine.triton_attention:
-        words += ["--attention-backend", "triton"]
-    words += ["--context-length", limits.max_model_len]
     ranks = d.layout.data  # SGLang shares both limits out among them
-    words += ["--max-running-requests", limits.max_num_seqs * ranks]
     chunk = limits.max_num_batched_tokens * ranks if settings.scheduler.chunked_prefill else -1
-    words += ["--chunked-prefill-size", chunk]
     memory, share = pool.capacity, settings.kv_cache.gpu_memory_utilization
     if not d.engine.fraction_of_static or memory.given or memory.kv_bytes is not None:
         taken = memory.weights + memory.states + memory.adapters
         share = _share((taken + _kv(memory)) / memory.memory)
-    words += ["--mem-fraction-static", share]
-    if (lora := d.lora) is not None:
-        words += ["--enable-lora", "--max-loras-per-batch", lora.max_loras]
-        words += ["--max-lora-rank", lora.rank, "--lora-target-modules"]
-        words += ADAPTED_BY_SGLANG[lora.targets]
-    if not settings.kv_cache.enable_prefix_caching:
-        words.append("--disable-radix-cache")
-    if settings.scheduler.rule == SglangRule.name:
-        words += _sglang_rule(pool)
-    return words
+    state, lora = scenario.precision.state, d.lora
+    return _given(
+        ("python", "-m", "sglang.launch_server", "--model-path", model),
+        ("--tp-size", d.layout.ranks),
+        d.layout.pipeline > 1 and ("--pp-size", d.layout.pipeline),
+        d.layout.data > 1 and ("--dp-size", d.layout.data, "--enable-dp-attention"),
+        d.layout.expert > 1 and ("--ep-size", d.layout.expert),
+        _quantisation(d, "--dtype"),
+        d.kv_cache in ("fp8", "int8") and ("--kv-cache-dtype", "fp8_e4m3"),
+        state is not None and ("--mamba-ssm-dtype", DTYPES[state]),
+        d.engine.triton_attention and ("--attention-backend", "triton"),
+        ("--context-length", limits.max_model_len),
+        ("--max-running-requests", limits.max_num_seqs * ranks),
+        ("--chunked-prefill-size", chunk, "--mem-fraction-static", share),
+        lora is not None and ("--enable-lora", "--max-loras-per-batch", lora.max_loras),
+        lora is not None and ("--max-lora-rank", lora.rank, "--lora-target-modules"),
+        lora is not None and ADAPTED_BY_SGLANG[lora.targets],
+        not settings.kv_cache.enable_prefix_caching and ("--disable-radix-cache",),
+        settings.scheduler.rule == SglangRule.name and _sglang_rule(pool),
+    )
 
 
 def _vllm_own(pool: PreparedPool) -> list[object]:
     """Keys of vLLM that are seldom set: graphs, chunks of prompts, adapters, the KV cache where it
     is no share."""
-    knobs = pool.settings.scheduler
-    words: list[object] = ["--enforce-eager"] if knobs.enforce_eager else []
-    if knobs.prompt_graphs is False and not knobs.enforce_eager:
-        words += ["--compilation-config", '{"cudagraph_mode": "FULL_DECODE_ONLY"}']
-    if pool.limits.long_prefill_token_threshold:
-        words += ["--long-prefill-token-threshold", pool.limits.long_prefill_token_threshold]
-    usual = _usual("vllm", pool)
-    if (size := pool.settings.kv_cache.block_size) != usual.get("kv_cache.block_size"):
-        words += ["--block-size", size]
-    whole = knobs.scheduler_reserve_full_isl
-    if whole != usual.get("scheduler.scheduler_reserve_full_isl"):
-        words.append(_switch("scheduler-reserve-full-isl", whole))
-    ahead = knobs.async_scheduling
-    if knobs.rule == VllmRule.name and ahead not in (None, usual[AHEAD]):
-        words.append(_switch("async-scheduling", ahead))
-    if (memory := pool.settings.kv_cache.memory) is not None:
-        words += ["--kv-cache-memory-bytes", round(memory)]
-    if (lora := pool.deployment.lora) is not None:
-        words += ["--enable-lora", "--max-loras", lora.max_loras, "--max-lora-rank", lora.rank]
-        words += ["--max-cpu-loras", max(lora.adapters, lora.max_loras)]
-        words += ["--lora-target-modules", *ADAPTED[lora.targets]]
-    if pool.capacity.given:
-        words += ["--num-gpu-blocks-override", pool.capacity.num_gpu_blocks]
-    return words
+    knobs, kv, usual = pool.settings.scheduler, pool.settings.kv_cache, _usual("vllm", pool)
+    eager, whole, ahead = (
+        knobs.enforce_eager,
+        knobs.scheduler_reserve_full_isl,
+        knobs.async_scheduling,
+    )
+    graphs, long = (
+        '{"cudagraph_mode": "FULL_DECODE_ONLY"}',
+        pool.limits.long_prefill_token_threshold,
+    )
+    switched = knobs.rule == VllmRule.name and ahead not in (None, usual[AHEAD])
+    lora, blocks = pool.deployment.lora, pool.capacity.num_gpu_blocks
+    return _given(
+        eager and ("--enforce-eager",),
+        knobs.prompt_graphs is False and not eager and ("--compilation-config", graphs),
+        bool(long) and ("--long-prefill-token-threshold", long),
+        kv.block_size != usual.get("kv_cache.block_size") and ("--block-size", kv.block_size),
+        whole != usual.get("scheduler.scheduler_reserve_full_isl")
+        and (_switch("scheduler-reserve-full-isl", whole),),
+        switched and (_switch("async-scheduling", ahead),),
+        kv.memory is not None and ("--kv-cache-memory-bytes", round(kv.memory)),
+        lora is not None and ("--enable-lora", "--max-loras", lora.max_loras),
+        lora is not None and ("--max-lora-rank", lora.rank),
+        lora is not None and ("--max-cpu-loras", max(lora.adapters, lora.max_loras)),
+        lora is not None and ("--lora-target-modules", *ADAPTED[lora.targets]),
+        pool.capacity.given and ("--num-gpu-blocks-override", blocks),
+    )
 
 
 AHEAD = "scheduler.async_scheduling"
@@ -280,24 +271,19 @@ def _switch(name: str, on: bool | None) -> str:
 def _sglang_rule(pool: PreparedPool) -> list[object]:
     """Flags for the simulated part of SGLang's own scheduler."""
     knobs, size = pool.settings.scheduler, pool.settings.kv_cache.block_size
-    usual = _usual("sglang", pool)["kv_cache.block_size"]
-    words: list[object] = [] if size == usual else ["--page-size", size]
     order = ORDERS.find(knobs.order, pool.folders).sglang
-    if order not in ("", FirstCome.sglang):
-        words += ["--schedule-policy", order]
-    if not knobs.chunked_prefill or knobs.max_prefill_tokens < knobs.max_num_batched_tokens:
-        words += ["--max-prefill-tokens", knobs.max_prefill_tokens]
-    if knobs.enable_mixed_chunk:
-        words.append("--enable-mixed-chunk")
-    if knobs.schedule_conservativeness != 1.0:
-        words += ["--schedule-conservativeness", knobs.schedule_conservativeness]
-    if knobs.enforce_eager:
-        words.append("--disable-cuda-graph")
-    if knobs.scheduler_recv_interval != 1:
-        words += ["--scheduler-recv-interval", knobs.scheduler_recv_interval]
-    if not knobs.plans_ahead:
-        words.append("--disable-overlap-schedule")
-    return words
+    slack, every = knobs.schedule_conservativeness, knobs.scheduler_recv_interval
+    binds = not knobs.chunked_prefill or knobs.max_prefill_tokens < knobs.max_num_batched_tokens
+    return _given(
+        size != _usual("sglang", pool)["kv_cache.block_size"] and ("--page-size", size),
+        order not in ("", FirstCome.sglang) and ("--schedule-policy", order),
+        binds and ("--max-prefill-tokens", knobs.max_prefill_tokens),
+        knobs.enable_mixed_chunk and ("--enable-mixed-chunk",),
+        slack != 1.0 and ("--schedule-conservativeness", slack),
+        knobs.enforce_eager and ("--disable-cuda-graph",),
+        every != 1 and ("--scheduler-recv-interval", every),
+        not knobs.plans_ahead and ("--disable-overlap-schedule",),
+    )
 
 
 def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
@@ -309,15 +295,15 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     knobs = pool.settings.scheduler
     own = knobs.rule in (NoEvictRule.name, MaxUtilizationRule.name)
     chunked = own and knobs.chunked_prefill  # off by default there
-    return [
-        *("trtllm-serve", model, "--tp_size", layout.ranks),
-        *(("--pp_size", layout.pipeline) if layout.pipeline > 1 else ()),
-        *(("--ep_size", layout.expert) if layout.expert > 1 else ()),
-        *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
-        *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
-        *("--kv_cache_free_gpu_memory_fraction", share),
-        *(("--enable_chunked_prefill",) if chunked else ()),
-    ]
+    return _given(
+        ("trtllm-serve", model, "--tp_size", layout.ranks),
+        layout.pipeline > 1 and ("--pp_size", layout.pipeline),
+        layout.expert > 1 and ("--ep_size", layout.expert),
+        ("--max_batch_size", limits.max_num_seqs),
+        ("--max_num_tokens", limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
+        ("--kv_cache_free_gpu_memory_fraction", share),
+        chunked and ("--enable_chunked_prefill",),
+    )
 
 
 def _llama_cpp(scenario: Scenario, pool: PreparedPool) -> list[object]:
@@ -326,15 +312,15 @@ def _llama_cpp(scenario: Scenario, pool: PreparedPool) -> list[object]:
     shared = not ALLOCATORS[pool.settings.kv_cache.allocator].reserves_longest
     context = pool.capacity.tokens if shared else limits.max_model_len * limits.max_num_seqs
     path = scenario.model.path
-    words: list[object] = ["llama-server", "-m", path if path.endswith(".gguf") else "MODEL.gguf"]
-    words += ["-c", context, "-np", limits.max_num_seqs, *(("--kv-unified",) if shared else ())]
-    words += ["-b", limits.max_num_batched_tokens]
-    words += ["-ub", min(d.engine.micro_batch, limits.max_num_batched_tokens), "-fa", "on"]
-    if d.kv_cache in GGUF:
-        words += ["--cache-type-k", d.kv_cache, "--cache-type-v", d.kv_cache]
-    if not pool.settings.kv_cache.enable_prefix_caching:
-        words.append("--no-cache-prompt")
-    return words
+    tokens = limits.max_num_batched_tokens
+    return _given(
+        ("llama-server", "-m", path if path.endswith(".gguf") else "MODEL.gguf"),
+        ("-c", context, "-np", limits.max_num_seqs),
+        shared and ("--kv-unified",),
+        ("-b", tokens, "-ub", min(d.engine.micro_batch, tokens), "-fa", "on"),
+        d.kv_cache in GGUF and ("--cache-type-k", d.kv_cache, "--cache-type-v", d.kv_cache),
+        not pool.settings.kv_cache.enable_prefix_caching and ("--no-cache-prompt",),
+    )
 
 
 def _kv(memory: Capacity) -> float:

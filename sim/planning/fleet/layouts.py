@@ -19,10 +19,10 @@ from sim.metrics.fleet.rejection import Rejection, SpareRate, foreseen, room_of
 from sim.metrics.latency.intervals import wilson
 from sim.metrics.slo.objectives import Objective
 from sim.metrics.words.slo_text import within
+from sim.planning.fits import most_of
 from sim.planning.fleet.constraints import UNCONSTRAINED, Constraints
 from sim.planning.load.loads import Scale, Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
-from sim.planning.node import most_of
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted, limit_name, share
 from sim.pools import PreparedPool
@@ -105,6 +105,18 @@ class Candidate:
         spread = f" ({', '.join(ways)})" if ways else ""
         told = "" if self.precision is None else f", {self.precision}"
         return f"{self.gpus} x {self.gpu}{spread}{told}"
+
+    def document(self) -> dict[str, Any]:
+        """The layout as plain data."""
+        return {
+            "layout": self.text,
+            "gpu": self.gpu,
+            "tensor_parallel": self.tensor_parallel,
+            "data_parallel": self.data_parallel,
+            "pipeline_parallel": self.pipeline_parallel,
+            "expert_parallel": self.whole_experts,
+            "precision": self.precision,
+        }
 
     def format_note(self, scenario: Scenario) -> str | None:
         """Note on a number format that the GPU lacks; None where it has it."""
@@ -239,18 +251,8 @@ class Rejected:
 
     def document(self) -> dict[str, Any]:
         """The rejection as plain data."""
-        return {
-            "layout": self.layout.text,
-            "gpu": self.layout.gpu,
-            "tensor_parallel": self.layout.tensor_parallel,
-            "data_parallel": self.layout.data_parallel,
-            "pipeline_parallel": self.layout.pipeline_parallel,
-            "expert_parallel": self.layout.whole_experts,
-            "precision": self.layout.precision,
-            "reason": self.reason,
-            "text": self.text,
-            "usd_per_hour": self.cost,
-        }
+        said = {"reason": self.reason, "text": self.text, "usd_per_hour": self.cost}
+        return self.layout.document() | said
 
 
 @dataclass(frozen=True)

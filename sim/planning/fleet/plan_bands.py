@@ -1,47 +1,65 @@
-"""Judges how far the ranking of a plan can be trusted.
+"""Judges how far a plan can be trusted: its ranking, the runs that decided, what to measure first.
 
 The error band of the cost model says how much faster or slower iterations may really be. A fleet
 whose replicas are slower needs more of them: so each has a range of costs, and a rank survives if
 no fleet behind it could be cheaper, even if one errs in its favour and the other against it.
+
+A band has named parts (``sim.metrics.bands.bands``). A recorded run of one's own is the nearest to
+another that there can be: it settles all that runs have in common. The measurement whose parts
+narrow the band the most is the one to make first.
+
+Lengths of runs are in requests, ``fleets`` in the order of their ranks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sim.metrics.bands.trust import trust
+from sim.catalog.spreads import PARTS
+from sim.metrics.bands.bands import KERNELS, LEAN, LINKS, without
 from sim.planning.fleet.choose import FleetPlan, usd
-from sim.planning.fleet.sizing import Sized
-from sim.planning.points.wording import fleet_text
+from sim.planning.fleet.fleet_ends import FleetEnds
+from sim.planning.fleet.sizing import Confirmed, Sized
+from sim.planning.load.probe import STABILITY, Probe
+from sim.planning.points.wording import counted, fleet_text, share
+from sim.units import show_load
 
 
 @dataclass(frozen=True)
 class Band:
-    """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
+    """The ends of a fleet whose replica costs ``price`` (USD per hour), and the ``rivals`` that
+    could be cheaper than it; ``decided``: chance leaves no doubt that it holds the wanted load at
+    the predicted times."""
 
-    The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
-    could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
-    hold the wanted load, without headroom, ``decided`` whether chance leaves no doubt that it does
-    at the predicted times, ``decided_if_slower`` whether it leaves none at that end.
-    """
-
-    error: float
-    replicas: tuple[int, int | None]
-    cost: tuple[float, float | None]
-    holds_if_slower: bool
-    rivals: tuple[str, ...]
-    holds_at_half: bool = True
+    ends: FleetEnds
+    price: float
+    rivals: tuple[str, ...] = ()
     decided: bool = True
-    decided_if_slower: bool = True
+
+    @property
+    def error(self) -> float:
+        """How far iterations may be off."""
+        return self.ends.slower.error
+
+    @property
+    def replicas(self) -> tuple[int, int | None]:
+        """Replicas if iterations are faster and slower; None where no number that was tried
+        holds."""
+        return self.ends.fewest, self.ends.most
+
+    @property
+    def cost(self) -> tuple[float, float | None]:
+        """USD per hour of these."""
+        most = self.ends.most
+        return self.ends.fewest * self.price, None if most is None else most * self.price
 
     @property
     def trust(self) -> str:
-        """How sure it is that the fleet holds the wanted load: whether it does at the slower ends
-        of the 90 % and of the 50 % band, beyond what chance in the runs may do."""
-        at_band = self.holds_if_slower and self.decided_if_slower
-        return trust(decided=self.decided, at_band=at_band, at_half=self.holds_at_half)
+        """How sure it is that the fleet holds the wanted load."""
+        return self.ends.slower.trust(decided=self.decided)
 
     @property
     def survives(self) -> bool:
@@ -56,23 +74,13 @@ def bands(plan: FleetPlan) -> list[Band]:
         price = each.sized.price
         most = math.inf if ends.most is None else ends.most * price
         behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
-        rivals = tuple(
+        rivals = [
             _rival(number if number <= len(plan.best) else None, other, each.sized.cost)
             for number, (other, theirs) in enumerate(behind, start=index + 2)
             if usd(theirs.fewest * other.price) < usd(most)
-        )
-        found.append(
-            Band(
-                ends.error,
-                (ends.fewest, ends.most),
-                (ends.fewest * price, None if ends.most is None else most),
-                ends.holds_if_slower,
-                (*rivals, *_unsimulated(plan, most, ends.error)),
-                ends.holds_at_half,
-                each.at_rate.sure,
-                ends.sure_if_slower,
-            )
-        )
+        ]
+        rivals += _unsimulated(plan, most, ends.slower.error)
+        found.append(Band(ends, price, tuple(rivals), each.at_rate.sure))
     return found
 
 
@@ -102,3 +110,148 @@ def front(fleets: Sequence[Sized], figure: str) -> list[bool]:
         not any((other[0] <= mine[0] and other[1] <= mine[1] and other != mine) for other in known)
         for mine in known
     ]
+
+
+class Remedy(NamedTuple):
+    """A measurement: the ``parts`` of a band that it settles, and ``how`` it is made."""
+
+    parts: tuple[str, ...]
+    how: str
+
+
+MEASUREMENTS: Mapping[str, Remedy] = {
+    "run": Remedy(
+        (*PARTS, LEAN),
+        "one run of your server, recorded (`infersim observe`, then `validate-run`, which writes "
+        "an engine file)",
+    ),
+    KERNELS: Remedy(
+        (KERNELS,), "kernels measured on one such GPU (`infersim calibrate`, some five minutes)"
+    ),
+    LINKS: Remedy(
+        (LINKS,),
+        "what joins the GPUs, stated (fleet.0.link) or measured (`infersim calibrate` on two)",
+    ),
+}
+
+
+def worth(parts: Mapping[str, float]) -> dict[str, Any] | None:
+    """For each measurement that settles some of the ``parts``, the most telling first: what the
+    ``error`` would be after it, and ``how`` to make it; and a ``text`` about the first. None
+    without a band."""
+    known = {
+        name: without(parts, each.parts)
+        for name, each in MEASUREMENTS.items()
+        if any(part in parts for part in each.parts)
+    }
+    if not known:
+        return None
+    whole = without(parts, ())
+    order = sorted(known.items(), key=lambda item: item[1])
+    name, left = order[0]
+    return {
+        "error": whole,
+        "parts": [
+            {"part": part, "error": error, "how": MEASUREMENTS[part].how} for part, error in order
+        ],
+        "text": (
+            f"What a measurement is worth: with {MEASUREMENTS[name].how}, times would be within "
+            f"{left:.0%} instead of {whole:.0%}."
+        ),
+    }
+
+
+def run_lengths(
+    fleets: Sequence[tuple[int, Probe]], *, lasts: bool, first: int | None = None
+) -> dict[str, Any]:
+    """Requests of the ``usual`` runs and of those that decided (``answer``), the fleets in order,
+    and the sentences on them (``text``). Each of ``fleets`` is how many requests a usual run of it
+    has, and what decided that it holds.
+
+    ``lasts`` is whether there are longer runs of the same traffic, ``first`` how many requests of a
+    trace the scenario takes, None where it takes all.
+    """
+    usual = [requests for requests, _ in fleets]
+    answer = [_each(probe) for _, probe in fleets]
+    return {
+        "lasts": lasts,
+        "usual": usual,
+        "answer": answer,
+        "text": _checked(usual, answer) if lasts else _as_simulated(fleets, answer, first),
+    }
+
+
+def _as_simulated(
+    fleets: Sequence[tuple[int, Probe]], answer: Sequence[int], first: int | None
+) -> list[str]:
+    if not fleets[0][1].attained:
+        return [
+            f"In runs of {_span(answer)} requests: the mean load of the runs decides; chance in it "
+            "is not bounded."
+        ]
+    if first is not None:
+        return [
+            f"Only {first:,} requests of the trace were taken (run.requests): a fleet may hold "
+            "less of all of it."
+        ]
+    return [
+        f"This is about the traffic as it was simulated, {_span(answer)} requests: of more "
+        "requests a fleet may hold less."
+    ]
+
+
+def _checked(usual: Sequence[int], answer: Sequence[int]) -> list[str]:
+    """The fleets that were checked in longer runs, and why the others were not."""
+    ranks = range(len(usual))
+    longer = [index for index in ranks if answer[index] > usual[index]]
+    short = [index for index in ranks if index not in longer]
+    told = []
+    if longer:
+        decided = "is decided" if len(longer) == 1 else "are decided"
+        told.append(
+            f"{_ranks(longer)} {decided} by runs of {_span([answer[i] for i in longer])} requests."
+        )
+    if short:
+        meets = "meets" if len(short) == 1 else "meet"
+        told.append(
+            f"{_ranks(short)} {meets} the SLO in runs of {_span([answer[i] for i in short])} "
+            "requests, far enough from the limits for longer ones to agree."
+        )
+    return [
+        " ".join(told),
+        f"Short runs, of {_span(usual)} requests, begin with an empty system, so that the load "
+        "that they hold is flattered: `infersim find` says which load lasts.",
+    ]
+
+
+def flattered_note(fleet: Confirmed) -> str | None:
+    """Note on a fleet with one replica less in longer runs, where it holds in short ones."""
+    sized = fleet.sized
+    if not sized.flattered or sized.smaller is None:
+        return None
+    smaller = sized.smaller
+    return (
+        f"a run of {sized.usual:,} requests at {show_load(smaller.load)} requests/s holds with "
+        f"{counted(sized.replicas - 1, 'replica')}, but in runs of {_each(smaller):,} "
+        f"{_why(smaller)}"
+    )
+
+
+def _why(probe: Probe) -> str:
+    if probe.breaks == STABILITY:
+        return "no capacity is left, so that the queue grows for ever"
+    worst = min(probe.attained, key=lambda each: each.share - each.objective.share)
+    return f"only {share(worst.share)} are within the SLO"
+
+
+def _each(probe: Probe) -> int:
+    return probe.requests // probe.runs
+
+
+def _ranks(indices: Sequence[int]) -> str:
+    return ", ".join(f"#{index + 1}" for index in indices)
+
+
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

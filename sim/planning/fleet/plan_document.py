@@ -14,18 +14,22 @@ from sim import catalog
 from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
-from sim.metrics.bands.trust import Trust, trust
+from sim.metrics.bands.trust import Trust
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.plan_bands import Band, bands, front
-from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
-from sim.planning.fleet.plan_prices import gpu_prices, money
+from sim.planning.fleet.plan_bands import Band, bands, flattered_note, front, run_lengths, worth
+from sim.planning.fleet.plan_prices import (
+    UsualTokens,
+    gpu_prices,
+    money,
+    output_tokens,
+    power_drawn,
+    token_costs,
+)
 from sim.planning.fleet.sizing import Confirmed, Sized
-from sim.planning.fleet.token_costs import UsualTokens, output_tokens, power_drawn, token_costs
-from sim.planning.fleet.worth import worth
 from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
 from sim.planning.points.wording import counted, listed, share
@@ -154,13 +158,7 @@ def _fleet(
     drawn = power_drawn(each, own, usual)
     return {
         "rank": rank,
-        "layout": sized.layout.text,
-        "gpu": sized.layout.gpu,
-        "tensor_parallel": sized.layout.tensor_parallel,
-        "data_parallel": sized.layout.data_parallel,
-        "pipeline_parallel": sized.layout.pipeline_parallel,
-        "expert_parallel": sized.layout.whole_experts,
-        "precision": sized.layout.precision,
+        **sized.layout.document(),
         "format_note": sized.layout.format_note(plan.scenario),
         "replicas": sized.replicas,
         "gpus": sized.gpus,
@@ -183,7 +181,7 @@ def _fleet(
             "parts": dict(sized.at_target.parts),
             "replicas": list(band.replicas),
             "usd_per_hour": list(band.cost),
-            "holds_if_slower": band.holds_if_slower,
+            "holds_if_slower": band.ends.slower.holds,
             "survives": band.survives,
             "rivals": list(band.rivals),
         },
@@ -283,12 +281,10 @@ def _format_notes(plan: FleetPlan) -> list[str]:
 
 def run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
     """The arguments with which ``infersim run SCENARIO`` simulates the fleet."""
-    texts = [*given, *(f"{key}={_written(value)}" for key, value in changes.items())]
+    texts = [*given]
+    for key, value in changes.items():
+        texts.append(f"{key}={repr(value) if isinstance(value, float) else show(value)}")
     return " ".join(f"--set {shlex.quote(text)}" for text in texts)
-
-
-def _written(value: object) -> str:
-    return repr(value) if isinstance(value, float) else show(value)
 
 
 def _points(plan: FleetPlan) -> list[dict[str, Any]]:
@@ -309,11 +305,7 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "rate_alone": sized.alone,
             "rate_of_a_replica": (each := _rate_of_a_replica(sized, plan)),
             "one_gone": sized.survive > 0 or each * (sized.replicas - 1) >= plan.question.rate,
-            "trust": trust(
-                decided=sized.at_target.sure,
-                at_band=ends.holds_if_slower and ends.sure_if_slower,
-                at_half=ends.holds_at_half,
-            ),
+            "trust": ends.slower.trust(decided=sized.at_target.sure),
             **_speeds(sized),
             **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
             **{f"front_{figure}": fronts[figure][index] for figure in LATENCIES},

@@ -4,7 +4,7 @@ The analytic estimate of one replica says roughly how many are needed; where it 
 one replica do. Then fleets of about that many, with their router and the whole traffic, until the
 smallest that holds is found: larger fleets hold more than in proportion, since they share the
 unevenness of the traffic. Where a short run's empty start may have decided, longer ones do
-(``sim.planning.load.lasting``).
+(``sim.planning.load.settled``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from sim.planning.fleet.layouts import (
     Screened,
     over_budget,
 )
-from sim.planning.load.advance import Advance
+from sim.planning.load.advance import Advance, Simulated
 from sim.planning.load.band_ends import SLOPES
 from sim.planning.load.finder import Finder
-from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.probe import SEVERAL, Probe, cut_off, missed, refused
 from sim.planning.load.search import search
+from sim.planning.load.settled import lasting, quick
 from sim.planning.points.points import Settings
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
 from sim.units import show_load

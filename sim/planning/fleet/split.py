@@ -1,7 +1,7 @@
 """Finds how many replicas should prefill and how many decode: ``infersim plan --disaggregate``.
 
 1. Every pair of layouts, one that prefills and one that decodes, is screened by what full batches
-   of both serve: how many replicas of each there are at least (``split_pairs``).
+   of both serve: how many replicas of each there are at least (``split_sizing``).
 2. Pairs are sized by simulation, those first that could be cheapest (``split_sizing``).
 3. The ``top`` cheapest are simulated at the wanted rate with iterations slower by the error band.
 
@@ -14,24 +14,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
+from sim.copies import cores
 from sim.errors import InfersimError
 from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.choose import FleetPlan, Tell, choose, no_fleet, to_plan
+from sim.planning.fleet.fleet_ends import SlowerEnd, counted_in
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.sizing import FleetSearch
-from sim.planning.fleet.split_pairs import (
+from sim.planning.fleet.split_sizing import (
     LayoutPair,
     RejectedPair,
     ScreenedPair,
+    SizedPair,
     screen_pair,
+    size_pair,
+    split_end,
     together,
 )
-from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, size_pair, split_ends
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import Traffic, axis_of, traffic_of
-from sim.planning.points.executors import calls
+from sim.planning.points.executors import Crew, crew
 from sim.scenario import Scenario
 
 WAVE = 4
@@ -49,7 +52,7 @@ class SplitPlan:
     objectives: tuple[Objective, ...]
     own_rate: float
     best: tuple[SizedPair, ...]
-    ends: tuple[SplitEnds, ...]
+    ends: tuple[SlowerEnd, ...]
     rejected: tuple[RejectedPair, ...]
     unified: FleetPlan | str
     traffic_notes: tuple[str, ...] = ()
@@ -77,26 +80,28 @@ def choose_split(
     scenario = to_plan(scenario)
     traffic = traffic_of(scenario)
     objectives = tuple(slo_objectives(scenario))
-    search = FleetSearch(scenario, question, objectives, steps.simulated)
+    search = FleetSearch(scenario, question, objectives)
     screened, rejected = _screened(scenario, question, traffic)
     steps.expect(len(screened) + LAST)
     say(f"{len(screened)} of {len(question.layouts) ** 2} pairs are left after the screening")
-    sized, further = _sized(search, screened, say, steps, jobs)
-    rejected += further
-    if not sized:
-        raise no_fleet(
-            "no fleet that prefills and decodes apart holds",
-            question,
-            [(each.pair.text, f"{each.reason}: {each.text}") for each in rejected],
-        )
-    sized.sort(key=_rank)
-    best, others = sized[: question.top], sized[question.top :]
-    rejected += [_dearer(each) for each in others]
-    say("the cheapest with slower iterations, and fleets whose replicas do both")
-    ends = calls(partial(split_ends, search), [(each,) for each in best], jobs, steps.show)
+    processes = min(cores() if jobs == -1 else jobs, max(WAVE, question.top))
+    with crew(steps.simulated, processes, steps.show) as them:
+        sized, further = _sized(them, search, screened, say, steps)
+        rejected += further
+        if not sized:
+            raise no_fleet(
+                "no fleet that prefills and decodes apart holds",
+                question,
+                [(each.pair.text, f"{each.reason}: {each.text}") for each in rejected],
+            )
+        sized.sort(key=_rank)
+        best, others = sized[: question.top], sized[question.top :]
+        rejected += [_dearer(each) for each in others]
+        say("the cheapest with slower iterations, and fleets whose replicas do both")
+        ends = [them.begin(counted_in, split_end, search, each) for each in best]
+        them.finish(ends)
     axis = axis_of(scenario, "rate", traffic, question.scale)
     assert axis.own is not None
-    found_ends = tuple(ends)
     steps.did()
     unified = _unified(scenario, question, jobs, steps)
     return SplitPlan(
@@ -105,7 +110,7 @@ def choose_split(
         objectives=objectives,
         own_rate=axis.own,
         best=tuple(best),
-        ends=found_ends,
+        ends=tuple(call.result for call in ends),
         rejected=tuple(rejected),
         unified=unified,
         traffic_notes=traffic.notes,
@@ -113,14 +118,14 @@ def choose_split(
 
 
 def _sized(
+    them: Crew,
     search: FleetSearch,
     screened: Sequence[ScreenedPair],
     say: Tell,
     steps: PlanSteps,
-    jobs: int,
 ) -> tuple[list[SizedPair], list[RejectedPair]]:
     """The smallest fleets of all pairs that could be among the cheapest, and the other pairs."""
-    sizing, top = partial(size_pair, search), search.question.top
+    top = search.question.top
     sized: list[SizedPair] = []
     rejected: list[RejectedPair] = []
     waiting = list(screened)
@@ -132,8 +137,10 @@ def _sized(
         steps.drop(len(dear))
         waiting = [each for each in waiting if each not in dear]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        for found in calls(sizing, [(each,) for each in wave], jobs, steps.show):
+        begun = [them.begin(counted_in, size_pair, search, each) for each in wave]
+        for _ in them.as_done(begun):
             steps.did()
+        for found in (call.result for call in begun):
             if isinstance(found, RejectedPair):
                 rejected.append(found)
                 say(f"{found.pair.text}: {found.reason}")

@@ -10,11 +10,12 @@ from typing import Any
 
 from sim.metrics.slo.objectives import judged_by
 from sim.planning.fleet.choose import FleetPlan
+from sim.planning.fleet.fleet_ends import SlowerEnd
 from sim.planning.fleet.layouts import Candidate
 from sim.planning.fleet.plan_bands import bands
 from sim.planning.fleet.plan_document import head, lengths_of, run_command
 from sim.planning.fleet.split import SplitPlan
-from sim.planning.fleet.split_sizing import SizedPair, SplitEnds, Tried
+from sim.planning.fleet.split_sizing import SizedPair, Tried
 from sim.planning.load.loads import LoadAxis, as_played, further_notes
 from sim.planning.points.wording import fleet_text, nearest_promise, promise_name
 from sim.units import HOURS_OF
@@ -28,7 +29,7 @@ def document(
     question = plan.question
     varied = ["fleet", *(["workload.arrivals"] if question.rate != plan.own_rate else [])]
     ranked = enumerate(zip(plan.best, plan.ends, strict=True), 1)
-    fleets = [_fleet(plan, rank, each, ends, given) for rank, (each, ends) in ranked]
+    fleets = [_fleet(plan, rank, each, end, given) for rank, (each, end) in ranked]
     unified = _unified(plan.unified)
     return {
         "command": "plan",
@@ -64,7 +65,7 @@ def _least(plan: SplitPlan) -> int:
 
 
 def _fleet(
-    plan: SplitPlan, rank: int, each: SizedPair, ends: SplitEnds, given: Sequence[str]
+    plan: SplitPlan, rank: int, each: SizedPair, end: SlowerEnd, given: Sequence[str]
 ) -> dict[str, Any]:
     settings = each.pair.settings(plan.scenario, each.prompts, each.answers)
     axis = LoadAxis(plan.scenario, "rate", plan.own_rate, plan.question.scale)
@@ -85,9 +86,9 @@ def _fleet(
         "gpus": each.gpus,
         "usd_per_hour": each.cost,
         **{f"usd_per_{name}": each.cost * hours for name, hours in HOURS_OF.items()},
-        "error": ends.error,
-        "holds_if_slower": ends.holds_if_slower,
-        "trust": ends.trust(each.at_target),
+        "error": end.error,
+        "holds_if_slower": end.holds,
+        "trust": end.trust(decided=each.at_target.sure),
         "at_target": each.at_target.document(),
         "tried": [_tried(one) for one in each.tried],
         "settings": settings,

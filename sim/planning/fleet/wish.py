@@ -12,7 +12,7 @@ from sim.planning.fleet.choose import Tell, choose, read_rate
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts
 from sim.planning.fleet.split import choose_split
-from sim.planning.fleet.split_pairs import together
+from sim.planning.fleet.split_sizing import together
 from sim.planning.load.advance import Progress
 from sim.planning.load.loads import Scale, axis_of, traffic_of
 from sim.scenario import Scenario

@@ -18,7 +18,7 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.slo.objectives import USUAL_SHARE, Objective, slo_objectives
 from sim.metrics.states import Unserved
-from sim.planning.load.advance import END_RUNS, Advance, Progress
+from sim.planning.load.advance import END_RUNS, Advance, Progress, Simulated
 from sim.planning.load.band_ends import (
     NEARBY,
     Ends,
@@ -29,29 +29,12 @@ from sim.planning.load.band_ends import (
     slope_at,
 )
 from sim.planning.load.finder import Finder, Tell
-from sim.planning.load.loads import (
-    Kind,
-    LoadAxis,
-    Scale,
-    check_whole_curve,
-)
+from sim.planning.load.loads import Kind, LoadAxis, Scale, check_whole_curve
 from sim.planning.load.played import Player
-from sim.planning.load.probe import (
-    BEYOND,
-    FEWEST,
-    SEVERAL,
-    Probe,
-    cut_off,
-    missed,
-    refused,
-)
-from sim.planning.load.saturation import (
-    ROOM,
-    Saturation,
-)
+from sim.planning.load.probe import BEYOND, FEWEST, SEVERAL, Probe, cut_off, missed, refused
+from sim.planning.load.saturation import ROOM, Saturation
 from sim.planning.load.search import Knee, knee
 from sim.planning.load.settled import Settled, settle
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
@@ -168,7 +151,7 @@ def _found(
         finder.ahead(load, replicas, length=length, most=most)
     own = _own(finder, settled)
     added = [finder.of_length(load, replicas, length, most) for load, length, most in points]
-    curve = sorted([*tried, *added], key=_load)
+    curve = sorted([*tried, *added], key=lambda probe: probe.load)
     known = [PlayedLoad(probe, stretch, None) for probe in tried]
     drawn = [
         PlayedLoad(probe, 1, length) for probe, (_, length, _) in zip(added, points, strict=True)
@@ -275,10 +258,6 @@ def _ends(
         slower if slower is None else min(slower, best.load),
         faster if faster is None else max(faster, best.load),
     )
-
-
-def _load(probe: Probe) -> float:
-    return probe.load
 
 
 def _of_own(finder: Finder, settled: Settled) -> int:

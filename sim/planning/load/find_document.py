@@ -91,20 +91,17 @@ def _trust(found: FoundLoad) -> dict[str, Any]:
     ``LIKELY`` that it holds, and from which it is ``SURE`` that it fails (None: there is none).
     Chance and the error of predicted times both count."""
     own, low, high = found.own, holds_up_to(found), fails_from(found)
+    bottom, top = _between(found)
     if low is not None and not _outlasts_its_start(found):
         low = min(low, FULL * found.best.load)
     least = low or 0.0
     return {
         "highest": sureness_of(found, found.best.load, holds=True),
         "own": None if own is None else sureness_of(found, own.load, holds=own.holds),
-        "sure_up_to": min(least, _between(found)[0]) or None,
+        "sure_up_to": min(least, bottom) or None,
         "likely_up_to": min(least, _between(found, half=True)[0]) or None,
-        "fails_for_sure_at": None if high is None else _finite(max(high, _between(found)[1])),
+        "fails_for_sure_at": None if high is None or top == math.inf else max(high, top),
     }
-
-
-def _finite(load: float) -> float | None:
-    return load if math.isfinite(load) else None
 
 
 CONFIDENCE = 0.95

@@ -15,19 +15,8 @@ from sim.copies import Workers
 from sim.metrics.load.long_enough import DOUBT
 from sim.metrics.slo.objectives import Objective
 from sim.planning.load.advance import Advance
-from sim.planning.load.loads import (
-    Kind,
-    Scale,
-    axis_of,
-    goes_on,
-    traffic_of,
-)
-from sim.planning.load.probe import (
-    MOST,
-    STABILITY,
-    Probe,
-    Prober,
-)
+from sim.planning.load.loads import Kind, Scale, axis_of, goes_on, traffic_of
+from sim.planning.load.probe import MOST, STABILITY, Probe, Prober
 from sim.planning.load.saturation import (
     ROOM,
     Saturation,
@@ -254,24 +243,6 @@ class Finder:
             best = self.probe(found.holds, replicas, most=1)
         fails = None if found.fails is None else self.probe(found.fails, replicas, most=1)
         return best, fails
-
-    def found(
-        self, replicas: int, tolerance: float, *, few: int, most: int, **how: Any
-    ) -> tuple[Probe | None, Probe | None]:
-        """``find`` by at most ``most`` runs of each load, begun with ``few`` of them: as long as
-        these leave the two loads the same, further runs are made of no other ones. ``how`` are
-        arguments of ``find``."""
-        held, failed = self.find(replicas, tolerance, most=few, **how)
-        if held is None or failed is None:
-            return self.find(replicas, tolerance, most=most, **how)
-        stretch = how.get("stretch", 1)
-        best, fails = (
-            self.probe(each.load, replicas, stretch=stretch, most=most) for each in (held, failed)
-        )
-        if best.holds and not fails.holds:
-            return best, fails
-        near = Guess(best.load, tolerance)
-        return self.find(replicas, tolerance, most=most, **how | {"guess": near})
 
     @property
     def waits_for_batches(self) -> bool:

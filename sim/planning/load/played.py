@@ -20,7 +20,7 @@ from sim.metrics.fleet.rejection import Rejection, rejection
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.slo.objectives import Judged, Objective, SeenShare, judged, shown_shares
 from sim.metrics.summary import of_a_probe
-from sim.planning.points.simulated import Simulated
+from sim.planning.load.advance import Simulated
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.sections.slo import METRICS

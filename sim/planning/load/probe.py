@@ -23,9 +23,9 @@ from sim.metrics.record.cut_short import requests_of_curve
 from sim.metrics.slo.objectives import Attained, Objective, breaks_first, pooled, slo_objectives
 from sim.metrics.states import State
 from sim.metrics.words.verdict_words import OPENING
+from sim.planning.load.advance import Simulated
 from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.load.played import Player, ProbeRun
-from sim.planning.points.simulated import Simulated
 from sim.planning.points.wording import LoadOutcome, share
 from sim.scenario import Scenario
 from sim.scenario.sections.arrivals import DiurnalArrivals, RampArrivals
@@ -355,7 +355,9 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
         load=load,
         holds=kept and not too_much,
         sure=sure or too_much,
-        breaks=_breaks(attained, too_much and kept),
+        breaks=STABILITY
+        if (too_much and kept) or not attained
+        else breaks_first(attained).tightest,
         runs=len(played),
         requests=requests,
         attained=attained,
@@ -366,11 +368,6 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
         parts=played[0].band["parts"],
         rejection=over_runs([each.refused for each in played], requests),
     )
-
-
-def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
-    """The first limit to break, or to come closest to it."""
-    return STABILITY if too_much or not attained else breaks_first(attained).tightest
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -19,7 +19,6 @@ from sim.planning.points.wording import (
 from sim.units import many, show_load, show_time
 
 Document = Mapping[str, Any]
-
 """The answer of ``find``, as in its JSON."""
 
 MANY = 1_000_000
@@ -32,7 +31,7 @@ def sentences(document: Document) -> list[str]:
     told = [*rejections(document), slo_text(document), first_to_break(document), *own]
     told += [knee_text(document), *opening(document)]
     head = [highest(document), *traffic_text(document), *ends_text(document)]
-    return [*head, *trust_text(document), *told, *sureness(document)]
+    return [*head, trust_text(document), *told, sureness(document)]
 
 
 def with_answer(document: Document) -> list[str]:
@@ -44,19 +43,15 @@ def with_answer(document: Document) -> list[str]:
 
 
 def by_chance(document: Document) -> tuple[float | None, float | None]:
-    """The loads between which chance in the runs leaves the answer open; results of older versions
-    have them under names that now count the error of predicted times as well."""
-    found = document.get("chance")
-    if found is None:
-        return document["sure_up_to"], document["fails_for_sure_at"]
-    return found["holds_up_to"], found["fails_from"]
+    """The loads between which chance in the runs leaves the answer open."""
+    return document["chance"]["holds_up_to"], document["chance"]["fails_from"]
 
 
 def traffic_text(document: Document) -> list[str]:
     """The meaning of a trace at another load, the part of it that is not replayed, and further
     notes on the runs at every load."""
     scaling = document["scaling"]
-    told = [*document["traffic_notes"], *document.get("notes", ())]
+    told = [*document["traffic_notes"], *document["notes"]]
     return [*([] if scaling is None else [scaling["text"]]), *told]
 
 
@@ -82,7 +77,7 @@ def rejections(document: Document) -> list[str]:
 def highest(document: Document) -> str:
     """The load itself."""
     unit, fails = document["unit"], document["fails_at"]
-    sure = (document.get("trust") or {}).get("sure_up_to")
+    sure = document["trust"]["sure_up_to"]
     certain = "" if sure is None else f", sure up to {show_load(sure, 3)}"
     text = f"Highest load: {show_load(document['load'])} {unit}{certain}"
     if fails is None:
@@ -111,11 +106,9 @@ def ends_text(document: Document) -> list[str]:
     ]
 
 
-def trust_text(document: Document) -> list[str]:
+def trust_text(document: Document) -> str:
     """Up to which load it is sure and likely that it holds, and how sure the own load is."""
-    found = document.get("trust")  # which results of older versions lack
-    if found is None:
-        return []
+    found = document["trust"]
     sure, likely, unit = found["sure_up_to"], found["likely_up_to"], document["unit"]
     if likely is None:
         text = "that any load holds is a guess"
@@ -128,7 +121,7 @@ def trust_text(document: Document) -> list[str]:
     if found["own"] is not None:
         holds = "holds" if document["own"]["holds"] else "does not hold"
         own = f" That the scenario's own load {holds} is {found['own']}."
-    return [f"How sure: {text}.{own}"]
+    return f"How sure: {text}.{own}"
 
 
 def first_to_break(document: Document) -> str:
@@ -162,9 +155,8 @@ def own_load(document: Document) -> str:
         limits = "the SLO" if len(document["promises"]) == 1 else f"the {promise_name(kept)} limit"
         return f"{load} is too close to call: {between} of requests are within {limits}."
     if own["holds"]:
-        word = (document.get("trust") or {}).get("own")
-        sure = word in (None, Trust.SURE)
-        holds = "holds" if sure else f"holds at the predicted times ({word})"
+        word = document["trust"]["own"]
+        holds = "holds" if word == Trust.SURE else f"holds at the predicted times ({word})"
         if room < 0.05:
             return f"{load} {holds}, and may grow by {room:.0%}."
         return f"{load} {holds}, and may grow to {float(f'{1 + room:.2g}'):,.10g} times."
@@ -203,18 +195,18 @@ def knee_text(document: Document) -> str:
     )
 
 
-def sureness(document: Document) -> list[str]:
+def sureness(document: Document) -> str:
     """How sure the load is, and what would make it surer."""
     reached, asked = document["tolerance"]["reached"], document["tolerance"]["asked"]
     told = "" if reached is None else f"Bracketed within {reached:.1%} ({asked:.1%} asked). "
     if document["criterion"] == "stable":
-        return [f"{told}The mean load of the runs decides; chance in it is not bounded."]
+        return f"{told}The mean load of the runs decides; chance in it is not bounded."
     told += lengths(document)
     unit, (low, high) = document["unit"], by_chance(document)
     if document["sure"]:
         assert low is not None
         failing = "" if high is None else f" and missed at {show_load(document['fails_at'])}"
-        return [f"{told} With 95 % confidence the SLO is met at {show_load(low)} {unit}{failing}."]
+        return f"{told} With 95 % confidence the SLO is met at {show_load(low)} {unit}{failing}."
     if low is None:
         held = "No load that was tried meets the SLO with 95 % confidence"
         missing = "" if high is None else f"; from {show_load(high)} {unit} on it is missed with it"
@@ -222,10 +214,10 @@ def sureness(document: Document) -> list[str]:
         held = f"With 95 % confidence the SLO is met at {show_load(low)} {unit}"
         missing = "" if high is None else f" and missed at {show_load(high)}"
     open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
-    return [
+    return (
         f"{told} {held}{missing}. Where the table says {LoadOutcome.OPEN}, {open_ones} contains "
         f"the share that the SLO asks for, and the share itself decided.{_deciding(document)}"
-    ]
+    )
 
 
 def lengths(document: Document) -> str:
@@ -241,13 +233,6 @@ def lengths(document: Document) -> str:
             f"Runs of {runs['first']:,} requests hold {show_load(runs['first_load'])} {unit}; "
             f"longer ones, of {answer}, in which the empty start weighs less, decided"
         )
-    longest = _length(runs["longest"], document)
-    if runs["confirmed"] and document["at_best"]["outcome"] == LoadOutcome.OPEN:
-        return f"{text}; runs of {longest} are in favour, but too close to call."
-    if runs["confirmed"]:
-        return f"{text}, and runs of {longest} confirm that this load holds."
-    if runs["longest"] > runs["answer"]:
-        return f"{text}; in runs of {longest} this load is too close to call."
     if runs["answer"] > runs["first"]:
         return f"{text}."
     return f"{text}; still longer ones may hold less (run.requests={2 * runs['answer']})."
@@ -263,7 +248,7 @@ def _length(requests: int, document: Document) -> str:
 def _deciding(document: Document) -> str:
     """How many requests would settle the two loads on either side of the answer."""
     if not document["random"]:
-        first = document.get("first_requests")  # which results of older versions lack
+        first = document["first_requests"]
         if first is not None:
             return (
                 f" Only {first:,} requests of the trace were taken (run.requests); more may decide."

@@ -1,21 +1,26 @@
-"""Finds the highest load that lasts: a short run starts with an empty system and flatters.
+"""Finds the highest load that lasts, and whether a load does: short runs start empty, and flatter.
 
-A few runs of the scenario's own length say roughly where the load is. There the search begins again
-with runs as long as there are requests for, all of them under the same seeds at every load: so
-loads are compared under one traffic, and how many runs there are hangs on nothing that they show.
-``open_between`` says what these leave open.
+A few runs of the scenario's own length say roughly where the highest load is. There the search
+begins again with runs as long as there are requests for, all of them under the same seeds at every
+load: so loads are compared under one traffic, and how many runs there are hangs on nothing that
+they show. ``open_between`` says what these leave open.
+
+Of a single load (``lasting``) a usual run decides where its start cannot have decided: it fails
+without doubt, or it holds far from the capacity and would even if all of its late requests had come
+after the start. Else runs decide that are as long as those with which ``find`` checks its answer.
+Of traffic that ends there are no longer runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 from sim.metrics.latency.intervals import wilson
-from sim.metrics.load.long_enough import DOUBT
+from sim.metrics.load.long_enough import DOUBT, FULL, holds_without_start
 from sim.metrics.slo.objectives import Attained
 from sim.planning.load.advance import LONG_LOADS, ROUGH_RUNS
 from sim.planning.load.band_ends import crossed, slope_at
@@ -165,7 +170,7 @@ def open_between(
             []
             if slope is None
             else [
-                tuple(_carried(each.load, end, _asked(seen), slope) for end in interval)
+                tuple(each.load * math.exp((end - _asked(seen)) / slope) for end in interval)
                 for each, interval in ((best, under), (fails, above))
             ]
         )
@@ -190,13 +195,10 @@ def _full(probe: Probe) -> bool:
 def _slope(seen: Sequence[tuple[float, Attained]]) -> float | None:
     """By how much the probit of the share falls where the load is e times as high, from the loads
     that are furthest apart; None where it does not fall."""
-    (low, more), (high, less) = min(seen, key=_load), max(seen, key=_load)
+    loads = [load for load, _ in seen]
+    (low, more), (high, less) = (seen[loads.index(end(loads))] for end in (min, max))
     fall = _probit(more.share, more.effective) - _probit(less.share, less.effective)
     return fall / math.log(high / low) if fall > 0 and high > low else None
-
-
-def _load(seen: tuple[float, Attained]) -> float:
-    return seen[0]
 
 
 def _asked(seen: Sequence[tuple[float, Attained]]) -> float:
@@ -211,12 +213,47 @@ def _interval(seen: Attained, worth: float) -> tuple[float, float]:
     return low, high
 
 
-def _carried(load: float, probit: float, asked: float, slope: float) -> float:
-    """The load at which a ``probit`` of the share at ``load`` reaches that of what is asked for."""
-    return load * math.exp((probit - asked) / slope)
-
-
 def _probit(share: float, trials: float) -> float:
     """The probit of a share, of none or all of some trials as if half a one had been otherwise."""
     least = 0.5 / max(1.0, trials)
     return _NORMAL.inv_cdf(min(max(share, least), 1 - least))
+
+
+def lasting(
+    finder: Finder, load: float, replicas: int, *, most: int = MOST, at_once: bool = False
+) -> Probe:
+    """The probe that decides whether ``load`` holds on that many replicas, by at most ``most`` runs
+    of each length, ``at_once`` by the longer ones; asked twice, simulated once."""
+    if not lasts(finder):
+        return finder.probe(load, replicas, most=most)
+    if not at_once:
+        usual = quick(finder, load, replicas)
+        if _clear(finder, usual, replicas):
+            return usual
+        if usual.outcome == LoadOutcome.FAILS:
+            return finder.probe(load, replicas)
+    stretch = longest_stretch(finder.usual_length(load, replicas))
+    longer = finder.probe(load, replicas, stretch=stretch, most=most)
+    if longer.utilisation is not None and longer.utilisation > 1 - DOUBT:
+        # without capacity to spare a queue grows for ever, however slowly
+        return replace(longer, holds=False, breaks=STABILITY)
+    return longer
+
+
+def quick(finder: Finder, load: float, replicas: int) -> Probe:
+    """The probe of a load by one usual run, whatever doubt it leaves."""
+    return finder.probe(load, replicas, most=1)
+
+
+def _clear(finder: Finder, usual: Probe, replicas: int) -> bool:
+    """Whether longer runs would hold as well.
+
+    Below ``FULL`` queues come and go many times in a run, and what its empty start leaves out are
+    the late requests of the time in which the batches fill.
+    """
+    if usual.utilisation is None or usual.utilisation >= FULL:
+        return False
+    start = finder.members(usual.load, replicas) / (usual.requests / usual.runs)
+    return all(
+        holds_without_start(each.low, each.objective.share, start) for each in usual.attained
+    )

@@ -99,7 +99,7 @@ def _client(distributed: Any, address: str) -> Any:
 def _checked_threads(client: Any, address: str) -> int:
     """Threads of all workers, which run this release."""
     try:
-        found: dict[str, str] = client.run(_release)
+        found: dict[str, str] = client.run(version)
     except Exception as error:
         raise UsageError(
             f"--address {address}: its workers cannot run infersim ({type(error).__name__}: "
@@ -113,10 +113,6 @@ def _checked_threads(client: Any, address: str) -> int:
                 f"--address {address}: worker {worker} has infersim {release}, not {version()}"
             )
     return sum(client.nthreads().values())
-
-
-def _release() -> str:
-    return version()
 
 
 def _events(client: Any) -> list[tuple[float, dict[str, Any]]]:

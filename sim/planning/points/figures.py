@@ -1,4 +1,4 @@
-"""Lists the metrics of a run that are compared, with their names and which way is better.
+"""Lists the metrics of a run that are compared, and reads whether it met its SLO.
 
 Keys are those of ``summary.json``; one with a dot is a path below ``infersim``.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from sim.metrics.own import PREFIX
+from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRICS
 
 
@@ -93,3 +94,22 @@ def best_of(
         return None
     sign = 1 if better == "higher" else -1
     return max(known, key=lambda pair: (sign * pair[1], -pair[0]))[0]
+
+
+def slo_state(verdict: Mapping[str, Any]) -> SloState | None:
+    """Whether the run met its SLO; None without an SLO, or without a request to judge by."""
+    found: SloState | None = verdict["slo_state"]
+    return found
+
+
+def meets(summary: Mapping[str, Any] | None) -> bool:
+    """Whether a run met its SLO beyond doubt and was not overloaded."""
+    if summary is None:
+        return False
+    verdict = summary["infersim"]["verdict"]
+    return slo_state(verdict) == SloState.MET and verdict["state"] != State.OVERLOADED
+
+
+def is_open(summary: Mapping[str, Any] | None) -> bool:
+    """Whether it is open whether a run was within its SLO: by chance, or because it is short."""
+    return summary is not None and slo_state(summary["infersim"]["verdict"]) == SloState.OPEN

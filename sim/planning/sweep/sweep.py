@@ -14,10 +14,10 @@ from typing import Any
 from sim.errors import UsageError
 from sim.metrics.question.question_text import asked, changed, hardware
 from sim.planning.points.executors import Executor
+from sim.planning.points.figures import is_open, meets
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
-from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.store import QUESTION, Store, digests, question_of, to_row
 from sim.planning.points.study import Study, Tell, told_of
 from sim.planning.points.wording import short_keys

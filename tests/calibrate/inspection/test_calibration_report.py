@@ -19,9 +19,8 @@ from calibrate.inspection.document import document, points
 from calibrate.inspection.find import find
 from calibrate.inspection.kernels import regime_order
 from calibrate.inspection.measured import read
-from reports.figures.kernel_roofline import arithmetic
-from reports.pages.profile import render_profile
-from reports.pages.profile.page import SECTIONS
+from reports.figures.kernels import arithmetic
+from reports.pages.profile.page import SECTIONS, render_profile
 from reports.pages.profile.tables import parameters
 from sim import catalog
 from sim.cli import app

@@ -12,7 +12,7 @@ from calibrate.importers.aiconfigurator.samples import COUNT, thinned
 from calibrate.inspection.document import document, points
 from calibrate.inspection.find import SAMPLES, find
 from calibrate.inspection.measured import read
-from reports.pages.profile import render_profile
+from reports.pages.profile.page import render_profile
 from sim import catalog
 
 PROFILES = [
