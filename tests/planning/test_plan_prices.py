@@ -182,7 +182,10 @@ def test_terminal_and_page_say_it_all(planned: FleetPlan) -> None:
     page = render_plan(found)
     for said in (PER_OUTPUT_TOKENS, PER_TOKENS, "USD a month", "your price", "Wins below"):
         assert said in page
-    assert found["ranking"]["prices"]["text"] in headline(found).text
+    stays, others = found["ranking"]["prices"]["text"].split(" per GPU hour", 1)
+    assert f"{stays} per GPU hour." in headline(found).text
+    assert others in flat
+    assert others not in headline(found).text
 
 
 def test_the_page_does_not_approve_what_prices_may_turn(planned: FleetPlan) -> None:

@@ -56,6 +56,7 @@ def findings(document: Document) -> Findings:
         return split.findings(document)
     worth, notes = document["worth"], document["fleets"][0]["launch"]["notes"]
     said = (
+        document["ranking"]["prices"]["text"],
         *document["traffic_notes"],
         *document["notes"],
         f"SLO: {wanted_slo(document)}.",
@@ -97,15 +98,21 @@ def headline(document: Document) -> Headline:
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
         f"({counted(best['gpus'], 'GPU')}), ${best['usd_per_hour']:,.2f}/h{as_cheap_text(ranking)}"
     )
-    paid = (
-        f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours), "
-        f"${best['usd_per_year']:,.0f} a year ({hours['year']:,} hours)."
-    )
+    paid = f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours)."
     texts = [*scaling(document), holds, *([] if sure else [_surest(ranking)]), paid]
-    texts += [ranking["text"], ranking["prices"]["text"]]
+    texts += [ranking["text"], *_stays_cheapest(document["break_even"])]
     if best["precision"] is not None and best["precision"] not in PLAIN:
         texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")
     return Headline("good" if settled and sure else "warn", title, " ".join(texts))
+
+
+def _stays_cheapest(break_even: Mapping[str, Any]) -> Iterator[str]:
+    """Up to which price of its GPU the first fleet is the cheapest, where that is known."""
+    up_to = break_even["usd_per_gpu_hour"]
+    if up_to is not None:
+        least = "" if break_even["proven"] else "at least "
+        gpu = break_even["gpu"]
+        yield f"{gpu} stays the cheapest up to {least}${up_to:,.2f} per GPU hour."
 
 
 def _surest(ranking: Mapping[str, Any]) -> str:
