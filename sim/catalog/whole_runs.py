@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
-from sim.catalog.spreads import related
+from sim.catalog.spreads import learnt, related
 
 _FILE = Path(__file__).with_name("whole_runs.yaml")
 
@@ -73,14 +73,23 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
 
     >>> whole_runs_text("ideal", ["h100-sxm"], "online")
     'No published run of ideal was compared with its prediction.'
-    >>> whole_runs_text("vllm", ["l40s"], "online")
-    'No published run of vllm on l40s was compared with its prediction.'
+    >>> whole_runs_text("vllm", ["l4"], "online")
+    'No published run of vllm on l4 was compared with its prediction.'
+
+    It is empty where runs on those GPUs were compared of which no errors are quoted here: the band
+    rests on them.
+
+    >>> whole_runs_text("vllm", ["b200-sxm"], "online")
+    ''
     """
     engine = related(engine)
     known = [each for each in whole_run_errors(engine, experts=experts) if not each.in_sample]
     of = f"{engine} with experts" if experts else engine
     errors = [each for each in known if set(each.gpus) & set(gpus)]
+    compared = learnt().compared
     if not errors:
+        if any(compared(engine=engine, gpu=gpu) for gpu in gpus):
+            return ""
         on = f" on {' or '.join(dict.fromkeys(gpus))}" if known else ""
         return f"No published run of {of}{on} was compared with its prediction."
     kinds: dict[str, list[WholeRunError]] = {}
@@ -93,7 +102,9 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
         f"Whole published runs of {of} were predicted with these errors (median / p90): "
         f"{'; '.join(parts)}."
     )
-    lacking = [gpu for gpu in dict.fromkeys(gpus) if all(gpu not in each.gpus for each in errors)]
+    quoted = {gpu for each in errors for gpu in each.gpus}
+    unquoted = [gpu for gpu in dict.fromkeys(gpus) if gpu not in quoted]
+    lacking = [gpu for gpu in unquoted if not compared(engine=engine, gpu=gpu)]
     if not any(each.kind.startswith(driven) for each in errors):
         lacking.append(DRIVEN[driven])
     return text + (f" None of them with {', nor with '.join(lacking)}." if lacking else "")

@@ -813,7 +813,7 @@ def test_the_words_of_a_fleet_of_one_replica() -> None:
     asked = small(run__requests=150)
     told = document(choose(asked, question(asked, 2.0, gpus=["h100-sxm"], sizes=[1])))
     assert told["fleets"][0]["replicas"] == 1
-    assert "it takes 1 replica all the same" in told["ranking"]["text"]
+    assert "1 replica holds, be iterations" in told["ranking"]["text"]
     assert told["asked"]["changes"] == []  # of the scenario; one run a fleet is plan's own choice
 
 

@@ -24,7 +24,7 @@ from sim.planning.fleet.plan_prices import money
 from sim.planning.fleet.sizing import Sized
 from sim.scenario import load_scenario
 from sim.scenario.prices import GpuPrice
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load
 from tests.answers import plan_view, render_plan
 from tests.planning_fixtures import small
 
@@ -176,7 +176,7 @@ def test_terminal_and_page_say_it_all(planned: FleetPlan) -> None:
     assert max(map(len, text.splitlines())) <= 88
     flat = re.sub(r"\s+", " ", text)
     assert "stays the cheapest up to" in flat
-    assert "a month (730 hours)" in flat
+    assert "A month has 730 hours." in flat
     assert "your price" in flat
     assert "list price, RunPod Secure Cloud, Nov 2026" in flat
     page = render_plan(found)
@@ -203,13 +203,14 @@ def test_the_first_lines_name_the_cheapest_sure_fleet(planned: FleetPlan) -> Non
     first["error_band"] |= {"trust": "likely", "replicas": [1, 9], "usd_per_hour": [1.0, 99.0]}
     second["error_band"]["trust"] = "sure"
     found["ranking"]["sure"] = cheapest_sure(found["fleets"])
-    said = f"It is likely to hold the rate. The cheapest that is sure to: #2, {second['replicas']} "
+    rate = f"{show_load(found['rate'])} requests/s"
+    said = f"It is likely to hold {rate}. The cheapest that is sure to: #2, {second['replicas']} "
     assert headline(found).text.startswith(said)
     second["error_band"] |= {"trust": "likely", "replicas": [1, None]}
     assert cheapest_sure([first, second])["text"].startswith("The cheapest that is sure to: #1, 9 ")
     first["error_band"]["replicas"][1] = None
     found["ranking"]["sure"] = cheapest_sure([first, second])
-    assert "to hold the rate. No fleet that was tried is sure to." in headline(found).text
+    assert f"to hold {rate}. No fleet that was tried is sure to." in headline(found).text
 
 
 def test_the_command_takes_prices_and_its_commands_repeat_them(tmp_path: Path) -> None:

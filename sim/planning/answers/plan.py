@@ -56,6 +56,7 @@ def findings(document: Document) -> Findings:
         return split.findings(document)
     worth, notes = document["worth"], document["fleets"][0]["launch"]["notes"]
     said = (
+        f"A month has {document['hours']['month']:,} hours.",
         document["ranking"]["prices"]["text"],
         *document["traffic_notes"],
         *document["notes"],
@@ -91,15 +92,16 @@ def findings(document: Document) -> Findings:
 def headline(document: Document) -> Headline:
     """The cheapest fleet, and whether it stays so within the error of predicted times, and at
     listed prices."""
-    best, ranking, hours = document["fleets"][0], document["ranking"], document["hours"]
+    best, ranking = document["fleets"][0], document["ranking"]
     sure, holds = held_text(best["error_band"]["trust"])
     settled = ranking["survives"] and ranking["prices"]["survives"] is not False
     title = (
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
-        f"({counted(best['gpus'], 'GPU')}), ${best['usd_per_hour']:,.2f}/h{as_cheap_text(ranking)}"
+        f"({counted(best['gpus'], 'GPU')}), ${best['usd_per_hour']:,.2f}/h, "
+        f"${best['usd_per_month']:,.0f} a month{as_cheap_text(ranking)}"
     )
-    paid = f"It costs ${best['usd_per_month']:,.0f} a month ({hours['month']:,} hours)."
-    texts = [*scaling(document), holds, *([] if sure else [_surest(ranking)]), paid]
+    holds = holds.replace("the rate", f"{show_load(document['rate'])} requests/s")
+    texts = [*scaling(document), holds, *([] if sure else [_surest(ranking)])]
     texts += [ranking["text"], *_stays_cheapest(document["break_even"])]
     if best["precision"] is not None and best["precision"] not in PLAIN:
         texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")

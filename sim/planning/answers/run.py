@@ -191,6 +191,6 @@ def _sources(own: Own, spread: Spread, *, observed: bool) -> Iterator[Part]:
         yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
     if own.get("bands") is not None:
         yield line(own["bands"]["text"], "none")
-    if not observed:
+    if not observed and own["whole_runs"]["text"]:
         yield line(own["whole_runs"]["text"], "none")
     yield from (line(f"Note: {note}", "warn") for note in own["notes"])

@@ -20,6 +20,7 @@ from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
+from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.plan_bands import Band, bands, flattered_note, front, run_lengths, worth
 from sim.planning.fleet.plan_prices import (
     UsualTokens,
@@ -104,7 +105,7 @@ def document(
         "hours": HOURS_OF,
         "prices": paid["prices"],
         "break_even": paid["break_even"],
-        "ranking": _ranking(fleets, trusted)
+        "ranking": _ranking(fleets, trusted, plan.question)
         | {"as_cheap": as_cheap(plan)}
         | {"prices": {key: paid[key] for key in ("survives", "conditions", "text")}},
         "worth": worth(plan.best[0].sized.at_target.parts),
@@ -339,26 +340,27 @@ def _speeds(sized: Sized) -> dict[str, float | None]:
     }
 
 
-def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any]:
+def _ranking(
+    fleets: list[dict[str, Any]], trusted: list[Band], question: FleetQuestion
+) -> dict[str, Any]:
     """Whether the cheapest fleet is the cheapest at either end of the error band of iteration
     times; prices are taken as they are."""
     first, band = fleets[0], trusted[0]
     error, mine = many(band.error), first["replicas"]
     fewest, most = band.replicas
     low, high = band.cost
+    load = f"{show_load(question.target)} requests/s"
+    where = f"With the headroom, {load}," if question.headroom else f"At {load}"
     if most is None or high is None:
-        needed = f"if iterations are {error} slower, no number of replicas that was tried holds"
+        needed = f"no number of replicas that was tried holds if iterations are {error} slower"
     elif (fewest, most) == (mine, mine):
-        needed = (
-            f"if iterations are {error} faster or slower, it takes {counted(mine, 'replica')} "
-            "all the same"
-        )
+        hold = "hold" if mine > 1 else "holds"
+        needed = f"{counted(mine, 'replica')} {hold}, be iterations {error} faster or slower"
     else:
-        needed = (
-            f"if iterations are {error} faster, {fewest} would do (${low:,.2f}/h); if {error} "
-            f"slower, it takes {most} (${high:,.2f}/h)"
-        )
-    text = f"{first['layout']}: {needed}. "
+        needed = f"it takes {most} (${high:,.2f}/h) if iterations are {error} slower"
+        if fewest < mine:
+            needed += f", and {fewest} (${low:,.2f}/h) if they are {error} faster"
+    text = f"{where} {needed}. "
     if band.survives:
         text += "At these prices no other fleet can be cheaper within the error of predicted times."
     else:
@@ -394,7 +396,8 @@ def cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "layout": fleet["layout"],
         "replicas": replicas,
         "usd_per_hour": usd,
-        "text": f"The cheapest that is sure to: #{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h.",
+        "text": f"The cheapest that is sure to: #{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h, "
+        f"${usd * HOURS_OF['month']:,.0f} a month.",
     }
 
 

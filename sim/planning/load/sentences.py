@@ -102,7 +102,7 @@ def ends_text(document: Document) -> list[str]:
     error = many(ends["error"])
     return [
         f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
-        document["whole_runs"],
+        *filter(None, [document["whole_runs"]]),
     ]
 
 
