@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from sim.cost import CostModel, Deployment, Operator
@@ -96,46 +96,60 @@ def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
             )
 
 
-def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, int | None]:
-    """The least batch at which arithmetic, ``TILES`` included, takes as long as memory: in the
-    ``products``, and in the whole ``pass`` of sequences of ``context`` tokens. None: at no batch up
-    to the largest that ``fits``. Memory may bind again at larger batches, which fill their tiles.
-    """
+def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, Any]:
+    """Which batches of sequences of ``context`` tokens take longer for memory than for arithmetic,
+    ``TILES`` included: in the ``products``, and in the whole ``pass``. Each has the least batch of
+    which that is not so, None if it is so up to the largest that ``fits``; ``ranges`` has all of
+    them, first and last batch of each: a larger batch that fills its tiles may be bound by memory
+    again."""
     fits = int(min(room, LARGEST_BATCH))
 
-    def fed(batch: int, products: bool) -> bool:
-        seconds = {"memory": 0.0, "compute": 0.0}
+    @cache
+    def bound(batch: int) -> tuple[bool, bool]:
+        products, whole = 0.0, 0.0  # seconds of memory beyond those of arithmetic
         for operator in cost.pass_operators(Batch(batch, batch * context)):
-            if operator.bound in seconds and (_is_product(_sharing(operator)) or not products):
-                seconds[operator.bound] += float(operator.seconds)
-        return seconds["compute"] >= seconds["memory"]
+            if operator.bound in ("memory", "compute"):
+                seconds = float(operator.seconds)
+                seconds = seconds if operator.bound == "memory" else -seconds
+                whole += seconds
+                products += seconds if _is_product(_sharing(operator)) else 0.0
+        return products > 0, whole > 0
 
-    def least(products: bool) -> int | None:
-        low = 0
-        for high in sorted({*FIRST_ROWS, fits}):
-            if high <= fits and fed(high, products):
-                asked = range(low + 1, high)
-                return low + 1 + bisect_left(asked, True, key=lambda batch: fed(batch, products))
-            low = high
-        return None
+    def ranges(index: int) -> list[list[int]]:
+        found: list[list[int]] = []
+        low, before = 0, False
+        for high in sorted({each for each in (*TILE_ENDS, fits) if each <= fits}):
+            now = bound(high)[index]
+            if now != before:
+                change = high
+                while change - low > 1:  # low is as before, change as now
+                    middle = (low + change) // 2
+                    low, change = (low, middle) if bound(middle)[index] == now else (middle, change)
+                if now:
+                    found.append([change, fits])
+                else:
+                    found[-1][1] = change - 1
+            low, before = high, now
+        return found
 
-    found = (least(True), least(False)) if fits else (None, None)
-    return {"products": found[0], "pass": found[1], "fits": fits}
+    both = {name: ranges(index) for index, name in enumerate(("products", "pass"))}
+    least = {name: _beyond(found, fits) for name, found in both.items()}
+    return {**least, "fits": fits, "ranges": both}
 
 
-FIRST_ROWS = (1, *SMALL, *range(65, 4097, 64), *(2**power for power in range(13, 20)))
-"""Batches that are tried first: of most tiles those with one row, where arithmetic takes longest
-next to memory."""
+def _beyond(ranges: Sequence[Sequence[int]], fits: int) -> int | None:
+    """The least batch outside of ``ranges``; None where there is none up to ``fits``."""
+    least = ranges[0][1] + 1 if ranges and ranges[0][0] == 1 else 1
+    return least if least <= fits else None
 
 
-def is_memory_bound(operators: Iterable[Mapping[str, Any]], products: bool) -> bool:
-    """Whether memory takes longer than arithmetic in the documents of ``operators``: in the
-    ``products`` alone, or in all."""
-    seconds = {"memory": 0.0, "compute": 0.0, TILES: 0.0}
-    for each in operators:
-        if each["bound_by"] in seconds and (_is_product(each["shared"]) or not products):
-            seconds[each["bound_by"]] += each["seconds"]
-    return seconds["memory"] > seconds["compute"] + seconds[TILES]
+TILE_ENDS = (
+    *(1, *SMALL),
+    *(each for tile in range(64, 4097, 64) for each in (tile, tile + 1)),
+    *(2**power for power in range(13, 20)),
+)
+"""Batches between which the bound is looked for: of most tiles the last row, and one row more,
+where arithmetic takes longest next to memory."""
 
 
 def _is_product(shared: str) -> bool:

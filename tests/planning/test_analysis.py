@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sim import catalog
 from sim.cli import app
 from sim.cost import Deployment
-from sim.planning.rooflines import TILES, is_memory_bound, roofline_document
+from sim.planning.rooflines import TILES, roofline_document
 from sim.specs.layout import Layout
 from sim.units import show_bytes
 
@@ -234,7 +234,18 @@ def test_the_batch_at_which_memory_stops_binding_is_that_of_the_tables(context: 
             memory, compute = seconds(at, what)
             assert memory <= compute
     text = " ".join(infersim(asked).stdout.split())
-    assert f"Decoding: products are memory-bound below a batch of {found['products']}," in text
+    first, last = found["ranges"]["products"][0]
+    assert (first, last + 1) == (1, found["products"])
+    assert f"Decoding: products are memory-bound at batches of 1 to {last:,}" in text
+
+
+def is_memory_bound(operators: list[dict[str, Any]]) -> bool:
+    """Whether memory takes longer than arithmetic in the documents of ``operators``."""
+    seconds = dict.fromkeys(("memory", "compute", TILES), 0.0)
+    for each in operators:
+        if each["bound_by"] in seconds:
+            seconds[each["bound_by"]] += each["seconds"]
+    return seconds["memory"] > seconds["compute"] + seconds[TILES]
 
 
 def test_memory_that_binds_again_where_tiles_are_full_is_said() -> None:
@@ -246,13 +257,19 @@ def test_memory_that_binds_again_where_tiles_are_full_is_said() -> None:
     bound = {
         batch
         for batch, each in zip(batches, document["passes"], strict=False)
-        if is_memory_bound(each["operators"], products=False)
+        if is_memory_bound(each["operators"])
     }
     assert bound == {128, 256, 512}
     assert document["memory_bound"]["pass"] == 129
-    text = " ".join(infersim(f"{asked} --batch 512").stdout.split())
-    assert "the whole pass below a batch of 129 and again at 256, 512." in text
-    assert "Memory-bound: operators bound by 'memory' take longer in all than" in text
+    ranges = document["memory_bound"]["ranges"]["pass"]
+    assert {each for each in batches if any(a <= each <= b for a, b in ranges)} == bound
+    few, many = (
+        " ".join(infersim(f"{asked} {more}").stdout.split()) for more in ("", "--batch 512")
+    )
+    named = few[few.index("Decoding: ") : few.index("Memory-bound: ")]
+    assert named in many  # whatever batches are asked for
+    assert "the whole pass at batches of 1 to 128" in named
+    assert "Memory-bound: operators bound by 'memory' take longer in all than" in few
 
 
 def test_a_batch_that_takes_much_longer_than_one_of_a_sequence_fewer_is_noted() -> None:

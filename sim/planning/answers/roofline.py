@@ -8,8 +8,7 @@ from typing import Any
 from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
 from sim.planning.answers.cells import Document, text
-from sim.planning.points.wording import listed
-from sim.planning.rooflines import TILES, is_memory_bound
+from sim.planning.rooflines import TILES
 from sim.units import show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5
@@ -59,30 +58,29 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
 
 
 def _memory_bound(document: Document) -> tuple[str, ...]:
-    """Up to which batch memory binds; nothing where no batch fits.
+    """At which batches memory binds; nothing where no batch fits.
 
-    >>> found = {"products": 303, "pass": None, "fits": 459}
-    >>> _memory_bound({"memory_bound": found, "passes": []})[0].partition(": ")[2]
-    'products are memory-bound below a batch of 303, the whole pass at any that fits (459).'
+    >>> found = {"products": [[1, 302], [410, 459]], "pass": [[1, 459]]}
+    >>> (text, _) = _memory_bound({"memory_bound": {"fits": 459, "ranges": found}})
+    >>> text.partition(": ")[2].replace("that fits (459).", "...")
+    'products are memory-bound at batches of 1 to 302 and 410 to 459, the whole pass at any ...'
     """
     found = document["memory_bound"]
     if not found["fits"]:
         return ()
-    largest = f"at any that fits ({found['fits']:,})"
-    decodes = [each for each in document["passes"] if each["phase"] == "decode"]
-    texts = []
-    for name in ("products", "pass"):
-        least = found[name]
-        again = [
-            f"{each['batch']:,}"
-            for each in decodes
-            if least is not None
-            and each["batch"] > least
-            and is_memory_bound(each["operators"], name == "products")
-        ]
-        below = largest if least is None else f"below a batch of {least:,}"
-        texts.append(f"{below} and again at {listed(again)}" if again else below)
-    return (f"Decoding: products are memory-bound {texts[0]}, the whole pass {texts[1]}.", BOUND)
+
+    def at(ranges: Sequence[Sequence[int]]) -> str:
+        if list(map(list, ranges)) == [[1, found["fits"]]]:
+            return f"at any that fits ({found['fits']:,})"
+        named = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in ranges]
+        return f"at batches of {' and '.join(named)}" if named else "at none"
+
+    both = found["ranges"]
+    return (
+        f"Decoding: products are memory-bound {at(both['products'])}, the whole pass "
+        f"{at(both['pass'])}.",
+        BOUND,
+    )
 
 
 def _formats(d: Deployment) -> str:
