@@ -347,7 +347,9 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
     if attained:
         beyond = all(share - SURE * error > 1 + DOUBT for share, error in known)
         too_much = bool(known) and beyond
-        kept, sure = all(each.kept for each in attained), all(each.sure for each in attained)
+        kept = all(each.kept for each in attained)
+        missed = any(each.sure and not each.kept for each in attained)  # whatever others do
+        sure = missed or all(each.sure for each in attained)
     else:
         too_much, kept, sure = state != State.STABLE, True, True
     requests = sum(each.submitted for each in played)
