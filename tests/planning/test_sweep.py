@@ -25,7 +25,7 @@ from sim.planning.points.grid import Axis, points, read_axes
 from sim.planning.points.points import Outcome, Point
 from sim.planning.points.store import Store
 from sim.planning.points.wording import share, spoken
-from sim.planning.sweep.sweep import AT_PREDICTED, Sweep, begun_in, document
+from sim.planning.sweep.sweep import Sweep, begun_in, document
 from sim.scenario import load_scenario
 from sim.units import milliseconds
 from tests import made_up
@@ -522,10 +522,9 @@ def test_one_seed_decides_a_sweep_and_it_says_so() -> None:
                 workload__output_tokens={"kind": "fixed", "value": 5},
                 )["notes"][:-1] == [
         "Each point is one run. `infersim find` brackets the highest load that meets the SLO to "
-        "2 %. Points are judged at the predicted times: `infersim run` says what their error band "
-        "leaves open."
+        "2 %."
     ]  # fmt: skip
-    assert told("60,240", run__repetitions=2)["notes"][:-1] == [AT_PREDICTED]
+    assert told("60,240", run__repetitions=2)["notes"][:-1] == []
 
 
 def test_latencies_of_a_sweep_are_those_that_the_slo_judges() -> None:

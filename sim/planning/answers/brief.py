@@ -13,7 +13,7 @@ from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.run_tables import Spread
-from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, dollars, milliseconds, show_cost
+from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, dollars, milliseconds, show_cost, show_number
 
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
 """The last line of an answer that was cut down."""
@@ -27,6 +27,9 @@ DECIDING = ("ttft", "tpot")
 ALSO = 4
 """Further actions that are named."""
 
+OWN = 6
+"""Values of metrics of the user's own that are shown."""
+
 BOUNDS = 2
 """Limits that are named, the largest first."""
 
@@ -38,6 +41,8 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     yield setup_line(own)
     yield from verdict_lines(own, spread)
     yield _latencies(summary)
+    if own.get("metrics"):
+        yield _own_metrics(own["metrics"])
     yield from _cost(summary)
     bounds = [
         f"{bound_name(name)} {share:.0%}"
@@ -77,6 +82,15 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
         Column("limit"),
     )
     return Table("latency", "", columns, tuple(rows), look="compact")
+
+
+def _own_metrics(metrics: Mapping[str, float | None]) -> Lines:
+    """The first values of metrics of the user's own."""
+    shown = [
+        f"{name} {'-' if value is None else show_number(value)}" for name, value in metrics.items()
+    ]
+    rest = f" and {len(shown) - OWN} more" if len(shown) > OWN else ""
+    return line(f"Own metrics: {', '.join(shown[:OWN])}{rest}", "none")
 
 
 def _limits(own: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -37,6 +37,12 @@ POWER = "power_limit"
 FEW = 6
 """Values of an axis that are listed."""
 
+AT_PREDICTED = (
+    "Points are judged at the predicted times: `infersim run` says what their error band leaves "
+    "open."
+)
+"""The sentence behind the highest load at which points meet their SLO."""
+
 
 def findings(document: Document) -> Findings:
     """How far the load goes or the best point, the figures, and every point."""
@@ -44,6 +50,7 @@ def findings(document: Document) -> Findings:
     answers = [f"{spoken(answer['text'])}." for answer in document["answers"]]
     notes = [*document["run_notes"], *failed_metrics(point.summary for point in points)]
     others = [*map(spoken, document["notes"]), *_one_point(document, points)]
+    others += [AT_PREDICTED] if len(answers) > 1 else []
     nothing = "Every point failed: there is nothing to draw."
     drawn = Drawings(tuple(drawings(document, points)), nothing)
     lines = Lines(tuple(map(spoken, notes)), "warn"), Lines(tuple(others))
@@ -90,7 +97,7 @@ def _one_point(document: Document, points: Sequence[SweptPoint]) -> Iterator[str
 def headline(document: Document, points: Sequence[SweptPoint]) -> Headline:
     """The one answer of the sweep; else which point serves most within the SLO, if there is one."""
     if len(document["answers"]) == 1:
-        return Headline("neutral", spoken(document["answers"][0]["text"]))
+        return Headline("neutral", spoken(document["answers"][0]["text"]), AT_PREDICTED)
     if not points:
         return Headline("bad", f"None of the {document['points']:,} points has figures")
     limited = any(point.verdict["limits"] for point in points)

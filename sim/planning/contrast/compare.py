@@ -22,7 +22,7 @@ from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held
 from sim.planning.points.grid import Axis, check_values, points
 from sim.planning.points.points import Keeper, Outcome, Point, show
-from sim.planning.points.study import Study, Tell, most_padded, notes_on, told_of
+from sim.planning.points.study import Study, Tell, notes_on, paddings, told_of
 from sim.planning.points.wording import at_slo, short_keys, slo_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
@@ -103,7 +103,7 @@ class Comparison:
         if self.wanted != count:
             document["notes"].insert(0, self._fixed(found))
         told = told_of((labels[each.point.index // count], each) for each in found)
-        document["padding"] = most_padded(told)
+        document["padding"] = paddings(told)
         document["notes"] += [*failures([summary for _, summary in told]), *notes_on(told)]
         return document
 

@@ -190,10 +190,16 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         low, high = band
         band = [None if high is None else 1 / high, 1 / low if low else None]
     whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
+    half = apart["relative_half_width"]
+    here = ""
+    if half is not None:
+        beyond = "more than" if apart["certain"] else "no more than"
+        part = f"{percent(abs(apart['relative']))} ±{percent(half)}%"
+        here = f" These runs differ by {part}, {beyond} chance does."
     if _says_nothing(band):
-        return f" That is {apart['trust']}{whose}: {NO_RANGE}."
+        return f" That real runs differ so{whose} is {apart['trust']}, by how much is open.{here}"
     runs = f"of ten pairs of real runs{whose}, nine should show {_range(band)} times"
-    return f" That is {apart['trust']}: {runs}."
+    return f" That is {apart['trust']}: {runs}.{here}"
 
 
 def shared_errors(document: Document) -> str:

@@ -104,16 +104,10 @@ def padding_text(summary: Summary) -> str:
     )
 
 
-def most_padded(told: Sequence[tuple[str, Summary]]) -> str:
-    """``padding_text`` of the run that pads most, with its label; empty where none does."""
-
-    def decoding(run: tuple[str, Summary]) -> float:
-        batch = run[1]["infersim"]["batch"]
-        return float(batch["mean_decode_batch"] / batch["mean_running"])
-
-    padded = [run for run in told if padding_text(run[1])]
-    most = min(padded, key=decoding, default=None)
-    return "" if most is None else f"{most[0]}: {padding_text(most[1])}"
+def paddings(told: Sequence[tuple[str, Summary]]) -> str:
+    """``padding_text`` of the first run of each label that pads; empty where none does."""
+    padded = {label: padding_text(summary) for label, summary in reversed(told)}
+    return " ".join(f"{label}: {text}" for label, text in reversed(padded.items()) if text)
 
 
 def notes_on(told: Sequence[tuple[str, Summary]]) -> list[str]:

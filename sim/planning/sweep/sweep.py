@@ -29,11 +29,6 @@ from sim.version import version
 LOADS = ("workload.arrivals.rate", "workload.arrivals.concurrency")
 """Keys that say how much traffic there is, and nothing else."""
 
-AT_PREDICTED = (
-    "Points are judged at the predicted times: `infersim run` says what their error band leaves "
-    "open."
-)
-
 
 @dataclass(frozen=True)
 class Sweep:
@@ -166,7 +161,7 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "points": len(ordered),
         "failed": sum(outcome.summary is None for outcome in ordered),
         "answers": answers,
-        "notes": [*_notes(sweep, answers, served), *sure_of_all(served)],
+        "notes": [*_notes(sweep, answers), *sure_of_all(served)],
         "run_notes": notes_of(told),
         "results": [
             {**to_row(outcome), "label": _named(outcome.point.settings, names)}
@@ -267,22 +262,19 @@ def answer_text(
     return f"{text}; too close to call at {open_loads}" if open_at else text
 
 
-def _notes(
-    sweep: Sweep, answers: Sequence[Mapping[str, Any]], served: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def _notes(sweep: Sweep, answers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on the gaps of one run of each point, and on what fills them."""
-    limited = any(summary["infersim"]["verdict"]["limits"] for summary in served)
     if not answers or sweep.scenario.run.repetitions > 1:
-        return [AT_PREDICTED] if limited else []
+        return []
     if not is_random(sweep.scenario):
         return [
             "Each point is one run. `infersim find` brackets the highest load that meets the SLO "
-            f"to 2 %. {AT_PREDICTED}"
+            "to 2 %."
         ]
     return [
         "Each point is one run under one seed, so chance may move the highest load. `infersim "
         "find` repeats runs under other seeds until their intervals decide, and brackets the "
-        f"highest load to 2 %. {AT_PREDICTED}"
+        "highest load to 2 %."
     ]
 
 
