@@ -29,6 +29,7 @@ from sim.memory.drafted import DraftedAllocator, DraftedCachingAllocator
 from sim.memory.drafted_windows import DraftedWindowedAllocator
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
+from sim.memory.state_caching import StateCachingAllocator
 from sim.memory.stateful import StatefulAllocator
 from sim.memory.tiered import TieredAllocator
 from sim.memory.windowed import WindowedAllocator
@@ -231,6 +232,15 @@ def make_allocator(
         caches = pool.settings.kv_cache.enable_prefix_caching
         grouped = HybridCachingAllocator if caches else WindowedAllocator
         return grouped(memory.usable_blocks, memory.block_size, memory.groups, most)
+    if memory.state_blocks and pool.settings.kv_cache.enable_prefix_caching:
+        d = pool.deployment
+        return StateCachingAllocator(
+            memory.usable_blocks,
+            memory.block_size,
+            memory.state_blocks // d.engine.states_each(cached=True),
+            checkpoints=d.keeps_states_inside(),
+            ahead=pool.settings.scheduler.plans_ahead,
+        )
     if memory.state_blocks:
         return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
     knobs = pool.settings.kv_cache

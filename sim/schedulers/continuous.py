@@ -365,26 +365,48 @@ class ChunkedPrefill(InOrder):
         admission. It always reaches every request, so the order does not matter: only the newest
         can have been cut short by it, and no other share is larger than an iteration ago.
         """
+        if self._states is not None:
+            return self._continue_on_blocks()
         batch = self.decoding
         budget = self.limits.max_num_batched_tokens - batch.asked(batch.size) - self.spoken_for
         chunks: list[Chunk] = []
         for request in self._partials:
             tokens = min(self._share(request), budget)
-            if self._states is not None:
-                tokens = self._end_on_block(request, request.computed, tokens)
-                if not tokens:
-                    continue
             chunks.append(Chunk(request, tokens, request.computed))
             budget -= tokens
         preempted = 0
         if not self._allocate(chunks):
             chunks, preempted = self._make_room(chunks)
-        unfinished = _unfinished(chunks)
-        if len(chunks) < len(self._partials):  # some get nothing, or were preempted
-            served = {chunk.request for chunk in chunks} - set(unfinished)
-            kept = [each for each in self._partials if each in self._running]
-            unfinished = [request for request in kept if request not in served]
-        self._partials = unfinished
+        self._partials = _unfinished(chunks)
+        return chunks, preempted
+
+    def _continue_on_blocks(self) -> tuple[list[Chunk], int]:
+        """``_continue_prompts`` where chunks end with blocks. What a cut leaves of the budget can
+        make a share larger than an iteration ago, so the order of admission matters: a sequence
+        that nothing is left for goes on later, by a chunk of one token."""
+        budget = self.limits.max_num_batched_tokens
+        chunks: list[Chunk] = []
+        later: list[Request] = []
+        for request in self.members():
+            if request.joined >= 0:
+                if not budget:
+                    self.decoding.leave(request)
+                    self._stop_decoding(request)
+                    later.append(request)
+                else:
+                    budget -= 1
+                continue
+            tokens = min(self._share(request), budget)
+            tokens = self._end_on_block(request, request.computed, tokens)
+            if tokens:
+                chunks.append(Chunk(request, tokens, request.computed))
+                budget -= tokens
+            if request.computed + tokens < request.tokens_to_prefill():
+                later.append(request)
+        preempted = 0
+        if not self._allocate(chunks):
+            chunks, preempted = self._make_room(chunks)
+        self._partials = [request for request in later if request in self._running]
         return chunks, preempted
 
     def _held_back(self, chunks: list[Chunk]) -> int:

@@ -150,6 +150,7 @@ def tight(case: Case, chance: random.Random) -> Case:
     longest = max(asked.prompt + asked.output for asked in requests) + 2
     blocks = -(-longest // settings.block_size) + chance.randint(1, 3)
     room = (blocks - 1) * settings.block_size
+    blocks += 4 * sum(kind == STATE for kind, _ in settings.kv_groups)
     settings = replace(
         settings,
         max_num_seqs=16,
