@@ -232,17 +232,8 @@ def make_allocator(
         caches = pool.settings.kv_cache.enable_prefix_caching
         grouped = HybridCachingAllocator if caches else WindowedAllocator
         return grouped(memory.usable_blocks, memory.block_size, memory.groups, most)
-    if memory.state_blocks and pool.settings.kv_cache.enable_prefix_caching:
-        d = pool.deployment
-        return StateCachingAllocator(
-            memory.usable_blocks,
-            memory.block_size,
-            memory.state_blocks // d.engine.states_each(cached=True),
-            checkpoints=d.keeps_states_inside(),
-            ahead=pool.settings.scheduler.plans_ahead,
-        )
     if memory.state_blocks:
-        return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
+        return _stateful_allocator(pool)
     knobs = pool.settings.kv_cache
     if host is not None and knobs.enable_prefix_caching:
         blocks = memory.usable_blocks
@@ -255,6 +246,20 @@ def make_allocator(
         )
     kind = ALLOCATORS[knobs.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
+
+
+def _stateful_allocator(pool: PreparedPool) -> Allocator:
+    """The allocator of a model with a state of each sequence."""
+    memory, d = pool.capacity, pool.deployment
+    if not pool.settings.kv_cache.enable_prefix_caching:
+        return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
+    return StateCachingAllocator(
+        memory.usable_blocks,
+        memory.block_size,
+        memory.state_blocks // d.engine.states_each(cached=True),
+        checkpoints=d.keeps_states_inside(),
+        ahead=pool.settings.scheduler.plans_ahead,
+    )
 
 
 def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:

@@ -20,7 +20,6 @@ from calibrate.observers import lazy_vllm
 from calibrate.observers.hf_config import write
 from sim.specs.model import ModelSpec
 
-
 STATE = "state"
 """Names a group of layers that keep a state."""
 

@@ -80,7 +80,7 @@ class StateCachingAllocator(HybridCachingAllocator):
         self._search = PrefixSearch(self._pool, (attention, KvGroup(states, STATE, block_size)))
         self._states = states
         self.checkpoints = checkpoints
-        self._ahead = ahead
+        self._plans_ahead = ahead
         self._states_first = states_first  # what a request gives back is freed group by group
         self._step = 0
         self._fresh: set[tuple[int, int]] = set()  # texts and blocks whose state this step computes
@@ -144,14 +144,14 @@ class StateCachingAllocator(HybridCachingAllocator):
         reach = found.reach if found.reach > found.tokens else 0
         held = HeldStates(self._admitted, found.tokens, [attention], reach)
         if whole:
-            runs = [pool.hold(piece) for piece, in found.pieces[1:]]
+            runs = [pool.hold(piece) for (piece,) in found.pieces[1:]]
             held.states.append((whole - 1, runs))
         self.state_tokens += self._states * self.block_size
         return held
 
     def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
         assert isinstance(held, HeldStates)
-        flight = held.chunk if self._ahead and held.step == self._step - 1 else 0
+        flight = held.chunk if self._plans_ahead and held.step == self._step - 1 else 0
         if not self._serve_one(request, held, computed, tokens, flight):
             return False
         held.chunk, held.step = tokens, self._step
@@ -235,7 +235,7 @@ class StateCachingAllocator(HybridCachingAllocator):
         assert isinstance(held, HeldStates)
         self._decodes[request] = held
         self._owners[~request.id] = request
-        held.flight = held.chunk * self._ahead
+        held.flight = held.chunk * self._plans_ahead
         held.turn = self._grown
         held.tokens -= self._grown
         self._decoding += 1
@@ -259,7 +259,7 @@ class StateCachingAllocator(HybridCachingAllocator):
             tokens = held.tokens + held.turn
             if not self._serve_one(request, held, tokens, 1, held.flight):
                 return False
-            held.flight = int(self._ahead)
+            held.flight = int(self._plans_ahead)
             held.turn += 1 if len(held.states) > 1 else size - tokens % size
         return True
 
@@ -287,7 +287,7 @@ class StateCachingAllocator(HybridCachingAllocator):
             assert isinstance(held, HeldStates)
             tokens, length = held.tokens + self._grown, held.shares[0].length
             more = -(-(tokens + iterations) // size) - length
-            flight = held.flight if iterations == 1 else self._ahead
+            flight = held.flight if iterations == 1 else self._plans_ahead
             first = (tokens + iterations - 1 - flight - 1) // size
             kept = [(number, None) for number in range(length, length + more)]
             for number, runs in (*held.states, *kept):
