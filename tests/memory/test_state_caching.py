@@ -176,7 +176,10 @@ SHARED: dict[str, Any] = {
         "prompt_tokens": {"kind": "lognormal", "mean": 300, "p95": 900, "max": 2000},
         "output_tokens": {"kind": "fixed", "value": 90},
         "shared_prefix": {"tokens": 500, "groups": 3},
-        "sessions": {"turns": {"kind": "fixed", "value": 2}, "think_time": {"kind": "fixed", "value": "10ms"}},
+        "sessions": {
+            "turns": {"kind": "fixed", "value": 2},
+            "think_time": {"kind": "fixed", "value": "10ms"},
+        },
     },
     "run": {"requests": 150},
 }
