@@ -27,6 +27,7 @@ from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
 from sim.memory.drafted import DraftedAllocator, DraftedCachingAllocator
 from sim.memory.drafted_windows import DraftedWindowedAllocator
+from sim.memory.groups import kv_groups
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.memory.state_caching import StateCachingAllocator
@@ -256,7 +257,7 @@ def _stateful_allocator(pool: PreparedPool) -> Allocator:
     return StateCachingAllocator(
         memory.usable_blocks,
         memory.block_size,
-        memory.state_blocks // d.engine.states_each(cached=True),
+        kv_groups(d, memory.block_size).states,
         checkpoints=d.keeps_states_inside(),
         ahead=pool.settings.scheduler.plans_ahead,
     )
