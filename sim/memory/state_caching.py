@@ -13,6 +13,10 @@ state after some tokens is that of the block in which they end. The rules are th
   more block of each group. Others end a chunk there (``schedulers/state_chunks``).
 - A prefix is found as far as attention holds it all and every group the state at its end. It is
   not used in the step that computes that state.
+
+Left out: hits within a block (``prefix_match_unit``), states kept at intervals, and kernels of Kimi
+Delta Attention that export states. Releases before 0.32, which may keep more states, follow the
+same rules.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from sim.memory.groups import KvGroup
 from sim.memory.held_blocks import HeldBlocks, Holding
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.prefix_search import FoundBlocks, PrefixSearch, spans
-from sim.memory.run_pool import Run, RunPool
+from sim.memory.run_pool import Run
 from sim.request import Request
 from sim.specs.window import NEVER, Window
 
@@ -76,7 +80,6 @@ class StateCachingAllocator(HybridCachingAllocator):
     ) -> None:
         attention = KvGroup(1, None, block_size)
         super().__init__(num_blocks, block_size, (attention,))
-        self._pool = RunPool(num_blocks)
         self._search = PrefixSearch(self._pool, (attention, KvGroup(states, STATE, block_size)))
         self._states = states
         self.checkpoints = checkpoints
