@@ -27,8 +27,10 @@ from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
 from sim.memory.drafted import DraftedAllocator, DraftedCachingAllocator
 from sim.memory.drafted_windows import DraftedWindowedAllocator
+from sim.memory.groups import kv_groups
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
+from sim.memory.state_caching import StateCachingAllocator
 from sim.memory.stateful import StatefulAllocator
 from sim.memory.tiered import TieredAllocator
 from sim.memory.windowed import WindowedAllocator
@@ -233,7 +235,7 @@ def make_allocator(
         grouped = HybridCachingAllocator if caches else WindowedAllocator
         return grouped(memory.usable_blocks, memory.block_size, memory.groups, most)
     if memory.state_blocks:
-        return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
+        return _stateful_allocator(pool)
     knobs = pool.settings.kv_cache
     if host is not None and knobs.enable_prefix_caching:
         blocks = memory.usable_blocks
@@ -246,6 +248,20 @@ def make_allocator(
         )
     kind = ALLOCATORS[knobs.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
+
+
+def _stateful_allocator(pool: PreparedPool) -> Allocator:
+    """The allocator of a model with a state of each sequence."""
+    memory, d = pool.capacity, pool.deployment
+    if not pool.settings.kv_cache.enable_prefix_caching:
+        return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
+    return StateCachingAllocator(
+        memory.usable_blocks,
+        memory.block_size,
+        kv_groups(d, memory.block_size).states,
+        checkpoints=d.keeps_states_inside(),
+        ahead=pool.settings.scheduler.plans_ahead,
+    )
 
 
 def _drafted_allocator(pool: PreparedPool, courses: DraftCourses) -> Allocator:

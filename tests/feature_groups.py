@@ -28,11 +28,11 @@ SHORT = frozenset(
 )
 
 VLLM = "it goes with continuous batching"
-DRAFTED = "not modelled for models with windows whose tokens are drafted"
+DRAFTED = "not modelled for models with windows or a state whose tokens are drafted"
 NO_CACHED_WINDOWS: Mapping[str, str] = {
     "prefill-first": VLLM,
     "priority": VLLM,
-    "sglang": "SGLang's is not modelled for models with windows",
+    "sglang": "SGLang's is not modelled for models with windows or a state",
     "ngram": DRAFTED,
     "drafts-by-batch": DRAFTED,
     "pipeline": "over the stages of a pipeline",

@@ -12,13 +12,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from calibrate.dense import dense_layer
 from calibrate.lazy_torch import torch
 from calibrate.observers import lazy_vllm
 from calibrate.observers.hf_config import write
 from sim.specs.model import ModelSpec
+
+STATE = "state"
+"""Names a group of layers that keep a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,9 @@ class VllmSettings:
     scheduler_reserve_full_isl: bool = True
     scheduling_policy: str = "fcfs"
     enable_prefix_caching: bool = False
-    kv_groups: tuple[tuple[int | None, bool], ...] = ((None, False),)
-    """(window, whether it is chunked) of each group of layers; only for a scheduler alone."""
+    kv_groups: tuple[tuple[int | Literal["state"] | None, bool], ...] = ((None, False),)
+    """(window, whether it is chunked) of each group of layers, or ("state", whether a chunk exports
+    states from inside); only for a scheduler alone."""
     async_scheduling: bool = False
     prefill_schedule_interval: int = 1
     drafts: int = 0
@@ -166,9 +170,20 @@ class WholeEngine(Driver):
         self._engine.engine_core.shutdown()
 
 
-def _layer(spec: ModelSpec, settings: VllmSettings, window: int | None, chunked: bool) -> Any:
-    """vLLM's view of a layer that sees everything, or through a window."""
+def _layer(
+    spec: ModelSpec, settings: VllmSettings, window: int | Literal["state"] | None, chunked: bool
+) -> Any:
+    """vLLM's view of a layer that sees everything, or through a window, or keeps a state."""
     kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
+    if window == STATE:
+        return kinds.MambaSpec(
+            block_size=settings.block_size,
+            shapes=((1,),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode="align",
+            num_prefill_checkpoint_blocks=int(chunked),
+            prefill_checkpoint_alignment=settings.block_size if chunked else None,
+        )
     heads = dense_layer(spec).attention
     named: dict[str, Any] = {
         "block_size": settings.block_size,
@@ -214,6 +229,10 @@ class SchedulerAlone(Driver):
         config.cache_config.num_gpu_blocks = settings.num_gpu_blocks
         config.scheduler_config.async_scheduling = settings.async_scheduling  # off on a CPU
         kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
+        further = {}
+        if STATE in dict(settings.kv_groups):
+            config.cache_config.mamba_cache_mode = "align"
+            further["prefix_cache_retention_interval"] = 0  # the engine's default
         cache = kinds.KVCacheConfig(
             num_blocks=settings.num_gpu_blocks,
             kv_cache_tensors=[],
@@ -221,6 +240,7 @@ class SchedulerAlone(Driver):
                 kinds.KVCacheGroupSpec([f"layer {number}"], _layer(spec, settings, *windowed))
                 for number, windowed in enumerate(settings.kv_groups)
             ],
+            **further,
         )
         self._hasher = _hasher(config, settings)
         structured = lazy_vllm.module("vllm.v1.structured_output")

@@ -63,6 +63,7 @@ _FUSED_SUMS = "fused_sums"
 _LISTS = (
     "graph_sizes",
     "aligns_experts_on",
+    "checkpoints_delta_on",
     _PADDING,
     _EXPERT_INPUTS,
     RELEASES,
@@ -96,6 +97,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         factors=_factors(values),
         graph_sizes=tuple(sorted(_numbers(values, "graph_sizes"))),
         aligns_experts_on=_words(values, "aligns_experts_on"),
+        checkpoints_delta_on=_words(values, "checkpoints_delta_on"),
         pads_mxfp4=_padding(values) if values.has(_PADDING) else (),
         expert_inputs=_expert_inputs(values) if values.has(_EXPERT_INPUTS) else (),
         releases=releases_of(values) if values.has(RELEASES) else None,

@@ -213,12 +213,14 @@ def capacity(
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
     ``kv_bytes`` the share of the memory; ``scale`` multiplies the blocks. Without ``windows``
     nothing is given back behind them. ``state_ratio`` is that of SGLang (``_split``), where a
-    request takes ``states_each`` slots of the pool of states, or blocks of each group. There are no
-    more blocks than hold ``context`` tokens, if that is given.
+    request takes ``states_each`` slots of the pool of states, or blocks of each group; where
+    several, it takes one more if kernels keep states inside a chunk. There are no more blocks than
+    hold ``context`` tokens, if that is given.
 
     An engine that prepares an iteration while another one runs has the tokens of two in flight, and
     a pipeline those of as many as it has stages. Of these the one with the fewest blocks decides.
     """
+    exported = states_each > 1 and d.keeps_states_inside()
     at_once = max_num_batched_tokens * (d.layout.pipeline + d.engine.overlapped)
     asked = Sizing(
         block_size,
@@ -230,11 +232,12 @@ def capacity(
         at_once,
         kv_bytes,
         state_ratio,
-        states_each,
+        states_each + exported,
         context,
     )
     if d.layout.pipeline == 1:
-        return _of_one(d, kv_groups(d, block_size, windows=windows), asked)
+        kept = kv_groups(d, block_size, windows=windows, exported=exported)
+        return _of_one(d, kept, asked)
     found = tuple(
         _of_one(stage, stage_groups(d, stage, block_size, windows=windows), asked)
         for stage in d.stages()

@@ -20,11 +20,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sim.specs.deployment import Deployment
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.layers import Kept
 from sim.specs.window import Window
 
 STEP = 16
 """Tokens by which blocks of attention grow to hold a state."""
+
+EXPORTED = 64
+"""That step where kernels of the gated delta rule export states from inside a chunk (vLLM 0.33,
+``FLASHINFER_GDN_CHECKPOINT_ALIGNMENT``)."""
 
 
 class KvGroup(NamedTuple):
@@ -75,16 +80,20 @@ class KvGroups(NamedTuple):
         return sum(group.number for group in self.groups)
 
 
-def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGroups:
+def kv_groups(
+    d: Deployment, block_size: int, *, windows: bool = True, exported: bool = False
+) -> KvGroups:
     """The groups of the layers of ``d``; without ``windows``, of an engine that frees nothing
     behind them and has its states elsewhere, as they also are where layers have windows.
 
+    ``exported`` says that states are kept from inside chunks of prompts.
     Layers that keep less a token than others get blocks of more tokens, as many times as it goes.
     The stages of a pipeline have the groups of the whole model (``stage_groups``).
     """
     in_blocks = not d.engine.fraction_of_static  # SGLang has a pool of states
     if windows and not d.model.windows and d.state_bytes() and in_blocks:
-        return _with_states(d, block_size)
+        delta = any(isinstance(g.attention, GatedDelta) for g in d.model.layers)
+        return _with_states(d, block_size, EXPORTED if exported and delta else STEP)
     if not windows or not d.model.windows:
         return KvGroups((KvGroup(1, None, block_size),), d.kv_bytes_per_token())
     kept = [each for each in _kept(d) if each[1].token]
@@ -119,10 +128,10 @@ def stage_groups(
     return whole._replace(token=max(counts) * largest)
 
 
-def _with_states(d: Deployment, block_size: int) -> KvGroups:
+def _with_states(d: Deployment, block_size: int, step: int) -> KvGroups:
     """Layers with a state and layers that see everything, which are one group.
 
-    A block of attention is at least as large as a state, in steps of ``STEP`` tokens (vLLM 0.32,
+    A block of attention is at least as large as a state, in steps of that many tokens (vLLM 0.32,
     ``_align_hybrid_block_size``); the state's block is padded to that.
     """
     kept = _kept(d)
@@ -131,7 +140,7 @@ def _with_states(d: Deployment, block_size: int) -> KvGroups:
     token = max(one.token for _, one in kept)
     state = max(one.state for _, one in kept)
     size = max(full, group_size([full, recurrent]))
-    block = max(block_size, STEP * math.ceil(state / (STEP * token)))
+    block = max(block_size, step * math.ceil(state / (step * token)))
     return KvGroups((KvGroup(1, None, block),), size * token, math.ceil(recurrent / size))
 
 

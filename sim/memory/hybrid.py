@@ -142,8 +142,12 @@ class HybridCachingAllocator(WindowedAllocator):
     def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
         """Whether there is room for ``tokens`` on top of what is cached."""
         found = self._find(request)
-        lack = found.lacking(self._members, tokens, capped=True) + int(spare * self.num_blocks)
+        lack = self._lacking(request, found, tokens, capped=True) + int(spare * self.num_blocks)
         return self._has(lack, request, found.tokens + tokens)
+
+    def _lacking(self, request: Request, found: FoundBlocks, tokens: int, *, capped: bool) -> int:
+        """Free blocks that ``request`` takes which finds this and computes ``tokens`` more."""
+        return found.lacking(self._members, tokens, capped=capped)
 
     def _has(self, blocks: int, request: Request, tokens: int) -> bool:
         """Whether that many blocks are free, for ``tokens`` of ``request``."""
@@ -170,12 +174,20 @@ class HybridCachingAllocator(WindowedAllocator):
             held.tokens += tokens * given
             return given
         found = self._find(request)
-        lack = found.lacking(self._members, tokens, capped=False)
+        lack = self._lacking(request, found, tokens, capped=False)
         if not self._has(lack, request, found.tokens + tokens):
             return False
         if self.note is not None and not request.preemptions:
             self.note(request, *missed(request, self._search.texts, found.tokens))
         self._admitted += 1
+        held = self._holdings[request] = self._hold(found)
+        given = self._extend(request, held, found.tokens, tokens)
+        assert given, request
+        held.tokens += tokens
+        return True
+
+    def _hold(self, found: FoundBlocks) -> Holding:
+        """Hold what the request admitted last has ``found``."""
         shares: list[HeldBlocks] = []
         for (group, _), whole, pieces in zip(
             self._members, found.lengths, found.pieces, strict=True
@@ -184,11 +196,7 @@ class HybridCachingAllocator(WindowedAllocator):
             share = HeldBlocks(pieces[0][1] if pieces else length, length)
             share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
             shares.append(share)
-        held = self._holdings[request] = Holding(self._admitted, found.tokens, shares)
-        given = self._extend(request, held, found.tokens, tokens)
-        assert given, request
-        held.tokens += tokens
-        return True
+        return Holding(self._admitted, found.tokens, shares)
 
     def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
         """Give back what is behind the windows after ``computed`` tokens, and open the blocks of

@@ -27,12 +27,14 @@ def behind(group: KvGroup, computed: int) -> int:
 
 class FoundBlocks(NamedTuple):
     """The cached part of a request: its first ``tokens``, and of each group the number of blocks
-    and the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks."""
+    and the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks.
+    Groups that see everything have it up to ``reach`` tokens."""
 
     tokens: int
     lengths: list[int]
     pieces: list[list[Piece]]
     idle: int
+    reach: int
 
     def lacking(self, members: Sequence[tuple[KvGroup, int]], tokens: int, *, capped: bool) -> int:
         """Free blocks of all groups, the ``members``, that a request takes which finds this and
@@ -143,10 +145,12 @@ class PrefixSearch:
     def _seen(self, tokens: int, found: dict[int, Search]) -> FoundBlocks:
         """The part of what was found that the token after ``tokens`` sees."""
         number = len(self._members)
-        lengths, idle = [0] * number, 0
+        lengths, idle, reach = [0] * number, 0, 0
         pieces: list[list[Piece]] = [[] for _ in range(number)]
         for place, (group, own) in enumerate(self._kinds):
             first, whole = behind(group, tokens), -(-tokens // group.block)
+            if group.window is None:
+                reach = max(reach, found[place].blocks * group.block)
             for member, there in zip(own, found[place].pieces, strict=True):
                 lengths[member] = min(whole, found[place].blocks)
                 kept = pieces[member]
@@ -155,7 +159,7 @@ class PrefixSearch:
                     if low < high:
                         kept.append((run, low, high))
                         idle += 0 if run.holders else high - low
-        return FoundBlocks(tokens, lengths, pieces, idle)
+        return FoundBlocks(tokens, lengths, pieces, idle, reach)
 
     def _copies(self, own: Sequence[int], text: int, block: int) -> list[Piece] | None:
         """The block in each of the groups ``own``; None unless all of them hold it."""

@@ -17,6 +17,7 @@ from collections.abc import Reversible
 
 from sim.memory import Allocator
 from sim.memory.caching import CachingAllocator
+from sim.memory.state_caching import StateCachingAllocator
 from sim.request import Request
 from sim.schedulers.base import Limits, Plan
 from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
@@ -108,7 +109,7 @@ class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
         if request in self._ended:
             del self._ended[request]
             IterationLevel._retire(self, request)
-        elif isinstance(self.kv, CachingAllocator):
+        elif isinstance(self.kv, CachingAllocator | StateCachingAllocator):
             # the token that the iteration in flight computes is in the cache when it is known
             self.kv.unknown = int(self.steps(request) > 0)
             super()._preempt(request)

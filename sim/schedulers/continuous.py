@@ -20,8 +20,10 @@ from collections.abc import Reversible
 from typing import ClassVar
 
 from sim.memory import Allocator
+from sim.memory.state_caching import StateCachingAllocator
 from sim.request import Refusal, Request
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
+from sim.schedulers.state_chunks import cut_for_states
 
 CADENCE = "prefill_schedule_interval"
 """The knob of the cadence that prompts keep."""
@@ -125,6 +127,8 @@ class InOrder(IterationLevel):
         # less in all groups of layers, and so be cut to a chunk that takes less than it finds now
         self._shrinks = False
         self._cuts_to_fit = limits.chunked_prefill and not limits.scheduler_reserve_full_isl
+        # the memory, where chunks end so that states of the model can be kept
+        self._states = kv if isinstance(kv, StateCachingAllocator) else None
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         """Take requests from the queue while slots, tokens and memory last, and add what runs of
@@ -142,6 +146,8 @@ class InOrder(IterationLevel):
             need = request.prompt_tokens + request.generated - cached
             alone = not chunks and not self.decoding.size
             tokens = self._cut(need, budget, alone=alone)
+            if self._states is not None:
+                tokens = self._end_on_block(request, cached, tokens)
             if not tokens or not self._room(request, need, tokens):
                 break
             if not kv.allocate(request, tokens):
@@ -151,6 +157,13 @@ class InOrder(IterationLevel):
             budget -= tokens
             admitted += 1
         return admitted
+
+    def _end_on_block(self, request: Request, start: int, tokens: int) -> int:
+        """How many of ``tokens`` of ``request``, behind ``start``, end where its states are
+        kept."""
+        assert self._states is not None
+        most, cap = self.limits.max_num_batched_tokens, self.limits.long_prefill_token_threshold
+        return cut_for_states(self._states, request, start, tokens, min(most, cap or most))
 
     def _found(self, request: Request, now: float) -> int | None:
         """Tokens of the head of the queue that need not be computed; None if it cannot enter yet:
@@ -227,6 +240,8 @@ class ChunkedPrefill(InOrder):
         batch = self.decoding
         chunks: list[Chunk] = []
         preempted = admitted = 0
+        if self._states is not None:
+            self._states.begin_step()
         if threshold := self.limits.long_prefill_token_threshold:
             self._cap = threshold if len(self._running) + len(self.waiting) > 1 else 0
         if self.throttled and self._holds_prompts():
@@ -248,6 +263,8 @@ class ChunkedPrefill(InOrder):
             self._behind = bool(self.waiting)
         self.deferred = False
         held = batch.context_after(1)
+        if self._states is not None:
+            held += self._held_back(chunks)
         if not chunks:
             if not size:
                 return self._after_all(now, preempted) if preempted else None
@@ -348,6 +365,8 @@ class ChunkedPrefill(InOrder):
         admission. It always reaches every request, so the order does not matter: only the newest
         can have been cut short by it, and no other share is larger than an iteration ago.
         """
+        if self._states is not None:
+            return self._continue_on_blocks()
         batch = self.decoding
         budget = self.limits.max_num_batched_tokens - batch.asked(batch.size) - self.spoken_for
         chunks: list[Chunk] = []
@@ -360,6 +379,40 @@ class ChunkedPrefill(InOrder):
             chunks, preempted = self._make_room(chunks)
         self._partials = _unfinished(chunks)
         return chunks, preempted
+
+    def _continue_on_blocks(self) -> tuple[list[Chunk], int]:
+        """``_continue_prompts`` where chunks end with blocks. What a cut leaves of the budget can
+        make a share larger than an iteration ago, so the order of admission matters: a sequence
+        that nothing is left for goes on later, by a chunk of one token."""
+        budget = self.limits.max_num_batched_tokens
+        chunks: list[Chunk] = []
+        later: list[Request] = []
+        for request in self.members():
+            if request.joined >= 0:
+                if not budget:
+                    self.decoding.leave(request)
+                    self._stop_decoding(request)
+                    later.append(request)
+                else:
+                    budget -= 1
+                continue
+            tokens = min(self._share(request), budget)
+            tokens = self._end_on_block(request, request.computed, tokens)
+            if tokens:
+                chunks.append(Chunk(request, tokens, request.computed))
+                budget -= tokens
+            if request.computed + tokens < request.tokens_to_prefill():
+                later.append(request)
+        preempted = 0
+        if not self._allocate(chunks):
+            chunks, preempted = self._make_room(chunks)
+        self._partials = [request for request in later if request in self._running]
+        return chunks, preempted
+
+    def _held_back(self, chunks: list[Chunk]) -> int:
+        """Tokens that prompts hold which get none in the iteration with these ``chunks``."""
+        served = {chunk.request for chunk in chunks}
+        return sum([r.computed for r in self._partials if r not in served])
 
     def _make_room(self, chunks: list[Chunk]) -> tuple[list[Chunk], int]:
         """Preempt until there is memory for the rest of ``chunks`` and for all decodes; returns

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 
 from sim.specs.engine import EngineSpec
 from sim.specs.experts import MARLIN, PADDED, MixtureOfExperts
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.gpu import UNITS, GpuSpec, Link
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Role
 from sim.specs.layout import BACKENDS, DEFAULT_BACKEND, ONE_GPU, OVER_NVLINK, Layout
 from sim.specs.lora import AdaptedModule, Lora
+from sim.specs.mamba2 import Mamba2
 from sim.specs.model import ModelSpec
 from sim.specs.precision import GGUF, GGUF_KV, INT4, MULTIPLIES, PLAIN, precision_bytes
 from sim.specs.profile import TRITON
+from sim.specs.recurrent import Recurrent
 from sim.specs.speculation import Speculation
 from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
@@ -366,6 +369,15 @@ class Deployment:
         if self.layout.pipeline > 1:
             return max(stage.state_bytes() for stage in self.stages())
         return self.model.state_bytes(self.layout)
+
+    def keeps_states_inside(self) -> bool:
+        """Whether a pass over a prompt keeps the state at a token inside a chunk: the kernels of
+        all layers with a state do on this GPU."""
+        engine, words = self.engine, self.gpu.title.split()
+        on = any(word in words for word in engine.checkpoints_delta_on)
+        able = {Mamba2: engine.checkpoints_mamba, GatedDelta: on}
+        kinds = [type(g.attention) for g in self.model.layers]
+        return all(able.get(kind, False) for kind in kinds if issubclass(kind, Recurrent))
 
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token on one GPU, on the one that keeps most; with those of a

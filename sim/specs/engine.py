@@ -230,6 +230,9 @@ class EngineSpec:
     ``cached_states``    states that a running request takes while prefixes are cached, in slots of
                          their pool or blocks of a group; 0: prefixes of models with a state are
                          not cached
+    ``checkpoints_mamba``  whether kernels of Mamba-2 keep the state at a token inside a chunk
+    ``checkpoints_delta_on``  GPUs, by a word of their titles, on which those of the gated delta
+                         rule do
     ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``origin``           the preset that its file extends in the end; its own name for one that
@@ -288,6 +291,8 @@ class EngineSpec:
     limits_chunks: bool = False
     keeps_last_found: bool = False
     cached_states: Count = 0
+    checkpoints_mamba: bool = False
+    checkpoints_delta_on: tuple[str, ...] = ()
     factors: Factors = NO_FACTORS
     origin: str = field(default="", compare=False)
     releases: Releases | None = None

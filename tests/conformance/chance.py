@@ -1,10 +1,11 @@
 """Compares vLLM, asked now, with this project's scheduler on random settings and requests.
 
-python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached | --windowed] [--priority]
-    [--tight] [--async] [--interval] [--drafts]
+python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached | --windowed | --states]
+    [--priority] [--tight] [--async] [--interval] [--drafts]
 
 With ``--cached`` the prefix cache is on, and prompts begin alike or go on from earlier requests;
-with ``--windowed`` also, and groups of layers look through windows. The others say of all cases
+with ``--windowed`` also, and groups of layers look through windows; with ``--states`` they keep a
+state. The others say of all cases
 that they preempt by priority, are short of memory, are scheduled asynchronously, keep a
 ``prefill_schedule_interval``, and have drafts; the last three under the policy fcfs.
 """
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from calibrate.observers.vllm_engine import VllmSettings
+from calibrate.observers.vllm_engine import STATE, VllmSettings
 from tests.conformance.batches import Asked, BatchStep
 from tests.conformance.replay import release_of, replay, sorted_step
 from tests.conformance.vllm_batches import record
@@ -107,7 +108,32 @@ def draw_windowed(seed: int) -> tuple[VllmSettings, list[Asked]]:
     return settings, kept
 
 
-DRAWS = {"--cached": draw_cached, "--windowed": draw_windowed}
+def draw_states(seed: int) -> tuple[VllmSettings, list[Asked]]:
+    """A case of ``draw_cached`` for a model with groups of layers that keep a state."""
+    settings, found = draw_cached(seed)
+    chance = random.Random(f"states {seed}")
+    number = chance.randint(1, 3)
+    groups: list[tuple[int | Literal["state"] | None, bool]]
+    groups = [(STATE, chance.random() < 0.6)] * number + [(None, False)]
+    if chance.random() < 0.3:
+        groups.reverse()
+    assert settings.num_gpu_blocks is not None
+    longest = (settings.num_gpu_blocks - 1) * settings.block_size
+    blocks = settings.num_gpu_blocks + number * chance.choice([5, 5, 8, 20])
+    settings = replace(
+        settings,
+        num_gpu_blocks=blocks,
+        max_num_batched_tokens=max(
+            settings.max_num_batched_tokens, chance.choice([1, 20, 40, 64, 100, 300])
+        ),
+        scheduling_policy="fcfs",
+        kv_groups=tuple(groups),
+    )
+    assert all(asked.prompt + asked.output <= longest for asked in found)
+    return settings, found
+
+
+DRAWS = {"--cached": draw_cached, "--windowed": draw_windowed, "--states": draw_states}
 """How cases are drawn, by the option that asks for it; else by ``draw``."""
 
 Case = tuple[VllmSettings, list[Asked]]
@@ -124,6 +150,7 @@ def tight(case: Case, chance: random.Random) -> Case:
     longest = max(asked.prompt + asked.output for asked in requests) + 2
     blocks = -(-longest // settings.block_size) + chance.randint(1, 3)
     room = (blocks - 1) * settings.block_size
+    blocks += 4 * sum(kind == STATE for kind, _ in settings.kv_groups)
     settings = replace(
         settings,
         max_num_seqs=16,

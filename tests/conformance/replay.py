@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.observers.vllm_engine import VllmSettings
+from calibrate.observers.vllm_engine import STATE, VllmSettings
 from sim.growth.courses import DraftCourse, DraftCourses
 from sim.growth.sampled import Sampled
 from sim.memory.groups import KvGroup
 from sim.memory.hybrid import HybridCachingAllocator
+from sim.memory.state_caching import StateCachingAllocator
 from sim.memory.windowed import WindowedAllocator
 from sim.pools import make_replica_scheduler
 from sim.request import Request, TrafficClass
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler
+from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.continuous import ChunkedPrefill
 from sim.setup import prepare
 from sim.specs.window import Window
@@ -70,11 +72,24 @@ def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
     pool = prepare(scenario).only
     if len(settings.kv_groups) == 1:
         return _with_given(make_replica_scheduler(pool))
+    memory, kinds = pool.capacity, dict(settings.kv_groups)
+    if STATE in kinds:
+        states = StateCachingAllocator(
+            memory.usable_blocks,
+            memory.block_size,
+            len(settings.kv_groups) - 1,
+            checkpoints=kinds[STATE],
+            ahead=settings.async_scheduling,
+            states_first=settings.kv_groups[0][0] == STATE,
+        )
+        return (AsyncChunkedPrefill if settings.async_scheduling else ChunkedPrefill)(
+            pool.limits, states
+        )
     groups = [
         KvGroup(len(list(alike)), None if size is None else Window(size, cut), settings.block_size)
         for (size, cut), alike in groupby(settings.kv_groups)
+        if size != STATE
     ]
-    memory = pool.capacity
     most = [group.most(settings.max_model_len, memory.in_flight) for group in groups]
     kind = HybridCachingAllocator if settings.enable_prefix_caching else WindowedAllocator
     return ChunkedPrefill(pool.limits, kind(memory.usable_blocks, memory.block_size, groups, most))

@@ -67,6 +67,25 @@ def test_larger_blocks_stay() -> None:
     assert kv_groups(deployed("qwen3-next-80b-a3b"), 1024).groups[0].block == 1024
 
 
+@pytest.mark.parametrize(
+    ("name", "gpu", "release", "block", "blocks"),
+    [
+        ("qwen3-next-80b-a3b", "h200-sxm", "0.33", 576, 9),  # 536 tokens in steps of 64
+        ("qwen3-next-80b-a3b", "h200-sxm", "0.32", 544, 6),
+        ("qwen3-next-80b-a3b", "a100-sxm-80gb", "0.33", 544, 6),
+        ("nemotron-3-nano-30b-a3b", "h200-sxm", "0.33", 2096, 12),
+    ],
+)
+def test_a_state_inside_a_chunk_takes_a_block_more(
+    name: str, gpu: str, release: str, block: int, blocks: int
+) -> None:
+    engine = catalog.engine(f"vllm@{release}")
+    d = deployed(name, gpu=catalog.gpu(gpu), engine=engine)
+    cached = sized(d, states_each=engine.states_each(cached=True))
+    assert (cached.block_size, cached.state_blocks) == (block, blocks)
+    assert sized(d).state_blocks < blocks
+
+
 def test_how_many_requests_fit() -> None:
     memory = sized(deployed("qwen3-next-80b-a3b"), num_gpu_blocks=1000)
     assert memory.block_size == 544

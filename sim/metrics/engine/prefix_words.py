@@ -22,13 +22,6 @@ def states_note(run: RunRecord) -> str | None:
     entry = prefix_cache(run).get("prefix_cache")
     if entry is None:
         return None
-    workload = run.scenario.workload
-    alike = workload.shared_prefix is not None or workload.sessions is not None
-    if alike and any(part.pool.capacity.state_blocks for part in run.parts):
-        return (
-            "What vLLM finds again of a model with a state, whole blocks of several hundred "
-            "tokens, is not simulated: prompts that begin alike are computed anew."
-        )
     if not entry["hits"] or not any(part.pool.capacity.states for part in run.parts):
         return None
     return (

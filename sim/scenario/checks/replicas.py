@@ -136,7 +136,7 @@ STATES: Chapter[FilledReplica, FilledReplica] = Chapter(
 )
 
 CACHE = ("kv_cache.enable_prefix_caching",)
-OF_WINDOWS = "for models with windows"
+OF_WINDOWS = "for models with windows or a state"
 
 
 def _whole_prompts(replica: FilledReplica) -> bool:
@@ -152,7 +152,7 @@ def _ranked(replica: FilledReplica) -> bool:
 def _behind_windows(
     other: str, when: Callable[[FilledReplica], bool], says: str, hint: str = ""
 ) -> Clash[FilledReplica]:
-    return Clash(f"windows and {other}", lambda r: r.memory.windowed and when(r), says, hint, CACHE)
+    return Clash(f"windows and {other}", lambda r: r.memory.hybrid and when(r), says, hint, CACHE)
 
 
 CACHES: Chapter[FilledReplica, FilledReplica] = Chapter(

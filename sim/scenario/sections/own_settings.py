@@ -282,7 +282,10 @@ class _Asked:
             self.model.keeps_state and not (self.preset and self.preset.cached_states)
         ):
             return False
-        if not self.model.windows:
+        in_blocks = self.model.keeps_state and not (
+            self.preset and self.preset.fraction_of_static  # which has a pool of states
+        )
+        if not (self.model.windows or in_blocks):
             return True
         alone = self.data.get("speculative") is None and self._stages() == 1
         return rule == VllmRule.name and alone and not self._by_rank()
