@@ -72,7 +72,8 @@ def test_diagnose_says_what_run_says_of_a_short_run() -> None:
     assert told["headline"].startswith("The SLO is too close to call: 99.")
     assert "so far, 95% are asked for. More seems to arrive than" in told["headline"]
     enough = told["verdict"]["requests_to_decide"]
-    assert f"Simulate {enough:,} requests or more. Do that before" in told["headline"]
+    assert f"Simulate {enough:,} requests or more." in told["headline"]
+    assert "Do that before changing anything." in told["headline"]
     few = next(trial for trial in told["trials"] if trial["name"] == "utilization")
     assert "SLO too close to call, still 99." in few["told"]
 
