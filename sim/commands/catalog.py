@@ -23,12 +23,13 @@ YAML_WIDTH = 72
 
 def list_catalogue(
     kind: Annotated[
-        str, typer.Argument(metavar="gpus|models|engines|all", help="What to list.")
+        str, typer.Argument(metavar="gpus|models|engines|scenarios|all", help="What to list.")
     ] = "all",
 ) -> None:
-    """List what the catalogue knows, and the profiles of its GPUs."""
+    """List what the catalogue knows, the profiles of its GPUs, and the shipped scenarios."""
     from calibrate.inspection.find import profile_lines
     from sim import catalog
+    from sim.scenario import shipped
 
     titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
         "gpus": _speeds,
@@ -36,7 +37,7 @@ def list_catalogue(
         "engines": lambda name: catalog.engine(name).title,
     }
     with plain_errors():
-        if kind not in (known := [*titles, "all"]):
+        if kind not in (known := [*titles, "scenarios", "all"]):
             raise UsageError(f"{kind!r} is none of {', '.join(known)}{did_you_mean(kind, known)}")
     for section, title in titles.items():
         if kind in (section, "all"):
@@ -50,6 +51,10 @@ def list_catalogue(
                     typer.echo(f"    {line}")
             if section == "gpus":
                 typer.echo(GPU_LEGEND)
+    if kind in ("scenarios", "all"):
+        typer.echo("scenarios")
+        for name in shipped.names():
+            typer.echo(f"  {name:<20} {shipped.description(name)}")
 
 
 def show(

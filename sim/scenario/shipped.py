@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from sim.catalog.files import read_yaml
+
 FOLDER = "scenarios"
 """The folder of a checkout that has them; a path into it names the same scenarios elsewhere."""
 
@@ -21,6 +23,12 @@ def folder() -> Path:
 def names() -> list[str]:
     """The sorted names of shipped scenarios."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def description(name: str) -> str:
+    """The question of a shipped scenario, as its file words it."""
+    document = read_yaml(folder() / f"{name}.yaml")
+    return " ".join(str(document.get("description", "")).split())
 
 
 def found(source: str | Path) -> Path:

@@ -90,6 +90,14 @@ def test_a_shipped_scenario_is_a_template_too(place: Path, like: str) -> None:
     assert sim.load_scenario(place / "mine.yaml").name == "mine"
 
 
+def test_shipped_scenarios_are_listed_with_their_questions() -> None:
+    lines = infersim("list", "scenarios").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == shipped.names()
+    assert any(
+        line.startswith("  agent ") and line.endswith("within our targets?") for line in lines
+    )
+
+
 def test_code_of_ones_own_starts_equal_to_the_engines(place: Path) -> None:
     infersim("init", "mine", "--like", "code")
     settings = "run.requests=400", "workload.arrivals.rate=60"

@@ -51,7 +51,7 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     ]
     if bounds and not observed:
         yield line(f"Bound by: {', '.join(bounds)}")
-    yield line(f"How sure: {own['error_band']['text'].partition(' (')[0]}.", "none")
+    yield line(f"How sure: {own['error_band']['text'].partition(' (')[0].rstrip('.')}.", "none")
     if own["ends"] is not None:
         yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
     yield from _watch(summary)
