@@ -46,7 +46,7 @@ def untimed_note(pool: PreparedPool) -> str | None:
     if gemm_of(gpu, d.formats["projections"], d.arithmetic) is not None:
         return f"Attention was not timed on {gpu.title}: its times follow from its data sheet."
     return (
-        f"No kernels were timed on {gpu.title}: their times follow from its data sheet. "
+        f"No kernel of this run was timed on {gpu.title}: their times follow from its data sheet. "
         "`infersim calibrate` on such a card takes the place of that."
     )
 
