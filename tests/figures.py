@@ -111,7 +111,7 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "latency_cdf.itl": lambda run: latency_cdf.itl(
         run.charts["itl"], latency_cdf.stated(run.summary)
     ),
-    "kv_map": lambda run: memory_use.kv_map(
+    "memory_use.kv_map": lambda run: memory_use.kv_map(
         run.timeseries,
         run.requests,
         kv_tokens=_kv(run),

@@ -42,7 +42,11 @@ def found(source: str | Path) -> Path:
     path = Path(source)
     inside = path.parts[1:] if path.parts[:1] == (FOLDER,) else path.parts
     name = "/".join(inside).removesuffix(".yaml")
-    return path if path.exists() else _files().get(name, path)
+    try:
+        there = path.exists()
+    except OSError:  # too long a name, which no shipped scenario has
+        return path
+    return path if there else _files().get(name, path)
 
 
 @cache

@@ -57,7 +57,7 @@ table.METRIC[new.key] = new
 
 from reports.pages.run import tables
 from sim.metrics import repetitions
-from sim.planning.answers import variants
+from sim.planning.answers import compare
 from sim.planning.contrast.compare_words import head
 from sim.planning.points.figures import FIGURES
 from sim.planning.answers import run_tables
@@ -66,7 +66,7 @@ assert new in tables.lines("throughput")
 assert FIGURES[-1][:2] == ("request_fairness", "Fairness")
 assert head(FIGURES[-1]._asdict()) == "Fairness (requests/s)"
 assert repetitions.DETAILS[-1] == new
-assert variants.definition(FIGURES[-1]._asdict()) == "goodput"
+assert compare.definition(FIGURES[-1]._asdict()) == "goodput"
 assert new in run_tables.METRICS
 """
 

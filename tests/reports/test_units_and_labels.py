@@ -182,7 +182,7 @@ def test_a_sweep_says_how_to_see_one_of_its_points() -> None:
     first = next(row for row in document["results"] if row["summary"] is not None)
     settings = " ".join(f"--set {key}={value:g}" for key, value in first["settings"].items())
     assert f"infersim run scenarios/chat.yaml --set run.requests=9 {settings}" in page
-    assert "infersim run" not in render_sweep(document)
+    assert "infersim run scenarios" not in render_sweep(document)
 
 
 def test_conversations_are_on_the_page_of_their_run() -> None:
