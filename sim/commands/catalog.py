@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -54,7 +54,7 @@ def list_catalogue(
     if kind in ("scenarios", "all"):
         typer.echo("scenarios")
         for name in shipped.names():
-            typer.echo(f"  {name:<20} {shipped.description(name)}")
+            typer.echo(f"  {name:<20} {shorten(shipped.description(name), 65, placeholder=' ...')}")
 
 
 def show(

@@ -93,9 +93,7 @@ def test_a_shipped_scenario_is_a_template_too(place: Path, like: str) -> None:
 def test_shipped_scenarios_are_listed_with_their_questions() -> None:
     lines = infersim("list", "scenarios").stdout.splitlines()
     assert [line.split()[0] for line in lines[1:]] == shipped.names()
-    assert any(
-        line.startswith("  agent ") and line.endswith("within our targets?") for line in lines
-    )
+    assert any(line.startswith("  chat ") and "hold our latency targets" in line for line in lines)
 
 
 def test_code_of_ones_own_starts_equal_to_the_engines(place: Path) -> None:
