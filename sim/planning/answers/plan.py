@@ -153,7 +153,12 @@ def by_card(document: Document) -> Table:
         Column("USD a month", definition="plan_cost"),
         *latency_columns(document),
         Column("How sure", False, "error_band"),
-        Column(f"One replica down, at {load_text(document['rate'])}", False, "one_down", fold=1),
+        Column(
+            f"One replica down, at {load_text(document['rate'])} as predicted",
+            False,
+            "one_down",
+            fold=1,
+        ),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
     caption = f"By card and format, {under(document)}"
@@ -229,7 +234,12 @@ def fleets(document: Document) -> Table:
         *held_columns(document),
         Column("Outcome", False, on_terminal=False),
         Column("Breaks first", False, "binds"),
-        Column("With one replica less", False, "binds", on_terminal=False),
+        Column(
+            f"With one replica less, at {load_text(document['target'])}",
+            False,
+            "binds",
+            on_terminal=False,
+        ),
     )
     rows = (
         (

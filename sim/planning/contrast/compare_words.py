@@ -194,8 +194,9 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
     here = ""
     if half is not None:
         beyond = "more than" if apart["certain"] else "no more than"
-        part = f"{percent(abs(apart['relative']))} ±{percent(half)}%"
-        here = f" These runs differ by {part}, {beyond} chance does."
+        part = f"{percent(abs(apart['relative']))} ±{percent(half)}%, "
+        part = part if abs(apart["relative"]) < 1 / TWICE else ""  # else it is a multiple
+        here = f" These runs differ by {part}{beyond} chance does."
     if _says_nothing(band):
         return f" That real runs differ so{whose} is {apart['trust']}, by how much is open.{here}"
     runs = f"of ten pairs of real runs{whose}, nine should show {_range(band)} times"

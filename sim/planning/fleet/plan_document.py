@@ -396,7 +396,8 @@ def cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "layout": fleet["layout"],
         "replicas": replicas,
         "usd_per_hour": usd,
-        "text": f"The cheapest that is sure to: #{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h, "
+        "text": f"The cheapest that is sure to{', headroom included' if larger else ''}: "
+        f"#{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h, "
         f"${usd * HOURS_OF['month']:,.0f} a month.",
     }
 
