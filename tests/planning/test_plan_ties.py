@@ -87,7 +87,7 @@ def test_the_headline_says_that_others_are_as_cheap() -> None:
     console = Console(width=88, color_system=None)
     with console.capture() as captured:
         console.print(plan_view(found))
-    assert "$2.00/h; as cheap: #2\n" in captured.get()
-    assert "$2.00/h; as cheap: #2" in render_plan(found)
+    assert "$2.00/h, $1,460 a month; as cheap: #2\n" in captured.get()
+    assert "$2.00/h, $1,460 a month; as cheap: #2" in render_plan(found)
     alone = {**found, "ranking": {**found["ranking"], "as_cheap": []}}
     assert "as cheap" not in render_plan(alone)
