@@ -200,16 +200,17 @@ def test_the_page_does_not_approve_what_prices_may_turn(planned: FleetPlan) -> N
 def test_the_first_lines_name_the_cheapest_sure_fleet(planned: FleetPlan) -> None:
     found = document(planned)
     first, second = found["fleets"][:2]
-    first["error_band"] |= {"trust": "likely", "replicas": [1, 9], "usd_per_hour": [1.0, 99.0]}
+    first["error_band"] |= {"trust": "likely", "sure_replicas": 99}
     second["error_band"]["trust"] = "sure"
     found["ranking"]["sure"] = cheapest_sure(found["fleets"])
     rate = f"{show_load(found['rate'])} requests/s"
     said = f"It is likely to hold {rate}. The cheapest that is sure to: #2, {second['replicas']} "
     assert headline(found).text.startswith(said)
-    second["error_band"] |= {"trust": "likely", "replicas": [1, None]}
-    larger = "The cheapest that is sure to, headroom included: #1, 9 "
-    assert cheapest_sure([first, second])["text"].startswith(larger)
-    first["error_band"]["replicas"][1] = None
+    second["error_band"] |= {"trust": "likely", "sure_replicas": None}
+    larger = cheapest_sure([first, second])
+    assert larger["text"].startswith("The cheapest that is sure to: #1, 99 replicas of ")
+    assert larger["usd_per_hour"] == pytest.approx(first["usd_per_hour"] / first["replicas"] * 99)
+    first["error_band"]["sure_replicas"] = None
     found["ranking"]["sure"] = cheapest_sure([first, second])
     assert f"to hold {rate}. No fleet that was tried is sure to." in headline(found).text
 

@@ -65,12 +65,14 @@ def slower_end(
 @dataclass(frozen=True)
 class FleetEnds:
     """Replicas for the target load if iterations are faster (``fewest``) and slower (``most``) by
-    the error band, None if ``FAR`` times as many do not hold it either; and the ``slower`` end of
-    the fleet of the predicted size."""
+    the error band, None if ``FAR`` times as many do not hold it either; the ``slower`` end of
+    the fleet of the predicted size; and how many, at least those, are ``sure`` to hold the wanted
+    load, without headroom, at the slower end: None if no number that was tried is."""
 
     fewest: int
     most: int | None
     slower: SlowerEnd = SlowerEnd()
+    sure: int | None = None
 
 
 def fewest_if_faster(search: FleetSearch, sized: Sized) -> int:
@@ -89,12 +91,36 @@ def if_slower(search: FleetSearch, sized: Sized) -> FleetEnds:
     """The effect of slower iterations on the size of a fleet, whose ``fewest`` are its own."""
     error, mine, left = sized.at_target.error, sized.replicas, sized.replicas - sized.survive
     if not error:
-        return FleetEnds(mine, mine)
+        return FleetEnds(mine, mine, sure=mine)
     at = cache(partial(search.of_layout, sized.layout))
     slower, factor = slower_end(at, search.question.rate, left, error), end_factors(error)[1]
     guess = int(mine * factor ** _power(sized))
     most = smallest_fleet(at(factor), search.question, mine, guess, FAR * mine, ENDS)
-    return FleetEnds(mine, most, slower)
+    if slower.holds and slower.sure:
+        return FleetEnds(mine, most, slower, mine)
+    if most is None:
+        return FleetEnds(mine, None, slower)
+    finder, rate = at(factor), search.question.rate
+
+    def is_sure(replicas: int) -> bool:
+        end = lasting(finder, rate, replicas - sized.survive)
+        return end.holds and end.sure
+
+    return FleetEnds(mine, most, slower, _fewest_sure(is_sure, mine, most))
+
+
+def _fewest_sure(is_sure: Callable[[int], bool], few: int, many: int) -> int:
+    """The least number above ``few``, which is not sure, that is; ``many`` where no smaller one is
+    seen to be. What holds for a number holds for larger ones. Numbers as close as ``ENDS`` are not
+    told apart.
+
+    >>> _fewest_sure(lambda number: number >= 6, 4, 9), _fewest_sure(lambda _: False, 4, 9)
+    (6, 9)
+    """
+    while many - few > max(1, int(ENDS * few)):
+        middle = (few + many) // 2
+        few, many = (few, middle) if is_sure(middle) else (middle, many)
+    return many
 
 
 def _power(sized: Sized) -> float:

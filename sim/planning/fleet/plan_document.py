@@ -182,6 +182,7 @@ def _fleet(
             "parts": dict(sized.at_target.parts),
             "replicas": list(band.replicas),
             "usd_per_hour": list(band.cost),
+            "sure_replicas": band.ends.sure,
             "holds_if_slower": band.ends.slower.holds,
             "survives": band.survives,
             "rivals": list(band.rivals),
@@ -372,23 +373,21 @@ def _ranking(
 
 
 def cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The cheapest fleet that is sure to hold the rate: one of ``fleets``, or one of its layout
-    with more replicas, which holds the rate with its headroom at the slower end of the 90 % band.
-    It is its ``rank``, ``layout``, ``replicas``, ``usd_per_hour``, and a ``text``; None where none
-    that was tried is sure."""
+    """The cheapest fleet that is sure to hold the rate, without its headroom: one of ``fleets``, or
+    one of its layout with more replicas. It is its ``rank``, ``layout``, ``replicas``,
+    ``usd_per_hour``, and a ``text``; None where none that was tried is sure."""
     found: list[tuple[float, bool, int]] = []
     for index, fleet in enumerate(fleets):
         band, mine = fleet["error_band"], fleet["replicas"]
-        most, cost = band["replicas"][1], band["usd_per_hour"][1]
-        if band["trust"] == Trust.SURE:
-            found.append((round(fleet["usd_per_hour"], 6), False, index))
-        elif most is not None and most > mine:
-            found.append((round(cost, 6), True, index))
+        known = band["trust"] == Trust.SURE
+        sure = mine if known else band["sure_replicas"]
+        if known or (sure is not None and sure > mine):  # else chance leaves its own size open
+            found.append((round(fleet["usd_per_hour"] / mine * sure, 6), sure > mine, index))
     if not found:
         return None
     usd, larger, index = min(found)
     fleet = fleets[index]
-    replicas = fleet["error_band"]["replicas"][1] if larger else fleet["replicas"]
+    replicas = fleet["error_band"]["sure_replicas"] if larger else fleet["replicas"]
     named = f"{counted(replicas, 'replica')} of {fleet['layout']}"
     instead = f" instead of {fleet['replicas']:,}" if larger else ""
     return {
@@ -396,8 +395,7 @@ def cheapest_sure(fleets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "layout": fleet["layout"],
         "replicas": replicas,
         "usd_per_hour": usd,
-        "text": f"The cheapest that is sure to{', headroom included' if larger else ''}: "
-        f"#{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h, "
+        "text": f"The cheapest that is sure to: #{fleet['rank']}, {named}{instead}, ${usd:,.2f}/h, "
         f"${usd * HOURS_OF['month']:,.0f} a month.",
     }
 
