@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from sim.loop.clock import Stop
-from sim.metrics.latency.percentiles import percentile
 from sim.metrics.record.recorded import STEADY
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import SloState
@@ -84,7 +83,7 @@ def _attainment(run: RunRecord, late: Any) -> float | None:
 def _p99_ms(run: RunRecord, metric: str, late: Any) -> float | None:
     values = run.latency(metric)[late & run.completed]
     values = values[~np.isnan(values)]
-    return percentile(values, 99) * 1e3 if len(values) else None
+    return float(np.percentile(values, 99)) * 1e3 if len(values) else None
 
 
 def _text(found: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def test_a_short_run_imports_nothing_that_its_lines_do_not_need() -> None:
         "print(*sys.modules)"
     )
     loaded = set(printed_by(code).splitlines()[-1].split())
-    slow = {"html", "multiprocessing", "numpy.ma", "pandas", "plotly", "pyarrow", "scipy"}
+    slow = {"html", "multiprocessing", "pandas", "plotly", "pyarrow", "scipy"}
     assert not loaded & {*slow, "_strptime"}
 
 

@@ -127,13 +127,7 @@ def slot_view(
     few = FEW_REQUESTS if after or running > slots else MOST_PARTS
     iterations = Iterations(plans, replica)
     placing = _Placing(rows, iterations, replica, duration, after, courses, slots, few)
-    whole = half = max(middle - first, duration - middle)
-    part = placing.stretch(*window, last=True) if window is not None else None
-    while part is None:
-        start, end = max(first, middle - half), min(duration, middle + half)
-        part = placing.stretch(start, end, last=half < SHORTEST * whole)
-        if part is None:
-            half *= 0.7
+    part = placing.chosen(first, middle) if window is None else placing.given(*window)
     start, end, stays = part.start, part.end, part.stays
     accepted = ~requests["status"].isin(("rejected", "failed"))
     ids = tuple(int(rows["request_id"][stay.row]) for stay in stays)
@@ -148,7 +142,7 @@ def slot_view(
         lanes=part.lanes,
         requests=SlotCounts(len(set(ids)), int(accepted.sum())),
         vague=part.vague,
-        is_cut=half < whole if window is None else start > first or end < duration,
+        is_cut=start > first or end < duration,
         queue=_waiting(rows, replica, start, end) if part.lanes.all > LANES else None,
         decoding=_decoding(stays, start, end) if after else None,
         batches=_batches(rows, after, stays, start, end),
@@ -181,6 +175,22 @@ class _Placing:
     slots: int
     few: int
     known: dict[int, tuple[list[Stay], bool]] = field(default_factory=dict)
+
+    def chosen(self, first: float, middle: float) -> _Stretch:
+        """The longest part about the ``middle`` that is not too much, of all from ``first`` on."""
+        whole = half = max(middle - first, self.duration - middle)
+        while True:
+            start, end = max(first, middle - half), min(self.duration, middle + half)
+            part = self.stretch(start, end, last=half < SHORTEST * whole)
+            if part is not None:
+                return part
+            half *= 0.7
+
+    def given(self, start: float, end: float) -> _Stretch:
+        """The part from ``start`` to ``end``, however much it is."""
+        part = self.stretch(start, end, last=True)
+        assert part is not None
+        return part
 
     def stretch(self, start: float, end: float, *, last: bool) -> _Stretch | None:
         """The part drawn from ``start`` to ``end``; None if it is too much, unless this is the

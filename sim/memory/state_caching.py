@@ -36,6 +36,11 @@ from sim.specs.window import NEVER, Window
 STATE = Window(2)
 """A state as a window: the next token needs the block of the last one."""
 
+HELD_ON = 3
+"""Iterations after which a decoding sequence that has filled a block has surely given back its
+state there: when the token behind it is computed, one more with a token in flight, and one in which
+the next is planned."""
+
 
 class HeldStates(Holding):
     """A request's memory: its attention, and ``states`` as the number of a block and the runs of
@@ -301,7 +306,7 @@ class StateCachingAllocator(HybridCachingAllocator):
 
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free blocks feed for certain:
-        as if states were given back three iterations later."""
+        as if states were given back ``HELD_ON`` iterations later."""
         free, size, states = self._pool.free, self.block_size, self._states
         if self._decoding * (1 + states) * (iterations // size + 1) <= free:
             return iterations
@@ -311,7 +316,7 @@ class StateCachingAllocator(HybridCachingAllocator):
             for offset in offsets:
                 if offset >= iterations:
                     return iterations
-                at = [each for each in at if each + 3 > offset] + [offset]
+                at = [each for each in at if each + HELD_ON > offset] + [offset]
                 taken += 1
                 if taken + states * len(at) > free:
                     return offset

@@ -5,6 +5,7 @@ A checkout has them in its folder ``scenarios``, an installed package in a folde
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -27,8 +28,17 @@ def names() -> list[str]:
 
 def description(name: str) -> str:
     """The question of a shipped scenario, as its file words it."""
-    document = read_yaml(folder() / f"{name}.yaml")
-    return " ".join(str(document.get("description", "")).split())
+    return " ".join(str(_read(name).get("description", "")).split())
+
+
+def traced(name: str) -> bool:
+    """Whether a shipped scenario replays a trace that ships with it."""
+    workload = _read(name)["workload"]
+    return isinstance(workload, Mapping) and "trace" in workload
+
+
+def _read(name: str) -> Mapping[str, object]:
+    return read_yaml(folder() / f"{name}.yaml")
 
 
 def found(source: str | Path) -> Path:

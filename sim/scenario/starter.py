@@ -49,9 +49,8 @@ def text(like: str) -> str:
 
 
 def shipped_names() -> list[str]:
-    """The shipped scenarios that stand alone, and have no template of their name."""
-    alone = (name for name in shipped.names() if name not in (*names(), "chat-azure"))
-    return sorted(alone)
+    """The shipped scenarios that have no template of their name, and no trace next to them."""
+    return [name for name in shipped.names() if name not in names() and not shipped.traced(name)]
 
 
 def write(name: str, like: str = "chat", *, force: bool = False) -> Path:

@@ -19,7 +19,7 @@ from sim.iteration import Batch, Part
 from sim.loop.recorder import GAP, PLAN
 from sim.metrics.fleet.drain import arriving_share
 from sim.metrics.latency.gaps import Gaps
-from sim.metrics.latency.percentiles import describe, describe_gaps, percentiles
+from sim.metrics.latency.percentiles import describe, describe_gaps
 from sim.metrics.record.attribution import attribute
 from sim.result import Result
 from sim.scenario import load_scenario
@@ -568,11 +568,3 @@ def test_token_counts_hold_for_any_seed(seed: int) -> None:
     assert plans["prefill_tokens"].sum() == table["prompt_tokens"].sum()
     steps = (plans["decode_seqs"] * plans["iterations"]).sum()
     assert steps == (table["output_tokens"] - 1).sum()
-
-
-@given(
-    st.lists(st.floats(0, 1e9) | st.sampled_from([1.0, 2.0]), min_size=1, max_size=40),
-    st.lists(st.floats(0, 100), min_size=1, max_size=4),
-)
-def test_percentiles_are_those_of_numpy(values: list[float], ranks: list[float]) -> None:
-    assert percentiles(np.array(values), ranks) == np.percentile(values, ranks).tolist()

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from sim.metrics.enough.needed_requests import come_with
 from sim.metrics.latency.intervals import MANY, SHARE, TAIL, percentile_interval, rounded_up
-from sim.metrics.latency.percentiles import percentile
 from sim.metrics.load.usual_sessions import usual
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
@@ -81,7 +80,7 @@ def precision(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]:
                 "effective_samples": found.effective,
             }
             if found.samples and each == rank:
-                values_at[key] = percentile(values, 100 * wanted) * 1e3
+                values_at[key] = float(np.percentile(values, 100 * wanted)) * 1e3
     told = _of_a_trace(conclusion(entries, values_at, len(run.requests), verdict=verdict), run)
     return entries | {"percentile": rank} | _of_sessions(told, run, verdict["reach"])
 

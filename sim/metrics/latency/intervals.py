@@ -16,8 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.latency.percentiles import percentile
-
 Floats = NDArray[np.float64]
 
 SHARE = 0.99
@@ -66,7 +64,7 @@ def percentile_interval(values: Floats, share: float, memory: float | None = Non
     n = len(values)
     if not n:
         return Interval(None, None, 0, 0)
-    above = values > percentile(values, 100 * share)
+    above = values > np.percentile(values, 100 * share)
     effective = max(1, int(n / inflation(above, memory)))
     few, many = _exceedances(effective, share)
     scale = n / effective

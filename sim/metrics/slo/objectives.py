@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED as STATUS_REJECTED
 from sim.metrics.latency.intervals import enough_to_decide, inflation, wilson
-from sim.metrics.latency.percentiles import percentile
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import Unserved
 from sim.scenario import Scenario
@@ -229,7 +228,7 @@ def latency_at(run: RunRecord, metric: str, limit: float, share: float) -> float
     latencies = latencies[~np.isnan(latencies)]
     if int(run.completed[rows].sum()) < share * int(rows.sum()) - ROUNDING:
         return math.inf
-    return percentile(latencies, 100 * share) if len(latencies) else 0.0
+    return float(np.percentile(latencies, 100 * share)) if len(latencies) else 0.0
 
 
 def _reached(run: RunRecord, metric: str) -> NDArray[np.float64]:

@@ -93,14 +93,14 @@ def headline(document: Document) -> Headline:
     """The cheapest fleet, and whether it stays so within the error of predicted times, and at
     listed prices."""
     best, ranking = document["fleets"][0], document["ranking"]
-    sure, holds = held_text(best["error_band"]["trust"])
+    load = f"{show_load(document['rate'])} requests/s"
+    sure, holds = held_text(best["error_band"]["trust"], load)
     settled = ranking["survives"] and ranking["prices"]["survives"] is not False
     title = (
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
         f"({counted(best['gpus'], 'GPU')}), ${best['usd_per_hour']:,.2f}/h, "
         f"${best['usd_per_month']:,.0f} a month{as_cheap_text(ranking)}"
     )
-    holds = holds.replace("the rate", f"{show_load(document['rate'])} requests/s")
     texts = [*scaling(document), holds, *([] if sure else [_surest(ranking)])]
     texts += [ranking["text"], *_stays_cheapest(document["break_even"])]
     if best["precision"] is not None and best["precision"] not in PLAIN:

@@ -261,16 +261,16 @@ def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float |
     return None if found is None else float(found)
 
 
-def held_text(trust: str) -> tuple[bool, str]:
-    """Whether it is sure that a fleet holds its rate, and how sure it is in a sentence.
+def held_text(trust: str, load: str = "the rate") -> tuple[bool, str]:
+    """Whether it is sure that a fleet holds its ``load``, and how sure it is in a sentence.
 
     >>> held_text("likely")
     (False, 'It is likely to hold the rate.')
     """
     told: Mapping[str, str] = {
-        Trust.SURE: "It is sure to hold the rate.",
-        Trust.LIKELY: "It is likely to hold the rate.",
-        Trust.GUESS: "That it holds the rate is a guess.",
+        Trust.SURE: f"It is sure to hold {load}.",
+        Trust.LIKELY: f"It is likely to hold {load}.",
+        Trust.GUESS: f"That it holds {load} is a guess.",
     }
     return trust == Trust.SURE, told[trust]
 
