@@ -63,6 +63,14 @@ def test_the_sentence_says_that_batches_pad(policy: str, others: str) -> None:
     assert not any("A batch waits" in line for line in before)
 
 
+def test_every_variant_that_pads_says_so() -> None:
+    busy = {"workload__arrivals__rate": 200, "scheduler__max_num_seqs": 16, "run__requests": 60}
+    found = compared("scheduler.batching=static,request,continuous", repetitions=2, **busy)
+    said = " ".join(headlines(found))
+    assert said.count("A batch waits for its longest answer") == 2
+    assert said.index("static: A batch") < said.index("request: A batch")
+
+
 def test_identical_variants_do_not_differ_at_all() -> None:
     # more seats than there are requests: the same schedule
     found = compared("scheduler.max_num_seqs=100,200,128", run__requests=60)
@@ -163,6 +171,7 @@ def test_a_difference_says_how_sure_it_is_and_what_is_shared() -> None:
     assert (high or 9) < 1
     assert found["variants"][1]["errors"]["own"] == []
     assert "That is sure" in " ".join(headlines(found))
+    assert "These runs differ by more than chance does." in " ".join(headlines(found))
     assert "Errors that both share cancel in part" in " ".join(as_text(compare_view(found)).split())
     gpus = compared("fleet.0.gpu=h100-sxm,h200-sxm", repetitions=3)
     own = gpus["variants"][1]["errors"]["own"]

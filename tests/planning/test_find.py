@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from reports.frame.page import typeset
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.slo.objectives import slo_objectives
+from sim.metrics.slo.objectives import Attained, KeptLimit, Objective, slo_objectives
 from sim.planning.answers.find import attained_by_load, nearest
 from sim.planning.answers.find import curve as curve_of
 from sim.planning.fleet.choose import choose
@@ -27,7 +28,8 @@ from sim.planning.load.find import TOLERANCE, Ends, FoundLoad, find
 from sim.planning.load.find_document import document
 from sim.planning.load.finder import Finder
 from sim.planning.load.loads import axis_of, traffic_of
-from sim.planning.load.probe import LONG_ENOUGH
+from sim.planning.load.played import ProbeRun
+from sim.planning.load.probe import LONG_ENOUGH, _concluded
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import ends_text, own_load, sureness
 from sim.planning.load.settled import settle
@@ -190,6 +192,20 @@ def test_a_load_is_simulated_until_it_is_decided() -> None:
         assert attained.low <= attained.share <= attained.high
         assert probe.sure == (attained.low >= 0.95 or attained.high < 0.95)
         assert probe.requests >= 400 * probe.runs
+
+
+def test_one_limit_missed_for_sure_decides_whatever_another_does() -> None:
+    """Of one run, 40 of 100 requests are within one limit; the other's interval has the target."""
+    first, second = Objective({"ttft": 1.0}, 0.9, 90), Objective({"tpot": 0.1}, 0.9, 90)
+    doubtful = Attained(first, 0.91, 0.85, 0.95, (KeptLimit("ttft_p90", 0.91, 0.9, 0.9),), 100, 100)
+    missed = Attained(second, 0.4, 0.31, 0.5, (KeptLimit("tpot_p90", 0.4, 0.9, 2.0),), 100, 100)
+    kept = replace(missed, share=1.0, low=0.96, high=1.0)
+    verdict = {"utilisation": None, "utilisation_error": None, "state": "stable"}
+    run = ProbeRun({}, verdict, 100, {"throughput": 0.1, "parts": {}}, None, (), False)
+    outcomes = [
+        _concluded(5.0, (doubtful, other), [run]).outcome for other in (missed, kept, doubtful)
+    ]
+    assert outcomes == ["fails", "too close to call", "too close to call"]
 
 
 @pytest.mark.slow

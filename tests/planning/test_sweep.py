@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from reports.figures import sweeps
 from sim.cli import app
 from sim.errors import UsageError
-from sim.planning.answers.sweep import legend
+from sim.planning.answers.sweep import AT_PREDICTED, headline, legend
 from sim.planning.answers.sweep_points import chosen, served
 from sim.planning.points.evaluate import evaluate
 from sim.planning.points.executors import Executor, InProcess, local
@@ -517,6 +517,7 @@ def test_one_seed_decides_a_sweep_and_it_says_so() -> None:
     assert "one run under one seed" in note
     assert "`infersim find`" in note
     assert note.split()[0] in shown(found)
+    assert headline(found, served(found)).text == AT_PREDICTED
     assert told("60", workload__arrivals={"kind": "constant", "rate": 5},
                 workload__prompt_tokens={"kind": "fixed", "value": 50},
                 workload__output_tokens={"kind": "fixed", "value": 5},

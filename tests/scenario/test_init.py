@@ -178,3 +178,27 @@ def test_a_folder_is_not_overwritten_by_force(place: Path) -> None:
     (place / "folder.yaml").mkdir()
     with pytest.raises(UsageError, match=r"folder\.yaml cannot be written: Is a directory"):
         starter.write("folder", force=True)
+
+
+def test_a_policy_of_ones_own_has_the_engines_limits_and_says_how_it_plans(place: Path) -> None:
+    infersim("init", "mine", "--like", "code")
+
+    def pool(*changes: str) -> tuple[int, int, bool]:
+        (only,) = sim.load_scenario(place / "mine.yaml", changes).pools
+        limits = only.scheduler.max_num_seqs, only.scheduler.max_num_batched_tokens
+        return *limits, only.kv_cache.enable_prefix_caching
+
+    engines = pool("scheduler.batching=continuous")
+    assert pool() == engines == (1024, 8192, True)
+    assert pool("scheduler.async_scheduling=false") == engines
+    assert pool("scheduler.max_num_seqs=7")[0] == 7
+    assert pool("model=gpt-oss-20b")[2] is False  # windows: the rule of an own policy is not known
+    with pytest.raises(UsageError, match="async_scheduling is a key of continuous batching"):
+        pool("scheduler.async_scheduling=true")
+
+
+def test_own_metrics_are_among_the_first_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INFERSIM_FULL")
+    infersim("init", "mine", "--like", "code")
+    done = infersim("run", "mine.yaml", "--set", "run.requests=50", "--no-save")
+    assert "Own metrics: p95_ttft.short " in done.stdout
