@@ -111,8 +111,8 @@ def if_slower(search: FleetSearch, sized: Sized) -> FleetEnds:
 
 def _fewest_sure(is_sure: Callable[[int], bool], few: int, many: int) -> int:
     """The least number above ``few``, which is not sure, that is; ``many`` where no smaller one is
-    seen to be. What holds for a number holds for larger ones. Numbers as close as ``ENDS`` are not
-    told apart.
+    seen to be. What holds for a number holds for larger ones. Of numbers as close as ``ENDS`` the
+    larger is given.
 
     >>> _fewest_sure(lambda number: number >= 6, 4, 9), _fewest_sure(lambda _: False, 4, 9)
     (6, 9)
