@@ -178,6 +178,11 @@ def _layout(served: ServedOptions) -> Layout:
     return Layout(tensor, served.pipeline_parallel, data, whole)
 
 
+PASS_TOKENS = 8192
+"""Tokens of a pass for which a roofline keeps memory free, vLLM's on a large GPU: of larger batches
+none is run."""
+
+
 @with_records
 def roofline(
     model: Model,
@@ -210,8 +215,8 @@ def roofline(
             block_size=16,
             gpu_memory_utilization=0.9,
             num_gpu_blocks=None,
-            max_num_batched_tokens=8192,
-            max_num_seqs=max(batch),
+            max_num_batched_tokens=PASS_TOKENS,
+            max_num_seqs=min(max(batch), PASS_TOKENS),
         )
         document = roofline_document(
             d,

@@ -70,7 +70,7 @@ def command_actions(command: str, document: Mapping[str, Any], *, full: bool = T
 
 def _of(command: str, document: Mapping[str, Any], *, full: bool) -> Findings:
     found = findings_of(command, document)
-    return found if full else brief.first_lines(found)
+    return brief.every_row(found) if full else brief.first_lines(found)
 
 
 def _parts(findings: Findings) -> Iterator[RenderableType]:

@@ -34,6 +34,13 @@ def test_a_roofline_of_several_gpus_keeps_its_numbers_and_units() -> None:
     assert re.search(r"GFLOP +MiB +per byte +us", done.stdout)
 
 
+def test_a_roofline_marks_the_batches_that_memory_does_not_hold() -> None:
+    shown = infersim(f"{SHARDED} --batch 32 --batch 100000").stdout
+    assert "4 x h100-sxm: each " in shown
+    assert "Decode, batch 32, 1,024 tokens" in shown
+    assert "Decode, batch 100,000, which does not fit, 1,024 tokens" in shown
+
+
 @pytest.mark.parametrize("batch", [1, 32, 100_000])
 def test_a_column_of_a_roofline_is_the_number_of_the_json_in_its_unit(batch: int) -> None:
     arguments = f"{SHARDED} --activations fp8 --batch {batch}"

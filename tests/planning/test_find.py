@@ -225,6 +225,7 @@ def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
     assert found.own is not None
     assert found.own.load == 4
     assert document(found)["unit"] == "users"
+    assert isinstance(document(found)["saturated"], int)
 
 
 @pytest.mark.slow

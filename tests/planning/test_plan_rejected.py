@@ -11,6 +11,7 @@ from rich.console import Console
 from reports.figures import plans
 from sim import simulate
 from sim.errors import InfeasibleError
+from sim.planning.answers.plan import _cards_that_do_not
 from sim.planning.answers.plan_drawings import cost_and_latency
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
@@ -124,6 +125,18 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
     assert "p90" in table
     assert "p99" not in table
     assert max(map(len, text.splitlines())) <= 88
+
+
+def test_a_card_without_a_fleet_has_the_reason_of_the_layout_that_comes_nearest() -> None:
+    reasons = ("does not fit", "does not fit", "TTFT missed at any load")
+    card = {"gpu": "l40s", "precision": None, "usd_per_hour": None}
+    rejected = [{**card, "reason": reason} for reason in reasons]
+    costly = {**card, "reason": "more expensive", "usd_per_hour": 2.0}
+    told = {"sized": [], "rejected": rejected, "hours": {"month": 730.0}}
+    (row,) = _cards_that_do_not(told)
+    assert row[1].text == "none: TTFT missed at any load"
+    (row,) = _cards_that_do_not({**told, "rejected": [costly, *rejected]})
+    assert (row[1].text, row[2].text) == ("none: more expensive", "from 1,460")
 
 
 def test_a_replica_larger_than_a_node_says_so_where_it_is_asked_for() -> None:

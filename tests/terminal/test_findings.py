@@ -23,7 +23,7 @@ from sim.findings import (
     TonedLine,
 )
 from sim.planning.answers import findings_of
-from sim.planning.answers.brief import first_lines
+from sim.planning.answers.brief import every_row, first_lines
 from sim.terminal.console import WIDTH, as_text
 from sim.terminal.findings import actions_view, findings_view, parts_view
 from tests import made_up, made_up_studies, made_up_verdicts
@@ -63,6 +63,12 @@ def test_a_terminal_shows_the_columns_and_rows_that_it_has_room_for() -> None:
     assert "2 more rows in result.json (--json) and on the page" in text
     assert text.index("Yes.") < text.index("Because.") < text.index("row 1")
     assert text.index("row 2") < text.index("A sentence.")
+
+
+def test_an_answer_in_full_has_every_row() -> None:
+    text = as_text(findings_view(every_row(findings(TABLE))))
+    assert [n for n in range(4) if f"row {n}" in text] == [0, 1, 2, 3]
+    assert "more rows" not in text
 
 
 def test_columns_that_do_not_fit_go_on_below_under_the_same_names() -> None:

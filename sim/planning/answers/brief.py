@@ -154,6 +154,16 @@ def first_lines(findings: Findings) -> Findings:
     return replace(findings, sections=(section,))
 
 
+def every_row(findings: Findings) -> Findings:
+    """``findings`` with all rows of their tables on a terminal."""
+
+    def whole(part: Part) -> Part:
+        return part._replace(shown=()) if isinstance(part, Table) else part
+
+    sections = (each._replace(parts=tuple(map(whole, each.parts))) for each in findings.sections)
+    return replace(findings, sections=tuple(sections))
+
+
 def _first_of(actions: Actions) -> Actions:
     """The first action, and the names of others that meet the SLO as surely."""
     first, *others = actions.each

@@ -113,6 +113,9 @@ def simulation(document: Document, fleet: Mapping[str, Any]) -> str:
 AT_A_COST = ("more expensive", "constraint")
 """Reasons against layouts that may hold the load, for what they cost."""
 
+NO_ROOM = "does not fit"
+"""The reason against layouts whose memory does not hold the model."""
+
 
 def least_cost(each: Mapping[str, Any]) -> float | None:
     """The least that a fleet of a rejected layout costs an hour (USD); None where none holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from sim.findings import Cell, Column, Commands, Findings, Heading, Headline, Li
 from sim.planning.answers import split
 from sim.planning.answers.cells import Document, latency_columns, slo_latencies, text
 from sim.planning.answers.fleets import (
+    NO_ROOM,
     PLACE,
     counts,
     dollars,
@@ -193,14 +195,18 @@ def _of_gpus(fleet: Mapping[str, Any]) -> str:
 
 
 def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
-    """Cards and formats that no fleet above is of, each with its cheapest rejected layout."""
+    """Cards and formats that no fleet above is of, each with the rejected layout that comes
+    nearest: the cheapest that may hold the load, else one that at least fits in memory."""
     holding = {card(each) for each in document["sized"]}
+
+    def distance(each: Mapping[str, Any]) -> tuple[float, bool]:
+        cost = least_cost(each)
+        return math.inf if cost is None else cost, each["reason"] == NO_ROOM
+
     best: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     for each in document["rejected"]:
         known = best.get(card(each))
-        cost, lowest = least_cost(each), None if known is None else least_cost(known)
-        cheaper = cost is not None and (lowest is None or cost < lowest)
-        if card(each) not in holding and (known is None or cheaper):
+        if card(each) not in holding and (known is None or distance(each) < distance(known)):
             best[card(each)] = each
     for each in best.values():
         cost = least_cost(each)

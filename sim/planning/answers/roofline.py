@@ -43,7 +43,8 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
     yield Lines(
         (
             f"{d.model.name} ({_formats(d)}{computed}, {d.kv_cache} KV) on "
-            f"{d.layout.gpus} x {d.gpu.name}: {show_rate(document['flops_per_s'], 'FLOP/s')}, "
+            f"{d.layout.gpus} x {d.gpu.name}: {'each ' if d.layout.gpus > 1 else ''}"
+            f"{show_rate(document['flops_per_s'], 'FLOP/s')}, "
             f"{show_rate(document['bytes_per_s'], 'B/s')}, "
             f"ridge at {document['ridge_flops_per_byte']:.0f} FLOP per byte",
         ),
@@ -51,7 +52,8 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
     )
     yield Lines(_memory_bound(document), "")
     yield Lines(tuple(document["notes"]), "warn")
-    yield from map(_operators, document["passes"])
+    fits = document["memory_bound"]["fits"]
+    yield from (_operators(each, fits) for each in document["passes"])
     if any(row["bound_by"] == TILES for each in document["passes"] for row in each["operators"]):
         yield Lines((f"{EMPTY}\n",), "")
     yield Lines((SHARING,), "")
@@ -90,11 +92,13 @@ def _formats(d: Deployment) -> str:
     return f"{d.weights} weights{f', experts in {experts}' if other else ''}"
 
 
-def _operators(found: Mapping[str, Any]) -> Table:
-    """The operators of one pass; a column has one unit, which its head names."""
+def _operators(found: Mapping[str, Any], fits: int) -> Table:
+    """The operators of one pass; a column has one unit, which its head names. Memory ``fits`` so
+    large a batch."""
     tokens, rows = f"{found['tokens']:,}", found["operators"]
     what = (
-        f"Decode, batch {found['batch']:,}, {tokens} tokens of context each"
+        f"Decode, batch {found['batch']:,}{', which does not fit' * (found['batch'] > fits)}, "
+        f"{tokens} tokens of context each"
         if found["phase"] == "decode"
         else f"Prefill, {tokens} tokens"
     )

@@ -194,7 +194,9 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "whole_runs": _whole_runs(found),
         "own": _own(found),
         "headroom": headroom(found),
-        "saturated": found.saturation.slots if found.axis.whole else found.saturation.rate,
+        "saturated": math.floor(found.saturation.slots)
+        if found.axis.whole
+        else found.saturation.rate,
         "knee": None if found.knee is None else found.knee.document(),
         "at_best": _told(found, found.best),
         "limits_ms": limits_ms(found.objectives),
