@@ -79,17 +79,14 @@ class Rank(Replica):
     def _start(self) -> None:
         """Does nothing: a rank does not plan by itself."""
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of the plan in flight."""
+    def load(self) -> tuple[int, int]:
+        """Tokens and requests of the plan in flight."""
         plan, batch = self.flight.plan, self.scheduler.decoding
-        decoded = plan.sequences * batch.width
-        return decoded + sum(chunk.tokens for chunk in plan.chunks)
-
-    @property
-    def requests(self) -> int:
-        """Requests of the plan in flight."""
-        return self.flight.plan.sequences + len(self.flight.plan.chunks)
+        tokens, requests = plan.sequences * batch.width, plan.sequences
+        for chunk in plan.chunks:
+            tokens += chunk.tokens
+            requests += 1
+        return tokens, requests
 
     def plan(self, now: float) -> Plan | None:
         """Plan the next iteration; None if there is nothing to do."""
@@ -245,10 +242,11 @@ class LockStep(Engine):
         """Time the plans, and begin; when they end."""
         working = self._working
         self._launched = now
-        plans, tokens = [rank.flight.plan for rank in working], [rank.tokens for rank in working]
-        requests, idle = [rank.requests for rank in working], len(self.ranks) - len(working)
+        plans, loads = [rank.flight.plan for rank in working], [rank.load() for rank in working]
+        tokens, requests = zip(*loads, strict=True)
+        idle = len(self.ranks) - len(working)
         total, drafting = sum(tokens) + DUMMY_TOKENS * idle, sum(requests) + idle
-        others = [(total - own, drafting - n) for own, n in zip(tokens, requests, strict=True)]
+        others = [(total - own, drafting - n) for own, n in loads]
         if any(plan.chunks for plan in plans):
             self._run, self._iterations = None, 1
             seconds = max(rank.alone(rest) for rank, rest in zip(working, others, strict=True))
@@ -269,7 +267,7 @@ class LockStep(Engine):
         times = 1
         if self._leap and all(plan.stationary for plan in plans):
             left = run.left()
-            times = min(rank.scheduler.repeats(left) for rank in working)
+            times = min([rank.scheduler.repeats(left) for rank in working])
             times = self._until_woken(now, run, times)
             times = int(min(times, self._until_prompts()))
         self._iterations = times

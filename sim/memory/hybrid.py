@@ -26,7 +26,7 @@ from sim.memory.held_blocks import HeldBlocks, Holding
 from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, missed, spans
 from sim.memory.run_pool import Run, RunPool
 from sim.memory.window_hits import LooksBack, Turns
-from sim.memory.windowed import WindowedAllocator
+from sim.memory.windowed import WindowedAllocator, passed
 from sim.request import Request
 from sim.specs.window import NEVER
 
@@ -67,8 +67,8 @@ class HybridCachingAllocator(WindowedAllocator):
         self._apart = -1  # the iteration whose blocks are taken one by one, if it is the next
         # blocks that the head of the queue lacks, if that is known
         self._missing: int | None = None
-        kinds = zip(self.groups, self._most, strict=True)
-        self._members = [(group, most) for group, most in kinds for _ in range(group.number)]
+        self._kinds = list(zip(self.groups, self._most, strict=True))
+        self._members = [group for group in self.groups for _ in range(group.number)]
         self._even = len({group.block for group in self.groups}) == 1
         self._windows = LooksBack(self.groups)
         self._returns = Turns(self._decodes)
@@ -115,7 +115,7 @@ class HybridCachingAllocator(WindowedAllocator):
             return
         held.entered = tokens
         known = request.prefix[-1][1] if request.prefix else 0
-        for member, ((group, _), share) in enumerate(zip(self._members, held.shares, strict=True)):
+        for member, (group, share) in enumerate(zip(self._members, held.shares, strict=True)):
             size = group.block
             full, first = tokens // size, share.entered
             if full <= first:
@@ -147,7 +147,7 @@ class HybridCachingAllocator(WindowedAllocator):
 
     def _lacking(self, request: Request, found: FoundBlocks, tokens: int, *, capped: bool) -> int:
         """Free blocks that ``request`` takes which finds this and computes ``tokens`` more."""
-        return found.lacking(self._members, tokens, capped=capped)
+        return found.lacking(self._kinds, tokens, capped=capped)
 
     def _has(self, blocks: int, request: Request, tokens: int) -> bool:
         """Whether that many blocks are free, for ``tokens`` of ``request``."""
@@ -189,9 +189,7 @@ class HybridCachingAllocator(WindowedAllocator):
     def _hold(self, found: FoundBlocks) -> Holding:
         """Hold what the request admitted last has ``found``."""
         shares: list[HeldBlocks] = []
-        for (group, _), whole, pieces in zip(
-            self._members, found.lengths, found.pieces, strict=True
-        ):
+        for group, whole, pieces in zip(self._members, found.lengths, found.pieces, strict=True):
             length = max(behind(group, found.tokens), whole)
             share = HeldBlocks(pieces[0][1] if pieces else length, length)
             share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
@@ -203,7 +201,7 @@ class HybridCachingAllocator(WindowedAllocator):
         ``tokens`` more, if there are enough."""
         pool, end, need = self._pool, computed + tokens, 0
         self._found = None
-        for (group, _), share in zip(self._members, held.shares, strict=True):
+        for group, share in zip(self._members, held.shares, strict=True):
             if group.window is not None:
                 first = behind(group, computed)
                 if first > share.first:
@@ -216,7 +214,7 @@ class HybridCachingAllocator(WindowedAllocator):
             return False
         if need:
             pool.take(need)
-            for (group, _), share in zip(self._members, held.shares, strict=True):
+            for group, share in zip(self._members, held.shares, strict=True):
                 whole = -(-end // group.block)
                 if whole > share.length:
                     share.length = whole
@@ -275,7 +273,7 @@ class HybridCachingAllocator(WindowedAllocator):
 
     def _measure(self, held: Holding, tokens: int) -> None:
         """A decoding sequence has ``tokens`` by now, and blocks for them."""
-        for (group, _), share in zip(self._members, held.shares, strict=True):
+        for group, share in zip(self._members, held.shares, strict=True):
             share.length = max(share.length, -(-tokens // group.block))
 
     def grow(self, iterations: int) -> bool:
@@ -299,12 +297,16 @@ class HybridCachingAllocator(WindowedAllocator):
             self._grown += 1
         return True
 
+    def _demand(self, iterations: int) -> int:
+        """Blocks that the next ``iterations`` take, where all groups take theirs together."""
+        return self._number * passed(self._takes[0], self._grown, iterations)
+
     def _serve_before(self, held: Holding, tokens: int) -> bool:
         """Serve the decoding sequences that were admitted before ``held``, which asks for
         ``tokens``; False at the first that lacks blocks."""
         if self._even and self._apart != self._grown:
             need = self._demand(1)
-            for (group, _), share in zip(self._members, held.shares, strict=True):
+            for group, share in zip(self._members, held.shares, strict=True):
                 need += max(0, -(-(held.tokens + tokens) // group.block) - share.length)
             if need <= self._pool.free:  # there is enough for all, who comes first or last
                 self._give_back(self._grown, held.number)
@@ -351,7 +353,7 @@ class HybridCachingAllocator(WindowedAllocator):
         for held in self._decodes.values() if iterations else ():
             tokens = held.tokens + self._grown
             self._measure(held, tokens)
-            for (group, _), share in zip(self._members, held.shares, strict=True):
+            for group, share in zip(self._members, held.shares, strict=True):
                 blocks += max(0, -(-(tokens + iterations) // group.block) - share.length)
                 first = behind(group, tokens + iterations - 1)
                 blocks -= max(0, first - share.first)
@@ -394,7 +396,7 @@ class HybridCachingAllocator(WindowedAllocator):
             held = self._holdings[request]
             assert held.tokens + self._grown * decodes == tokens, (request, tokens)
             self._measure(held, tokens)
-            for (group, _), share in zip(self._members, held.shares, strict=True):
+            for group, share in zip(self._members, held.shares, strict=True):
                 assert share.length == -(-tokens // group.block), (request, tokens, share.length)
                 at, known = share.length, 0
                 for run in share.held():

@@ -36,15 +36,18 @@ class FoundBlocks(NamedTuple):
     idle: int
     reach: int
 
-    def lacking(self, members: Sequence[tuple[KvGroup, int]], tokens: int, *, capped: bool) -> int:
-        """Free blocks of all groups, the ``members``, that a request takes which finds this and
+    def lacking(self, kinds: Sequence[tuple[KvGroup, int]], tokens: int, *, capped: bool) -> int:
+        """Free blocks of all groups, of these ``kinds``, that a request takes which finds this and
         computes ``tokens`` more; ``capped`` at the most of each group that it holds at once."""
-        blocks = self.idle
-        for (group, most), length in zip(members, self.lengths, strict=True):
+        blocks, member = self.idle, 0
+        for group, most in kinds:
             whole = -(-(self.tokens + tokens) // group.block)
             if capped and whole > most:
                 whole = most
-            blocks += max(0, whole - max(behind(group, self.tokens), length))
+            more = whole - max(behind(group, self.tokens), self.lengths[member])
+            if more > 0:
+                blocks += group.number * more
+            member += group.number
         return blocks
 
 
@@ -86,7 +89,7 @@ class PrefixSearch:
     """Looks up requests in ``pool``, where blocks of a group are known by its number among all
     (``key``)."""
 
-    __slots__ = ("_kinds", "_members", "_pool", "align", "texts")
+    __slots__ = ("_kinds", "_members", "_nothing", "_pool", "align", "texts")
 
     def __init__(self, pool: RunPool, groups: Sequence[KvGroup]) -> None:
         self._pool = pool
@@ -99,6 +102,10 @@ class PrefixSearch:
         kinds = [(group, [next(numbers) for _ in range(group.number)]) for group in groups]
         self._members = [group for group, own in kinds for _ in own]
         self._kinds = sorted(kinds, key=lambda kind: kind[0].window is not None)
+        self._nothing: FoundBlocks | None = None  # what is found of texts that were never cached
+        if self._kinds[0][0].window is None:
+            number = len(self._members)
+            self._nothing = FoundBlocks(0, [0] * number, [[] for _ in range(number)], 0, 0)
 
     def key(self, member: int, text: int) -> int:
         """How the pool knows ``text`` of that group."""
@@ -121,6 +128,9 @@ class PrefixSearch:
     def find(self, request: Request) -> FoundBlocks:
         """The longest prefix that all groups hold and that leaves ``request`` a token to
         compute."""
+        texts = [~request.id, *[text for text, _ in request.prefix]]
+        if self._nothing is not None and self.texts.isdisjoint(texts):
+            return self._nothing
         tokens = request.prompt_tokens + request.generated - 1
         found: dict[int, Search] = {}
         simple = len(self._kinds) == 2 and self._kinds[0][0].window is None

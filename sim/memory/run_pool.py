@@ -197,8 +197,11 @@ class CachedRuns:
     def drop(self, run: Run) -> None:
         """The content of ``run`` is known no longer."""
         text = run.text
-        if len(layer := self._cached[text]) == 1 and text not in self._further:
-            del self._cached[text]
+        layer = self._cached[text]
+        if layer[0] is run and (len(layer) > 1 or text not in self._further):  # mostly
+            del layer[0]
+            if not layer:
+                del self._cached[text]
             return
         layer, place = self._place(run)
         del layer[place]
@@ -270,15 +273,16 @@ class CachedRuns:
         """Forget ``blocks`` that no request holds, in the order of freeing."""
         self.idle -= blocks
         queue = self._queue
+        run = queue.after
         while blocks:
-            run = queue.after
             size = run.high - run.low
             if size > blocks:
                 run.high -= blocks
-                return
+                break
             blocks -= size
-            run.remove()
             self.drop(run)
+            run = run.after
+        queue.after, run.before = run, queue
 
     def check_integrity(self, held: dict[Run, int]) -> None:
         """Raise AssertionError unless runs are ``held`` that many times, and all others idle."""

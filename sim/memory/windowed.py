@@ -25,6 +25,19 @@ from sim.specs.window import NEVER
 Turn = tuple[int, int, int, Request]
 
 
+def passed(ring: list[int], grown: int, iterations: int) -> int:
+    """The sum of the places of ``ring`` that the next ``iterations`` pass, from -``grown`` down.
+
+    >>> passed([1, 2, 4, 8], 1, 1), passed([1, 2, 4, 8], 2, 7)
+    (8, 22)
+    """
+    rounds, rest = divmod(iterations, len(ring))
+    last = -grown % len(ring) + 1
+    first = last - rest
+    found = sum(ring[first:last]) if first >= 0 else sum(ring[:last]) + sum(ring[first:])
+    return found + rounds * sum(ring) if rounds else found
+
+
 class WindowedAllocator(Allocator):
     """``num_blocks`` blocks of ``block_size`` tokens of one group of layers.
 
@@ -266,10 +279,12 @@ class WindowedAllocator(Allocator):
     def _demand(self, iterations: int) -> int:
         """Blocks that the next ``iterations`` take more than they give back, which the rings
         know."""
-        rounds, rest = divmod(iterations, self._cycle)
-        blocks = sum(self._net(ahead) for ahead in range(rest))
-        if rounds:
-            blocks += rounds * sum(self._net(ahead) for ahead in range(self._cycle))
+        if iterations == 1:
+            return self._net(0)
+        blocks, grown = 0, self._grown
+        for group, takes, gives in zip(self.groups, self._takes, self._gives, strict=True):
+            more = passed(takes, grown, iterations) - passed(gives, grown, iterations)
+            blocks += group.number * more
         return blocks
 
     def growth(self, iterations: int) -> int:

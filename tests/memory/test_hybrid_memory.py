@@ -56,6 +56,12 @@ def test_a_block_behind_a_window_is_free_and_still_cached() -> None:
     assert kv.cached(asking(1)) == 16
 
 
+def test_a_text_without_a_whole_block_does_not_hide_the_next_one() -> None:
+    kv = filled(20)
+    assert kv.cached(Request(1, 0.0, 17, 9, prefix=((8, 2), (7, 16)))) == 16
+    assert kv.cached(Request(1, 0.0, 17, 9, prefix=((8, 4), (7, 16)))) == 0
+
+
 def test_who_is_asked_again_after_a_preemption_has_its_blocks_already() -> None:
     kv = HybridCachingAllocator(12, 4, (KvGroup(2, None, 4),))
     old, new = Request(0, 0.0, 8, 9), Request(1, 0.0, 12, 9)
