@@ -298,7 +298,7 @@ def adapter_slots(d: Deployment) -> AdapterSlots | None:
     link = d.gpu.host_link
     copies = sum(2 * module.slices * module.layers for module in d.adapted)
     seconds = d.adapter_bytes / host_rate(link) + copies * link.latency
-    return AdapterSlots(d.lora.max_loras, seconds)
+    return AdapterSlots(d.lora.max_loras, seconds, d.engine.adapters_block)
 
 
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
