@@ -230,10 +230,7 @@ def make_allocator(
     if courses is not None:
         return _drafted_allocator(pool, courses)
     if memory.windowed:
-        most = memory.most_at_once(longest)
-        caches = pool.settings.kv_cache.enable_prefix_caching
-        grouped = HybridCachingAllocator if caches else WindowedAllocator
-        return grouped(memory.usable_blocks, memory.block_size, memory.groups, most)
+        return _windowed_allocator(pool)
     if memory.state_blocks:
         return _stateful_allocator(pool)
     knobs = pool.settings.kv_cache
@@ -248,6 +245,17 @@ def make_allocator(
         )
     kind = ALLOCATORS[knobs.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
+
+
+def _windowed_allocator(pool: PreparedPool) -> Allocator:
+    """The allocator of a model of which layers look through windows."""
+    memory = pool.capacity
+    blocks, size, groups = memory.usable_blocks, memory.block_size, memory.groups
+    most = memory.most_at_once(pool.limits.max_model_len)
+    if not pool.settings.kv_cache.enable_prefix_caching:
+        return WindowedAllocator(blocks, size, groups, most)
+    ends_only = pool.deployment.engine.keeps_window_ends
+    return HybridCachingAllocator(blocks, size, groups, most, ends_only=ends_only)
 
 
 def _stateful_allocator(pool: PreparedPool) -> Allocator:
@@ -290,7 +298,7 @@ def adapter_slots(d: Deployment) -> AdapterSlots | None:
     link = d.gpu.host_link
     copies = sum(2 * module.slices * module.layers for module in d.adapted)
     seconds = d.adapter_bytes / host_rate(link) + copies * link.latency
-    return AdapterSlots(d.lora.max_loras, seconds)
+    return AdapterSlots(d.lora.max_loras, seconds, d.engine.adapters_block)
 
 
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:

@@ -538,7 +538,8 @@ ONE_PHASE = {
 
 
 UNADAPTED: Names = (
-    *("static", "request", "prefill-first", *OWN_RULES, "sjf", "priority", "edf", "fair"),
+    *("static", "request", "prefill-first", "no-evict", "max-utilization", "prompts-wait"),
+    *("ranks-wait", "lpm", "sjf", "priority", "edf", "fair"),
     *("host-tier", "slow-host-tier", "swap", "auto-swap", *DRAFTS, "pipeline", "two-models"),
     *("experts", "expert-skew", "windows", "chunks", "expert-parallel", "linear", "mamba"),
     *("latent", "sparse", "data-parallel", "deepep", "cadence", *PHASES),

@@ -23,6 +23,9 @@ from sim.specs.model import ModelSpec
 STATE = "state"
 """Names a group of layers that keep a state."""
 
+RETENTION = "prefix_cache_retention_interval"
+"""Names what of windows and states is kept in the prefix cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class VllmSettings:
@@ -232,7 +235,9 @@ class SchedulerAlone(Driver):
         further = {}
         if STATE in dict(settings.kv_groups):
             config.cache_config.mamba_cache_mode = "align"
-            further["prefix_cache_retention_interval"] = 0  # the engine's default
+        retention = getattr(config.cache_config, RETENTION, NotImplemented)
+        if retention is not NotImplemented:  # older releases do not have it
+            further[RETENTION] = retention
         cache = kinds.KVCacheConfig(
             num_blocks=settings.num_gpu_blocks,
             kv_cache_tensors=[],

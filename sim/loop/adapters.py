@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from sim.growth.leaps import ADAPTERS, LOADS
 from sim.loop.recorder import Columns, InFlight
-from sim.schedulers import AdapterPrefill, Scheduler
+from sim.schedulers import Adapted, Scheduler
 
 
 def _read(flight: InFlight, scheduler: Scheduler) -> Sequence[float]:
-    assert isinstance(scheduler, AdapterPrefill)
+    assert isinstance(scheduler, Adapted)
     return scheduler.adapters, scheduler.loads
 
 

@@ -22,7 +22,7 @@ from sim.loop.engine import SingleEngine
 from sim.loop.recorder import InFlight, Recorder
 from sim.loop.windowed import behind_windows
 from sim.request import Request
-from sim.schedulers import AdapterPrefill, Chunk, DraftsByBatch, OffloadedPrefill, Scheduler
+from sim.schedulers import Adapted, Chunk, DraftsByBatch, OffloadedPrefill, Scheduler
 from sim.schedulers.ahead import Ahead
 
 
@@ -48,7 +48,7 @@ class Replica(SingleEngine):
         self._timer = timer
         if self._windows or isinstance(scheduler, DraftsByBatch):
             self._timer = BatchTimer(timer, scheduler.decoding)
-        if isinstance(scheduler, AdapterPrefill):
+        if isinstance(scheduler, Adapted):
             self._timer = BatchTimer(timer, scheduler.decoding, adapters=lambda: scheduler.adapters)
         self._leap = leap
         self._repeats = scheduler.repeats

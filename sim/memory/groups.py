@@ -27,6 +27,9 @@ from sim.specs.window import Window
 STEP = 16
 """Tokens by which blocks of attention grow to hold a state."""
 
+LATENT_STEP = 128
+"""That step of latent attention (vLLM 0.27 to 0.33, ``_align_hybrid_block_size``; 64 in 0.19)."""
+
 EXPORTED = 64
 """That step where kernels of the gated delta rule export states from inside a chunk (vLLM 0.33,
 ``FLASHINFER_GDN_CHECKPOINT_ALIGNMENT``)."""
@@ -93,7 +96,8 @@ def kv_groups(
     in_blocks = not d.engine.fraction_of_static  # SGLang has a pool of states
     if windows and not d.model.windows and d.state_bytes() and in_blocks:
         delta = any(isinstance(g.attention, GatedDelta) for g in d.model.layers)
-        return _with_states(d, block_size, EXPORTED if exported and delta else STEP)
+        step = max(LATENT_STEP if d.model.is_latent else STEP, block_size)
+        return _with_states(d, math.lcm(step, EXPORTED) if exported and delta else step)
     if not windows or not d.model.windows:
         return KvGroups((KvGroup(1, None, block_size),), d.kv_bytes_per_token())
     kept = [each for each in _kept(d) if each[1].token]
@@ -128,11 +132,12 @@ def stage_groups(
     return whole._replace(token=max(counts) * largest)
 
 
-def _with_states(d: Deployment, block_size: int, step: int) -> KvGroups:
+def _with_states(d: Deployment, step: int) -> KvGroups:
     """Layers with a state and layers that see everything, which are one group.
 
-    A block of attention is at least as large as a state, in steps of that many tokens (vLLM 0.32,
-    ``_align_hybrid_block_size``); the state's block is padded to that.
+    A block of attention is at least as large as a state, in steps of that many tokens, those of a
+    block that is asked for if more (vLLM 0.27 to 0.33, ``_align_hybrid_block_size``); the state's
+    block is padded to that.
     """
     kept = _kept(d)
     full = sum(count for count, one in kept if one.token)
@@ -140,7 +145,7 @@ def _with_states(d: Deployment, block_size: int, step: int) -> KvGroups:
     token = max(one.token for _, one in kept)
     state = max(one.state for _, one in kept)
     size = max(full, group_size([full, recurrent]))
-    block = max(block_size, step * math.ceil(state / (step * token)))
+    block = step * math.ceil(state / (step * token))
     return KvGroups((KvGroup(1, None, block),), size * token, math.ceil(recurrent / size))
 
 

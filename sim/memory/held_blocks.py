@@ -69,13 +69,15 @@ class HeldBlocks:
 
 class Holding:
     """A request's memory: ``tokens`` (of a decoding one less all growth), and its share of each
-    group. All before token ``entered`` have been entered in the cache."""
+    group. All before token ``entered`` have been entered in the cache. Requests that begin alike
+    want what is kept at the ends of prompts up to ``reach`` tokens, too."""
 
-    __slots__ = ("entered", "number", "shares", "tokens", "turn")
+    __slots__ = ("entered", "number", "reach", "shares", "tokens", "turn")
 
-    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks]) -> None:
+    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks], reach: int) -> None:
         self.number = number  # in order of admission
         self.tokens = tokens
         self.shares = shares
+        self.reach = reach
         self.entered = -1
         self.turn = -1  # the iteration of its entry among the turns

@@ -10,6 +10,10 @@ rules are those of vLLM 0.32 (``v1/core/kv_cache_coordinator.py`` and
   tokens are allocated; they stay cached until they are needed, by time of release.
 - Where groups have blocks of different sizes, windows keep only the blocks that can be found where
   blocks of all groups end.
+- ``ends_only``: of a window stays what can be found before a prompt's last token, and where a
+  prompt that begins alike was last found to go on without a window (``reach``); chunks stay
+  whole. The default of vLLM since 0.29 (``prefix_cache_retention_interval: 0``,
+  ``SlidingWindowManager.reachable_block_mask``).
 
 Sequences are served in order of admission. As long as there are enough blocks for all, those that
 decode take theirs together, counted in rings as in ``windowed``; who gives one back is walked in
@@ -54,8 +58,11 @@ class HybridCachingAllocator(WindowedAllocator):
         block_size: int,
         groups: Sequence[KvGroup],
         most: Sequence[int] | None = None,
+        *,
+        ends_only: bool = False,
     ) -> None:
         super().__init__(num_blocks, block_size, groups, most)
+        self._ends_only = ends_only
         self._pool = RunPool(num_blocks)
         self._search = PrefixSearch(self._pool, self.groups)
         self._holdings: dict[Request, Holding] = {}
@@ -115,6 +122,7 @@ class HybridCachingAllocator(WindowedAllocator):
             return
         held.entered = tokens
         known = request.prefix[-1][1] if request.prefix else 0
+        ends = (request.prompt_tokens - 1, held.reach) if self._ends_only else None
         for member, (group, share) in enumerate(zip(self._members, held.shares, strict=True)):
             size = group.block
             full, first = tokens // size, share.entered
@@ -122,7 +130,12 @@ class HybridCachingAllocator(WindowedAllocator):
                 continue
             if share.first > first:
                 first = share.first
-            if size == align and first * size >= known:  # its own text, which no other one enters
+            sparse = ends is not None and group.window is not None and not group.window.chunked
+            if sparse and first * size >= max(ends or ()):
+                share.entered = full
+                continue
+            # its own text, which no other one enters
+            if size == align and first * size >= known and not sparse:
                 if full > first:
                     share.name(self._pool, self._search.key(member, ~request.id), first, full)
                     self._search.texts.add(~request.id)
@@ -132,7 +145,7 @@ class HybridCachingAllocator(WindowedAllocator):
                 if text < 0:
                     self._enter_owner(text, request)
                 key = self._search.key(member, text)
-                for at, stop in self._search.findable(group, low, high):
+                for at, stop in self._search.findable(group, low, high, ends):
                     share.name(self._pool, key, at, stop)
                     self._search.texts.add(text)
             share.entered = full
@@ -194,7 +207,7 @@ class HybridCachingAllocator(WindowedAllocator):
             share = HeldBlocks(pieces[0][1] if pieces else length, length)
             share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
             shares.append(share)
-        return Holding(self._admitted, found.tokens, shares)
+        return Holding(self._admitted, found.tokens, shares, found.reach)
 
     def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
         """Give back what is behind the windows after ``computed`` tokens, and open the blocks of

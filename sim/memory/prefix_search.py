@@ -9,7 +9,7 @@ Where groups have blocks of different sizes, it ends where blocks of all of them
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sim.memory.groups import KvGroup
@@ -28,7 +28,7 @@ def behind(group: KvGroup, computed: int) -> int:
 class FoundBlocks(NamedTuple):
     """The cached part of a request: its first ``tokens``, and of each group the number of blocks
     and the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks.
-    Groups that see everything have it up to ``reach`` tokens."""
+    ``reach`` is up to where the kind of group that is asked first has it, 0 if no further."""
 
     tokens: int
     lengths: list[int]
@@ -111,19 +111,28 @@ class PrefixSearch:
         """How the pool knows ``text`` of that group."""
         return text * len(self._members) + member
 
-    def findable(self, group: KvGroup, low: int, high: int) -> Iterator[tuple[int, int]]:
+    def findable(
+        self, group: KvGroup, low: int, high: int, ends: Collection[int] | None = None
+    ) -> Iterator[tuple[int, int]]:
         """Ranges kept of blocks ``low`` to ``high`` (exclusive) of a text: all, but of a window
-        only what can be found where blocks of all groups end."""
-        per = need = self.align // group.block
-        if group.window is not None and not group.window.chunked:
-            need = min(per, -(-(group.window.size - 1) // group.block))
-        if need == per:
+        only what can be found where blocks of all groups end, or at those of these ``ends``, in
+        tokens."""
+        per = self.align // group.block
+        if group.window is None or group.window.chunked:
             yield low, high
             return
-        for end in range(low // per * per + per, high + per, per):
+        need = -(-(group.window.size - 1) // group.block)
+        last: Iterable[int] = range(low // per * per + per, high + per, per)
+        if ends is not None:
+            last = sorted({end // self.align * per for end in ends})
+        elif need >= per:
+            yield low, high
+            return
+        for end in last:
             at, stop = max(low, end - need), min(high, end)
             if at < stop:
                 yield at, stop
+                low = stop
 
     def find(self, request: Request) -> FoundBlocks:
         """The longest prefix that all groups hold and that leaves ``request`` a token to
@@ -133,6 +142,7 @@ class PrefixSearch:
             return self._nothing
         tokens = request.prompt_tokens + request.generated - 1
         found: dict[int, Search] = {}
+        reach = 0
         simple = len(self._kinds) == 2 and self._kinds[0][0].window is None
         while True:
             hit = tokens
@@ -145,22 +155,21 @@ class PrefixSearch:
                 else:
                     found[place] = self._window(group, own, request, hit)
                 hit = min(hit, found[place].blocks * group.block)
+                reach = max(reach, hit)
             if hit >= tokens:
                 break
             tokens = hit
             if simple:
                 break
-        return self._seen(tokens, found)
+        return self._seen(tokens, found, reach if reach > tokens else 0)
 
-    def _seen(self, tokens: int, found: dict[int, Search]) -> FoundBlocks:
+    def _seen(self, tokens: int, found: dict[int, Search], reach: int) -> FoundBlocks:
         """The part of what was found that the token after ``tokens`` sees."""
         number = len(self._members)
-        lengths, idle, reach = [0] * number, 0, 0
+        lengths, idle = [0] * number, 0
         pieces: list[list[Piece]] = [[] for _ in range(number)]
         for place, (group, own) in enumerate(self._kinds):
             first, whole = behind(group, tokens), -(-tokens // group.block)
-            if group.window is None:
-                reach = max(reach, found[place].blocks * group.block)
             for member, there in zip(own, found[place].pieces, strict=True):
                 lengths[member] = min(whole, found[place].blocks)
                 kept = pieces[member]

@@ -47,15 +47,13 @@ class HeldStates(Holding):
     all groups there, None where the content stays unknown.
 
     The last ``chunk`` of its prompt was planned in ``step``. The next token of a decoding one is
-    planned with the last ``flight`` tokens in flight. States up to ``reach`` tokens are wanted by
-    requests that begin alike.
+    planned with the last ``flight`` tokens in flight.
     """
 
-    __slots__ = ("chunk", "flight", "reach", "states", "step")
+    __slots__ = ("chunk", "flight", "states", "step")
 
     def __init__(self, number: int, tokens: int, shares: list[HeldBlocks], reach: int) -> None:
-        super().__init__(number, tokens, shares)
-        self.reach = reach
+        super().__init__(number, tokens, shares, reach)
         self.states: deque[tuple[int, list[Run] | None]] = deque()
         self.chunk = self.flight = self.step = 0
 
@@ -113,10 +111,7 @@ class StateCachingAllocator(HybridCachingAllocator):
         """Tokens up to which attention holds a prefix of ``request`` that has no state there; 0 if
         it is found whole."""
         held = self._holdings.get(request)
-        if isinstance(held, HeldStates):
-            return held.reach
-        found = self._find(request)
-        return found.reach if found.reach > found.tokens else 0
+        return self._find(request).reach if held is None else held.reach
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -149,8 +144,7 @@ class StateCachingAllocator(HybridCachingAllocator):
         whole, pool = found.lengths[0], self._pool
         attention = HeldBlocks(0, whole)
         attention.runs.extend([(pool.hold(piece), piece[1]) for piece in found.pieces[0]])
-        reach = found.reach if found.reach > found.tokens else 0
-        held = HeldStates(self._admitted, found.tokens, [attention], reach)
+        held = HeldStates(self._admitted, found.tokens, [attention], found.reach)
         if whole:
             runs = [pool.hold(piece) for (piece,) in found.pieces[1:]]
             held.states.append((whole - 1, runs))

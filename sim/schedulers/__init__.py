@@ -12,7 +12,14 @@ from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
 from sim.schedulers.abilities import HOST, Ability
-from sim.schedulers.adapters import AdapterPrefill, AdapterSlots, AsyncAdapterPrefill
+from sim.schedulers.adapters import (
+    Adapted,
+    AdapterPrefill,
+    AdapterSglang,
+    AdapterSglangOverlap,
+    AdapterSlots,
+    AsyncAdapterPrefill,
+)
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.ahead_drafts import AsyncDraftedPrefill
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
@@ -40,6 +47,7 @@ __all__ = [
     "POLICIES",
     "ROLES",
     "RULES",
+    "Adapted",
     "AdapterPrefill",
     "AdapterSlots",
     "AsyncChunkedPrefill",
@@ -84,14 +92,23 @@ ROLES: Mapping[str, type[ChunkedPrefill]] = {
 """The policies for a pool of only one phase."""
 
 
+ADAPTED: Mapping[tuple[str, bool], Callable[[Limits, Allocator, AdapterSlots], Adapted]] = {
+    (VllmRule.name, False): AdapterPrefill,
+    (VllmRule.name, True): AsyncAdapterPrefill,
+    (SglangRule.name, False): AdapterSglang,
+    (SglangRule.name, True): AdapterSglangOverlap,
+}
+"""The policies that serve LoRA adapters, by rule and by whether they plan ahead."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaTraits:
     """Further traits of a replica that decide the class of its scheduler.
 
     ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
     flight at once: a ``PipelinedPrefill`` where those are more than one. With a ``host``, vLLM's
-    rule has blocks there: an ``OffloadedPrefill``; with slots for ``adapters``, an
-    ``AdapterPrefill``. In a pool that serves only one phase, its
+    rule has blocks there: an ``OffloadedPrefill``; with slots for ``adapters``,
+    its own and SGLang's are ``Adapted``. In a pool that serves only one phase, its
     ``role`` decides.
     """
 
@@ -147,8 +164,7 @@ def make_scheduler(
         if traits.adapters is None:
             scheduler = chosen(limits, kv)
         else:
-            adapting = AsyncAdapterPrefill if ahead else AdapterPrefill
-            scheduler = adapting(limits, kv, traits.adapters)
+            scheduler = ADAPTED[rule, ahead](limits, kv, traits.adapters)
         scheduler.decoding = batch
     scheduler.waiting = ranks.queue()
     return _counted(scheduler)

@@ -152,7 +152,7 @@ class Sglang(IterationLevel):
 
     def _fill(self, running: int, now: float) -> tuple[list[Chunk], int]:
         """The prompts of an iteration, next to ``running`` requests; how many enter the batch."""
-        limits, waiting, partial, tree = self.limits, self.waiting, self._partial, self._tree
+        limits, partial, tree = self.limits, self._partial, self._tree
         if tree is not None:
             self._prioritise(tree)
         mixed = limits.enable_mixed_chunk and limits.chunked_prefill
@@ -174,12 +174,11 @@ class Sglang(IterationLevel):
             chunks.append(chunk)
         lengths = KnownLengths(self._states, len(self._running), to_come)
         admitted = 0
-        while waiting and (budget.tokens or not budget.memory):
+        while (budget.tokens or not budget.memory) and (request := self._head()) is not None:
             if len(chunks) >= limits.max_num_seqs - running:
                 self._full = True
             if self._full:
                 break
-            request = waiting[0]
             cached = self.kv.cached(request)
             need = request.tokens_to_prefill() - cached
             size = running + len(chunks) + 1
@@ -207,6 +206,10 @@ class Sglang(IterationLevel):
         if tree is not None:
             tree.settle()
         return chunks, admitted
+
+    def _head(self) -> Request | None:
+        """The waiting request that may enter next, at the head of the queue; None for none."""
+        return self.waiting[0] if self.waiting else None
 
     # -- the prefix cache --------------------------------------------------------------------
 

@@ -223,6 +223,10 @@ class EngineSpec:
     ``limits_chunks``    under SGLang's rule iterations of prompts that may be cut heed
                          ``scheduler.max_prefill_tokens``, too: a prompt that is not shorter than
                          what others leave of them waits for the next iteration
+    ``adapters_block``   under SGLang's rule a request whose LoRA adapter has no slot keeps all
+                         prompts out until a request leaves, instead of being passed over
+    ``keeps_window_ends``  of layers behind windows its prefix cache keeps only what is found at
+                         the ends of prompts and where others go on that begin alike
     ``keeps_last_found`` where tokens are drafted and prefixes cached: blocks enter the cache with
                          the iteration that accepts their tokens, and their hashes cover the token
                          after them, so that EAGLE and MTP do not compute the last one that is found
@@ -289,7 +293,9 @@ class EngineSpec:
     serves_behind_victim: bool = False
     keeps_interval: bool = False
     limits_chunks: bool = False
+    adapters_block: bool = False
     keeps_last_found: bool = False
+    keeps_window_ends: bool = False
     cached_states: Count = 0
     checkpoints_mamba: bool = False
     checkpoints_delta_on: tuple[str, ...] = ()

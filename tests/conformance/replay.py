@@ -91,8 +91,12 @@ def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
         if size != STATE
     ]
     most = [group.most(settings.max_model_len, memory.in_flight) for group in groups]
-    kind = HybridCachingAllocator if settings.enable_prefix_caching else WindowedAllocator
-    return ChunkedPrefill(pool.limits, kind(memory.usable_blocks, memory.block_size, groups, most))
+    blocks, size = memory.usable_blocks, memory.block_size
+    if not settings.enable_prefix_caching:
+        return ChunkedPrefill(pool.limits, WindowedAllocator(blocks, size, groups, most))
+    ends_only = pool.deployment.engine.keeps_window_ends
+    windows = HybridCachingAllocator(blocks, size, groups, most, ends_only=ends_only)
+    return ChunkedPrefill(pool.limits, windows)
 
 
 def _drafts(settings: VllmSettings) -> dict[str, Any]:

@@ -20,9 +20,9 @@ def asking(number: int, prompt: int = 17, shared: int = 16) -> Request:
     return Request(number, 0.0, prompt, 9, prefix=((7, shared),))
 
 
-def filled(blocks: int) -> HybridCachingAllocator:
+def filled(blocks: int, *, ends_only: bool = False) -> HybridCachingAllocator:
     """A cache in which a request left 16 shared tokens: four blocks in either group."""
-    kv, first = HybridCachingAllocator(blocks, 4, GROUPS), asking(0)
+    kv, first = HybridCachingAllocator(blocks, 4, GROUPS, ends_only=ends_only), asking(0)
     assert kv.allocate(first, 17)
     kv.free(first)
     return kv
@@ -60,6 +60,16 @@ def test_a_text_without_a_whole_block_does_not_hide_the_next_one() -> None:
     kv = filled(20)
     assert kv.cached(Request(1, 0.0, 17, 9, prefix=((8, 2), (7, 16)))) == 16
     assert kv.cached(Request(1, 0.0, 17, 9, prefix=((8, 4), (7, 16)))) == 0
+
+
+def test_of_windows_the_ends_of_prompts_and_junctions_stay() -> None:
+    kv = filled(20, ends_only=True)
+    assert kv.idle_tokens == (4 + 1) * 4  # of the window the block before the last token
+    assert kv.cached(asking(1)) == 16
+    begins_alike = asking(2, shared=8)
+    assert (kv.cached(begins_alike), filled(20).cached(begins_alike)) == (0, 8)
+    assert kv.allocate(begins_alike, 17)  # what it found of attention alone, others now find
+    assert kv.cached(asking(3, shared=8)) == 8
 
 
 def test_who_is_asked_again_after_a_preemption_has_its_blocks_already() -> None:

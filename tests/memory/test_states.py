@@ -46,6 +46,9 @@ def sized(d: Deployment, **changes: object) -> Capacity:
         ("qwen3-next-80b-a3b", ONE_GPU, "fp8", 1072, 12, 3),
         ("qwen3.5-35b-a3b", ONE_GPU, "bf16", 1056, 10, 3),
         ("nemotron-3-nano-30b-a3b", ONE_GPU, "bf16", 2096, 6, 4),
+        ("nemotron-h-56b", Layout(tensor=8), "bf16", 2080, 10, 6),
+        ("granite-4.0-h-small", Layout(tensor=2), "bf16", 528, 4, 9),
+        ("falcon-h1-34b", Layout(tensor=2), "bf16", 1040, 72, 1),
     ],
 )
 def test_a_block_of_attention_is_as_large_as_a_state(
@@ -63,8 +66,18 @@ def test_a_block_of_attention_is_as_large_as_a_state(
     assert block * per_layer >= state > (block - 16) * per_layer
 
 
-def test_larger_blocks_stay() -> None:
+def test_larger_blocks_are_the_steps() -> None:
     assert kv_groups(deployed("qwen3-next-80b-a3b"), 1024).groups[0].block == 1024
+    assert kv_groups(deployed("qwen3-next-80b-a3b"), 128).groups[0].block == 5 * 128
+
+
+@pytest.mark.parametrize(("gpus", "block"), [(1, 1920), (2, 1024), (4, 512), (8, 256)])
+def test_blocks_of_latent_attention_are_multiples_of_128_tokens(gpus: int, block: int) -> None:
+    """A state of Kimi Linear has 32 heads of 128 x 128 in 32 bits and three columns of
+    3 x 4,096 in 16 bits, 2,170,880 bytes; a token of latent attention has 2 x 576 on each GPU."""
+    assert 2_170_880 / gpus / 1152 > block - 128
+    found = kv_groups(deployed("kimi-linear-48b-a3b", layout=Layout(tensor=gpus)), 16)
+    assert found.groups == (KvGroup(1, None, block),)
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,10 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[Sequence[str | dict[str, Any]], str]]]
             ["lora", "static"],
             "scheduler.batching",
         ),
-        "the rule of another engine than vLLM": (["lora", "sglang"], "scheduler.policy"),
+        "the rule of another engine than vLLM and SGLang": (
+            ["lora", "no-evict"],
+            "scheduler.policy",
+        ),
         "an order but fcfs": (["lora", "sjf"], "scheduler.order"),
         "drafts (speculative)": (["lora", "eagle"], "speculative"),
         "pools of one phase": (["lora", "roles"], "fleet.0.role"),

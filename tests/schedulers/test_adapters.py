@@ -1,18 +1,20 @@
-"""LoRA adapters by vLLM's rule: who waits for a slot, who passes, and what is copied, by hand."""
+"""LoRA adapters by the rules of vLLM and SGLang: who waits for a slot, who passes, and what is
+copied, by hand."""
 
 from __future__ import annotations
 
+from sim import catalog
 from sim.memory import PagedAllocator
 from sim.request import Request
-from sim.schedulers import AdapterPrefill, AdapterSlots, Limits
-from sim.schedulers.adapters import AsyncAdapterPrefill
+from sim.schedulers import Adapted, AdapterPrefill, AdapterSlots, Limits
+from sim.schedulers.adapters import AdapterSglang, AdapterSglangOverlap, AsyncAdapterPrefill
 
 LIMITS = Limits(max_num_seqs=4, max_num_batched_tokens=1000, max_model_len=1000)
 
 
-def scheduler(slots: int, kind: type[AdapterPrefill] = AdapterPrefill) -> AdapterPrefill:
+def scheduler(slots: int, kind: type[Adapted] = AdapterPrefill, *, blocks: bool = False) -> Adapted:
     """A replica whose loads take half a second each."""
-    return kind(LIMITS, PagedAllocator(100, 16), AdapterSlots(slots, 0.5))
+    return kind(LIMITS, PagedAllocator(100, 16), AdapterSlots(slots, 0.5, blocks))
 
 
 def asking(number: int, adapter: int, output: int) -> Request:
@@ -21,7 +23,7 @@ def asking(number: int, adapter: int, output: int) -> Request:
     return request
 
 
-def step(scheduler: AdapterPrefill, now: float) -> tuple[list[int], int, int, float]:
+def step(scheduler: Adapted, now: float) -> tuple[list[int], int, int, float]:
     """An iteration of a second: requests with chunks, adapters, loads, and when it can run."""
     plan = scheduler.schedule(now)
     assert plan is not None
@@ -80,3 +82,42 @@ def test_planned_ahead_an_ended_request_keeps_its_slot_for_a_plan() -> None:
     assert step(one, 0.0)[0] == [0]
     assert step(one, 1.5)[0] == []
     assert step(one, 2.5)[0] == [1]
+
+
+FIVE = [(7, 2), (8, 4), (9, 1), (7, 1), (8, 9)]
+"""Adapters and output tokens of five requests, for two slots."""
+
+
+def test_under_sglang_an_iteration_needs_the_adapters_that_are_in_it() -> None:
+    one = scheduler(2, AdapterSglang)
+    for number, (adapter, output) in enumerate(FIVE):
+        one.submit(asking(number, adapter, output))
+    assert step(one, 0.0) == ([0, 1, 3, 4], 2, 2, 1.0)  # 2 has a third adapter
+    assert [request.id for request in one.waiting] == [2]
+    assert step(one, 2.0) == ([], 2, 0, 1.0)
+    assert step(one, 3.0) == ([2], 1, 1, 3.5)  # decodes, which need 8, wait
+    assert list(one.slots.loaded) == [8, 9]
+
+
+def test_before_sglang_0_5_9_a_request_without_a_slot_blocks() -> None:
+    one = scheduler(2, AdapterSglang, blocks=True)
+    for number, (adapter, output) in enumerate(FIVE):
+        one.submit(asking(number, adapter, output))
+    assert step(one, 0.0)[0] == [0, 1]
+    assert step(one, 2.0)[0] == []  # 0 ends
+    assert step(one, 3.0)[0] == [2]  # and 3 lacks a slot
+    assert [request.id for request in one.waiting] == [3, 4]
+
+
+def test_under_sglang_with_overlap_an_ended_request_keeps_its_slot_for_a_plan() -> None:
+    one = scheduler(1, AdapterSglangOverlap)
+    one.submit(asking(0, 5, 2))
+    one.submit(asking(1, 6, 1))
+    assert step(one, 0.0)[0] == [0]
+    assert step(one, 1.5)[0] == []
+    assert step(one, 2.5)[0] == [1]
+
+
+def test_the_release_of_sglang_says_who_blocks() -> None:
+    old, new = (catalog.engine(f"sglang@{release}") for release in ("0.5.6", "0.5.9"))
+    assert (old.adapters_block, new.adapters_block) == (True, False)

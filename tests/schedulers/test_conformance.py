@@ -27,7 +27,7 @@ from tests.places import ROOT
 
 FOLDER = ROOT / "tests" / "conformance"
 NEWER = FOLDER / "vllm-0.33"
-RECORDINGS = sorted([*FOLDER.glob("*.json"), *NEWER.glob("*.json")])
+RECORDINGS = sorted([*FOLDER.glob("*.json"), *FOLDER.glob("vllm-*/*.json")])
 HAVE_VLLM = importlib.util.find_spec("vllm") is not None
 needs_vllm = pytest.mark.skipif(not HAVE_VLLM, reason="vLLM is not installed")
 
@@ -77,10 +77,19 @@ def test_the_recordings_cover_what_matters() -> None:
         assert any(each.drafts and each.enable_prefix_caching for each in features)
 
 
-@pytest.mark.parametrize("name", ["priority-blocks", "drafts-prefix", "drafts-async-prefix"])
-def test_the_rule_that_changed_is_that_of_the_release(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("priority-blocks", "0.32"),
+        ("drafts-prefix", "0.32"),
+        ("drafts-async-prefix", "0.32"),
+        ("windows-agents", "0.28"),
+        ("windows-agents-evicted", "0.28"),
+    ],
+)
+def test_the_rule_that_changed_is_that_of_the_release(name: str, before: str) -> None:
     recording = load(NEWER / f"{name}.json")
-    older = replay(recording.settings, recording.requests, "0.32")
+    older = replay(recording.settings, recording.requests, before)
     assert list(map(sorted_step, older)) != list(map(sorted_step, recording.steps))
 
 

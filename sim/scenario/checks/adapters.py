@@ -13,7 +13,7 @@ from sim.scenario.checks.subjects import (
     WholeFleet,
 )
 from sim.scenario.clash import Chapter, Clash
-from sim.schedulers import VllmRule, follows_rule
+from sim.schedulers import SglangRule, VllmRule, follows_rule
 from sim.schedulers.orders import FirstCome
 
 
@@ -34,8 +34,8 @@ POOLS: Chapter[WholeFleet, OnePool] = Chapter(
         "with {knobs.batching} batching",
     ),
     _unadapted(
-        "the rule of another engine than vLLM",
-        lambda p: p.knobs.rule != VllmRule.name,
+        "the rule of another engine than vLLM and SGLang",
+        lambda p: p.knobs.rule not in (VllmRule.name, SglangRule.name),
         "scheduler.policy",
         "with policy: {knobs.rule}",
         f"`policy: {VllmRule.name}` has vLLM's rule under any engine",

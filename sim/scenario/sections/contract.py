@@ -140,7 +140,7 @@ class Contract(LimitedSection):
     )
     lora: LoraSettings | None = Field(
         default=None,
-        description="LoRA adapters that requests ask for, by vLLM's rules. null: none.",
+        description="LoRA adapters that requests ask for, by the engine's rules. null: none.",
         examples=["{adapters: 20, rank: 16, max_loras: 4, distribution: {kind: zipf}}"],
     )
     sampling: Literal["greedy", "sorted"] = Field(
