@@ -16,6 +16,7 @@ from reports.figures.axes import MANY, ROW_HEIGHT, height, labelled, times
 from reports.figures.series import Style, label, plain, styles
 from reports.frame import draw, theme
 from reports.frame.draw import time_axis
+from reports.frame.page import typeset
 from sim.metrics.states import SloState, State
 from sim.planning.answers.drawings import (
     BarChart,
@@ -35,6 +36,8 @@ POLICY = "policy "
 
 TONES: Mapping[str, theme.Tone] = {
     **theme.METRICS,
+    **theme.MEMORY,
+    **theme.BOUNDS,
     **theme.LATENCY_PARTS,
     **{f"gpu {place}": tone for place, tone in enumerate(theme.GPUS)},
     "": theme.GREY,
@@ -60,8 +63,9 @@ def _tone(name: str) -> theme.Tone:
     return theme.policy(name.removeprefix(POLICY)) if name.startswith(POLICY) else TONES[name]
 
 
-def _lines(text: str) -> str:
-    return "<br>".join(map(plain, text.split("\n")))
+def _shown(text: str) -> str:
+    """``text`` line by line, as Plotly shows it and pages write it."""
+    return "<br>".join(str(typeset(plain(line))) for line in text.split("\n"))
 
 
 class Scaled(NamedTuple):
@@ -109,8 +113,8 @@ MARGIN, MOST_ROOM = 0.04, 0.35
 LEAST = 1e-3
 """The least difference between both ends of an axis."""
 
-LINE_HEIGHT, TWO_WORDS, LEGEND = 15, 34, 110
-"""Pixels that each further line of a label takes, a row with two words, and the names of parts."""
+LINE_HEIGHT, TWO_WORDS, NAME_HEIGHT = 15, 34, 12
+"""Pixels that each further line of a label takes, a row with two words, and the name of a part."""
 
 SMALL: Mapping[str, Any] = {"textfont": theme.text("muted", 11), "cliponaxis": False}
 BESIDE: Mapping[str, Any] = {**SMALL, "textposition": "outside", "constraintext": "none"}
@@ -142,13 +146,15 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
         _names(labels),
         height=height(len(labels), _row(labels, places))
         + LINE_HEIGHT * bool(named)
-        + LEGEND * (len(parts) > 1),
+        + NAME_HEIGHT * (len(parts) if len(parts) > 1 else 0),
         barmode="overlay",
         showlegend=len(parts) > 1,
         legend={"traceorder": "normal"},
         shapes=[draw.upright(factor * mark.at, dash=mark.dash) for mark in found.marks],
         annotations=[
-            draw.note(mark.name, factor * mark.at, 1.0, size=10, yref="paper", yanchor="bottom")
+            draw.note(
+                _shown(mark.name), factor * mark.at, 1.0, size=10, yref="paper", yanchor="bottom"
+            )
             for mark in named
         ],
     )
@@ -235,8 +241,8 @@ def _said(bars: Sequence[ChartBar], factor: float) -> dict[str, Any]:
     their ends, if they have any."""
     said: dict[str, Any] = {
         "name": bars[0].part,
-        "text": [f" {plain(bar.words)} " if bar.words else "" for bar in bars],
-        "customdata": [_lines(bar.text) for bar in bars],
+        "text": [f" {_shown(bar.words)} " if bar.words else "" for bar in bars],
+        "customdata": [_shown(bar.text) for bar in bars],
     }
     if any(bar.interval for bar in bars):
         ends = [(bar.end, *(bar.interval or (bar.end, bar.end))) for bar in bars]
@@ -292,7 +298,7 @@ def points(found: PointChart) -> go.Figure:
 
 
 def _mark(mark: Mark, factor: float) -> draw.Trace:
-    named: draw.Trace = {"name": plain(mark.name), "showlegend": True} if mark.name else {}
+    named: draw.Trace = {"name": _shown(mark.name), "showlegend": True} if mark.name else {}
     if mark.upright:
         return draw.upright(mark.at, "muted", dash=mark.dash, **named)
     return draw.across(factor * mark.at, dash=mark.dash, **named)
@@ -319,13 +325,13 @@ def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> dr
     marker = {"size": 9, "color": look.color, "symbol": symbols}
     more: dict[str, Any] = {
         "customdata": [
-            [_lines(at.text), value] for at, value in zip(each.points, values, strict=True)
+            [_shown(at.text), value] for at, value in zip(each.points, values, strict=True)
         ],
         "showlegend": bool(each.name),
         "cliponaxis": False,
     }
     if any(at.words for at in each.points):
-        more["text"] = [f" {plain(at.words)} " if at.words else "" for at in each.points]
+        more["text"] = [f" {_shown(at.words)} " if at.words else "" for at in each.points]
         sides = ["left" if at.x > TO_THE_LEFT * right else "center" for at in each.points]
         more["textposition"] = [f"bottom {side}" for side in sides]
         more["textfont"] = theme.text("muted", 11)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from reports.figures.charts import chart
 from reports.frame import draw, theme
-from reports.frame.formats import NARROW_SPACE
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar, Mark
 from sim.units import TWICE, number
 
 ROW_OF_SHARE, FRAME_OF_SHARES = 44, 70
@@ -109,9 +110,6 @@ def _target_label(target: float, left: float) -> dict[str, Any]:
     return draw.note(f"target {100 * target:.6g} %", target, -0.75, xanchor=side, yanchor="bottom")
 
 
-ROW, FRAME = 40, 62
-"""Height (px) of a limit, and of the margins around them."""
-
 LONGEST = 1.4
 """Where bars are cut, in limits."""
 
@@ -128,38 +126,10 @@ class LimitUse(NamedTuple):
 
 def limit_use(limits: Sequence[LimitUse]) -> go.Figure:
     """The limits below each other, in the order given."""
-    right = LONGEST if any(limit.share > 1 for limit in limits) else 1.08
-    told = [_told(limit) for limit in limits]
-    bars = draw.bars(
-        [min(limit.share, LONGEST) for limit in limits],
-        [limit.title for limit in limits],
-        [theme.PAGE[limit.tone].light for limit in limits],
-        "%{y}%{customdata}<extra></extra>",
-        customdata=told,
-        text=[f" {text} " for text in told],
-        textposition=["outside" if limit.share < right / 2 else "inside" for limit in limits],
-        insidetextanchor="end",
-        constraintext="none",
-        textangle=0,
-        outsidetextfont={"color": theme.PAGE["muted"].light},
-        insidetextfont={"color": theme.PAGE["surface"].light},
-    )
-    return draw.assemble(
-        [bars],
-        theme.axis("share of the limit", range=[0, right], tickformat=".0%"),
-        draw.names(tickfont=theme.text("ink", 12), showgrid=False, fixedrange=True),
-        height=FRAME + ROW * len(limits),
-        bargap=0.35,
-        margin={"t": 20},
-        shapes=[draw.upright(1, dash="dash")],
-        annotations=[draw.note("limit", 1, 1, yref="paper", yanchor="bottom")],
-    )
-
-
-def _told(limit: LimitUse) -> str:
-    times = (
-        f"{number(limit.share)}x"
-        if limit.share >= TWICE
-        else f"{100 * limit.share:.0f}{NARROW_SPACE}%"
-    )
-    return f"{limit.text}: {times}"
+    bars = []
+    for title, text, share, tone in limits:
+        times = f"{number(share)}x" if share >= TWICE else f"{100 * share:.0f}%"
+        said = f"{text}: {times}"
+        bars.append(ChartBar(title, min(share, LONGEST), f"{title}: {said}", said, tone))
+    axis = ChartAxis("share of the limit", "share")
+    return chart(BarChart(axis, tuple(bars), (Mark(1.0, "limit"),)), wide=True)

@@ -255,11 +255,13 @@ def test_words_next_to_bars_have_room() -> None:
     assert left >= charts.LETTER * len("x 0.933")
 
 
-@pytest.mark.parametrize(("share", "place"), [(0.3, "outside"), (0.78, "inside")])
-def test_a_limit_says_its_use_where_there_is_more_room(share: float, place: str) -> None:
-    use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", share, "good")
-    (bars,) = slo_bars.limit_use([use]).data
-    assert bars.textposition == (place,)
+def test_a_bar_of_a_limit_has_room_for_its_words() -> None:
+    use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", 0.78, "good")
+    drawn = slo_bars.limit_use([use])
+    low, high = drawn.layout.xaxis.range
+    (words,) = drawn.data[0].text
+    assert words == " 782 ms of 1 s: 78\u202f% "
+    assert (high - 0.78) / (high - low) * charts.BROAD >= charts.LETTER * len(words.strip())
 
 
 def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:

@@ -222,7 +222,7 @@ def limit_uses(summary: Mapping[str, Any], requests: pd.DataFrame) -> list[Limit
         if latency is not None and limit.tone in ("good", "warn", "bad"):
             name = limit.title if is_apart(limit.name) else f"{limit.title} {limit.rank}"
             told = f"{milliseconds(latency)} of {milliseconds(limit.limit_ms)}"
-            found.append(LimitUse(f"{name} ", told, latency / limit.limit_ms, limit.tone))
+            found.append(LimitUse(name, told, latency / limit.limit_ms, limit.tone))
     return found
 
 
