@@ -103,7 +103,7 @@ def _scaled(axis: ChartAxis, values: Sequence[float]) -> Scaled:
 THICK = 0.7
 """Share of a row that its bar fills; bars that begin alike and go the same way share it."""
 
-LETTER, NARROW, BROAD = 6, 200, 600
+LETTER, NARROW, BROAD = 6, 200, 450
 """Pixels of a letter next to a bar, and between the axes of a figure that shares a row and of one
 that does not."""
 
@@ -113,7 +113,7 @@ MARGIN, MOST_ROOM = 0.04, 0.35
 LEAST = 1e-3
 """The least difference between both ends of an axis."""
 
-LINE_HEIGHT, TWO_WORDS, NAME_HEIGHT = 15, 34, 12
+LINE_HEIGHT, TWO_WORDS, NAME_HEIGHT = 15, 34, 20
 """Pixels that each further line of a label takes, a row with two words, and the name of a part."""
 
 SMALL: Mapping[str, Any] = {"textfont": theme.text("muted", 11), "cliponaxis": False}
