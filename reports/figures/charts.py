@@ -45,6 +45,7 @@ TONES: Mapping[str, theme.Tone] = {
     "warn": theme.ORANGE,
     "bad": theme.VERMILLION,
     "all": theme.BLUE,
+    "half": theme.SKY,
     "front": theme.PAGE["ink"],
     "first": theme.RAMP[2],
     "others": theme.PHASES["queue"],  # whiskers stand out from both
@@ -128,10 +129,11 @@ INSIDE: Mapping[str, Any] = {
 
 def bars(found: BarChart, width: int = NARROW) -> go.Figure:
     """The bars on an axis as wide as that (px)."""
-    log = found.axis.logarithmic
-    ends = [mark.at for mark in found.marks]
+    log, ends = found.axis.logarithmic, [mark.at for mark in found.marks]
+    dots, named = found.dots or log, [mark for mark in found.marks if mark.name]
     for bar in found.bars:
-        ends += [bar.end] if log else [bar.start, bar.end, *(bar.interval or ())]
+        ends += [bar.end] if dots else [bar.start, bar.end]
+        ends += bar.interval or () if not log else ()
     axis, factor, _ = _scaled(found.axis, ends)
     low, high = axis["range"] if log else (factor * min(ends), factor * max(ends))
     parts: dict[str, list[ChartBar]] = {}
@@ -139,7 +141,6 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
         parts.setdefault(bar.part, []).append(bar)
     places = dict(zip(found.bars, _places(found.bars), strict=True))
     labels = list(dict.fromkeys(label(bar.row) for bar in found.bars))
-    dots, named = found.dots or log, [mark for mark in found.marks if mark.name]
     return draw.assemble(
         [_dots(own, factor) if dots else _bars(own, places, factor) for own in parts.values()],
         axis | {"range": _with_room(found.bars, low, high, width)},
@@ -216,7 +217,12 @@ def _dots(bars: Sequence[ChartBar], factor: float) -> draw.Trace:
     return draw.points(
         [factor * bar.end for bar in bars],
         [label(bar.row) for bar in bars],
-        {"size": 10, "color": _colours(bars), "line": _edges(bars)},
+        {
+            "size": 10,
+            "color": _colours(bars),
+            "line": _edges(bars),
+            "symbol": [SHAPES.get(bar.tone, "circle") for bar in bars],
+        },
         hover=HOVER,
         **_said(bars, factor),
         textposition="middle right",
@@ -225,6 +231,9 @@ def _dots(bars: Sequence[ChartBar], factor: float) -> draw.Trace:
 
 
 HOVER = "%{customdata}<extra></extra>"
+
+SHAPES: Mapping[str, str] = {"warn": "diamond", "bad": "x"}
+"""How dots differ for readers who do not see colours."""
 
 
 def _colours(bars: Sequence[ChartBar]) -> list[str]:

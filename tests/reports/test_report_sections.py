@@ -19,6 +19,7 @@ from reports.figures import (
     operator_work,
     slo_bars,
 )
+from reports.figures.charts import SHAPES
 from reports.figures.latency_parts import EDGES, PARTS, TITLES, bands
 from reports.figures.memory_use import gpu_memory as in_memory
 from reports.figures.steps import (
@@ -165,8 +166,8 @@ def test_a_limit_that_may_be_either_way_says_so(
 ) -> None:
     each = slo_bars.AttainedLimit("TTFT", share, low, high)
     assert each.tone(0.95) == tone
-    trace = slo_bars.attainment([each], 0.95).data[1]
-    assert trace.marker.symbol == slo_bars.SYMBOLS[tone]
+    (trace,) = slo_bars.attainment([each], 0.95).data
+    assert trace.marker.symbol == (SHAPES.get(tone, "circle"),)
     assert trace.x[0] + trace.error_x.array[0] == pytest.approx(high)
     assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(low)
 

@@ -179,9 +179,9 @@ def _errors(errors: Sequence[ErrorRow], band: float | None) -> list[Plot]:
         return []
     rows = [(tables.figure_title(row.figure, unit=False)[0], row) for row in errors]
     note = "Above 0 % the prediction is too large. Crosses: outside the 90 % band of the figure. "
-    note += "Shaded: the errors that iterations may have."
+    note += "Dashed: the errors that iterations may have."
     drawn = to_json(validated.all_errors(rows, band))
-    return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
+    return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="own")]
 
 
 def _latencies(observed: Frames, predicted: Frames, series: Mapping[str, Any]) -> list[Plot]:

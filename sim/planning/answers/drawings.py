@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 Tone = str
 """What the colour of something stands for: better or worse (good, warn, bad, or nothing where it is
 neither), a latency, a part of one, ``policy NAME``, ``gpu NUMBER``, the first or others of a
-ranking, all where nothing differs, the front of a trade-off."""
+ranking, all or half of something, the front of a trade-off."""
 
 
 class ChartAxis(NamedTuple):
