@@ -107,10 +107,7 @@ def limits(summary: Mapping[str, Any]) -> dict[str, SloLimit]:
     """The limits of the scenario by their keys; may be empty."""
     verdict = pick(summary, "infersim.verdict")
     doubts = set(known(verdict, "slo_doubts") or ())
-    so_far, left_open = (
-        too_short_for(doubts),
-        DoubtKind.UNFINISHED in doubts,
-    )
+    so_far, left_open = (too_short_for(doubts), DoubtKind.UNFINISHED in doubts)
     bands = known(summary, "infersim.bands.figures") or {}
     found = {}
     for name, entry in (pick(verdict, "limits") or {}).items():

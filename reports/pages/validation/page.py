@@ -43,8 +43,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     **{name: OF_RUNS[name] for name in ("ttft", "tpot", "itl", "e2el")},
     "regime": Definition(
-        "Regime",
-        "A kind of iteration: decodes of a certain batch size, prompts, or both.",
+        "Regime", "A kind of iteration: decodes of a certain batch size, prompts, or both."
     ),
     "predicted": Definition(
         "Predicted as composed",
@@ -73,7 +72,6 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
 }
 """Every term that the page links to."""
-
 
 GOOD, FAIR = 0.10, 0.25
 """Errors up to which a prediction is called good, and up to which fair."""
@@ -303,11 +301,7 @@ def render_validation(
         plots=plots,
         missing=missing,
         correction=document.get("correction"),
-        tables={
-            "figures": tables.figures(rows.errors),
-            "regimes": regimes,
-            "levels": levels,
-        },
+        tables={"figures": tables.figures(rows.errors), "regimes": regimes, "levels": levels},
         agreement=document["composition"]["text"],
         observed=seen,
         predicted=asked,

@@ -17,11 +17,7 @@ Figure = Mapping[str, Any]
 ORDER = ("capacity", "output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms")
 """The capacity first: it is what techniques bring where the traffic sets the throughput."""
 
-WORDS: Mapping[str, str] = {
-    "capacity": "the capacity",
-    "output_throughput": "the throughput",
-}
-
+WORDS: Mapping[str, str] = {"capacity": "the capacity", "output_throughput": "the throughput"}
 
 SAME = 1e-3
 """A ratio this near 1, or a part of the whole this small, is no change."""

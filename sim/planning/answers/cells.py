@@ -39,7 +39,6 @@ CHANGES: Mapping[str, Column] = {
 
 WITHIN = Column("Within SLO (%)", definition="attainment")
 
-
 STATES: Mapping[str | None, str] = {
     State.STABLE: "good",
     State.NEAR_SATURATION: "warn",

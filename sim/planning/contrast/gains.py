@@ -21,7 +21,6 @@ CLIP = math.log(10)
 """No figure counts for more than a factor of ten in a mean of gains: an unstable queue would drown
 out everything else."""
 
-
 SCANT = 0.01
 """A goodput below this share of the requests that are served is almost none."""
 
