@@ -134,6 +134,7 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
     for bar in found.bars:
         ends += [bar.end] if dots else [bar.start, bar.end]
         ends += bar.interval or () if not log else ()
+    ends = ends or [0.0]
     axis, factor, _ = _scaled(found.axis, ends)
     low, high = axis["range"] if log else (factor * min(ends), factor * max(ends))
     parts: dict[str, list[ChartBar]] = {}
