@@ -17,7 +17,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import sim
-from reports.figures import causes
+from reports.figures.charts import chart
 from sim.planning.answers.ablate import waterfall as steps_of
 from sim.planning.causes.ablate import ablate, document
 from sim.planning.points.executors import local
@@ -62,7 +62,7 @@ Markdown(
 
 # %%
 assert 9 < throughput["factor"] < 12
-causes.waterfall(steps_of(result, "output_throughput"))
+chart(steps_of(result, "output_throughput"))
 
 # %% [markdown]
 # - **Continuous batching**: no request waits for the longest answer of a batch, and
@@ -85,7 +85,7 @@ other = document(
         order=["paging", "large-batch", "continuous-batching", "chunked-prefill"],
     )
 )
-causes.waterfall(steps_of(other, "output_throughput"))
+chart(steps_of(other, "output_throughput"))
 
 # %%
 steps = {

@@ -19,7 +19,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import sim
-from reports.figures import loads, plans
+from reports.figures.charts import chart
 from sim.cost import CostModel
 from sim.errors import InfeasibleError
 from sim.iteration import Batch
@@ -155,10 +155,10 @@ batches. {cheapest} has the lowest, and is out: **the cheapest token may come to
 # %%
 a_third = assistant.override({"workload.arrivals.rate": RATE / 3})
 single = sim.find(a_third).document()
-loads.latency_curve(curve(single, "tpot"))
+chart(curve(single, "tpot"))
 
 # %%
-loads.latency_curve(curve(single, "ttft"))
+chart(curve(single, "ttft"))
 
 # %%
 knee, at_best = single["knee"], single["at_best"]
@@ -218,7 +218,7 @@ pd.DataFrame(rows, columns=["rank", *names]).set_index("rank")
 # simulated, under the load with its headroom:
 
 # %%
-plans.cost_and_latency(cost_and_latency(plan, "tpot"))
+chart(cost_and_latency(plan, "tpot"))
 
 # %%
 first, second = fleets[0], fleets[1]

@@ -21,26 +21,22 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports.figures import (
-    causes,
     fleet,
     histogram,
     kernels,
     latency_cdf,
     latency_parts,
-    loads,
     memory_use,
     operator_work,
     over_run,
     overlaid,
-    plans,
     score_bands,
     slo_bars,
     slots,
-    sweeps,
     timeline,
     validated,
-    variants,
 )
+from reports.figures.charts import chart
 from reports.figures.kernels import by_operator
 from reports.figures.latency_parts import bands
 from reports.figures.memory_use import gpu_memory as in_memory
@@ -51,14 +47,6 @@ from reports.pages import trust
 from reports.pages.planning import compare_runs
 from reports.pages.run.slo import attained, limit_uses
 from sim.errors import InfersimError
-from sim.planning.answers.ablate import waterfall as steps_of
-from sim.planning.answers.diagnose import mean_parts as parts_of
-from sim.planning.answers.find import attained_by_load, curve
-from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs
-from sim.planning.answers.plan_drawings import growth as growth_of
-from sim.planning.answers.sensitivity import attained_at_ends as at_ends
-from sim.planning.answers.sensitivity import changes
-from sim.planning.answers.split import replica_ratios
 from sim.planning.answers.validated import rows_of
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.answers import drawn
@@ -134,51 +122,33 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
 """Figures of a run."""
 
 
-def _of(build: Build, command: str, name: str) -> Build:
-    """The figure ``name`` of the page of ``command``, which ``build`` draws."""
-    return lambda document: build(drawn(command, document, name))
+def _of(command: str, name: str) -> Build:
+    """The figure ``name`` of the page of ``command``."""
+    return lambda document: chart(drawn(command, document, name))
 
 
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
-    "causes.attained_at_ends": (
-        lambda d: causes.attained_at_ends(at_ends(d)),
-        made_up_studies.uncertainty,
-    ),
     "fleet.attempts": (lambda d: fleet.attempts(d["course"], d["outages"]), made_up.failures),
-    "variants.cost_attained": (
-        _of(variants.cost_attained, "compare", "cost-attained"),
-        made_up.comparison,
-    ),
-    "variants.differences": (
-        _of(variants.differences, "compare", "difference-output_throughput"),
-        made_up.comparison,
-    ),
-    "loads.attained": (
-        lambda d: loads.attained(attained_by_load(d)),
-        made_up.highest_load,
-    ),
-    "loads.latency_curve": (lambda d: loads.latency_curve(curve(d, "ttft")), made_up.highest_load),
-    "sweeps.heat": (_of(sweeps.heat, "sweep", "heat-output_throughput"), made_up.grid_sweep),
-    "sweeps.latency_lines": (_of(sweeps.latency_lines, "sweep", "knee-tpot"), made_up.load_sweep),
-    "causes.mean_parts": (
-        lambda d: causes.mean_parts(parts_of(d, "e2el")),
-        made_up_studies.diagnosis,
-    ),
-    "variants.means": (_of(variants.means, "compare", "mean-p99_ttft_ms"), made_up.comparison),
-    "sweeps.trades": (_of(sweeps.trades, "sweep", "pareto-speed"), made_up.policy_sweep),
-    "plans.cost_over_load": (lambda d: plans.cost_over_load(growth_of(d)), made_up.fleet_plan),
-    "plans.cost_and_latency": (
-        lambda d: plans.cost_and_latency(cost_and_latency(d, "ttft")),
-        made_up.fleet_plan,
-    ),
-    "causes.tornado": (
-        lambda d: causes.tornado(changes(d, "p99_ttft_ms")),
-        made_up_studies.uncertainty,
-    ),
-    "causes.waterfall": (
-        lambda d: causes.waterfall(steps_of(d, "p99_ttft_ms")),
-        made_up_studies.ablation,
-    ),
+    **{
+        f"charts.{name}": (_of(command, name), made)
+        for command, names, made in (
+            ("ablate", ["waterfall-p99_ttft_ms"], made_up_studies.ablation),
+            (
+                "compare",
+                ["cost-attained", "difference-output_throughput", "mean-p99_ttft_ms"],
+                made_up.comparison,
+            ),
+            ("diagnose", ["parts-e2el"], made_up_studies.diagnosis),
+            ("find", ["attainment", "curve-ttft"], made_up.highest_load),
+            ("plan", ["growth", "pareto-ttft", "plan-cost"], made_up.fleet_plan),
+            ("plan", ["split-ratios"], made_up.split_plan),
+            ("sensitivity", ["attained", "tornado-p99_ttft_ms"], made_up_studies.uncertainty),
+            ("sweep", ["knee-tpot"], made_up.load_sweep),
+            ("sweep", ["heat-output_throughput"], made_up.grid_sweep),
+            ("sweep", ["pareto-speed"], made_up.policy_sweep),
+        )
+        for name in names
+    },
 }
 """Figures of the results of planning commands, with a result of each."""
 
@@ -247,10 +217,6 @@ DRAWINGS: Mapping[str, Drawing] = {
         lambda document: score_bands.ratios(_with_bands(document)), made_up_verdicts.scores
     ),
     "fleet.pools": Drawing(fleet.pools, made_up.fleet_course),
-    "plans.fleet_costs": Drawing(lambda d: plans.fleet_costs(fleet_costs(d)), made_up.fleet_plan),
-    "plans.split_ratios": Drawing(
-        lambda document: plans.split_ratios(replica_ratios(document)), made_up.split_plan
-    ),
     "overlaid": Drawing(_overlaid, compared_runs),
     "slots.shares": Drawing(_slot_shares, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},

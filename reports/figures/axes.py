@@ -11,7 +11,7 @@ from math import ceil, floor, inf, log10
 from typing import Any
 
 from reports.frame import theme
-from reports.frame.draw import across, line, wash
+from reports.frame.draw import line
 
 FEW_DECADES = 1.3
 """A range of fewer decades has labels between them."""
@@ -119,9 +119,3 @@ def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
 def _told(seconds: float) -> str:
     """A time with its unit."""
     return f"{1e3 * seconds:.4g} ms" if seconds < 1 else f"{seconds:,.0f} s"
-
-
-def within(limit_s: float, bottom_s: float) -> list[dict[str, Any]]:
-    """The region up to a limit, shaded, and the limit itself; from ``bottom_s`` on."""
-    region = wash(theme.faint(theme.GREEN).light, xref="paper", x0=0, x1=1, y0=bottom_s, y1=limit_s)
-    return [region, across(limit_s, dash="dash")]

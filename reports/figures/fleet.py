@@ -19,11 +19,7 @@ from reports.figures.timeline import Panel, stacked
 from reports.frame import draw, theme
 from reports.frame.draw import run_axis, run_scale
 
-PANELS = {
-    "held": "replicas held",
-    "running": "requests running",
-    "waiting": "requests waiting",
-}
+PANELS = {"held": "replicas held", "running": "requests running", "waiting": "requests waiting"}
 """Key of a pool in the course -> title of its panel."""
 
 

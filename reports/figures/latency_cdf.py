@@ -23,12 +23,7 @@ from reports.frame.decimate import ranks
 from reports.frame.draw import time_axis
 from sim.units import Scale, show_time, time_scale
 
-TITLES: Mapping[str, str] = {
-    "ttft": "TTFT",
-    "tpot": "TPOT",
-    "e2el": "E2EL",
-    "queue": "Queue time",
-}
+TITLES: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "E2EL", "queue": "Queue time"}
 """The latencies that a request has; ``<name>_s`` is the column."""
 
 MARKS = (50, 90, 99)

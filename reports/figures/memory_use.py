@@ -17,11 +17,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from reports.figures.charts import chart
 from reports.figures.steps import CACHED, RESERVED_END, Steps, fleet_steps
 from reports.frame import draw, theme
 from reports.frame.decimate import Floats
 from reports.frame.draw import run_axis, run_scale
 from sim.growth.leaps import Leaps
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 
 TITLES: Mapping[str, str] = {
     "weights": "weights",
@@ -79,8 +81,6 @@ def _fullest(timeseries: pd.DataFrame) -> tuple[float, float, float]:
 
 
 GIB = 2.0**30
-ROW, FRAME = 26, 62
-"""Height (px) of a part, and of what stands around them."""
 
 NAMES: Mapping[str, str] = {
     "weights": "weights",
@@ -93,48 +93,16 @@ NAMES: Mapping[str, str] = {
 }
 """Part -> what its row is called, in few letters."""
 
-LATE = 0.85
-"""Bars that end beyond this share of the width have their number on the left."""
-
 
 def gpu_bars(found: Memory) -> go.Figure:
     """The parts below each other, in GiB."""
-    end = (found.total + found.short) / GIB
-    rows, at = [], 0.0
-    for name in NAMES:
-        rows.append((name, at, found.parts[name] / GIB))
-        at += found.parts[name] / GIB
-    whole = max(end, at)
-    traces = [
-        draw.bars(
-            [amount],
-            [row],
-            theme.MEMORY[name].light,
-            f"{TITLES[name]}: {amount:,.4g} GiB, %{{customdata:.1%}} of the memory<extra></extra>",
-            name=NAMES[name],
-            base=[start],
-            width=0.72,
-            customdata=[found.parts[name] / found.total],
-        )
-        for row, (name, start, amount) in enumerate(rows)
-    ]
-    return draw.assemble(
-        traces,
-        theme.axis("memory of one GPU (GiB)", range=[0, whole], fixedrange=True),
-        draw.rows([NAMES[name] for name, _, _ in rows], 11),
-        height=FRAME + ROW * len(rows),
-        annotations=[
-            _label(row, start, amount, whole) for row, (_, start, amount) in enumerate(rows)
-        ],
-    )
-
-
-def _label(row: int, start: float, amount: float, end: float) -> draw.Trace:
-    """The number, on the side of its bar that has room."""
-    before = start + amount > LATE * end
-    place = {"xanchor": "right" if before else "left", "yanchor": "middle"}
-    at = start if before else start + amount
-    return draw.note(f" {amount:,.3g} GiB ", at, row, "ink", 11, **place)
+    bars, at = [], 0.0
+    for part, name in NAMES.items():
+        amount, share = found.parts[part] / GIB, found.parts[part] / found.total
+        text = f"{TITLES[part]}: {amount:,.4g} GiB, {share:.1%} of the memory"
+        bars.append(ChartBar(name, at + amount, text, f"{amount:,.3g} GiB", part, start=at))
+        at += amount
+    return chart(BarChart(ChartAxis("memory of one GPU (GiB)"), tuple(bars)), wide=True)
 
 
 BUCKETS = 480

@@ -8,18 +8,16 @@ memory bandwidth is the limit, right of it arithmetic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from math import log10, sqrt
 from typing import Any
 
 import plotly.graph_objects as go
 
 from reports.figures.axes import logarithmic
+from reports.figures.charts import chart
 from reports.frame import draw, theme
 from sim.metrics.terms.definitions import bound_name
-
-ROW, FRAME = 26, 96
-"""Height (px) of an operator, and of what stands around them."""
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 
 NOT_APART = "not distinguished"
 """The bound of operators of which nothing else is known."""
@@ -30,32 +28,23 @@ HOST = "host"
 def operator_time(
     shares: Mapping[str, float], operators: Mapping[str, Mapping[str, float]]
 ) -> go.Figure:
-    """The ``shares`` (0..1) of the busy time, by operator.
+    """The ``shares`` (0..1) of the busy time, by operator, the largest first.
 
     ``operators`` says how many seconds each was bound by what (``infersim.operators`` of a
-    summary); one that is not in it has a bar of one colour. Without shares the figure is empty.
+    summary); one that is not in it has a bar of one colour.
     """
-    names = sorted(shares, key=lambda name: shares[name])
-    split = {name: _split(name, shares[name], operators) for name in names}
-    bounds = [
-        bound for bound in (*theme.BOUNDS, NOT_APART) if any(bound in s for s in split.values())
-    ]
-    return draw.assemble(
-        [_bound_bars(bound, names, split) for bound in bounds],
-        theme.axis("share of the busy time", tickformat=".0%", rangemode="tozero", fixedrange=True),
-        draw.rows(
-            [escape(name) for name in names],
-            11,
-            range=[-0.5, max(1, len(names)) - 0.5],
-            tickfont=theme.text("muted", 11),
-        ),
-        barmode="stack",
-        bargap=0.3,
-        height=FRAME + ROW * len(names),
-        margin={"t": 34},
-        showlegend=True,
-        legend={"traceorder": "normal"},
-    )
+    bars = []
+    for name in sorted(shares, key=lambda name: -shares[name]):
+        at = 0.0
+        for bound, part in _split(name, shares[name], operators).items():
+            title = bound_name(bound)
+            text, tone = (
+                f"{title}: {part:.2%} of the busy time",
+                bound if bound != NOT_APART else "",
+            )
+            bars.append(ChartBar(name, at + part, text, tone=tone, start=at, part=title))
+            at += part
+    return chart(BarChart(ChartAxis("share of the busy time", "share"), tuple(bars)), wide=True)
 
 
 def _split(
@@ -69,21 +58,6 @@ def _split(
     seconds = {bound: operators[name][bound] for bound in theme.BOUNDS if bound != HOST}
     total = sum(seconds.values())
     return {bound: share * part / total for bound, part in seconds.items() if part}
-
-
-def _bound_bars(
-    bound: str, names: list[str], split: Mapping[str, Mapping[str, float]]
-) -> dict[str, Any]:
-    tone = theme.BOUNDS.get(bound, theme.GREY)
-    rows = [number for number, name in enumerate(names) if bound in split[name]]
-    return draw.bars(
-        [split[names[row]][bound] for row in rows],
-        rows,
-        tone.light,
-        f"{bound_name(bound)}: %{{x:.2%}} of the busy time<extra></extra>",
-        name=bound_name(bound),
-        marker={"line": {"color": theme.PAGE["surface"].light, "width": 0.5}},
-    )
 
 
 LARGEST, SMALLEST = 36.0, 4.0

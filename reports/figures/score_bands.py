@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 from scipy.stats import binomtest
 
-from reports.figures.axes import height
+from reports.figures.charts import chart
 from reports.frame import draw, theme
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar, Mark
 
 NOMINAL = {"50 %": 0.5, "90 %": 0.9}
 """The intended coverage of bands."""
@@ -26,44 +27,16 @@ class Held(NamedTuple):
 
 def coverage(groups: Sequence[Held]) -> go.Figure:
     """The share of each group in either band, with the 95 % interval that its number allows."""
-    traces = []
-    for band, tone, symbol in (("50 %", theme.SKY, "diamond"), ("90 %", theme.BLUE, "circle")):
-        inside = [group.in50 if band == "50 %" else group.in90 for group in groups]
-        traces.append(_coverage_dots(band, groups, inside, tone, symbol))
-    return draw.assemble(
-        traces,
-        theme.axis("share in the band", range=[0, 1.02], tickformat=".0%"),
-        draw.names(dtick=1, fixedrange=True),
-        height=height(len(groups)),
-        shapes=[draw.upright(at, "muted", 1, "dot") for at in NOMINAL.values()],
-    )
-
-
-def _coverage_dots(
-    band: str, groups: Sequence[Held], inside: Sequence[int], tone: theme.Tone, symbol: str
-) -> draw.Trace:
-    shares = [many / group.rows for many, group in zip(inside, groups, strict=True)]
-    ends = [
-        binomtest(many, group.rows).proportion_ci()
-        for many, group in zip(inside, groups, strict=True)
-    ]
-    return draw.points(
-        shares,
-        [group.name for group in groups],
-        {"size": 9, "symbol": symbol, "color": tone.light},
-        f"{band} band",
-        f"%{{y}}: %{{customdata}} in the {band} band<extra></extra>",
-        error_x=draw.spread(
-            [share - end.low for end, share in zip(ends, shares, strict=True)],
-            [end.high - share for end, share in zip(ends, shares, strict=True)],
-            tone.light,
-            1,
-            width=0,
-        ),
-        customdata=[
-            f"{many:,} of {group.rows:,}" for many, group in zip(inside, groups, strict=True)
-        ],
-    )
+    bars = []
+    for band, tone in (("50 %", "half"), ("90 %", "all")):
+        for group in groups:
+            inside = group.in50 if band == "50 %" else group.in90
+            ends = binomtest(inside, group.rows).proportion_ci()
+            text = f"{group.name}: {inside:,} of {group.rows:,} in the {band} band"
+            dot = ChartBar(group.name, inside / group.rows, text, tone=tone, part=f"{band} band")
+            bars.append(dot._replace(interval=(float(ends.low), float(ends.high))))
+    marks = tuple(Mark(at, dash="dot") for at in NOMINAL.values())
+    return chart(BarChart(ChartAxis("share in the band", "share"), tuple(bars), marks, dots=True))
 
 
 FARTHEST = 16.0

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from reports.frame import theme
 from sim.errors import shorten
-from sim.metrics.terms.definitions import METRIC, STUDIED
 from sim.planning.points.wording import spoken
 
 MOST_LINES = 8
@@ -96,9 +95,6 @@ def _style(color: str, turn: int) -> Style:
     dash = _DASHES[turn % len(_DASHES)]
     return Style(color, dash, "circle" if dash == "solid" else "circle-open")
 
-
-TITLES: Mapping[str, str] = {key: METRIC[key].head for key in STUDIED}
-"""Metric -> its name above a figure."""
 
 LINE = 28
 """Characters of a line of a label next to an axis."""

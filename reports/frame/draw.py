@@ -80,14 +80,6 @@ def names(**more: Any) -> dict[str, Any]:
     return theme.axis(None, type="category", autorange="reversed", **more)
 
 
-def rows(texts: Sequence[str], size: int = 12, **more: Any) -> dict[str, Any]:
-    """An axis of the rows 0, 1, ... with these texts, downwards unless ``range`` says otherwise."""
-    ink = {"color": theme.PAGE["ink"].light, "size": size}
-    ticks = {"tickvals": list(range(len(texts))), "ticktext": [f"{text} " for text in texts]}
-    still = {"showgrid": False, "fixedrange": True, "tickfont": ink}
-    return theme.axis(None, range=[len(texts) - 0.5, -0.5]) | ticks | still | more
-
-
 def upright(
     at: float, tone: str = "ink", width: float = 1.5, dash: str | None = None, **more: Any
 ) -> Trace:

@@ -35,7 +35,6 @@ LIBRARY = Path(__file__).with_name("library") / "plotly-cartesian.min.js.gz"
 TRACES = ("bar", "box", "heatmap", "scatter")
 """The kinds of traces that the figures use; all are in the bundle, as a test holds."""
 
-
 SCRIPTS = ("head", "views", "page", "other", "prices")
 """The scripts of ``templates/``: what comes before a page is drawn, how its figures are looked at,
 what it does, what only the page of a run has, and the prices of a plan that can be changed."""

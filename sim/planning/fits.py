@@ -121,7 +121,6 @@ GPUS_OF_A_REPLICA = (1, 2, 4, 8)
 NARROWER = ("fp8", "int8", "int4")
 """Precisions of weights that are tried where a model does not fit."""
 
-
 ESTIMATED = 0.5
 """The share by which activations and reserve may be more or less: weights and the bytes of a token
 are counted, these two are estimates. Of nine published sizes six lie within; the others are of

@@ -77,7 +77,6 @@ def roofline_document(
 LARGEST_BATCH = 2**20
 """The largest batch that is tried where memory has room for more."""
 
-
 PLAUSIBLE, MUCH = 0.05, 1e12
 """The share of the peak that a kernel bound by arithmetic reaches at the least, and the FLOP from
 which on an operator has enough of it to say so."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from reports.figures import loads
+from reports.figures.charts import chart
 from reports.frame.page import typeset
 from sim import simulate
 from sim.cli import app
@@ -524,7 +524,7 @@ def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
         f"the SLO is met at {told['chance']['holds_up_to']:.4g} requests/s and missed at " in shown
     )
     assert f"missed at {told['chance']['fails_from']:.4g}." in shown
-    drawn = loads.latency_curve(curve_of(told, "tpot"))
+    drawn = chart(curve_of(told, "tpot"))
     dots = {trace.name: trace for trace in drawn.data if trace.mode == "markers"}
     assert len(dots["too close to call"].x) == list(outcomes.values()).count("too close to call")
     assert dots["too close to call"].marker.color != dots["holds"].marker.color
@@ -539,7 +539,7 @@ def test_latencies_are_those_of_the_share_that_the_slo_asks_for() -> None:
     own, summary = told["own"]["probe"], simulate(steep()).summary
     assert own["slo_tpot_ms"] == pytest.approx(summary["p95_tpot_ms"])
     assert own["slo_ttft_ms"] == pytest.approx(summary["p95_ttft_ms"])
-    drawn = loads.latency_curve(curve_of(told, "tpot"))
+    drawn = chart(curve_of(told, "tpot"))
     assert "p95" in drawn.layout.yaxis.title.text
     best = next(t for t in drawn.data if t.name == "holds")
     assert own["slo_tpot_ms"] in best.y
@@ -560,13 +560,13 @@ def test_the_terminal_shows_the_loads_around_the_answer() -> None:
 def test_figures_show_every_load() -> None:
     made = made_up.highest_load()
     for metric in ("ttft", "tpot"):
-        drawn = loads.latency_curve(curve_of(made, metric))
+        drawn = chart(curve_of(made, metric))
         points = [t for t in drawn.data if t.mode == "markers"]
         assert sum(len(t.x) for t in points) == len(made["probes"])
-        region = next(t for t in drawn.data if t.name == "within the SLO")
-        assert max(region.x) == made["load"]
-        assert max(region.y) == made["limits_ms"][metric]
-    shares = loads.attained(attained_by_load(made))
+        region = next(shape for shape in drawn.layout.shapes if shape.name == "within the SLO")
+        assert region.x1 == made["load"]
+        assert region.y1 == made["limits_ms"][metric]
+    shares = chart(attained_by_load(made))
     assert sum(len(t.x) for t in shares.data if t.mode == "markers") == len(made["probes"])
 
 

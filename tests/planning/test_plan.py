@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from reports.figures import plans
+from reports.figures.charts import chart
 from sim import simulate
 from sim.band_runs import at_factor, end_factors
 from sim.cli import app
@@ -797,7 +797,7 @@ def test_the_table_fits_the_terminal() -> None:
 
 def test_the_figure_shows_every_fleet_that_holds() -> None:
     made = made_up.fleet_plan()
-    drawn = plans.cost_and_latency(cost_and_latency(made, "ttft"))
+    drawn = chart(cost_and_latency(made, "ttft"))
     dots = [trace for trace in drawn.data if "markers" in trace.mode]
     assert sum(len(trace.x) for trace in dots) == len(made["sized"])
     assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]
@@ -971,17 +971,17 @@ def test_cost_over_load_is_in_whole_replicas_and_one_more_to_spare() -> None:
     made = made_up.fleet_plan()
     one = {**made["sized"][0], "replicas": 12, "rate_of_a_replica": 4.0, "usd_per_replica": 2.0}
     asked = {**made, "rate": 40.0, "target": 48.0, "sized": [one]}
-    plain, spare = growth(asked).lines
-    assert (plain.loads[0], plain.loads[-1]) == (40.0, pytest.approx(160.0))
-    assert (plain.usd[0], plain.usd[-1]) == (24.0, 96.0)
-    assert (plain.loads[2], plain.usd[2]) == (pytest.approx(13 * 4 / 1.2), 26.0)
-    assert {more - usd for usd, more in zip(plain.usd, spare.usd, strict=True)} == {2.0}
-    drawn = plans.cost_over_load(growth(asked)).data
+    plain, spare = (line.points for line in growth(asked).series)
+    assert plain[0][:2] == (40.0, 24.0)
+    assert plain[-1][:2] == (pytest.approx(160.0), 96.0)
+    assert plain[2][:2] == (pytest.approx(13 * 4 / 1.2), 26.0)
+    assert {more.y - usd.y for usd, more in zip(plain, spare, strict=True)} == {2.0}
+    drawn = chart(growth(asked)).data
     assert len(drawn) == 2
     assert drawn[0].line.shape == "vh"  # a cost is of the loads up to its own
     five = {**asked, "sized": [{**one, "rate_of_a_replica": 5.0}]}
-    survives = growth({**five, "survive": {"replicas": 4, "text": []}}).lines[0]
-    assert survives.loads[1:4] == (40.0, 45.0, 50.0)  # those left hold them
+    survives = growth({**five, "survive": {"replicas": 4, "text": []}}).series[0]
+    assert [at.x for at in survives.points[1:4]] == [40.0, 45.0, 50.0]  # those left hold them
 
 
 def test_a_replica_of_a_ranked_fleet_holds_its_share_of_what_that_was_found_to_hold() -> None:

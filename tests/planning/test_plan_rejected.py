@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.figures import plans
+from reports.figures.charts import chart
 from sim import simulate
 from sim.errors import InfeasibleError
 from sim.planning.answers.plan import _cards_that_do_not
@@ -116,8 +116,8 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
     summary = simulate(plan.scenario.override(settings)).summary
     assert seen["slo_ttft_ms"] == pytest.approx(summary["p90_ttft_ms"])
     assert seen["slo_tpot_ms"] == pytest.approx(summary["p90_tpot_ms"])
-    drawn = plans.cost_and_latency(cost_and_latency(told, "ttft"))
-    assert seen["slo_ttft_ms"] in drawn.data[1].y
+    drawn = chart(cost_and_latency(told, "ttft"))
+    assert seen["slo_ttft_ms"] in drawn.data[0].y
     assert drawn.layout.yaxis.title.text == "TTFT p90 (ms)"
     text = shown(plan)
     assert "under 22 requests/s" in text

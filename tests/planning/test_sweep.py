@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from reports.figures import sweeps
+from reports.figures.charts import chart
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.answers.sweep import AT_PREDICTED, headline, legend
@@ -504,7 +504,7 @@ def test_a_load_that_chance_decides_is_too_close_to_call() -> None:
     assert [line.split()[0] for line in doubted] == ["120"]
     count = verdicts[1]["requests_to_decide"]
     assert f"{count:,} requests (run.requests) would decide" in " ".join(text.split())
-    figure = sweeps.latency_lines(drawn("sweep", found, "knee-tpot"))
+    figure = chart(drawn("sweep", found, "knee-tpot"))
     assert list(figure.data[0].marker.symbol)[:2] == ["circle", "diamond"]
     page = render_sweep(found)
     assert "too close to call at 120" in page
@@ -535,7 +535,7 @@ def test_latencies_of_a_sweep_are_those_that_the_slo_judges() -> None:
     assert "p95" in text
     assert "p99" not in text
     assert milliseconds(summary["p95_tpot_ms"]) in text
-    figure = sweeps.latency_lines(drawn("sweep", found, "knee-tpot"))
+    figure = chart(drawn("sweep", found, "knee-tpot"))
     assert figure.data[0].y[0] == pytest.approx(summary["p95_tpot_ms"] / 1e3)
     assert ">TPOT p95<" in render_sweep(found)
 
@@ -551,7 +551,7 @@ def test_more_than_the_capacity_is_probably_an_overload() -> None:
     page = render_sweep(found)
     assert page.count(">overload?<") == 1
     assert ">near saturation<" not in page
-    _, busy, _ = sweeps.latency_lines(drawn("sweep", found, "knee-tpot")).data[0].customdata
+    _, (busy, _), _ = chart(drawn("sweep", found, "knee-tpot")).data[0].customdata
     assert busy.startswith("overload?")
     verdict |= {"utilisation": 0.95}
     assert "overload?" not in shown(found)

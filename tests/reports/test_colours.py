@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from reports.frame import theme
-from sim.planning.answers.drawings import PARTS
+from sim.planning.answers.diagnose import PARTS
 
 DEUTERANOPIA = np.array(
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports.figures import causes, loads, plans, sweeps
+from reports.figures.charts import chart
 from sim.planning.answers.diagnose import mean_parts
 from sim.planning.answers.drawings import Grid
 from sim.planning.answers.find import curve as curve_of
@@ -19,36 +19,35 @@ def test_a_curve_of_long_latencies_is_in_seconds() -> None:
     found = made_up.highest_load()
     for probe in found["probes"]:
         probe["slo_ttft_ms"] = 20_000.0 + 1000 * probe["load"]
-    curve = loads.latency_curve(curve_of(found, "ttft"))
+    curve = chart(curve_of(found, "ttft"))
     assert curve.layout.yaxis.title.text == "TTFT p99 (s)"
-    line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
+    line = next(trace for trace in curve.data if trace.mode == "lines" and not trace.name)
     assert list(line.y) == pytest.approx([20 + probe["load"] for probe in found["probes"]])
-    region = next(trace for trace in curve.data if trace.name == "within the SLO")
-    assert max(region.y) == pytest.approx(0.5)
-    marks = [text for trace in curve.data if trace.customdata is not None
-             for text in trace.customdata]  # fmt: skip
-    assert marks
-    assert all(text.endswith(" s") for text in marks)
+    region = next(shape for shape in curve.layout.shapes if shape.name == "within the SLO")
+    assert region.y1 == pytest.approx(0.5)
+    told = [trace.hovertemplate for trace in curve.data if trace.mode == "markers"]
+    assert told
+    assert all("<br>TTFT p99: %{customdata[1]:,.4~g} s" in each for each in told)
 
 
 def test_fleets_with_long_latencies_are_drawn_in_seconds() -> None:
     plan_of = made_up.fleet_plan()
     for point in plan_of["sized"]:
         point["slo_ttft_ms"] *= 100
-    fleets = plans.cost_and_latency(cost_and_latency(plan_of, "ttft"))
+    fleets = chart(cost_and_latency(plan_of, "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (s)"
     drawn = sorted(y for trace in fleets.data if "markers" in trace.mode for y in trace.y)
     wanted = sorted(point["slo_ttft_ms"] / 1e3 for point in plan_of["sized"])
     assert drawn == pytest.approx(wanted)
-    limit = next(trace for trace in fleets.data if trace.name == "limit 500 ms")
-    assert list(limit.y) == pytest.approx([0.5, 0.5])
+    limit = next(shape for shape in fleets.layout.shapes if shape.name == "limit 500 ms")
+    assert (limit.y0, limit.y1) == pytest.approx((0.5, 0.5))
 
 
 def test_the_parts_of_a_long_latency_are_in_seconds() -> None:
     diagnosed = made_up_studies.diagnosis()
     for of in diagnosed["latency"].values():
         of["queue"] = 45_000.0
-    bars = causes.mean_parts(mean_parts(diagnosed, "ttft"))
+    bars = chart(mean_parts(diagnosed, "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (s)"
     queue = next(trace for trace in bars.data if trace.name == "queue")
     assert list(queue.x) == pytest.approx([45.0, 45.0])
@@ -73,22 +72,22 @@ def by_point(grid: Grid) -> list[float | None]:
 
 
 def test_short_latencies_are_drawn_in_milliseconds() -> None:
-    assert loads.latency_curve(
-        curve_of(made_up.highest_load(), "ttft")
-    ).layout.yaxis.title.text == ("TTFT p99 (ms)")
-    fleets = plans.cost_and_latency(cost_and_latency(made_up.fleet_plan(), "ttft"))
+    assert chart(curve_of(made_up.highest_load(), "ttft")).layout.yaxis.title.text == (
+        "TTFT p99 (ms)"
+    )
+    fleets = chart(cost_and_latency(made_up.fleet_plan(), "ttft"))
     assert fleets.layout.yaxis.title.text == "TTFT p99 (ms)"
-    bars = causes.mean_parts(mean_parts(made_up_studies.diagnosis(), "ttft"))
+    bars = chart(mean_parts(made_up_studies.diagnosis(), "ttft"))
     assert bars.layout.xaxis.title.text == "TTFT, mean (ms)"
 
 
 def test_a_wide_range_of_latencies_has_units_at_its_ticks() -> None:
     found = made_up.highest_load()
     found["probes"][-1]["slo_ttft_ms"] = 200_000.0
-    curve = loads.latency_curve(curve_of(found, "ttft"))
+    curve = chart(curve_of(found, "ttft"))
     assert curve.layout.yaxis.type == "log"
     assert {"1 s", "100 s"} <= set(curve.layout.yaxis.ticktext)
-    line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
+    line = next(trace for trace in curve.data if trace.mode == "lines" and not trace.name)
     assert line.y[-1] == pytest.approx(200.0)
     low, high = curve.layout.yaxis.range
     assert 10**low < min(line.y) < max(line.y) < 10**high
@@ -134,7 +133,7 @@ def test_heat_map_and_cost_show_the_percentile_of_the_slo(
         if verdict["state"] == "stable" and verdict["slo_state"] == "met"
     ]
     assert 0 < len(serving) < len(wanted)
-    cost = sweeps.trades(drawn("sweep", document, "pareto-cost"))
+    cost = chart(drawn("sweep", document, "pareto-cost"))
     assert cost.layout.yaxis.title.text == f"TTFT {rank}"
     ys = [y for trace in cost.data if trace.mode == "markers" for y in trace.y]
     assert ys == pytest.approx([value / 1e3 for value in serving])
@@ -142,7 +141,7 @@ def test_heat_map_and_cost_show_the_percentile_of_the_slo(
 
 def test_the_limit_of_a_percentile_alone_is_drawn() -> None:
     document = asking(made_up.load_sweep(), {"ttft_p50": 50.0, "ttft_p95": 95.0})
-    figure = sweeps.latency_lines(drawn("sweep", document, "knee-ttft"))
+    figure = chart(drawn("sweep", document, "knee-ttft"))
     assert figure.layout.yaxis.title.text == "TTFT p95"
     region, limit = figure.layout.shapes
     assert region.y1 == limit.y0 == 0.5

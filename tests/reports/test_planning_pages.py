@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from reports.figures import causes, plans, sweeps, variants
+from reports.figures.charts import chart
 from reports.figures.series import styles
 from reports.frame import theme
 from sim.planning.answers import findings_of
 from sim.planning.answers.ablate import waterfall as steps_of
-from sim.planning.answers.drawings import ChangeBar, Changes
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.planning.answers.find import cards
 from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs
 from sim.planning.answers.sweep_points import front
@@ -96,14 +96,16 @@ def test_what_is_drawn_of_a_sweep() -> None:
 def test_a_policy_has_its_colour_on_every_page() -> None:
     known = {name: tone.light for name, tone in theme.POLICIES.items()}
     document = made_up.policy_sweep()
-    serving = drawn("sweep", document, "pareto-speed").groups  # all others are overloaded
-    assert [group.label for group in serving if group.points] == ["batching=continuous"]
+    serving = drawn("sweep", document, "pareto-speed").series  # all others are overloaded
+    assert [each.name for each in serving if each.points and each.settings] == [
+        "batching=continuous"
+    ]
     for row in document["results"]:
         row["summary"]["infersim"]["verdict"].update(state="stable", slo_state="met")
-    figure = sweeps.trades(drawn("sweep", document, "pareto-speed"))
+    figure = chart(drawn("sweep", document, "pareto-speed"))
     points = {trace.name: trace.marker.color for trace in figure.data if trace.mode == "markers"}
     assert points == known
-    means = variants.means(drawn("compare", made_up.comparison(), "mean-p99_ttft_ms")).data[0]
+    means = chart(drawn("compare", made_up.comparison(), "mean-p99_ttft_ms")).data[0]
     assert dict(zip(means.y, means.marker.color, strict=True)) == known
     both = styles([{"scheduler.batching": "static", "seats": seats} for seats in (1, 2)])
     assert [each.color for each in both] == [known["static"]] * 2
@@ -114,9 +116,10 @@ def test_no_point_beats_one_of_the_front() -> None:
     document = made_up.load_sweep()
     for kind, sign in (("speed", 1), ("cost", -1)):
         trade = drawn("sweep", document, f"pareto-{kind}")
-        points = [at for group in trade.groups for at in group.points]
+        line, *groups = trade.series
+        points = [at for group in groups for at in group.points]
         best = front(points, kind)
-        assert trade.front == tuple(best)
+        assert [at[:2] for at in line.points] == [at[:2] for at in best]
         assert [at.x for at in best] == sorted(at.x for at in best)
         beaten = [
             at for at in points
@@ -124,8 +127,7 @@ def test_no_point_beats_one_of_the_front() -> None:
                    for o in points)
         ]  # fmt: skip
         assert {at[:2] for at in points} - {at[:2] for at in beaten} == {at[:2] for at in best}
-        line = sweeps.trades(trade).data[0]
-        assert list(line.x) == [at.x for at in best]
+        assert list(chart(trade).data[0].x) == [at.x for at in best]
 
 
 def test_the_summary_of_a_sweep_names_the_best_point() -> None:
@@ -143,21 +145,22 @@ def test_the_summary_of_a_sweep_names_the_best_point() -> None:
 def test_the_parts_of_a_waterfall_sum_to_the_whole() -> None:
     document = made_up_studies.ablation()
     for entry in document["figures"]:
-        baseline, *steps, whole = causes.bars(steps_of(document, entry["key"]))
+        baseline, *steps, whole = steps_of(document, entry["key"]).bars
         assert (baseline.end, whole.end) == (entry["baseline"], entry["full"])
         assert (baseline.start, whole.start) == (0, 0)
-        ends = [baseline.end, *(step.end for step in steps)]
-        assert [step.start for step in steps] == ends[:-1], "each begins where the last one ended"
-        assert ends[-1] == whole.end
-        grown = baseline.end + sum(step.end - step.start for step in steps)
-        assert grown == pytest.approx(whole.end, rel=1e-12)
+        at = baseline.end
+        for step in steps:
+            gaps = [abs(step.start - at), abs(step.end - at)]
+            assert min(gaps) <= 1e-9 * at, "each begins where the last one ended"
+            at = step.start if gaps[0] > gaps[1] else step.end
+        assert at == whole.end
 
 
 def test_a_step_that_does_not_run_is_left_out_of_the_sum() -> None:
     document = made_up_studies.ablation()
     entry = document["figures"][0]
     entry["steps"][1]["value"] = None
-    _, first, third, _, _ = causes.bars(steps_of(document, entry["key"]))
+    _, first, third, _, _ = steps_of(document, entry["key"]).bars
     assert third.start == first.end
     assert "Left out, as it has no such figure: batches of up to 256." in PAGES["ablate"][0](
         document
@@ -166,10 +169,10 @@ def test_a_step_that_does_not_run_is_left_out_of_the_sum() -> None:
 
 def test_both_ends_of_an_input_can_be_seen() -> None:
     bars = (
-        *(ChangeBar("apart", change, "", end) for change, end in ((-0.1, "x 1"), (0.2, "x 2"))),
-        *(ChangeBar("same", change, "", end) for change, end in ((0.3, "x 1"), (0.5, "x 2"))),
+        *(ChartBar("same", change, "", end) for change, end in ((0.3, "x 1"), (0.5, "x 2"))),
+        *(ChartBar("apart", change, "", end) for change, end in ((-0.1, "x 1"), (0.2, "x 2"))),
     )
-    drawn = causes.tornado(Changes("TTFT p99", False, bars)).data[0]
+    drawn = chart(BarChart(ChartAxis("TTFT p99", "share"), bars)).data[0]
     spans = list(zip(drawn.y, drawn.offset, drawn.width, strict=True))
     (_, low, thick), (_, high, _), *wide = spans
     assert [row for row, *_ in spans] == ["same", "same", "apart", "apart"]
@@ -178,7 +181,7 @@ def test_both_ends_of_an_input_can_be_seen() -> None:
 
 
 def test_the_knee_has_a_line_for_each_variant_and_the_limit() -> None:
-    figure = sweeps.latency_lines(drawn("sweep", made_up.load_sweep(), "knee-ttft"))
+    figure = chart(drawn("sweep", made_up.load_sweep(), "knee-ttft"))
     assert [trace.name for trace in figure.data] == ["max_num_seqs 24", "max_num_seqs 52"]
     assert list(figure.data[0].x) == sorted(figure.data[0].x)
     assert "circle-open" in figure.data[0].marker.symbol
@@ -192,7 +195,7 @@ def test_the_knee_has_a_line_for_each_variant_and_the_limit() -> None:
 def test_several_limits_are_lines_only() -> None:
     document = made_up.load_sweep()
     document["results"][0]["summary"]["infersim"]["verdict"]["limits"]["ttft"]["limit_ms"] = 90.0
-    figure = sweeps.latency_lines(drawn("sweep", document, "knee-ttft"))
+    figure = chart(drawn("sweep", document, "knee-ttft"))
     assert [shape.type for shape in figure.layout.shapes] == ["line", "line"]
 
 
@@ -208,7 +211,7 @@ def test_a_knee_at_the_end_is_called_so_in_its_tile() -> None:
 def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
     grid = made_up.grid_sweep()
     grid["results"][0].update(summary=None, error="no", exit_code=3)
-    figure = sweeps.heat(drawn("sweep", grid, "heat-ttft"))
+    figure = chart(drawn("sweep", grid, "heat-ttft"))
     assert figure.data[0].customdata[0][0] is None
     assert figure.data[0].customdata[1][0] is not None
 
@@ -216,9 +219,7 @@ def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
 def test_differences_are_coloured_by_what_is_better() -> None:
     document = made_up.comparison()
     slower, faster, unclear = (
-        variants.differences(drawn("compare", document, f"difference-{name}"))
-        .data[0]
-        .marker.color[index]
+        chart(drawn("compare", document, f"difference-{name}")).data[0].marker.color[index]
         for name, index in (("p99_ttft_ms", 0), ("output_throughput", 0), ("p99_ttft_ms", 1))
     )
     assert slower == faster == theme.GREEN.light  # less latency, more throughput
@@ -293,7 +294,7 @@ def test_labels_of_many_variants_have_room() -> None:
         entry["means"] = [float(value) for value in (5, 3, 9, 1, 2, 4, 8, 7, 6)]
         entry["differences"] = [None, *entry["differences"][1:2] * 8]
         entry |= {"first": 3, "best": [3], "to_first": [None] * 9}
-    figure = variants.means(drawn("compare", document, "mean-p99_ttft_ms"))
+    figure = chart(drawn("compare", document, "mean-p99_ttft_ms"))
     assert figure.data[0].x == (1, 2, 3, 4, 5, 6, 7, 8, 9)  # the best on top
     assert figure.data[0].y[0] == "#4"
     assert figure.data[0].y[1] == "#5 16 · shortest job first"
@@ -306,12 +307,12 @@ def test_labels_of_many_variants_have_room() -> None:
 
 def test_rows_are_as_tall_as_their_labels() -> None:
     document = made_up.comparison()
-    before = variants.means(drawn("compare", document, "mean-p99_ttft_ms")).layout.height
+    before = chart(drawn("compare", document, "mean-p99_ttft_ms")).layout.height
     for variant, long in zip(document["variants"], "abc", strict=True):
         variant["settings"] = {
             "scheduler.batching": f"{long} package with words.module:Class of it"
         }
-    after = variants.means(drawn("compare", document, "mean-p99_ttft_ms"))
+    after = chart(drawn("compare", document, "mean-p99_ttft_ms"))
     lines = max(label.count("<br>") for label in after.data[0].y)
     assert lines >= 1
     assert after.layout.height - before >= 3 * 12 * lines  # 12 pixels a line of text
@@ -343,7 +344,7 @@ def test_many_lines_are_cut_and_it_says_so() -> None:
         row["settings"]["scheduler.max_num_seqs"] = index
     first = drawings("sweep", sweep)["knee-ttft"]
     assert "The first 8 of 30 lines." in first.caption
-    assert len(sweeps.latency_lines(first.data).data) == 8
+    assert len(chart(first.data).data) == 8
 
 
 def test_a_sweep_counts_points_that_did_not_run_and_no_missed_slo() -> None:
@@ -361,8 +362,8 @@ def test_replicas_of_a_layout_read_as_a_product() -> None:
     document = made_up.fleet_plan()
     for point in document["sized"]:
         point.update(replicas=3, layout="2 x h100-sxm")
-    drawn = plans.cost_and_latency(cost_and_latency(document, "ttft"))
-    texts = [text for trace in drawn.data if trace.hovertext for text in trace.hovertext]
+    drawn = chart(cost_and_latency(document, "ttft"))
+    texts = [text for trace in drawn.data for text, _ in trace.customdata]
     assert "3 x (2 x h100-sxm)" in texts
 
 
@@ -377,7 +378,7 @@ def test_the_load_after_the_highest_is_called_what_its_row_says(outcome: str) ->
 
 def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     document = made_up.fleet_plan()
-    (bars,) = plans.fleet_costs(fleet_costs(document)).data
+    (bars,) = chart(fleet_costs(document)).data
     found = [
         (cost - below, cost + above)
         for cost, below, above in zip(
@@ -388,7 +389,7 @@ def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
     assert [end for ends in found for end in ends] == pytest.approx(sum(wanted, ()))
     assert bars.y[0].startswith("1. ")
     document["fleets"][0]["error_band"]["usd_per_hour"] = (None, None)
-    (bars,) = plans.fleet_costs(fleet_costs(document)).data
+    (bars,) = chart(fleet_costs(document)).data
     assert (bars.error_x.arrayminus[0], bars.error_x.array[0]) == (0, 0)
 
 

@@ -28,7 +28,7 @@ from tests.reports.test_report import (
 pytestmark = needs_browser
 
 AXES = {
-    "limits": ("share of requests within the limit", "target 99 %"),
+    "limits": ("share of requests within the limit", "target 99\u202f%"),
     "parts": ("mean TTFT (ms)", "percentiles of E2EL", "own prefill", "p99–100"),
     "memory": ("memory of one GPU (GiB)", "KV cache, wasted", "share of the KV cache"),
     "time": ("share of the busy time", "gate and up projection"),

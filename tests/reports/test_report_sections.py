@@ -19,6 +19,7 @@ from reports.figures import (
     operator_work,
     slo_bars,
 )
+from reports.figures.charts import SHAPES
 from reports.figures.latency_parts import EDGES, PARTS, TITLES, bands
 from reports.figures.memory_use import gpu_memory as in_memory
 from reports.figures.steps import (
@@ -165,8 +166,8 @@ def test_a_limit_that_may_be_either_way_says_so(
 ) -> None:
     each = slo_bars.AttainedLimit("TTFT", share, low, high)
     assert each.tone(0.95) == tone
-    trace = slo_bars.attainment([each], 0.95).data[1]
-    assert trace.marker.symbol == slo_bars.SYMBOLS[tone]
+    (trace,) = slo_bars.attainment([each], 0.95).data
+    assert trace.marker.symbol == (SHAPES.get(tone, "circle"),)
     assert trace.x[0] + trace.error_x.array[0] == pytest.approx(high)
     assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(low)
 
@@ -195,8 +196,9 @@ def test_the_memory_of_a_gpu_adds_up(run: SavedRun) -> None:
     assert cache["used"] + cache["wasted"] == own(run)["kv_cache"]["peak_reserved"] * usable
     assert 0 < cache["wasted"] < 0.2 * cache["used"]
     drawn = memory_use.gpu_bars(found)
-    ends = [trace.base[0] + trace.x[0] for trace in drawn.data]
-    assert [trace.base[0] for trace in drawn.data] == pytest.approx([0.0, *ends[:-1]])
+    (bars,) = drawn.data
+    ends = [start + length for start, length in zip(bars.base, bars.x, strict=True)]
+    assert list(bars.base) == pytest.approx([0.0, *ends[:-1]])
     assert ends[-1] == pytest.approx(given["gpu_bytes"] / 2**30)
 
 
@@ -254,12 +256,13 @@ def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
     shares, done = own(run)["time_by_operator"], own(run)["operators"]
     drawn = operator_work.operator_time(shares, done)
     bound = {bound_name(name): share for name, share in own(run)["bound_by"].items()}
-    rows = np.zeros(len(shares))
+    rows = dict.fromkeys(shares, 0.0)
     for trace in drawn.data:
-        np.add.at(rows, np.asarray(trace.y), np.asarray(trace.x))
+        for name, length in zip(trace.y, trace.x, strict=True):
+            rows[name] += length
         assert sum(trace.x) == pytest.approx(bound[trace.name])
-    assert rows == pytest.approx(sorted(shares.values()))
-    assert [text.strip() for text in drawn.layout.yaxis.ticktext][-1] == max(shares, key=shares.get)
+    assert rows == pytest.approx(shares)
+    assert list(drawn.layout.yaxis.ticktext) == sorted(shares, key=shares.get, reverse=True)
 
 
 def test_the_table_of_operators_accounts_for_all_of_the_busy_time(run: SavedRun) -> None:
@@ -296,7 +299,7 @@ def test_no_operating_point_lies_above_the_roof(run: SavedRun) -> None:
 
 def test_names_of_operators_are_text_and_not_markup() -> None:
     drawn = operator_work.operator_time({"<b>bold</b>": 1.0}, {})
-    assert drawn.layout.yaxis.ticktext == ("&lt;b&gt;bold&lt;/b&gt; ",)
+    assert drawn.layout.yaxis.ticktext == ("&lt;b&gt;bold&lt;/b&gt;",)
 
 
 # ---- distributions, traffic, moments -------------------------------------------------------------

@@ -91,8 +91,9 @@ def test_a_percentile_of_its_own_is_judged_and_drawn() -> None:
     assert rows == {"TTFT p50", "TPOT p95"}
     each = slo.attained(run.summary)
     assert {limit.target for limit in each} == {0.5, 0.95}
-    line = slo_bars.attainment(each, 0.5).data[0]
-    assert {0.5, 0.95} <= set(line.x)
+    drawn = slo_bars.attainment(each, 0.5)
+    assert [line.x0 for line in drawn.layout.shapes] == [0.5, 0.95]
+    assert any(row.endswith("target 95 %") for row in drawn.layout.yaxis.ticktext)
     assert slo.sentence(run.summary, run.requests).startswith(
         f"TTFT p50 breaks first: {percent(0.5)} of requests are within "
     )

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from reports.figures import causes, slo_bars
+from reports.figures import charts, slo_bars
 from reports.frame import theme
 from reports.pages.planning.findings import write_page
 from sim.planning.answers import claims
 from sim.planning.answers import diagnose as diagnose_answer
 from sim.planning.answers.ablate import figures, headline, part_text
 from sim.planning.answers.cells import effect
-from sim.planning.answers.drawings import ChangeBar, Changes
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.planning.answers.sensitivity import attained_at_ends, changes
 from sim.planning.causes import ablate as ablation
 from sim.planning.causes import diagnose_document
@@ -104,17 +104,18 @@ def test_every_command_of_the_advice_is_on_the_page() -> None:
 def test_a_study_of_sensitivity_opens_with_the_share_that_decides() -> None:
     document, render = study("sensitivity")
     verdict = document["verdict"]
-    drawn = causes.attained_at_ends(attained_at_ends(document))
+    drawn = charts.chart(attained_at_ends(document))
     dashed = [line for line in drawn.layout.shapes if line.line.dash == "dash"]
-    assert [line.x0 for line in dashed] == [100 * verdict["target"]]
+    assert [line.x0 for line in dashed] == [verdict["target"]]
     ends = {f"{e['title']} {e[end]['text']}": e[end] for e in document["inputs"]
             for end in ("low", "high") if e[end] is not None}  # fmt: skip
     (bars,) = drawn.data
     assert len(bars.x) == len(ends)
-    for base, length, (text, _), colour in zip(
+    for base, length, said, colour in zip(
         bars.base, bars.x, bars.customdata, bars.marker.color, strict=True
     ):
-        assert base + length == pytest.approx(100 * ends[text]["attainment"])
+        text = said.partition(": ")[0]
+        assert base + length == pytest.approx(ends[text]["attainment"])
         same = ends[text]["slo_state"] == verdict["slo_state"]
         assert (colour == theme.GREY.light) == same
     html = render(document)
@@ -125,8 +126,9 @@ def test_an_end_that_flips_the_verdict_is_coloured_by_its_state() -> None:
     document = made_up_studies.uncertainty()
     document["inputs"][1]["high"]["slo_state"] = "missed"
     document["inputs"][2]["low"]["slo_state"] = "too close to call"
-    (bars,) = causes.attained_at_ends(attained_at_ends(document)).data
-    told = dict(zip((text for text, _ in bars.customdata), bars.marker.color, strict=True))
+    (bars,) = charts.chart(attained_at_ends(document)).data
+    names = (text.partition(": ")[0] for text in bars.customdata)
+    told = dict(zip(names, bars.marker.color, strict=True))
     assert told["burstiness x 1.2"] == theme.VERMILLION.light
     assert told["host x 0.8"] == theme.ORANGE.light
     assert told["host x 1.2"] == theme.GREY.light
@@ -142,12 +144,12 @@ def test_changes_have_their_unit_in_the_cell_not_that_of_the_metric_above() -> N
 
 def test_more_traffic_is_not_better_throughput() -> None:
     document, _ = study("sensitivity")
-    bars = changes(document, "output_throughput").bars
-    judged = {bar.row: bar.judged for bar in bars}
-    assert not judged["request rate"]
-    assert not judged["answer lengths"]
-    assert judged["kernel times"]
-    drawn = causes.tornado(Changes("Output tokens/s", True, bars)).data[0]
+    found = changes(document, "output_throughput")
+    tones = {bar.row: bar.tone for bar in found.bars}
+    assert not tones["request rate"]
+    assert not tones["answer lengths"]
+    assert tones["kernel times"]
+    drawn = charts.chart(found).data[0]
     rate = [c for y, c in zip(drawn.y, drawn.marker.color, strict=True) if y == "request rate"]
     assert rate == [theme.GREY.light] * 2
 
@@ -247,17 +249,19 @@ def test_a_share_that_nothing_moves_is_a_sentence_not_a_figure_without_bars() ->
 
 def test_words_next_to_bars_have_room() -> None:
     """A word on the left begins right of the axis, three figures in a row."""
-    bars = [ChangeBar("times", change, "", "x 0.933") for change in (-0.08, 0.09)]
-    low, high = causes.tornado(Changes("TPOT p99", False, tuple(bars))).layout.xaxis.range
-    left = (-8 - low) / (high - low) * causes.NARROW
-    assert left >= causes.LETTER * len("x 0.933")
+    bars = tuple(ChartBar("times", change, "", "x 0.933") for change in (-0.08, 0.09))
+    low, high = charts.chart(BarChart(ChartAxis("TPOT p99", "share"), bars)).layout.xaxis.range
+    left = (-0.08 - low) / (high - low) * charts.NARROW
+    assert left >= charts.LETTER * len("x 0.933")
 
 
-@pytest.mark.parametrize(("share", "place"), [(0.3, "outside"), (0.78, "inside")])
-def test_a_limit_says_its_use_where_there_is_more_room(share: float, place: str) -> None:
-    use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", share, "good")
-    (bars,) = slo_bars.limit_use([use]).data
-    assert bars.textposition == (place,)
+def test_a_bar_of_a_limit_has_room_for_its_words() -> None:
+    use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", 0.78, "good")
+    drawn = slo_bars.limit_use([use])
+    low, high = drawn.layout.xaxis.range
+    (words,) = drawn.data[0].text
+    assert words == " 782 ms of 1 s: 78\u202f% "
+    assert (high - 0.78) / (high - low) * charts.BROAD >= charts.LETTER * len(words.strip())
 
 
 def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:

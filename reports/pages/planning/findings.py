@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
-from reports.figures import causes, loads, plans, sweeps, variants
+from reports.figures.charts import chart
 from reports.frame.content import Plot, to_json
 from reports.frame.page import fill, provenance, question
 from sim.findings import Cards, Drawing, Drawings, Findings, Heading, Part, Table, Thesis
-from sim.planning.answers import drawings, findings_of
+from sim.planning.answers import findings_of
 from sim.planning.answers.definitions import DEFINITIONS
 from sim.results.whole_file import write_text
-
-DRAW: Mapping[type, Callable[[Any], go.Figure]] = {
-    go.Figure: lambda drawn: drawn,
-    drawings.Differences: variants.differences,
-    drawings.AttainedAtEnds: causes.attained_at_ends,
-    drawings.AttainedByLoad: loads.attained,
-    drawings.LoadCurve: loads.latency_curve,
-    drawings.Changes: causes.tornado,
-    drawings.CostAndLatency: plans.cost_and_latency,
-    drawings.CostAttained: variants.cost_attained,
-    drawings.CostOverLoad: plans.cost_over_load,
-    drawings.FleetCosts: plans.fleet_costs,
-    drawings.Grid: sweeps.heat,
-    drawings.LatencyLines: sweeps.latency_lines,
-    drawings.MeanParts: causes.mean_parts,
-    drawings.Means: variants.means,
-    drawings.SplitRatios: plans.split_ratios,
-    drawings.Trade: sweeps.trades,
-    drawings.Waterfall: causes.waterfall,
-}
-"""The function that draws each record of ``sim.planning.answers.drawings``."""
 
 
 def render(command: str, document: Mapping[str, Any], more: Heading | None = None) -> str:
@@ -115,6 +94,7 @@ def _drawn(part: Part) -> tuple[str, Any]:
 
 
 def _plot(drawing: Drawing) -> Plot:
-    drawn = to_json(DRAW[type(drawing.data)](drawing.data))
+    data: Any = drawing.data
+    drawn = to_json(data if isinstance(data, go.Figure) else chart(data, wide=drawing.wide))
     title, definition, caption = drawing.title, drawing.definition, drawing.caption
     return Plot(drawing.name, title, definition, caption, drawn, kind=drawing.kind)

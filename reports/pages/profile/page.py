@@ -77,7 +77,6 @@ DEFINITIONS: Mapping[str, Definition] = {
 }
 """Every term that the page links to."""
 
-
 GOOD, FAIR = 0.10, 0.25
 """Worst median error up to which a profile is called good, and up to which fair."""
 

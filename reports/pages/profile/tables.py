@@ -22,10 +22,7 @@ def errors(document: Mapping[str, Any]) -> Table:
             Column("Final fit (%)", definition="fits"),
             Column("Noise (%)", definition="noise"),
         ]
-    columns += [
-        Column("Residual table", False, "residual"),
-        Column("Kernel", False, prose=True),
-    ]
+    columns += [Column("Residual table", False, "residual"), Column("Kernel", False, prose=True)]
     rows = []
     for error in document["errors"]:
         cells = [*_named(error), *_score(error)]
@@ -62,11 +59,7 @@ def regimes(document: Mapping[str, Any]) -> Table:
         bar = median._replace(bar=regime["median"] / largest)
         rows.append((*_named(error), name, points, bar, *rest))
     columns = (
-        *(
-            Column("Operator", False),
-            Column("Precision", False),
-            Column("Regime", False, "regime"),
-        ),
+        *(Column("Operator", False), Column("Precision", False), Column("Regime", False, "regime")),
         *_SCORE,
     )
     return Table("regimes", "Error on held-out shapes by regime", columns, tuple(rows))
@@ -117,11 +110,7 @@ def layers(document: Mapping[str, Any]) -> Table | None:
         rows.append((Cell(name, name), Cell(shape, shape), Cell(*difference)))
     if not rows:
         return None
-    columns = (
-        Column("Layer", False),
-        Column("Shape", False),
-        Column("Over its parts (%)"),
-    )
+    columns = (Column("Layer", False), Column("Shape", False), Column("Over its parts (%)"))
     return Table("layers", "Layers against the sum of their parts", columns, tuple(rows))
 
 

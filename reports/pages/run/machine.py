@@ -42,11 +42,7 @@ def whole_run(
     replicas = replica_count(timeseries, requests)
     kv_tokens = pick(summary, "infersim.kv_cache.tokens")
     drawn = timeline.figure(
-        timeseries,
-        requests,
-        kv_tokens=kv_tokens,
-        replicas=replicas,
-        power=charts.get("power"),
+        timeseries, requests, kv_tokens=kv_tokens, replicas=replicas, power=charts.get("power")
     )
     width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
     told = [
@@ -149,11 +145,7 @@ def _fullest(found: Memory, replicas: int) -> str:
 
 
 def _memory_table(found: Memory) -> Table:
-    columns = (
-        Column("Memory of one GPU", False, "gpu_memory"),
-        Column("GiB"),
-        Column("Share (%)"),
-    )
+    columns = (Column("Memory of one GPU", False, "gpu_memory"), Column("GiB"), Column("Share (%)"))
     rows = [
         (
             Cell(title, title),

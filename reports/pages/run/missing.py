@@ -17,7 +17,6 @@ OLDER = (
     "to see it."
 )
 
-
 STANDING: Mapping[str, tuple[str, ...]] = {
     "limits": ("attainment",),
     "parts": ("parts-ttft", "parts-e2el"),

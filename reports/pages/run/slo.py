@@ -107,10 +107,7 @@ def limits(summary: Mapping[str, Any]) -> dict[str, SloLimit]:
     """The limits of the scenario by their keys; may be empty."""
     verdict = pick(summary, "infersim.verdict")
     doubts = set(known(verdict, "slo_doubts") or ())
-    so_far, left_open = (
-        too_short_for(doubts),
-        DoubtKind.UNFINISHED in doubts,
-    )
+    so_far, left_open = (too_short_for(doubts), DoubtKind.UNFINISHED in doubts)
     bands = known(summary, "infersim.bands.figures") or {}
     found = {}
     for name, entry in (pick(verdict, "limits") or {}).items():
@@ -222,7 +219,7 @@ def limit_uses(summary: Mapping[str, Any], requests: pd.DataFrame) -> list[Limit
         if latency is not None and limit.tone in ("good", "warn", "bad"):
             name = limit.title if is_apart(limit.name) else f"{limit.title} {limit.rank}"
             told = f"{milliseconds(latency)} of {milliseconds(limit.limit_ms)}"
-            found.append(LimitUse(f"{name} ", told, latency / limit.limit_ms, limit.tone))
+            found.append(LimitUse(name, told, latency / limit.limit_ms, limit.tone))
     return found
 
 

@@ -30,11 +30,7 @@ _STATISTICS |= {"p99": "p99"}
 
 def facts(summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence[Metric]) -> Table:
     """A table ``Metric | Value | Unit`` with one row per line."""
-    columns = (
-        Column("Metric", numeric=False),
-        Column("Value"),
-        Column("Unit", numeric=False),
-    )
+    columns = (Column("Metric", numeric=False), Column("Value"), Column("Unit", numeric=False))
     rows = []
     for metric in metrics:
         detail, path = metric.detail, path_of(metric.key)

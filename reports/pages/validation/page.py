@@ -43,8 +43,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     **{name: OF_RUNS[name] for name in ("ttft", "tpot", "itl", "e2el")},
     "regime": Definition(
-        "Regime",
-        "A kind of iteration: decodes of a certain batch size, prompts, or both.",
+        "Regime", "A kind of iteration: decodes of a certain batch size, prompts, or both."
     ),
     "predicted": Definition(
         "Predicted as composed",
@@ -73,7 +72,6 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
 }
 """Every term that the page links to."""
-
 
 GOOD, FAIR = 0.10, 0.25
 """Errors up to which a prediction is called good, and up to which fair."""
@@ -179,9 +177,9 @@ def _errors(errors: Sequence[ErrorRow], band: float | None) -> list[Plot]:
         return []
     rows = [(tables.figure_title(row.figure, unit=False)[0], row) for row in errors]
     note = "Above 0 % the prediction is too large. Crosses: outside the 90 % band of the figure. "
-    note += "Shaded: the errors that iterations may have."
+    note += "Dashed: the errors that iterations may have."
     drawn = to_json(validated.all_errors(rows, band))
-    return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
+    return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="own")]
 
 
 def _latencies(observed: Frames, predicted: Frames, series: Mapping[str, Any]) -> list[Plot]:
@@ -303,11 +301,7 @@ def render_validation(
         plots=plots,
         missing=missing,
         correction=document.get("correction"),
-        tables={
-            "figures": tables.figures(rows.errors),
-            "regimes": regimes,
-            "levels": levels,
-        },
+        tables={"figures": tables.figures(rows.errors), "regimes": regimes, "levels": levels},
         agreement=document["composition"]["text"],
         observed=seen,
         predicted=asked,

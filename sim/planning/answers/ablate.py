@@ -9,7 +9,7 @@ from sim.findings import Cell, Column, Drawing, Drawings, Findings, Heading, Hea
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import CHANGES, HEADS, Document, failures, text, value, value_text
-from sim.planning.answers.drawings import LadderStep, Waterfall
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.units import milliseconds, number
 
 Figure = Mapping[str, Any]
@@ -17,11 +17,7 @@ Figure = Mapping[str, Any]
 ORDER = ("capacity", "output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms")
 """The capacity first: it is what techniques bring where the traffic sets the throughput."""
 
-WORDS: Mapping[str, str] = {
-    "capacity": "the capacity",
-    "output_throughput": "the throughput",
-}
-
+WORDS: Mapping[str, str] = {"capacity": "the capacity", "output_throughput": "the throughput"}
 
 SAME = 1e-3
 """A ratio this near 1, or a part of the whole this small, is no change."""
@@ -132,12 +128,38 @@ def _waterfalls(document: Document) -> Iterator[Drawing]:
         yield Drawing(name, metric.head, metric.definition, note, waterfall(document, metric.key))
 
 
-def waterfall(document: Document, key: str) -> Waterfall:
-    """The steps of the metric ``key`` in the order asked for."""
+def waterfall(document: Document, key: str) -> BarChart:
+    """The metric ``key`` without any technique, with each one more in the order asked for, and with
+    all of them. A step that does not run is left out: the next one counts from before it."""
     figure = next(each for each in document["figures"] if each["key"] == key)
-    steps = tuple(LadderStep(step["title"], step["value"]) for step in figure["steps"])
-    ends = figure["baseline"], steps, figure["full"]
-    return Waterfall(key, figure["unit"], figure["more"], *ends)
+    title, unit, at = METRIC[key].head, figure["unit"], figure["baseline"]
+    bars = [] if at is None else [_whole(key, "baseline", at, "")]
+    for step in figure["steps"]:
+        value = step["value"]
+        if value is not None and at is not None:
+            tone = "good" if (value >= at) == figure["more"] else "bad"
+            name, reached = f"+ {step['title']}", value_text(key, value)
+            low, high = sorted((at, value))
+            words = _step_words(key, at, value)
+            bars.append(ChartBar(name, high, f"{name}: {reached}", words, tone, start=low))
+            at = value
+    if figure["full"] is not None:
+        bars.append(_whole(key, "all together", figure["full"], "all"))
+    if unit == "ms":
+        return BarChart(ChartAxis(title, "ms"), tuple(bars))
+    return BarChart(ChartAxis(title if unit in title else f"{title} ({unit})"), tuple(bars))
+
+
+def _whole(key: str, name: str, value: float, tone: str) -> ChartBar:
+    shown = value_text(key, value)
+    return ChartBar(name, value, f"{name}: {shown}", shown, tone)
+
+
+def _step_words(key: str, before: float, after: float) -> str:
+    change = after - before
+    if abs(change) <= SAME * max(abs(before), abs(after)):
+        return "no change"
+    return f"{'+' if change >= 0 else '−'}{value_text(key, abs(change))}"
 
 
 def _columns(document: Document, first: str) -> tuple[Column, ...]:

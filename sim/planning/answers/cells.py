@@ -9,8 +9,9 @@ from typing import Any
 from sim.findings import Cell, Column, Heading, Table
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC, STUDIED
+from sim.planning.answers.drawings import ChartPoint, Series
 from sim.planning.points.footnote_words import doubt_mark
-from sim.planning.points.wording import LATENCIES, promise_name, rank, share
+from sim.planning.points.wording import LATENCIES, LoadOutcome, promise_name, rank, share
 from sim.units import TWICE, milliseconds, number
 
 Document = Mapping[str, Any]
@@ -38,7 +39,6 @@ CHANGES: Mapping[str, Column] = {
 
 WITHIN = Column("Within SLO (%)", definition="attainment")
 
-
 STATES: Mapping[str | None, str] = {
     State.STABLE: "good",
     State.NEAR_SATURATION: "warn",
@@ -50,6 +50,22 @@ STATES: Mapping[str | None, str] = {
     SloState.MISSED: "bad",
 }
 """State of a fleet, or of its SLO -> tone."""
+
+OUTCOMES: Mapping[str, str] = {
+    LoadOutcome.HOLDS: "good",
+    LoadOutcome.OPEN: "warn",
+    LoadOutcome.FAILS: "bad",
+}
+"""Outcome of a load -> tone."""
+
+
+def by_outcome(points: Sequence[tuple[str, ChartPoint]]) -> tuple[Series, ...]:
+    """A series of points for each outcome of a load that occurs."""
+    found = {
+        outcome: tuple(point._replace(state=outcome) for own, point in points if own == outcome)
+        for outcome in OUTCOMES
+    }
+    return tuple(Series(each, mine, OUTCOMES[each]) for each, mine in found.items() if mine)
 
 
 def setup(document: Document) -> Iterator[tuple[str, str]]:

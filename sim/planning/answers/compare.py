@@ -12,12 +12,14 @@ from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import MOST_ROWS, STATES, Document, failures, setup, text
 from sim.planning.answers.drawings import (
-    CostAttained,
-    Differences,
-    Means,
-    TradePoint,
-    VariantBar,
-    VariantName,
+    BarChart,
+    ChartAxis,
+    ChartBar,
+    ChartPoint,
+    Mark,
+    PointChart,
+    Series,
+    far_apart,
 )
 from sim.planning.contrast.compare_words import (
     TRUST_WORDS,
@@ -35,7 +37,7 @@ from sim.planning.contrast.compare_words import (
 from sim.planning.contrast.variant_words import Entry, entries_of, latency_keys, values_of, varied
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import spoken
-from sim.units import show_cost
+from sim.units import PER_OUTPUT_TOKENS, show_cost
 
 BATCHING = "scheduler.batching"
 """The setting whose values have colours of their own."""
@@ -138,50 +140,93 @@ def _cut(note: str, document: Document) -> str:
     return note if count <= MOST_ROWS else f"{note} The best {MOST_ROWS} of {count:,}."
 
 
-def _named(document: Document, entry: Entry) -> list[VariantName]:
-    """Each variant, with its state and how it differs from the best one in this metric."""
-    found = []
-    for index, (name, each) in enumerate(zip(names(document), document["variants"], strict=True)):
-        policy = each["settings"].get(BATCHING)
-        hover = (each["label"], each["state"] or "failed", reason(document, entry, index))
-        over = each["state"] == State.OVERLOADED
-        known = tuple(line for line in hover if line)
-        found.append(VariantName(name, known, policy and str(policy), over))
-    return found
+def _bar(document: Document, entry: Entry, index: int, end: float, words: str) -> ChartBar:
+    """The bar of a variant; under the pointer are its state, and how it differs from the best one
+    in this metric."""
+    each = document["variants"][index]
+    known = (words, each["label"], each["state"] or "failed", reason(document, entry, index))
+    policy = each["settings"].get(BATCHING)
+    tone, pale = f"policy {policy}" if policy else "all", each["state"] == State.OVERLOADED
+    text = "\n".join(filter(None, known))
+    return ChartBar(names(document)[index], end, text, words, tone, pale=pale)
 
 
-def means_of(document: Document, entry: Entry) -> Means:
-    """The means of a metric, the best first."""
-    named, values = _named(document, entry), entry["means"]
-    bars = (
-        VariantBar(named[index], values[index], with_unit(entry, values[index]))
-        for index in best_first(entry, values)
-    )
-    return Means(entry["title"], head(entry), entry["unit"] == "ms", tuple(bars))
+def means_of(document: Document, entry: Entry) -> BarChart:
+    """The means of a metric, the best first; dots on a logarithmic axis, on which a bar would begin
+    nowhere, where latencies are far apart."""
+    values, timed = entry["means"], entry["unit"] == "ms"
+    best = best_first(entry, values)
+    wide = timed and far_apart([values[index] for index in best])
+    axis = ChartAxis(entry["title"], "ms", wide) if timed else ChartAxis(head(entry))
+    made = (_bar(document, entry, i, values[i], with_unit(entry, values[i])) for i in best)
+    return BarChart(axis, tuple(made))
 
 
-def apart(document: Document, entry: Entry) -> Differences:
-    """The relative differences to the base in a metric, the best first."""
-    named, found = _named(document, entry), entry["differences"]
-    bars = []
-    for index in best_first(entry, [each and each["relative"] for each in found]):
-        each, better = found[index], None
+FAR = 3.0
+"""A ratio to the base from which on differences are multiples on a logarithmic axis."""
+
+
+def apart(document: Document, entry: Entry) -> BarChart:
+    """The relative differences to the base in a metric, with their intervals, the best first; in
+    multiples of the base where one is far from it."""
+    found, bars = entry["differences"], []
+    best = best_first(entry, [each and each["relative"] for each in found])
+    ratios = [1 + found[index]["relative"] for index in best]
+    far = min(ratios, default=0.0) > 0 and max(*ratios, 1 / min(ratios)) >= FAR
+    for index, ratio in zip(best, ratios, strict=True):
+        each, tone, half = found[index], "", found[index]["relative_half_width"] or 0.0
         if each["certain"] and entry["better"] is not None:
-            better = (each["mean"] > 0) == (entry["better"] == "higher")
-        half = each["relative_half_width"] or 0.0
-        bars.append(VariantBar(named[index], each["relative"], change(each), half, better))
-    return Differences(entry["title"], tuple(bars))
+            tone = "good" if (each["mean"] > 0) == (entry["better"] == "higher") else "bad"
+        end = ratio if far else each["relative"]
+        low = end - min(half, 0.999 * ratio) if far else end - half
+        bar = _bar(document, entry, index, end, f"{change(each)} against the base")
+        bars.append(bar._replace(words="", tone=tone, pale=False, interval=(low, end + half)))
+    title = f"{entry['title']}, times that of the base"
+    axis = (
+        ChartAxis(title, "ratio", True)
+        if far
+        else ChartAxis(f"{entry['title']}, difference", "share")
+    )
+    return BarChart(axis, tuple(bars), (Mark(float(far), dash="solid"),), dots=True)
 
 
-def cost_attained(document: Document) -> CostAttained | None:
-    """Variants' cost and service within the SLO; None unless two, and not too many, have both."""
+def cost_attained(document: Document) -> PointChart | None:
+    """Variants by what a million output tokens cost (USD) and by the share within the SLO; None
+    unless two, and not too many, have both."""
     entries = entries_of(document)
     if COST not in entries or ATTAINED not in entries:
         return None
     means_of = entries[COST]["means"], entries[ATTAINED]["means"]
     rows = zip(*means_of, names(document), names(document, short=True), strict=True)
-    points = tuple(TradePoint(*row) for row in rows if None not in row)
-    return CostAttained(points) if 2 <= len(points) <= MOST_ROWS else None
+    points = [ChartPoint(*row) for row in rows if None not in row]
+    if not 2 <= len(points) <= MOST_ROWS:
+        return None
+    lowest = min(point.y for point in points)
+    pad = max(0.02, 0.1 * (1 - lowest))
+    share = ChartAxis("requests within the SLO", "share", ends=(max(0.0, lowest - pad), 1 + pad))
+    return PointChart(
+        ChartAxis(PER_OUTPUT_TOKENS), share, (Series("", _told_apart(points), "all"),)
+    )
+
+
+NEAR = 0.05
+"""Share of an axis within which two names would lie on each other."""
+
+
+def _told_apart(points: Sequence[ChartPoint]) -> tuple[ChartPoint, ...]:
+    """The points with their names; of those that lie on each other the first has all names.
+
+    >>> found = [ChartPoint(x, 0.5, "", name) for x, name in ((1, "#1"), (1.01, "#2"), (3, "#3"))]
+    >>> [point.words for point in _told_apart(found)]
+    ['#1, #2', '', '#3']
+    """
+    far = NEAR * max(point.x for point in points)
+    words: list[list[str]] = [[] for _ in points]
+    for at in points:
+        close = (abs(at.x - each.x) <= far and abs(at.y - each.y) <= NEAR for each in points)
+        words[list(close).index(True)].append(at.words)
+    named = zip(points, words, strict=True)
+    return tuple(point._replace(words=", ".join(each)) for point, each in named)
 
 
 OF_SLO = ("request_goodput", "verdict.attainment")

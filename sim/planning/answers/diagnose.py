@@ -32,9 +32,30 @@ from sim.planning.answers.cells import (
     values,
     within,
 )
-from sim.planning.answers.drawings import BARS, PARTS, MeanParts
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.planning.points.wording import share as share_text
 from sim.units import milliseconds
+
+PARTS: Mapping[str, str] = {
+    "front_end": "front end",
+    "queue": "queue",
+    "prefill": "own prefill",
+    "prefill_delay": "others' prefill, before the first token",
+    "prefill_preempted": "preempted before the first token",
+    "decode": "decode",
+    "decode_delay": "others' prefill, after the first token",
+    "decode_preempted": "preempted after the first token",
+    "transfer": "transfer",
+}
+"""The parts of a latency, in their order in time."""
+
+BARS: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "slowest_ttft": "TTFT, slowest 1 %",
+    "e2el": "E2EL",
+    "slowest_e2el": "E2EL, slowest 1 %",
+}
+"""The latencies of which the parts are known."""
 
 
 def findings(document: Document) -> Findings:
@@ -117,11 +138,18 @@ def _latency(document: Document) -> tuple[Drawing, ...]:
     )
 
 
-def mean_parts(document: Document, name: str) -> MeanParts:
-    """The parts of the latency ``name``, of all requests and of the slowest, where known."""
-    latency = document["latency"]
-    names = [each for each in (name, f"slowest_{name}") if each in latency]
-    return MeanParts(name, {each: latency[each] for each in names})
+def mean_parts(document: Document, name: str) -> BarChart:
+    """The mean parts of the latency ``name``, of all requests and of the slowest, where known."""
+    latency, bars, ends = document["latency"], [], {name: 0.0, f"slowest_{name}": 0.0}
+    for part, title in PARTS.items():
+        for row, start in ends.items():
+            if value := latency.get(row, {}).get(part):
+                ends[row] = start + value
+                text = f"{title}: {milliseconds(value)}"
+                bars.append(
+                    ChartBar(BARS[row], ends[row], text, tone=part, start=start, part=title)
+                )
+    return BarChart(ChartAxis(f"{name.upper()}, mean", "ms"), tuple(bars))
 
 
 def limiting(document: Document) -> Table | None:

@@ -20,7 +20,9 @@ from sim.findings import (
 )
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import (
+    OUTCOMES,
     Document,
+    by_outcome,
     latency_columns,
     named,
     share_columns,
@@ -28,7 +30,7 @@ from sim.planning.answers.cells import (
     text,
     within,
 )
-from sim.planning.answers.drawings import AttainedByLoad, LoadCurve, LoadPoint, LoadShare
+from sim.planning.answers.drawings import ChartAxis, ChartPoint, Mark, PointChart, Series, far_apart
 from sim.planning.load.sentences import by_chance
 from sim.planning.points.wording import (
     LATENCIES,
@@ -39,16 +41,13 @@ from sim.planning.points.wording import (
     promise_name,
     rank,
 )
-from sim.units import number, show_load
-
-TONES: Mapping[str, str] = {
-    LoadOutcome.HOLDS: "good",
-    LoadOutcome.FAILS: "bad",
-    LoadOutcome.OPEN: "warn",
-}
+from sim.units import milliseconds, number, show_load
 
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""
+
+DEPTH = 8.0
+"""Where the axis of shares ends, in shares that may miss the target."""
 
 
 def findings(document: Document) -> Findings:
@@ -81,7 +80,7 @@ def findings(document: Document) -> Findings:
 def _tone(document: Document) -> str:
     """The tone of the own load: whether what is asked for holds."""
     own = document["own"]
-    return "neutral" if own is None else TONES[own["outcome"]]
+    return "neutral" if own is None else OUTCOMES[own["outcome"]]
 
 
 def cards(document: Document) -> Iterator[Card]:
@@ -121,24 +120,35 @@ def _curves(document: Document) -> tuple[Drawing, ...]:
     )
 
 
-def curve(document: Document, name: str) -> LoadCurve:
-    """The latency ``name``, at the percentile of the SLO, for every load that has one."""
-    own, knee, key = document["own"], document["knee"], f"slo_{name}_ms"
-    return LoadCurve(
-        name,
-        f"{name.upper()} {rank(document['shares'][name])}",
-        document["unit"],
-        max(probe["load"] for probe in document["probes"]),
-        document["limits_ms"].get(name),
-        document["load"],
-        None if own is None else own["load"],
-        None if knee is None else knee["load"],
-        tuple(
-            LoadPoint(probe["load"], probe["outcome"], probe[key], _runs(probe))
-            for probe in document["probes"]
-            if probe[key]
-        ),
+def curve(document: Document, name: str) -> PointChart:
+    """The latency ``name``, at the percentile of the SLO, for every load that has one, with its
+    limit, the highest load that holds, the scenario's own and the knee."""
+    key, limit, probes = f"slo_{name}_ms", document["limits_ms"].get(name), document["probes"]
+    points = [
+        (probe["outcome"], ChartPoint(probe["load"], probe[key], _runs(probe)))
+        for probe in probes
+        if probe[key]
+    ]
+    line = Series("", tuple(point._replace(text="") for _, point in points), name, look="line")
+    marks = [] if limit is None else [Mark(limit, f"limit {milliseconds(limit)}")]
+    for what, dash in (("own", "dot"), ("knee", "dash")):
+        if document[what] is not None:
+            load, word = document[what]["load"], "own load" if what == "own" else what
+            marks.append(Mark(load, f"{word} {show_load(load, 3)}", dash, upright=True))
+    latencies = [point.y for _, point in points]
+    title = f"{name.upper()} {rank(document['shares'][name])}"
+    return PointChart(
+        _load_axis(document),
+        ChartAxis(title, "ms", logarithmic=far_apart(latencies)),
+        (line, *by_outcome(points)),
+        tuple(marks),
+        None if limit is None else (document["load"], limit),
     )
+
+
+def _load_axis(document: Document) -> ChartAxis:
+    most = max(probe["load"] for probe in document["probes"])
+    return ChartAxis(f"load ({document['unit']})", ends=(0.0, 1.04 * most))
 
 
 def _runs(probe: Mapping[str, Any]) -> str:
@@ -158,24 +168,28 @@ def _attained(document: Document) -> list[Drawings]:
     return [Drawings((Drawing("attainment", title, "interval", note, shares, kind=""),))]
 
 
-def attained_by_load(document: Document) -> AttainedByLoad:
-    """The share of requests within the part of the SLO that is nearest to breaking, by load."""
-    promises = [each for probe in document["probes"] for each in probe["promises"]]
+def attained_by_load(document: Document) -> PointChart:
+    """The share of requests within the part of the SLO that is nearest to breaking, by load, with
+    its 95 % interval, and the shares wanted; shares far below these are drawn at the bottom."""
     kept = [(probe, nearest_promise(probe)) for probe in document["probes"]]
+    wanted = dict.fromkeys(near["target"] for p in document["probes"] for near in p["promises"])
     several = any(len(probe["promises"]) > 1 for probe in document["probes"])
-    return AttainedByLoad(
-        document["unit"],
-        max(probe["load"] for probe in document["probes"]),
-        tuple(dict.fromkeys(each["target"] for each in promises)),
-        tuple(
-            LoadShare(
-                *(probe["load"], probe["outcome"], near["attainment"], near["low"], near["high"]),
-                f" within {promise_name(near)}" if several else "",
-            )
-            for probe, near in kept
-            if near is not None
-        ),
-    )
+    room = min(1.0, DEPTH * (1 - min(wanted)))
+    points = [
+        (
+            probe["outcome"],
+            ChartPoint(
+                *(probe["load"], near["attainment"]),
+                f"within {promise_name(near)}" if several else "",
+                interval=(near["low"], near["high"]),
+            ),
+        )
+        for probe, near in kept
+        if near is not None
+    ]
+    shares = ChartAxis("share of requests", "share", ends=(1 - 1.04 * room, 1 + 0.04 * room))
+    marks = tuple(Mark(each, f"SLO: {100 * each:.6g} %") for each in wanted)
+    return PointChart(_load_axis(document), shares, by_outcome(points), marks)
 
 
 def probes(document: Document) -> Table:
@@ -217,7 +231,7 @@ def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
     tokens = probe["output_throughput"]
     return (
         Cell(show_load(probe["load"]), probe["load"]),
-        text(outcome_text(probe))._replace(tone=TONES[probe["outcome"]]),
+        text(outcome_text(probe))._replace(tone=OUTCOMES[probe["outcome"]]),
         *([] if kept is None or len(probe["promises"]) < 2 else [named(kept)]),
         *shares,
         *slo_latencies(probe),

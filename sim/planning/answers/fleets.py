@@ -126,12 +126,7 @@ def rejected(document: Document, layout: str = "Layout", cost: str = "cost") -> 
     """The section of what is not among the cheapest, and why. ``layout`` heads the layouts,
     ``cost`` is the definition of their costs."""
     rows = tuple(
-        (
-            text(each["layout"]),
-            text(each["reason"]),
-            dollars(least_cost(each)),
-            text(each["text"]),
-        )
+        (text(each["layout"]), text(each["reason"]), dollars(least_cost(each)), text(each["text"]))
         for each in document["rejected"]
     )
     columns = (

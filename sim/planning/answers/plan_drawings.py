@@ -8,20 +8,22 @@ from typing import Any
 from sim.findings import Drawing, Drawings
 from sim.planning.answers.cells import Document
 from sim.planning.answers.drawings import (
-    CostAndLatency,
-    CostLine,
-    CostOverLoad,
-    FleetCost,
-    FleetCosts,
-    Trade,
-    TradeGroup,
-    TradePoint,
+    BarChart,
+    ChartAxis,
+    ChartBar,
+    ChartPoint,
+    Mark,
+    PointChart,
+    Series,
 )
 from sim.planning.answers.fleets import load_text
-from sim.planning.answers.sweep_points import TRADES, front
+from sim.planning.answers.sweep_points import SPEEDS, TRADES, front, front_line
 from sim.planning.points.wording import LATENCIES, counted, fleet_text, rank
+from sim.units import milliseconds
 
 CARD = ("gpu", "precision")
+
+COST = ChartAxis("cost (USD per hour)")
 
 
 def card(each: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -47,18 +49,20 @@ def costs(document: Document) -> Drawings:
     return Drawings((Drawing("plan-cost", "Cost of the fleets", "plan_cost", note, drawn),))
 
 
-def fleet_costs(document: Document) -> FleetCosts:
-    """The costs of the cheapest fleets, as predicted and at both ends of the error band."""
-    return FleetCosts(
-        tuple(
-            FleetCost(
-                f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}",
-                fleet["usd_per_hour"],
-                *fleet["error_band"]["usd_per_hour"],
-            )
-            for fleet in document["fleets"]
-        )
-    )
+def fleet_costs(document: Document) -> BarChart:
+    """The costs of the cheapest fleets by rank, with intervals from where a fleet needs fewer
+    replicas because iterations are faster than predicted to where it needs more; an end at which no
+    number of replicas holds is left out."""
+    bars: list[ChartBar] = []
+    for fleet in document["fleets"]:
+        name = f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}"
+        usd, ends = fleet["usd_per_hour"], fleet["error_band"]["usd_per_hour"]
+        low, high = (usd if end is None else end for end in ends)
+        low, high = min(low, usd), max(high, usd)
+        text = f"{name}: ${usd:,.2f}/h (${low:,.2f} to ${high:,.2f})"
+        tone = "others" if bars else "first"
+        bars.append(ChartBar(name, usd, text, f"${usd:,.2f}", tone, interval=(low, high)))
+    return BarChart(COST, tuple(bars))
 
 
 GROWTH = 4
@@ -79,15 +83,20 @@ def growths(document: Document) -> Drawings:
     return Drawings((drawing,))
 
 
-def growth(document: Document) -> CostOverLoad:
-    """The dollars per hour of each card's cheapest fleet at 1 to ``GROWTH`` times the load."""
+def growth(document: Document) -> PointChart:
+    """The dollars per hour of each card's cheapest fleet up to 1 to ``GROWTH`` times the load, and
+    dashed with one replica to spare."""
     lines = []
-    for each in cheapest_of_cards(document)[:MOST_LINES]:
+    for place, each in enumerate(cheapest_of_cards(document)[:MOST_LINES]):
         loads, replicas = _steps(document, each)
         name, price = fleet_text(1, each["layout"]), each["usd_per_replica"]
-        for spare in (0, 1):
-            lines.append(CostLine(name, spare, loads, tuple((n + spare) * price for n in replicas)))
-    return CostOverLoad(tuple(lines))
+        for spare, words in ((0, ""), (1, " and one to spare")):
+            pairs = zip(loads, replicas, strict=True)
+            points = tuple(ChartPoint(x, (n + spare) * price, f"{name}{words}") for x, n in pairs)
+            line = Series(name if not spare else "", points, f"gpu {place}", look="line")
+            lines.append(line._replace(steps="vh", dash="dash" if spare else "solid"))
+    ends = document["rate"], GROWTH * document["rate"]
+    return PointChart(ChartAxis("load (requests/s)", ends=ends), COST, tuple(lines))
 
 
 def _steps(
@@ -137,45 +146,49 @@ def speeds(document: Document) -> Drawings:
     )
     drawn = user_and_gpu(document)
     drawing = Drawing("pareto-speed", TRADES["speed"], "speed", note, drawn, wide=True, kind="tall")
-    return Drawings((drawing,) if drawn.front else (), "")
+    return Drawings((drawing,) if drawn.series else (), "")
 
 
 Pair = tuple[float | None, float | None]
 """A fleet by two of its metrics, as far as they are known."""
 
 
-def _by_card(document: Document, pair: Callable[[Mapping[str, Any]], Pair]) -> list[TradeGroup]:
-    """The fleets that hold and have both metrics, a group for each card."""
-    cards: dict[tuple[str, str | None], list[TradePoint]] = {}
+def _by_card(document: Document, pair: Callable[[Mapping[str, Any]], Pair]) -> list[Series]:
+    """The fleets that hold and have both metrics, a series for each card."""
+    cards: dict[tuple[str, str | None], list[ChartPoint]] = {}
     for each in document["sized"]:
         x, y = pair(each)
         if x is not None and y is not None:
             name = fleet_text(each["replicas"], each["layout"])
             short = f"{each['replicas']:,} x {each['gpus'] // each['replicas']}"
-            cards.setdefault(card(each), []).append(TradePoint(x, y, name, short))
+            cards.setdefault(card(each), []).append(ChartPoint(x, y, name, short))
     return [
-        TradeGroup(" ".join(filter(None, kind)), dict(zip(CARD, kind, strict=True)), tuple(points))
+        Series(
+            " ".join(filter(None, kind)), tuple(points), settings=dict(zip(CARD, kind, strict=True))
+        )
         for kind, points in cards.items()
     ]
 
 
-def user_and_gpu(document: Document) -> Trade:
+def user_and_gpu(document: Document) -> PointChart:
     """The fleets that hold, by the output tokens per second of a user and of a GPU."""
     keys = [f"tokens_per_s_of_a_{whose}" for whose in ("user", "gpu")]
     groups = _by_card(document, lambda each: (each.get(keys[0]), each.get(keys[1])))
-    points = [point for group in groups for point in group.points]
-    return Trade("speed", "", tuple(groups), tuple(front(points, "speed")))
+    best = front([point for group in groups for point in group.points], "speed")
+    return PointChart(*SPEEDS, (*front_line(best, "speed"), *groups))
 
 
-def cost_and_latency(document: Document, name: str) -> CostAndLatency:
-    """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO."""
-    key = f"slo_{name}_ms"
+def cost_and_latency(document: Document, name: str) -> PointChart:
+    """The cost of every fleet that holds, and its latency ``name`` at the percentile of the SLO,
+    under the rate with its headroom."""
+    key, limit = f"slo_{name}_ms", document["limits_ms"].get(name)
     groups = _by_card(document, lambda each: (each["usd_per_hour"], each[key]))
     best = {"sized": [each for each in document["sized"] if each[f"front_{key}"]]}
     least = _by_card(best, lambda each: (each["usd_per_hour"], each[key]))
-    return CostAndLatency(
-        f"{name.upper()} {rank(document['shares'][name])}",
-        document["limits_ms"].get(name),
-        tuple(groups),
-        tuple(sorted(point for group in least for point in group.points)),
+    line = front_line(sorted(point for group in least for point in group.points), "cost")
+    return PointChart(
+        COST,
+        ChartAxis(f"{name.upper()} {rank(document['shares'][name])}", "ms"),
+        (*line, *groups),
+        () if limit is None else (Mark(limit, f"limit {milliseconds(limit)}"),),
     )

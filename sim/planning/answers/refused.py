@@ -45,9 +45,5 @@ def _memory(parts: Mapping[str, float]) -> Table | None:
         )
         for name, size in (*needed.items(), ("what the engine may use", usable))
     )
-    columns = (
-        Column("Memory of one GPU", False),
-        Column("GiB"),
-        Column("Of what it may use (%)"),
-    )
+    columns = (Column("Memory of one GPU", False), Column("GiB"), Column("Of what it may use (%)"))
     return Table("memory", "What would have to fit", columns, rows)

@@ -11,6 +11,8 @@ from sim.planning.answers.cells import (
     CHANGES,
     HEADS,
     MOST_ROWS,
+    NOTHING,
+    STATES,
     WITHIN,
     Document,
     effect,
@@ -20,7 +22,7 @@ from sim.planning.answers.cells import (
     values,
     within,
 )
-from sim.planning.answers.drawings import AttainedAtEnds, ChangeBar, Changes, EndsBar
+from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar, Mark
 from sim.planning.points.wording import verdict_word
 from sim.units import show_share
 
@@ -45,7 +47,7 @@ def findings(document: Document) -> Findings:
     """The decision and what flips it, then what leaves it open."""
     attained, scaling = attained_at_ends(document), document["scaling"]
     decided = attained is not None
-    moves = attained is not None and _moves(attained)
+    moves = attained is not None and any(bar.words for bar in attained.bars)
     drawn = [_attained(document, attained)] if attained is not None and moves else []
     lines = (
         *([_still(document)] if decided and not moves else []),
@@ -80,37 +82,48 @@ def _headline(document: Document) -> Headline:
     return Headline(tone or "neutral", short, verdict if short == answer else f"{answer} {verdict}")
 
 
-def attained_at_ends(document: Document) -> AttainedAtEnds | None:
-    """The share within the SLO at the ends of all inputs where it is known, the widest swing first;
-    None without an SLO that a share of requests decides."""
-    now, made = document["verdict"]["attainment"], []
-    for entry in document["inputs"]:
-        own = [
-            _bar(document, entry["title"], end)
-            for end in (entry["low"], entry["high"])
-            if end is not None and end["error"] is None and end["attainment"] is not None
-        ]
-        made.append(own)
-    if now is None or not any(made):
+def attained_at_ends(document: Document) -> BarChart | None:
+    """Bars from the share within the SLO of the run to that at each end of the inputs where it is
+    known, the widest swing first; None without an SLO that a share of requests decides."""
+    now, target = document["verdict"]["attainment"], document["verdict"]["target"]
+    rows = [
+        [(entry["title"], end) for end in (entry["low"], entry["high"]) if _attains(end)]
+        for entry in document["inputs"]
+    ]
+    shares = [end["attainment"] for row in rows for _, end in row]
+    if now is None or not shares:
         return None
-    made.sort(key=lambda own: -max((abs(bar.share - now) for bar in own), default=0.0))
-    bars = tuple(bar for own in made for bar in own)
-    return AttainedAtEnds(now, document["verdict"]["target"], bars)
+    rows.sort(key=lambda row: -max((abs(end["attainment"] - now) for _, end in row), default=0.0))
+    seen = SEEN * (max(now, target, *shares) - min(now, target, *shares))
+    bars = tuple(_bar(document, title, end, seen) for row in rows for title, end in row)
+    wanted = Mark(target, f"wanted: {show_share(target)}")
+    return BarChart(
+        ChartAxis("Requests within the SLO", "share"), bars, (Mark(now, dash="solid"), wanted)
+    )
 
 
-def _bar(document: Document, row: str, end: Mapping[str, Any]) -> EndsBar:
-    state = end["slo_state"]
-    flips = "" if state == document["verdict"]["slo_state"] else str(state)
-    return EndsBar(row, end["text"], end["attainment"], flips)
+def _attains(end: Mapping[str, Any] | None) -> bool:
+    return end is not None and end["error"] is None and end["attainment"] is not None
 
 
-def _moves(found: AttainedAtEnds) -> bool:
-    """Whether any end moves the share far enough to be seen next to the share that is wanted."""
-    furthest = max(abs(bar.share - found.now) for bar in found.bars)
-    return furthest > SEEN * abs(found.target - found.now)
+def _bar(document: Document, row: str, end: Mapping[str, Any], seen: float) -> ChartBar:
+    """The bar of one end, with a word if it is longer than what is ``seen``: which end, and the
+    state of the SLO where that is another one than that of the run."""
+    verdict, share, state = document["verdict"], end["attainment"], end["slo_state"]
+    flips = "" if state == verdict["slo_state"] else str(state)
+    name, shown = f"{row} {end['text']}".strip(), show_share(share, verdict["target"])
+    words = ": ".join(filter(None, (end["text"], flips)))
+    return ChartBar(
+        row,
+        share,
+        f"{name}: {shown} within the SLO",
+        words if abs(share - verdict["attainment"]) > seen else "",
+        STATES.get(flips, ""),
+        start=verdict["attainment"],
+    )
 
 
-def _attained(document: Document, found: AttainedAtEnds) -> Drawing:
+def _attained(document: Document, found: BarChart) -> Drawing:
     caption = " ".join([CAPTION, *_together(document)])
     return Drawing("attained", "Requests within the SLO", "attainment", caption, found, wide=True)
 
@@ -140,27 +153,31 @@ def _tornados(document: Document, decided: bool) -> Iterator[Drawing]:
         if not found.bars or (decided and key in FOLLOWS):
             continue
         count = len({bar.row for bar in found.bars})
+        rows = list(dict.fromkeys(bar.row for bar in found.bars))[:MOST_ROWS]
+        found = found._replace(bars=tuple(bar for bar in found.bars if bar.row in rows))
         cut = f" The {MOST_ROWS} widest of {count:,}." if count > MOST_ROWS else ""
         metric = METRIC[key]
         yield Drawing(f"tornado-{key}", metric.head, metric.definition, f"{NOTE}{cut}", found)
 
 
-def changes(document: Document, key: str) -> Changes:
-    """How far each end of each input moves the metric ``key``."""
+def changes(document: Document, key: str) -> BarChart:
+    """How far each end of each input moves the metric ``key``, the widest swing first."""
     more = next(figure["more"] for figure in document["figures"] if figure["key"] == key)
-    bars = tuple(
-        ChangeBar(
-            entry["title"],
-            end["changes"][key],
-            f"{entry['title']} {end['text']}",
-            end["text"],
-            judged=not (key in FOLLOWS and _is_load(end)),
-        )
-        for entry in document["inputs"]
-        for end in (entry["low"], entry["high"])
-        if end is not None and end["changes"].get(key) is not None
-    )
-    return Changes(METRIC[key].short_head, more, bars)
+    rows = []
+    for entry in document["inputs"]:
+        row = []
+        for end in (entry["low"], entry["high"]):
+            change = None if end is None else end["changes"].get(key)
+            if change is not None:
+                judged = not (key in FOLLOWS and _is_load(end))
+                tone = ("good" if (change > 0) == more else "bad") if judged else ""
+                text = f"{entry['title']} {end['text']}: {percent(change).text}"
+                words = end["text"] if abs(change) >= NOTHING else ""
+                row.append(ChartBar(entry["title"], change, text, words, tone))
+        rows.append(row)
+    rows.sort(key=lambda row: -max((abs(bar.end) for bar in row), default=0.0))
+    axis = ChartAxis(f"{METRIC[key].short_head}, change", "share")
+    return BarChart(axis, tuple(bar for row in rows for bar in row), (Mark(0.0, dash="solid"),))
 
 
 def _is_load(end: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.findings import (
@@ -17,8 +17,8 @@ from sim.findings import (
     Lines,
     Table,
 )
-from sim.planning.answers.cells import Document, share_columns, text, within
-from sim.planning.answers.drawings import SplitPoint, SplitRatios
+from sim.planning.answers.cells import Document, by_outcome, share_columns, text, within
+from sim.planning.answers.drawings import ChartAxis, ChartPoint, PointChart
 from sim.planning.answers.fleets import (
     PLACE,
     counts,
@@ -33,7 +33,7 @@ from sim.planning.answers.fleets import (
     simulation,
     under,
 )
-from sim.planning.points.wording import held_text, limit_name
+from sim.planning.points.wording import held_text, limit_name, share
 
 PHASES = ("prefill", "decode")
 
@@ -124,17 +124,20 @@ def _ratios(document: Document) -> Drawings:
     )
 
 
-def replica_ratios(document: Document) -> SplitRatios:
+def replica_ratios(document: Document) -> PointChart:
     """Which numbers of replicas of the cheapest pair hold the load."""
-    return SplitRatios(
-        tuple(
-            SplitPoint(
-                *(one["prefill"], one["decode"], one["usd_per_hour"]),
-                *(one["outcome"], one["attainment"]),
-            )
-            for one in document["fleets"][0]["tried"]
-        )
-    )
+    tried = document["fleets"][0]["tried"]
+    points = []
+    for one in tried:
+        kept = "" if one["attainment"] is None else share(one["attainment"])
+        text = f"${one['usd_per_hour']:,.2f}/h" + (kept and f", {kept} within the SLO")
+        points.append((one["outcome"], ChartPoint(one["prefill"], one["decode"], text, kept)))
+    return PointChart(_replicas(tried, "prefill"), _replicas(tried, "decode"), by_outcome(points))
+
+
+def _replicas(tried: Sequence[Mapping[str, Any]], phase: str) -> ChartAxis:
+    counts = [one[phase] for one in tried]
+    return ChartAxis(f"replicas that {phase}", "count", ends=(min(counts) - 0.6, max(counts) + 0.7))
 
 
 def tried(document: Document) -> Table:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sim.findings import Drawing
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import WITHIN, Document
-from sim.planning.answers.drawings import (
-    Grid,
-    LatencyLine,
-    LatencyLines,
-    LatencyPoint,
-    Trade,
-    TradeGroup,
-    TradePoint,
-)
+from sim.planning.answers.drawings import ChartAxis, ChartPoint, Grid, Mark, PointChart, Series
 from sim.planning.points.figures import is_open, meets
 from sim.planning.points.points import show
 from sim.planning.points.wording import (
@@ -31,7 +23,7 @@ from sim.planning.points.wording import (
     spoken,
     state_word,
 )
-from sim.units import show_load, time_scale
+from sim.units import PER_TOKENS, show_load, time_scale
 
 MOST_RUNS = 4
 """Points of which a run is kept, with its page."""
@@ -168,8 +160,8 @@ def drawings(document: Document, points: Sequence[SweptPoint]) -> Iterator[Drawi
         yield from (_heat(document, points, name, limited=limited) for name in chosen)
     for kind in TRADES:
         drawn = trade(document, points, kind)
-        if drawn.front:
-            yield _trade(drawn, points)
+        if drawn.series:
+            yield _trade(drawn, points, kind)
 
 
 def numeric(values: Sequence[Any]) -> bool:
@@ -186,49 +178,42 @@ def _knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Dra
     drawn, count = knee(document, points, latency), len(courses(points, document["load"]))
     caption = "Hollow: overloaded, and slower still with more requests. Cross: SLO missed."
     caption += " Diamond: too close to call."
-    if drawn.limits:
-        several = len(drawn.limits) > 1
+    if drawn.marks:
+        several = len(drawn.marks) > 1
         caption += " Dashed: the limits." if several else " Shaded: within the limit of the SLO."
     if count > MOST_LINES:
         caption += f" The first {MOST_LINES} of {count:,} lines."
-    title = f"{drawn.title} over load"
+    title = f"{drawn.y.title} over load"
     return Drawing(f"knee-{latency}", title, latency, caption, drawn, kind="tall")
 
 
-def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> LatencyLines:
-    """``latency`` (ttft, tpot) over the load of a sweep that has one."""
+def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> PointChart:
+    """``latency`` (ttft, tpot) over the load of a sweep that has one, with its limits."""
     load, names = document["load"], {axis["key"]: axis["name"] for axis in document["axes"]}
     lines = courses(points, load)[:MOST_LINES]
     at = percentiles([point.summary for point in points])[latency]
-    limits = {limit for line in lines for point in line for limit in _limit(point, latency, at)}
-    return LatencyLines(
-        ranks(points)[latency],
-        f"load ({MEASURED[load.rpartition('.')[2]]})",
-        tuple(sorted(limits)),
-        tuple(
-            LatencyLine(
-                ", ".join(
-                    f"{names[key]}={show(value)}"
-                    for key, value in line[0].settings.items()
-                    if key != load
-                ),
-                line[0].settings,
-                tuple(
-                    _knee_point(point, load, latency)
-                    for point in line
-                    if _drawable(point.latency[latency])
-                ),
-            )
-            for line in lines
-        ),
+    found = {limit for line in lines for point in line for limit in _limit(point, latency, at)}
+    limits = sorted(found)
+    series = []
+    for line in lines:
+        others = {key: value for key, value in line[0].settings.items() if key != load}
+        name = ", ".join(f"{names[key]}={show(value)}" for key, value in others.items())
+        drawn = tuple(_knee_point(p, load, latency) for p in line if _drawable(p.latency[latency]))
+        series.append(Series(name, drawn, settings=line[0].settings, look="both"))
+    return PointChart(
+        ChartAxis(f"load ({MEASURED[load.rpartition('.')[2]]})"),
+        ChartAxis(ranks(points)[latency], "ms", logarithmic=True),
+        tuple(series),
+        tuple(map(Mark, limits)),
+        (None, limits[0]) if len(limits) == 1 else None,
     )
 
 
-def _knee_point(point: SweptPoint, load: str, latency: str) -> LatencyPoint:
+def _knee_point(point: SweptPoint, load: str, latency: str) -> ChartPoint:
     slo, state = point.verdict["slo_state"], point.verdict["state"]
     said = point.state if slo is None else f"{point.state}, SLO {slo}"
-    value = point.latency[latency] or 0.0
-    return LatencyPoint(point.settings[load], value, state == State.OVERLOADED, slo, said)
+    shape = state if state == State.OVERLOADED else slo
+    return ChartPoint(point.settings[load], point.latency[latency] or 0.0, said, state=shape)
 
 
 def _limit(point: SweptPoint, latency: str, at: float) -> Iterator[float]:
@@ -292,46 +277,57 @@ def _ticks(values: Sequence[float]) -> tuple[str, ...]:
     return short if len(set(short)) == len(short) else tuple(map(show, values))
 
 
-def _trade(drawn: Trade, points: Sequence[SweptPoint]) -> Drawing:
-    found = [point for group in drawn.groups for point in group.points]
-    note = f"{len(found):,} points; on the front: {len(drawn.front):,}. Hover for a name."
+SPEEDS = ChartAxis("output tokens/s of a user"), ChartAxis("output tokens/s of a GPU")
+"""What a user sees and what a GPU serves: more of both is better."""
+
+
+def _trade(drawn: PointChart, points: Sequence[SweptPoint], kind: str) -> Drawing:
+    found = [point for each in drawn.series if each.tone is None for point in each.points]
+    best = front(found, kind)
+    note = f"{len(found):,} points; on the front: {len(best):,}. Hover for a name."
     if len(found) == 1:
-        note = f"One point: {found[0].label}."
+        note = f"One point: {found[0].text}."
     if left := len(points) - len(found):
         note += f" Left out: {left:,} overloaded or beyond the SLO."
-    title, name = TRADES[drawn.kind], f"pareto-{drawn.kind}"
-    return Drawing(name, title, drawn.kind, note, drawn, kind="tall")
+    return Drawing(f"pareto-{kind}", TRADES[kind], kind, note, drawn, kind="tall")
 
 
-def trade(document: Document, points: Sequence[SweptPoint], kind: str) -> Trade:
-    """The points by two metrics (of ``TRADES``), in the units of the axes; coloured by the axis
-    that is not the load, if few differ. What is overloaded or misses the SLO is left out while
-    others remain: no operator runs there, and groups may be empty."""
+def trade(document: Document, points: Sequence[SweptPoint], kind: str) -> PointChart:
+    """The points by two metrics (of ``TRADES``), coloured by the axis that is not the load, if few
+    differ. What is overloaded or misses the SLO is left out while others remain: no operator runs
+    there."""
     axes = document["axes"]
     axis = next((axis for axis in axes if axis["key"] != document["load"]), axes[0])
-    values = [point.settings[axis["key"]] for point in points]
-    settings = {show(value): value for value in values}
-    groups: dict[str, list[TradePoint]] = {name: [] for name in settings}
+    groups: dict[str, list[ChartPoint]] = {}
+    settings = {show(point.settings[axis["key"]]): point.settings[axis["key"]] for point in points}
     for point in [point for point in points if _serves(point)] or points:
         x, y = _pair(point, kind)
         if x is not None and y is not None and _drawable(x) and _drawable(y):
-            groups[show(point.settings[axis["key"]])].append(TradePoint(x, y, point.label))
+            at = ChartPoint(x, y, point.label)
+            groups.setdefault(show(point.settings[axis["key"]]), []).append(at)
     drawn = [at for mine in groups.values() for at in mine]
-    named = len(groups) <= MOST_LINES
-    kept = groups if named else {"": drawn}
-    return Trade(
-        kind,
-        ranks(points)["ttft"],
-        tuple(
-            TradeGroup(
-                f"{axis['name']}={value}" if named else "points",
-                {axis["key"]: settings.get(value)},
-                tuple(mine),
-            )
-            for value, mine in kept.items()
-        ),
-        tuple(front(drawn, kind)),
+    named = len(settings) <= MOST_LINES
+    kept = {each: groups.get(each, []) for each in settings} if named else {"": drawn}
+    series = (
+        Series(
+            f"{axis['name']}={value}" if named else "points",
+            tuple(mine),
+            settings={axis["key"]: settings.get(value)},
+        )
+        for value, mine in kept.items()
     )
+    both = SPEEDS
+    if kind == "cost":
+        both = ChartAxis(PER_TOKENS), ChartAxis(ranks(points)["ttft"], "ms", logarithmic=True)
+    return PointChart(*both, (*front_line(front(drawn, kind), kind), *series) if drawn else ())
+
+
+def front_line(best: Sequence[ChartPoint], kind: str) -> Iterator[Series]:
+    """The line that joins the points that none beats, if there are several."""
+    if len(best) > 1:
+        line = tuple(point._replace(text="", words="") for point in best)
+        steps: Literal["hv", "vh"] = "hv" if kind == "cost" else "vh"
+        yield Series("Pareto front", line, "front", look="line", dash="dot", steps=steps)
 
 
 def _serves(point: SweptPoint) -> bool:
@@ -347,10 +343,10 @@ def _pair(point: SweptPoint, kind: str) -> tuple[float | None, float | None]:
     return (1e3 / step if step else None), (point.output / gpus if gpus else None)
 
 
-def front(points: Sequence[TradePoint], kind: str) -> list[TradePoint]:
+def front(points: Sequence[ChartPoint], kind: str) -> list[ChartPoint]:
     """The points that no other one beats in both metrics, from left to right."""
     sign = 1 if kind == "cost" else -1
-    found: list[TradePoint] = []
+    found: list[ChartPoint] = []
     for at in sorted(points, key=lambda at: (sign * at.x, sign * at.y)):
         if not found or sign * at.y < sign * found[-1].y:
             found.append(at)

@@ -233,10 +233,7 @@ def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:
     differences = contributions(found.edges, known) if complete else {}
     growth = contributions(found.edges, logs) if len(logs) == len(values) else {}
     return {
-        "key": figure.key,
-        "title": figure.title,
-        "unit": figure.unit,
-        "more": figure.more,
+        **figure._asdict(),
         "baseline": before,
         "full": after,
         "difference": None if before is None or after is None else after - before,

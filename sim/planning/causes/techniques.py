@@ -28,7 +28,6 @@ from sim.specs.precision import precision_bytes
 SMALL_BATCH = 8
 """Requests in a batch of the baseline, unless another number is asked for."""
 
-
 PAGING = "paging"
 
 

@@ -129,12 +129,7 @@ def check_claims(
         if progress is not None:
             progress(len(found), len(claims))
     wrong = [entry["name"] for entry in found if entry["verdict"] != entry["expected"]]
-    return {
-        "command": "claims",
-        "infersim": version(),
-        "claims": found,
-        "unexpected": wrong,
-    }
+    return {"command": "claims", "infersim": version(), "claims": found, "unexpected": wrong}
 
 
 def _checked(claim: Claim, executor: Executor) -> dict[str, Any]:

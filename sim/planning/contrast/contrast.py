@@ -179,9 +179,7 @@ def trusted(key: str, apart: Difference, mine: Bands | None, base: Bands | None)
         "band90": list(found.band90),
         "parts": dict(found.parts),
         "trust": trust(
-            decided=apart.certain,
-            at_band=_excludes(found.band90),
-            at_half=_excludes(found.band50),
+            decided=apart.certain, at_band=_excludes(found.band90), at_half=_excludes(found.band50)
         ),
     }
 

@@ -21,7 +21,6 @@ CLIP = math.log(10)
 """No figure counts for more than a factor of ten in a mean of gains: an unstable queue would drown
 out everything else."""
 
-
 SCANT = 0.01
 """A goodput below this share of the requests that are served is almost none."""
 
@@ -162,9 +161,7 @@ def figure_rows(summary: Summary) -> list[dict[str, Any]]:
     """Every figure of a run as plain data: its name, its value, how far chance moves it, and
     whether it is too little to take multiples of."""
     return [
-        {
-            **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
-            **{"value": f.of(summary), "chance": f.chance(summary), "scant": f.is_scant(summary)},
-        }
+        f._asdict()
+        | {"value": f.of(summary), "chance": f.chance(summary), "scant": f.is_scant(summary)}
         for f in FIGURES
     ]

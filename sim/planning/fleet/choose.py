@@ -200,11 +200,7 @@ def _screen(_: object, *asked: Any) -> Screened | Rejected:
 
 
 def _sized(
-    them: Crew,
-    search: FleetSearch,
-    screened: Sequence[Screened],
-    say: Tell,
-    steps: PlanSteps,
+    them: Crew, search: FleetSearch, screened: Sequence[Screened], say: Tell, steps: PlanSteps
 ) -> tuple[list[Sized], list[EndCalls], list[Rejected]]:
     """Fleets of the layouts in the order of what they cost at least, in waves, with the calls that
     say what they are at the ends of their bands."""

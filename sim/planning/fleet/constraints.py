@@ -36,7 +36,6 @@ class Constraints:
 MOST_FAILURES = 100
 """The most replicas that may fail."""
 
-
 UNCONSTRAINED = Constraints()
 
 

@@ -44,7 +44,6 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
 """Precisions to which vLLM and SGLang convert a 16-bit checkpoint as they load it."""
 
-
 ADAPTED: Mapping[Targets, Sequence[str]] = {
     "attention": ("qkv_proj", "o_proj"),
     "all": ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"),

@@ -222,12 +222,7 @@ def _slope(fleets: Mapping[int, Probe], replicas: int) -> float:
 
 
 def smallest_fleet(
-    finder: Finder,
-    question: FleetQuestion,
-    least: int,
-    guess: int,
-    most: int,
-    coarse: float = 0.0,
+    finder: Finder, question: FleetQuestion, least: int, guess: int, most: int, coarse: float = 0.0
 ) -> int | None:
     """The smallest fleet from ``least`` to ``most`` replicas that holds the target, and the rate
     without those that it must survive; None if there is none. It is looked for from ``guess`` on by

@@ -118,11 +118,7 @@ def choose_split(
 
 
 def _sized(
-    them: Crew,
-    search: FleetSearch,
-    screened: Sequence[ScreenedPair],
-    say: Tell,
-    steps: PlanSteps,
+    them: Crew, search: FleetSearch, screened: Sequence[ScreenedPair], say: Tell, steps: PlanSteps
 ) -> tuple[list[SizedPair], list[RejectedPair]]:
     """The smallest fleets of all pairs that could be among the cheapest, and the other pairs."""
     top = search.question.top

@@ -42,10 +42,6 @@ class Ends:
     slower: float | None
     faster: float | None
 
-    def document(self) -> dict[str, float | None]:
-        """The ends as plain data."""
-        return {"error": self.error, "slower": self.slower, "faster": self.faster}
-
     def within(self, load: float, share: float) -> tuple[float, float]:
         """The loads between which the highest lies if it is ``load`` at the predicted times, and
         these are off by no more than ``share``: by the power of the speed by which it moves to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from sim import catalog
@@ -190,7 +191,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "opening_left_out": opens_at_once(found.scenario, found.axis),
         "tolerance": {"asked": found.tolerance, "reached": reached},
         "error_band": found.best.error,
-        "ends": None if found.ends is None else found.ends.document(),
+        "ends": None if found.ends is None else asdict(found.ends),
         "whole_runs": _whole_runs(found),
         "own": _own(found),
         "headroom": headroom(found),

@@ -100,13 +100,7 @@ class Finder:
         self._whole: set[tuple[float, int, int]] = set()
 
     def probe(
-        self,
-        load: float,
-        replicas: int,
-        *,
-        most: int = MOST,
-        stretch: int = 1,
-        whole: bool = False,
+        self, load: float, replicas: int, *, most: int = MOST, stretch: int = 1, whole: bool = False
     ) -> Probe:
         """Whether ``load`` holds on that many replicas, in runs ``stretch`` times as long as usual,
         ``whole`` if all of them are made; asked twice, simulated once."""

@@ -63,7 +63,6 @@ BARELY = 1e-3
 TURNOVERS = 8
 """How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
 
-
 CROWDED = 3.0
 """How much longer a request stays in a busy replica than alone, to count those that are there."""
 

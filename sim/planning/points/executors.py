@@ -131,11 +131,7 @@ class Crew:
     are made in this process, when they are waited for."""
 
     def __init__(
-        self,
-        kept: Any,
-        jobs: int,
-        submit: Submit | None,
-        look: Callable[[], None] | None = None,
+        self, kept: Any, jobs: int, submit: Submit | None, look: Callable[[], None] | None = None
     ) -> None:
         """``look`` is called now and then while others work."""
         self._kept, self._jobs, self._submit, self._look = kept, jobs, submit, look

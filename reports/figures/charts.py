@@ -1,0 +1,431 @@
+"""Draws the figures of decisions: bars in rows, points over two axes, fields of two values.
+
+The records are those of ``sim.planning.answers.drawings``. What is better is green, what is worse
+red, what is neither grey; shapes say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log10
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from reports.figures.axes import MANY, ROW_HEIGHT, height, labelled, times
+from reports.figures.series import Style, label, plain, styles
+from reports.frame import draw, theme
+from reports.frame.draw import time_axis
+from reports.frame.page import typeset
+from sim.metrics.states import SloState, State
+from sim.planning.answers.drawings import (
+    BarChart,
+    ChartAxis,
+    ChartBar,
+    ChartPoint,
+    Grid,
+    Mark,
+    PointChart,
+    Series,
+)
+from sim.planning.points.wording import LoadOutcome
+from sim.units import time_scale
+
+POLICY = "policy "
+"""Before the name of a batching policy, in the tone of its bar."""
+
+TONES: Mapping[str, theme.Tone] = {
+    **theme.METRICS,
+    **theme.MEMORY,
+    **theme.BOUNDS,
+    **theme.LATENCY_PARTS,
+    **{f"gpu {place}": tone for place, tone in enumerate(theme.GPUS)},
+    "": theme.GREY,
+    "good": theme.GREEN,
+    "warn": theme.ORANGE,
+    "bad": theme.VERMILLION,
+    "all": theme.BLUE,
+    "half": theme.SKY,
+    "front": theme.PAGE["ink"],
+    "first": theme.RAMP[2],
+    "others": theme.PHASES["queue"],  # whiskers stand out from both
+}
+"""What a colour stands for -> colour."""
+
+
+def chart(found: BarChart | PointChart | Grid, *, wide: bool = False) -> go.Figure:
+    """The figure of a record; ``wide`` ones have the width of the page."""
+    if isinstance(found, BarChart):
+        return bars(found, BROAD if wide else NARROW)
+    return points(found) if isinstance(found, PointChart) else heat(found)
+
+
+def _tone(name: str) -> theme.Tone:
+    return theme.policy(name.removeprefix(POLICY)) if name.startswith(POLICY) else TONES[name]
+
+
+def _shown(text: str) -> str:
+    """``text`` line by line, as Plotly shows it and pages write it."""
+    return "<br>".join(str(typeset(plain(line))) for line in text.split("\n"))
+
+
+class Scaled(NamedTuple):
+    """An axis, what values are multiplied with to be in its unit, and how the pointer shows them,
+    behind the name of a value."""
+
+    axis: dict[str, Any]
+    factor: float
+    told: str
+
+
+def _scaled(axis: ChartAxis, values: Sequence[float]) -> Scaled:
+    """The axis of these values, with its ends."""
+    title, most = plain(axis.title), max(values, default=0.0)
+    if axis.logarithmic and axis.kind == "ms":
+        return Scaled(times(title, values), 1e-3, ":.4~s}s")
+    if axis.logarithmic:
+        ends = min(1.0, *values) / 1.333, max(1.0, *values) * 1.333
+        ticks = labelled(*ends, "{:,.10g}x".format, MANY)
+        return Scaled(theme.axis(title) | ticks, 1.0, ":,.4~g}x")
+    shown = time_scale(most / 1e3)
+    low, high = axis.ends or (0.0, 1.05 * most or 1.0)
+    if axis.kind == "ms":
+        factor = shown.factor / 1e3
+        ends = factor * low, factor * high
+        return Scaled(time_axis(title, shown, range=ends), factor, f":,.4~g}} {shown.unit}")
+    made = theme.axis(title, range=(low, high))
+    if axis.kind == "share":
+        return Scaled(made | {"tickformat": ".4~p"}, 1.0, ":.5~p}")
+    if axis.kind == "count":
+        made["dtick"] = max(1, int(high - low) // 8)
+    return Scaled(made, 1.0, ":,.4~g}")
+
+
+THICK = 0.7
+"""Share of a row that its bar fills; bars that begin alike and go the same way share it."""
+
+LETTER, NARROW, BROAD = 6, 200, 450
+"""Pixels of a letter next to a bar, and between the axes of a figure that shares a row and of one
+that does not."""
+
+MARGIN, MOST_ROOM = 0.04, 0.35
+"""Shares of a figure's width that are left behind the bars, and at most for words."""
+
+LEAST = 1e-3
+"""The least difference between both ends of an axis."""
+
+LINE_HEIGHT, TWO_WORDS, NAME_HEIGHT = 15, 34, 20
+"""Pixels that each further line of a label takes, a row with two words, and the name of a part."""
+
+SMALL: Mapping[str, Any] = {"textfont": theme.text("muted", 11), "cliponaxis": False}
+BESIDE: Mapping[str, Any] = {**SMALL, "textposition": "outside", "constraintext": "none"}
+INSIDE: Mapping[str, Any] = {
+    "textposition": "inside",
+    "insidetextanchor": "start",
+    "textfont": theme.text("ink", 12),
+}
+"""How words are drawn next to dots and bars, and in bars that have an interval at their end."""
+
+
+def bars(found: BarChart, width: int = NARROW) -> go.Figure:
+    """The bars on an axis as wide as that (px)."""
+    log, ends = found.axis.logarithmic, [mark.at for mark in found.marks]
+    dots, named = found.dots or log, [mark for mark in found.marks if mark.name]
+    for bar in found.bars:
+        ends += [bar.end] if dots else [bar.start, bar.end]
+        ends += bar.interval or () if not log else ()
+    ends = ends or [0.0]
+    axis, factor, _ = _scaled(found.axis, ends)
+    low, high = axis["range"] if log else (factor * min(ends), factor * max(ends))
+    parts: dict[str, list[ChartBar]] = {}
+    for bar in found.bars:
+        parts.setdefault(bar.part, []).append(bar)
+    places = dict(zip(found.bars, _places(found.bars), strict=True))
+    labels = list(dict.fromkeys(label(bar.row) for bar in found.bars))
+    return draw.assemble(
+        [_dots(own, factor) if dots else _bars(own, places, factor) for own in parts.values()],
+        axis | {"range": _with_room(found.bars, low, high, width)},
+        _names(labels),
+        height=height(len(labels), _row(labels, places))
+        + LINE_HEIGHT * bool(named)
+        + NAME_HEIGHT * (len(parts) if len(parts) > 1 else 0),
+        barmode="overlay",
+        showlegend=len(parts) > 1,
+        legend={"traceorder": "normal"},
+        shapes=[draw.upright(factor * mark.at, dash=mark.dash) for mark in found.marks],
+        annotations=[
+            draw.note(
+                _shown(mark.name), factor * mark.at, 1.0, size=10, yref="paper", yanchor="bottom"
+            )
+            for mark in named
+        ],
+    )
+
+
+def _with_room(
+    bars: Sequence[ChartBar], low: float, high: float, width: int
+) -> tuple[float, float]:
+    """The ends of an axis that leaves room for the words next to the bars; bars that stand on the
+    ground have none below it."""
+    left, right = MARGIN * (low != 0), MARGIN
+    for bar in bars:
+        if bar.words and bar.interval is None:
+            room = min(MOST_ROOM, (LETTER * len(bar.words) + 8) / width)
+            left, right = (
+                max(left, room * (bar.end < bar.start)),
+                max(right, room * (bar.end >= bar.start)),
+            )
+    whole = max(high - low, LEAST) / (1 - left - right)
+    return low - left * whole, high + right * whole
+
+
+def _places(bars: Sequence[ChartBar]) -> list[tuple[float, float]]:
+    """Offset and width of each bar in its row: one would hide another that begins alike and goes
+    the same way."""
+    ways = [(bar.row, bar.start, bar.end < bar.start) for bar in bars]
+    places = []
+    for index, way in enumerate(ways):
+        width = THICK / ways.count(way)
+        places.append((width * ways[:index].count(way) - THICK / 2, width))
+    return places
+
+
+def _row(labels: Sequence[str], places: Mapping[ChartBar, tuple[float, float]]) -> int:
+    """Pixels of a row."""
+    lines = max((each.count("<br>") for each in labels), default=0)
+    shared = any(bar.words and width < THICK for bar, (_, width) in places.items())
+    return max(ROW_HEIGHT + LINE_HEIGHT * lines, TWO_WORDS * shared)
+
+
+def _bars(
+    bars: Sequence[ChartBar], places: Mapping[ChartBar, tuple[float, float]], factor: float
+) -> draw.Trace:
+    return draw.bars(
+        [factor * (bar.end - bar.start) for bar in bars],
+        [label(bar.row) for bar in bars],
+        _colours(bars),
+        HOVER,
+        base=[factor * bar.start for bar in bars],
+        offset=[places[bar][0] for bar in bars],
+        width=[places[bar][1] for bar in bars],
+        marker={"line": _edges(bars)},
+        **_said(bars, factor),
+        **(INSIDE if bars[0].interval else BESIDE),
+    )
+
+
+def _dots(bars: Sequence[ChartBar], factor: float) -> draw.Trace:
+    return draw.points(
+        [factor * bar.end for bar in bars],
+        [label(bar.row) for bar in bars],
+        {
+            "size": 10,
+            "color": _colours(bars),
+            "line": _edges(bars),
+            "symbol": [SHAPES.get(bar.tone, "circle") for bar in bars],
+        },
+        hover=HOVER,
+        **_said(bars, factor),
+        textposition="middle right",
+        **SMALL,
+    )
+
+
+HOVER = "%{customdata}<extra></extra>"
+
+SHAPES: Mapping[str, str] = {"warn": "diamond", "bad": "x"}
+"""How dots differ for readers who do not see colours."""
+
+
+def _colours(bars: Sequence[ChartBar]) -> list[str]:
+    tones = [(_tone(bar.tone), bar.pale) for bar in bars]
+    return [(theme.faint(tone) if pale else tone).light for tone, pale in tones]
+
+
+def _edges(bars: Sequence[ChartBar]) -> dict[str, Any]:
+    return {"color": [_tone(bar.tone).light for bar in bars], "width": 1}
+
+
+def _said(bars: Sequence[ChartBar], factor: float) -> dict[str, Any]:
+    """The words on bars, in the legend, next to them and under the pointer, and the intervals at
+    their ends, if they have any."""
+    said: dict[str, Any] = {
+        "name": bars[0].part,
+        "text": [f" {_shown(bar.words)} " if bar.words else "" for bar in bars],
+        "customdata": [_shown(bar.text) for bar in bars],
+    }
+    if any(bar.interval for bar in bars):
+        ends = [(bar.end, *(bar.interval or (bar.end, bar.end))) for bar in bars]
+        less, more = ([factor * abs(each[i] - each[0]) for each in ends] for i in (1, 2))
+        said["error_x"] = draw.spread(less, more, theme.PAGE["ink"].light)
+    return said
+
+
+def _names(labels: Sequence[str]) -> dict[str, Any]:
+    """An axis of rows, the first one on top. Ticks are at names: at positions, Plotly would take 1
+    for the row that is called "1"."""
+    ticks = {"tickmode": "array", "tickvals": list(labels), "ticktext": list(labels)}
+    ends = [max(len(labels), 1) - 0.4, -0.6]
+    return theme.axis(None, type="category", range=ends, **ticks)
+
+
+SYMBOLS: Mapping[str | None, str] = {
+    State.OVERLOADED: "circle-open",
+    SloState.MISSED: "x",
+    LoadOutcome.FAILS: "x",
+    LoadOutcome.OPEN: "diamond",
+}
+"""State of a point -> its shape, where it is not that of its series."""
+
+BELOW = "triangle-down"
+"""The shape of points that are below the axis."""
+
+TO_THE_LEFT = 0.8
+"""From this share of the axis on words stand to the left of their point."""
+
+
+def points(found: PointChart) -> go.Figure:
+    """The series in their order, with marks, and green where a limit is kept."""
+    every = [point for each in found.series for point in each.points]
+    ends: tuple[list[float], list[float]] = [at.x for at in every], [at.y for at in every]
+    for mark in found.marks:
+        (ends[0] if mark.upright else ends[1]).append(mark.at)
+    x, y = _scaled(found.x, ends[0]), _scaled(found.y, ends[1])
+    looks = iter(styles([each.settings for each in found.series if each.tone is None]))
+    told = (
+        f"{plain(found.x.title)}: %{{x{x.told}<br>{plain(found.y.title)}: %{{customdata[1]{y.told}"
+    )
+    traces = []
+    for each in found.series:
+        look = Style(_tone(each.tone).light, each.dash) if each.tone is not None else next(looks)
+        if each.points:
+            traces.append(_series(each, look, x.axis["range"][1], y, told))
+    shapes = [_mark(mark, y.factor) for mark in found.marks]
+    if found.within is not None:
+        shapes.insert(0, _region(*found.within, y))
+    named = [each for each in (*traces, *shapes) if each.get("name")]
+    return draw.assemble(traces, x.axis, y.axis, shapes=shapes, showlegend=len(named) > 1)
+
+
+def _mark(mark: Mark, factor: float) -> draw.Trace:
+    named: draw.Trace = {"name": _shown(mark.name), "showlegend": True} if mark.name else {}
+    if mark.upright:
+        return draw.upright(mark.at, "muted", dash=mark.dash, **named)
+    return draw.across(factor * mark.at, dash=mark.dash, **named)
+
+
+def _region(right: float | None, limit: float, y: Scaled) -> draw.Trace:
+    """Up to the highest ``x``, if there is one, and up to the limit."""
+    bottom = 10 ** y.axis["range"][0] if y.axis.get("type") == "log" else y.axis["range"][0]
+    ends = {"x0": 0, "x1": right, "xref": "x"} if right else {"x0": 0, "x1": 1, "xref": "paper"}
+    named = {"name": "within the SLO", "showlegend": True}
+    green = theme.faint(theme.GREEN).light
+    return draw.wash(green, y0=bottom, y1=y.factor * limit, **ends, **named)
+
+
+def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> draw.Trace:
+    """The points of a series, those below the axis on it, and the line through them."""
+    log, values = y.axis.get("type") == "log", [y.factor * at.y for at in each.points]
+    bottom = 0.0 if log else y.axis["range"][0]
+    symbols = [
+        SYMBOLS.get(at.state, look.symbol) if value >= bottom else BELOW
+        for at, value in zip(each.points, values, strict=True)
+    ]
+    drawn = [at.x for at in each.points], [max(bottom, value) for value in values]
+    marker = {"size": 9, "color": look.color, "symbol": symbols}
+    more: dict[str, Any] = {
+        "customdata": [
+            [_shown(at.text), value] for at, value in zip(each.points, values, strict=True)
+        ],
+        "showlegend": bool(each.name),
+        "cliponaxis": False,
+    }
+    if any(at.words for at in each.points):
+        more["text"] = [f" {_shown(at.words)} " if at.words else "" for at in each.points]
+        sides = ["left" if at.x > TO_THE_LEFT * right else "center" for at in each.points]
+        more["textposition"] = [f"bottom {side}" for side in sides]
+        more["textfont"] = theme.text("muted", 11)
+    if any(at.interval for at in each.points):
+        more["error_y"] = _interval(each.points, drawn[1], y.factor, bottom, look.color)
+    hover = f"%{{customdata[0]}}<br>{told}" if any(at.text for at in each.points) else ""
+    hover += "" if each.name or not hover else "<extra></extra>"
+    name = plain(each.name)
+    if each.look == "points":
+        return draw.points(*drawn, marker, name, hover, **more)
+    more |= {"dash": look.dash, "shape": each.steps}
+    more |= {"mode": "lines+markers", "marker": marker} if each.look == "both" else {}
+    return draw.line(*drawn, look.color, name, hover, **more)
+
+
+def _interval(
+    points: Sequence[ChartPoint], drawn: Sequence[float], factor: float, bottom: float, color: str
+) -> dict[str, Any]:
+    """Where points may be, as far as that is on the axis."""
+    ends = [at.interval or (at.y, at.y) for at in points]
+    pairs = list(zip(drawn, ends, strict=True))
+    less = [at - max(bottom, min(at, factor * low)) for at, (low, _) in pairs]
+    return draw.spread(less, [max(0.0, factor * high - at) for at, (_, high) in pairs], color)
+
+
+MOST_TEXTS = 12
+"""Columns up to which every field shows its value."""
+
+MOST_LONG = 5
+"""Columns up to which it does so with all digits."""
+
+
+def heat(grid: Grid) -> go.Figure:
+    """The metric over both values; failed points stay empty."""
+    count = len(grid.columns)
+    trace = {
+        "type": "heatmap",
+        "x": grid.columns,
+        "y": grid.rows,
+        "z": [[_shade(value, grid.logarithmic) for value in row] for row in grid.values],
+        "customdata": grid.values,
+        "text": [[_short(value, count) for value in row] for row in grid.values],
+        "texttemplate": "%{text}" if count <= MOST_TEXTS else None,
+        "colorscale": [[0, theme.PAGE["neutral-soft"].light], [1, theme.PAGE["bar"].light]],
+        "textfont": theme.text("ink", 12),
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+        "hoverongaps": False,
+        "hovertemplate": f"%{{x}}, %{{y}}: %{{customdata:,.4~g}}, {grid.title}<extra></extra>",
+    }
+    kind = {"type": "category", "showgrid": False}
+    return draw.assemble(
+        [trace],
+        theme.axis(plain(grid.across), **kind),
+        theme.axis(plain(grid.up), **kind),
+        shapes=_border(grid.met),
+    )
+
+
+def _border(met: Sequence[Sequence[bool]]) -> list[dict[str, Any]]:
+    """A line between each field that meets the SLO and each neighbour that does not."""
+    line = {"color": theme.PAGE["good"].light, "width": 3}
+    shapes = []
+    for j, fields in enumerate(met):
+        for i, here in enumerate(fields):
+            if i + 1 < len(fields) and here != fields[i + 1]:
+                shapes.append({"x0": i + 0.5, "x1": i + 0.5, "y0": j - 0.5, "y1": j + 0.5})
+            if j + 1 < len(met) and here != met[j + 1][i]:
+                shapes.append({"x0": i - 0.5, "x1": i + 0.5, "y0": j + 0.5, "y1": j + 0.5})
+    return [{"type": "line", "line": line, **shape} for shape in shapes]
+
+
+def _shade(value: float | None, logarithmic: bool) -> float | None:
+    """The value behind the colour."""
+    if value is None or (logarithmic and value <= 0):
+        return None
+    return log10(value) if logarithmic else value
+
+
+def _short(value: float | None, columns: int) -> str:
+    """The text of a field; in thousands where there is little room."""
+    if value is None:
+        return ""
+    if abs(value) >= 1e4 and columns > MOST_LONG:
+        return f"{value / 1e3:.3g}k"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
