@@ -233,7 +233,7 @@ def _dots(bars: Sequence[ChartBar], factor: float) -> draw.Trace:
 
 HOVER = "%{customdata}<extra></extra>"
 
-SHAPES: Mapping[str, str] = {"warn": "diamond", "bad": "x"}
+SHAPES: Mapping[str, str] = {"warn": "diamond", "bad": "x", "half": "square"}
 """How dots differ for readers who do not see colours."""
 
 

@@ -179,8 +179,8 @@ def _layout(served: ServedOptions) -> Layout:
 
 
 PASS_TOKENS = 8192
-"""Tokens of a pass for which a roofline keeps memory free, vLLM's on a large GPU: of larger batches
-none is run."""
+"""Tokens of the largest pass for which a roofline keeps memory free: vLLM's default for servers on a
+large GPU. A pass cannot decode more sequences than that."""
 
 
 @with_records

@@ -9,7 +9,8 @@ needs it, in place of the one that was needed least recently; vLLM takes the ada
 any order, here those that have a slot keep it. An iteration of vLLM needs the adapters of all that
 run, one of SGLang those of the prompts or decodes in it.
 
-SGLang's own scheduler (0.5.23) formed the same batches in 150 random cases, 75 bound by slots.
+SGLang's own scheduler (0.5.23) formed the same batches in 150 random cases, 75 bound by slots; they
+are not among the recordings of the tests.
 
 Left out: SGLang's loads next to computation (``--enable-lora-overlap-loading``) and its waits for
 adapters to drain (``--lora-drain-wait-threshold``), neither of which is on by default.

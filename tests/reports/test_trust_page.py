@@ -40,6 +40,11 @@ def test_a_share_has_the_interval_that_its_number_allows() -> None:
     assert trace.error_x.arrayminus[0] > 5 * trace.error_x.arrayminus[1]
 
 
+def test_the_shares_of_both_bands_differ_by_shape_too() -> None:
+    half, ninety = score_bands.coverage([Held("few", 10, 5, 9)]).data
+    assert set(half.marker.symbol).isdisjoint(ninety.marker.symbol)
+
+
 def test_the_summary_has_the_errors_of_each_quantity() -> None:
     page = render_trust(scores())
     table = page[page.index('id="table-quantities"') : page.index('id="table-advice"')]
