@@ -179,8 +179,8 @@ def _layout(served: ServedOptions) -> Layout:
 
 
 PASS_TOKENS = 8192
-"""Tokens of the largest pass for which a roofline keeps memory free: vLLM's default for servers on a
-large GPU. A pass cannot decode more sequences than that."""
+"""Tokens of the largest pass for which a roofline keeps memory free: vLLM's default for servers on
+a large GPU. A pass cannot decode more sequences than that."""
 
 
 @with_records
