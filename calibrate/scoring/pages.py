@@ -98,7 +98,8 @@ def _intervals(trust: Part) -> str:
         f"{held('GPUs')}, engines {held('engines')}, families of models "
         f"{held('model families')}, and of the newest releases\n"
         f"{held('newest releases')}. Half of the median interval is "
-        f"{widths('layouts of a deployment')} where the engine, GPU and model were compared;\n"
+        f"{widths('layouts of a deployment')} where the engine, GPU and model were compared,\n"
+        f"{widths('releases of a deployment')} where they were in another release;\n"
         f"elsewhere {widths('deployments')}, most of which was measured in closed loops."
     )
 
