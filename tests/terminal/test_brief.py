@@ -116,8 +116,8 @@ def test_one_key_is_explained_whole() -> None:
     [
         "find --tolerance 0.3",
         "plan --gpus h100-sxm",
-        "compare --vary seed=1,2 --repetitions 1",
-        "sweep --sweep seed=1,2",
+        "compare --vary max_model_len=7000,8000 --repetitions 1",
+        "sweep --sweep max_model_len=7000,8000",
         "diagnose",
         "ablate",
         "sensitivity",
