@@ -41,8 +41,8 @@ class Style(NamedTuple):
 
 def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
     """Colour and dash of variants by their settings. Batching policies have the colours that they
-    have everywhere and a dash each, variants of one number a ramp from its least value to the most, fleets
-    those of their GPUs; others take all colours first, then again with dashes.
+    have everywhere and a dash each, variants of one number a ramp from its least value to the
+    most, fleets those of their GPUs; others take all colours first, then again with dashes.
 
     >>> [each.dash for each in styles([{"name": name} for name in "abcde"])]
     ['solid', 'solid', 'solid', 'solid', 'dash']

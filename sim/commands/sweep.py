@@ -174,7 +174,7 @@ def _store(asked: Sweep, resume: Path | None, output: Path | None) -> Store:
 
 
 def _run(asked: Sweep, store: Store, executor: Executor, keep: bool) -> None:
-    """Evaluate what is missing; if that is interrupted, say how to go on where it is to ``keep``."""
+    """Evaluate what is missing; if that is interrupted, say how to go on if it is to ``keep``."""
     try:
         with progress("points") as tell:
             asked.run(store, executor, tell)

@@ -292,13 +292,15 @@ def test_hatched_bars_are_lines_on_paper_and_patterns_on_the_screen(
         await until(() => all(".hatch").length);
         const outside = all(".bars .hatch").map((lines) => {
           const [inner, bar] = [lines.getBBox(), lines.previousElementSibling.getBBox()];
-          return Math.max(bar.x - inner.x, bar.y - inner.y, inner.x + inner.width - bar.x - bar.width,
-            inner.y + inner.height - bar.y - bar.height);
+          const over = (at, size) => inner[at] + inner[size] - bar[at] - bar[size];
+          const before = [bar.x - inner.x, bar.y - inner.y];
+          return Math.max(...before, over("x", "width"), over("y", "height"));
         });
         const paper = [filled(), all(".hatch").length];
         dispatchEvent(new Event("afterprint"));
         await until(() => filled());
-        return { before, paper, outside: Math.max(...outside), after: [filled(), all(".hatch").length] };
+        const after = [filled(), all(".hatch").length];
+        return { before, paper, outside: Math.max(...outside), after };
         """,
     )
     assert found["before"] > 4
