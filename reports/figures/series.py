@@ -24,6 +24,9 @@ GPU, FORMAT = "gpu", "precision"
 """Settings of fleets: the GPU decides colour and shape, the number format the filling."""
 
 _DASHES = ("solid", "dash")
+_OF_POLICY = dict(zip(theme.POLICIES, ("dot", "dashdot", "solid"), strict=False))
+"""Batching policy -> the dash of its line, for readers who do not see its colour."""
+
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "star")
 _FILLINGS = ("", "-open", "-dot", "-open-dot")
 
@@ -38,8 +41,8 @@ class Style(NamedTuple):
 
 def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
     """Colour and dash of variants by their settings. Batching policies have the colours that they
-    have everywhere, variants of one number a ramp from its least value to the most, fleets
-    those of their GPUs; others take all colours first, then again with dashes.
+    have everywhere and a dash each, variants of one number a ramp from its least value to the
+    most, fleets those of their GPUs; others take all colours first, then again with dashes.
 
     >>> [each.dash for each in styles([{"name": name} for name in "abcde"])]
     ['solid', 'solid', 'solid', 'solid', 'dash']
@@ -51,9 +54,12 @@ def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
     True
     """
     if variants and all(BATCHING in settings for settings in variants):
-        tones = [theme.policy(str(settings[BATCHING])).light for settings in variants]
-        before = [tones[:index].count(tone) for index, tone in enumerate(tones)]
-        return [_style(tone, seen) for tone, seen in zip(tones, before, strict=True)]
+        names = [str(settings[BATCHING]) for settings in variants]
+        seen = [names[:index].count(name) for index, name in enumerate(names)]
+        return [
+            _style(theme.policy(name).light, turn, _OF_POLICY.get(name, _DASHES[0]))
+            for name, turn in zip(names, seen, strict=True)
+        ]
     if variants and all(GPU in settings for settings in variants):
         return _fleets(variants)
     order = _ranks(variants)
@@ -90,10 +96,11 @@ def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
     return [sorted(values).index(value) for value in values]
 
 
-def _style(color: str, turn: int) -> Style:
-    """The look of the variant that has this colour after so many others."""
-    dash = _DASHES[turn % len(_DASHES)]
-    return Style(color, dash, "circle" if dash == "solid" else "circle-open")
+def _style(color: str, turn: int, first: str = _DASHES[0]) -> Style:
+    """The look of the variant that has this colour after so many others; the ``first`` one has that
+    dash."""
+    again = turn % len(_DASHES)
+    return Style(color, _DASHES[again] if again else first, "circle-open" if again else "circle")
 
 
 LINE = 28

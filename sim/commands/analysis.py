@@ -10,7 +10,8 @@ import typer
 
 from sim.commands.answering import with_records
 from sim.commands.exits import INFEASIBLE, plain_errors
-from sim.commands.options import AsJson
+from sim.commands.options import AsJson, Full
+from sim.commands.output import print_view
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -200,13 +201,13 @@ def roofline(
     ] = 1024,
     served: ServedOptions,
     as_json: AsJson = False,
+    full: Full = False,
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
     with plain_errors():
         from sim.memory.capacity import capacity
-        from sim.planning.answers.roofline import parts
+        from sim.planning.answers.roofline import first_parts, parts
         from sim.planning.rooflines import roofline_document
-        from sim.terminal.console import stdout
         from sim.terminal.findings import parts_view
 
         d = _deployment(model, gpu, "ideal", served)
@@ -230,7 +231,7 @@ def roofline(
         if as_json:
             typer.echo(json.dumps(document, allow_nan=False))
             return
-        stdout().print(parts_view(parts(d, document)))
+        print_view(parts_view((parts if full else first_parts)(d, document)), full=full)
 
 
 OWN = "default: what the engine's release chooses on the GPU"
@@ -309,13 +310,13 @@ def fit(
     drafter: Drafting = None,
     adapters: AdapterOptions,
     as_json: AsJson = False,
+    full: Full = False,
 ) -> None:
     """Compute how many requests fit in memory, line by line."""
     with plain_errors():
         from sim.memory.capacity import capacity
-        from sim.planning.answers.fit import parts
+        from sim.planning.answers.fit import first_parts, parts
         from sim.planning.fits import fit_document
-        from sim.terminal.console import stdout
         from sim.terminal.findings import parts_view
 
         d = _deployment(model, gpu, engine, served)
@@ -333,6 +334,7 @@ def fit(
         if as_json:
             typer.echo(json.dumps(document, allow_nan=False))
         else:
-            stdout().print(parts_view(parts(d, memory, context, document)))
+            shown = parts if full else first_parts
+            print_view(parts_view(shown(d, memory, context, document)), full=full)
         if memory.usable_blocks == 0:
             raise typer.Exit(INFEASIBLE)

@@ -50,17 +50,18 @@ def save(document: Document, directory: Path, scenario: Scenario | None = None) 
 
 def deliver(
     document: Document,
-    directory: Path,
+    directory: Path | None,
     *,
     page: str,
     how: Answering,
     scenario: Scenario | None = None,
 ) -> None:
-    """``save`` an answer and ``present`` the findings of the command ``page``, with their page if a
-    report is wanted."""
+    """``save`` an answer in ``directory``, if there is one, and ``present`` the findings of the
+    command ``page``, with their page if a report is wanted."""
     from sim.terminal.findings import command_actions, command_view
 
-    save(document, directory, scenario)
+    if directory is not None:
+        save(document, directory, scenario)
     present(
         document,
         directory,
@@ -74,7 +75,7 @@ def deliver(
 
 def present(
     document: Document,
-    directory: Path,
+    directory: Path | None,
     *,
     view: View,
     write_page: WritePage | None,
@@ -84,12 +85,14 @@ def present(
 ) -> None:
     """Write the page of an answer that is saved, if possible, then print: one JSON object, or
     ``view`` in 88 columns and ``advice`` in lines of any length, with a word on the rest where
-    these are not ``full``.
+    these are not ``full``. Nothing is written without a ``directory``.
     """
-    shown = {**document, "made": made()}
-    page = None if write_page is None else _page(write_page, directory / PAGE, shown)
+    shown, page = {**document, "made": made()}, None
+    if write_page is not None and directory is not None:
+        page = _page(write_page, directory / PAGE, shown)
     if as_json:
-        places = {"directory": str(directory), "page": None if page is None else str(page)}
+        written = {"directory": directory, "page": page}
+        places = {what: None if path is None else str(path) for what, path in written.items()}
         typer.echo(json.dumps({**document, **places}, allow_nan=False))
         return
     from sim.planning.answers.brief import MORE
@@ -99,10 +102,12 @@ def present(
     console.print(view(document))
     if advice is not None:
         console.print(advice(document), soft_wrap=True, end="")
-    console.print(paths_view(directory, page), soft_wrap=True)
+    if directory is not None:
+        console.print(paths_view(directory, page), soft_wrap=True)
     if not full:
         console.print(MORE, style="dim")
-    note_size(directory)
+    if directory is not None:
+        note_size(directory)
 
 
 def page_writer(

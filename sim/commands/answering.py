@@ -1,5 +1,5 @@
 """Provides the records of options that commands take, and those that every answer has: ``--jobs``,
-``-o``, ``--json`` and ``--report``."""
+``-o``, ``--save``, ``--json``, ``--full`` and ``--report``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from sim.commands.options import AnswerOutput, AsJson, Full, Jobs, Report
+from sim.commands.options import AnswerOutput, AsJson, Full, Jobs, Keep, Report, check_kept
 
 
 class Answering(NamedTuple):
@@ -19,12 +19,16 @@ class Answering(NamedTuple):
     as_json: AsJson = False
     full: Full = False
     report: Report = True
+    keep: Keep = True
 
-    def directory(self, name: str) -> Path:
-        """The directory for the answer; UsageError, before anything is simulated, if it cannot be
-        used."""
+    def directory(self, name: str) -> Path | None:
+        """The directory for the answer, None where it is not kept; UsageError, before anything is
+        simulated, if it cannot be used."""
         from sim.results.run_directory import check_free, new_run_directory
 
+        check_kept(self.output, self.keep)
+        if not self.keep:
+            return None
         directory = self.output or new_run_directory(Path("runs"), name)
         check_free(directory)
         return directory

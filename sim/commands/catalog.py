@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from textwrap import shorten, wrap
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Sequence
+from textwrap import indent, shorten, wrap
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.commands.exits import plain_errors
-from sim.commands.options import AsJson
+from sim.commands.options import AsJson, Full
+from sim.commands.output import print_view
 from sim.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -25,36 +26,49 @@ def list_catalogue(
     kind: Annotated[
         str, typer.Argument(metavar="gpus|models|engines|scenarios|all", help="What to list.")
     ] = "all",
+    full: Full = False,
 ) -> None:
     """List what the catalogue knows, the profiles of its GPUs, and the shipped scenarios."""
     from calibrate.inspection.find import profile_lines
     from sim import catalog
+    from sim.planning.answers.brief import MORE
     from sim.scenario import shipped
+    from sim.terminal.console import WIDTH
 
-    titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
-        "gpus": _speeds,
-        "models": lambda name: _size(catalog.model(name)),
-        "engines": lambda name: catalog.engine(name).title,
+    titles: dict[str, tuple[Sequence[str], Callable[[str], str]]] = {
+        "gpus": (catalog.names("gpus"), _speeds),
+        "models": (catalog.names("models"), lambda name: _size(catalog.model(name))),
+        "engines": (catalog.names("engines"), lambda name: catalog.engine(name).title),
+        "scenarios": (shipped.names(), _question),
     }
     with plain_errors():
-        if kind not in (known := [*titles, "scenarios", "all"]):
+        if kind not in (known := [*titles, "all"]):
             raise UsageError(f"{kind!r} is none of {', '.join(known)}{did_you_mean(kind, known)}")
-    for section, title in titles.items():
-        if kind in (section, "all"):
+    for section, (names, title) in titles.items():
+        if kind == "all" and not full:
+            told = wrap(", ".join(names), WIDTH - 2, break_on_hyphens=False)
+            typer.echo(f"{section} ({len(names)})")
+            typer.echo(indent("\n".join(told), "  "))
+        elif kind in (section, "all"):
             typer.echo(section)
-            width = max(16, *map(len, catalog.names(section)))
+            width = max(16, *map(len, names))
             if section == "gpus":
                 typer.echo(f"  {'':<{width}} {GPU_COLUMNS}")
-            for name in catalog.names(section):
+            for name in names:
                 typer.echo(f"  {name:<{width}} {title(name)}")
-                for line in profile_lines(name) if section == "gpus" else ():
+                for line in profile_lines(name) if full and section == "gpus" else ():
                     typer.echo(f"    {line}")
             if section == "gpus":
                 typer.echo(GPU_LEGEND)
-    if kind in ("scenarios", "all"):
-        typer.echo("scenarios")
-        for name in shipped.names():
-            typer.echo(f"  {name:<20} {shorten(shipped.description(name), 65, placeholder=' ...')}")
+    if not full and kind in ("all", "gpus"):
+        typer.echo(MORE)
+
+
+def _question(name: str) -> str:
+    """The beginning of the description of a shipped scenario."""
+    from sim.scenario import shipped
+
+    return shorten(shipped.description(name), 65, placeholder=" ...")
 
 
 def show(
@@ -154,30 +168,30 @@ def explain_scenario(
         ),
     ] = None,
     as_json: AsJson = False,
+    full: Full = False,
 ) -> None:
     """Explain every key of a scenario: meaning, unit, default, allowed values, example."""
     with plain_errors():
         from sim.scenario.reference.keys import asked
-        from sim.terminal.console import stdout
-        from sim.terminal.reference import reference_view
+        from sim.terminal.reference import FEW, first_view, reference_view
 
         found = asked(key)
         if as_json:
             listed = [entry.document() for entry in found]
             typer.echo(json.dumps({"command": "explain scenario", "keys": listed}))
             return
-        stdout().print(reference_view(found, whole=key is None))
+        full = full or len(found) <= FEW
+        print_view((reference_view if full else first_view)(found, key is None), full=full)
 
 
-def explain_limits(as_json: AsJson = False) -> None:
+def explain_limits(as_json: AsJson = False, full: Full = False) -> None:
     """Explain what does not go together in a scenario: what, with what, why, and what works."""
     with plain_errors():
         from sim.scenario.checks.table import documents
-        from sim.terminal.console import stdout
-        from sim.terminal.reference import limits_view
+        from sim.terminal.reference import first_limits, limits_view
 
         if as_json:
             listed = list(documents())
             typer.echo(json.dumps({"command": "explain limits", "limits": listed}))
             return
-        stdout().print(limits_view(documents()))
+        print_view((limits_view if full else first_limits)(documents()), full=full)

@@ -85,7 +85,8 @@ def compare(
             found = _of_runs(paths)
             place = how.directory(f"{found['name']}-compare")
             runs = partial(_read, paths)
-        save(found, place)
+        if place is not None:
+            save(found, place)
         page = page_writer("compare", how.report, partial(_drawn, runs))
         view = partial(command_view, "compare", full=how.full)
         present(found, place, view=view, write_page=page, as_json=how.as_json, full=how.full)

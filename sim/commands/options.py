@@ -41,6 +41,9 @@ ScaleTrace = Annotated[
         "overlay copies of it (more users).",
     ),
 ]
+Keep = Annotated[
+    bool, typer.Option("--save/--no-save", help="Write a directory under runs/, or write nothing.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Full = Annotated[
     bool,
@@ -49,6 +52,12 @@ Full = Annotated[
     ),
 ]
 Report = Annotated[bool, typer.Option(help="Write report.html.")]
+
+
+def check_kept(output: Path | None, keep: bool) -> None:
+    """UsageError for a directory in which nothing is to be written."""
+    if output is not None and not keep:
+        raise UsageError("--no-save writes nothing, so there is no --output")
 
 
 def check_jobs(jobs: int) -> None:

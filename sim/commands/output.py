@@ -19,6 +19,8 @@ import typer
 from sim.errors import InfersimError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from sim.loop.clock import Stop
     from sim.results.run_directory import RunDirectory
     from sim.results.run_result import RunResult
@@ -144,6 +146,17 @@ def write_page(result: RunResult, directory: Path) -> Path | None:
     except Exception as error:
         typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
         return None
+
+
+def print_view(view: RenderableType, *, full: bool) -> None:
+    """Print an answer that is not saved, with a word on the rest where it is not ``full``."""
+    from sim.planning.answers.brief import MORE
+    from sim.terminal.console import stdout
+
+    console = stdout()
+    console.print(view)
+    if not full:
+        console.print(MORE, style="dim")
 
 
 def show(

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, plain_errors
-from sim.commands.options import AsJson, Full, Overrides, PriceFile, Prices, Report, RunOutput, Seed
+from sim.commands.options import (
+    AsJson,
+    Full,
+    Keep,
+    Overrides,
+    PriceFile,
+    Prices,
+    Report,
+    RunOutput,
+    Seed,
+    check_kept,
+)
 from sim.commands.output import made, note_size, progress, save, show, write_page
 from sim.commands.refused import explained
 from sim.errors import InfersimError, UsageError
@@ -52,9 +63,7 @@ def run(
             "processes of their own."
         ),
     ] = True,
-    keep: Annotated[
-        bool, typer.Option("--save/--no-save", help="Write a run directory, or write nothing.")
-    ] = True,
+    keep: Keep = True,
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""
     # numpy starts a thread for every core when it is imported; a run multiplies no matrices
@@ -74,8 +83,7 @@ def run(
                 "--check needs a limit to check: the scenario has none in slo (ttft, tpot, e2el or "
                 "a percentile such as ttft_p95)"
             )
-        if output is not None and not keep:
-            raise UsageError("--no-save writes nothing, so there is no --output")
+        check_kept(output, keep)
         _tell_front_end(scenario, loaded)
         directory = (output or new_run_directory(Path("runs"), loaded.name)) if keep else None
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:

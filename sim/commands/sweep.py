@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -19,10 +20,12 @@ from sim.commands.options import (
     AsJson,
     Full,
     Jobs,
+    Keep,
     Overrides,
     PriceFile,
     Prices,
     Report,
+    check_kept,
 )
 from sim.commands.output import progress
 from sim.errors import UsageError
@@ -73,6 +76,7 @@ def sweep(
     as_json: AsJson = False,
     full: Full = False,
     report: Report = True,
+    keep: Keep = True,
 ) -> None:
     """Simulate every point of a grid of values, in parallel, and show how the figures change."""
     with plain_errors():
@@ -91,13 +95,17 @@ def sweep(
             raise UsageError("--price and --prices: what is resumed has the prices it began with")
         asked = _asked(scenario, swept, overrides, resume)
         asked = replace(asked, scenario=with_prices(asked.scenario, price, prices))
-        with _store(asked, resume, output) as store:
-            _run(asked, store, executor)
-            found = document(asked, store.known)
-            store.finish(found)
+        check_kept(resume or output, keep)
+        with TemporaryDirectory() as away:
+            output = output if keep else Path(away) / "sweep"
+            with _store(asked, resume, output) as store:
+                _run(asked, store, executor, keep)
+                found = document(asked, store.known)
+                store.finish(found)
+        place = store.path if keep else None
         page = page_writer("sweep", report, partial(_pages, asked))
         view = partial(command_view, "sweep", full=full)
-        present(found, store.path, view=view, write_page=page, as_json=as_json, full=full)
+        present(found, place, view=view, write_page=page, as_json=as_json, full=full)
         codes = (row["exit_code"] for row in found["results"])
         code = exit_code(codes, f"{found['points']:,} points")
     raise typer.Exit(code)
@@ -165,12 +173,13 @@ def _store(asked: Sweep, resume: Path | None, output: Path | None) -> Store:
     return asked.create(output or new_run_directory(Path("runs"), f"{asked.scenario.name}-sweep"))
 
 
-def _run(asked: Sweep, store: Store, executor: Executor) -> None:
-    """Evaluate what is missing; if that is interrupted, say how to go on."""
+def _run(asked: Sweep, store: Store, executor: Executor, keep: bool) -> None:
+    """Evaluate what is missing; if that is interrupted, say how to go on if it is to ``keep``."""
     try:
         with progress("points") as tell:
             asked.run(store, executor, tell)
     except KeyboardInterrupt:
         done = f"{len(store.known):,} points are kept"
-        typer.echo(f"interrupted: {done}; infersim sweep --resume {store.path}", err=True)
+        more = f"{done}; infersim sweep --resume {store.path}" if keep else "nothing is kept"
+        typer.echo(f"interrupted: {more}", err=True)
         raise typer.Exit(INTERRUPTED) from None

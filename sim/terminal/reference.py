@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import Any
 
 from rich.console import Group
@@ -14,6 +14,9 @@ from sim.scenario.reference.keys import Key
 from sim.terminal.console import line_width
 
 INDENT = "    "
+
+FEW = 3
+"""Keys that are explained whole where others have a line each."""
 
 
 def reference_view(keys: Sequence[Key], whole: bool) -> Group:
@@ -37,6 +40,31 @@ def reference_view(keys: Sequence[Key], whole: bool) -> Group:
     return Group(*lines)
 
 
+def first_view(keys: Sequence[Key], whole: bool) -> Group:
+    """The sections that ``keys`` begin with, each in a line with what it directly holds, or where
+    ``whole`` without; a few keys as in ``reference_view``."""
+    if len(keys) <= FEW:
+        return reference_view(keys, whole)
+    top = min(key.path.count(".") for key in keys)
+    near = [key for key in keys if _near(key, top, 0 if whole else 1)]
+    lines = [(f"{key.path}{f' ({key.kind})' if key.kind else ''}", key.meaning) for key in near]
+    return Group(*(_wrapped(_HEAD, "") if whole else ()), *_in_lines(lines))
+
+
+def _near(key: Key, top: int, below: int) -> bool:
+    """Whether ``key`` is at most so many steps ``below`` the ``top``; a law none at all."""
+    depth = key.path.count(".") - top
+    return depth <= (0 if key.kind and key.holds and below else below)
+
+
+def _in_lines(rows: Sequence[tuple[str, str]]) -> Iterator[Text]:
+    """Names and as much of their text as a line has room for, in two columns."""
+    width = max(len(name) for name, _ in rows) + 2
+    for name, meaning in rows:
+        told = shorten(meaning, line_width() - width, placeholder=" ...")
+        yield Text.assemble((name.ljust(width), "bold"), told)
+
+
 _HEAD = (
     "Every key of a scenario: model, fleet and workload are required, everything else has a "
     "default. `infersim explain scenario KEY` shows one part; `infersim init NAME` writes a file "
@@ -55,6 +83,15 @@ def limits_view(rows: Iterable[Mapping[str, Any]]) -> Group:
             why = f"{row['why']}; {row['hint']}" if row["hint"] else row["why"]
             lines += _wrapped(why, INDENT)
     return Group(*lines)
+
+
+def first_limits(rows: Iterable[Mapping[str, Any]]) -> Group:
+    """What the ``rows`` are about, each in a line with what it does not go with."""
+    listed = [
+        (what, "; ".join(dict.fromkeys(row["with"] for row in each)))
+        for what, each in groupby(rows, key=lambda row: row["what"])
+    ]
+    return Group(*_wrapped(_LIMITS.partition(", the keys")[0] + ".", ""), *_in_lines(listed))
 
 
 _LIMITS = (

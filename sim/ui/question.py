@@ -134,15 +134,17 @@ def _drawn(asked: Question) -> dict[str, Any]:
     kind = asked["arrivals"]
     wanted = [name for name in ("rate", "cv", "concurrency") if applies(FIELDS[name], asked)]
     arrivals = {"kind": kind} | {name: scalar(asked[name]) for name in wanted if asked[name]}
-    lengths = {
-        f"{name}_tokens": (
-            {"kind": "lognormal", "mean": scalar(asked[name]), "p95": scalar(asked[f"{name}_p95"])}
-            if asked[f"{name}_p95"]
-            else {"kind": "fixed", "value": scalar(asked[name])}
-        )
-        for name in ("prompt", "output")
-    }
+    lengths = {f"{name}_tokens": _lengths(name, asked) for name in ("prompt", "output")}
     return {"arrivals": arrivals, **lengths}
+
+
+def _lengths(name: str, asked: Question) -> dict[str, Any]:
+    """The law of the lengths of prompts or outputs: all alike without a 95th percentile."""
+    if not asked[f"{name}_p95"]:
+        return {"kind": "fixed", "value": scalar(asked[name])}
+    law = {"kind": "lognormal", "mean": scalar(asked[name]), "p95": scalar(asked[f"{name}_p95"])}
+    longest = asked[f"{name}_max"]
+    return law | ({"max": scalar(longest)} if longest else {})
 
 
 def applies(field: Field, asked: Question) -> bool:

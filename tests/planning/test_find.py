@@ -297,6 +297,32 @@ def test_a_horizon_that_cuts_requests_off_is_refused() -> None:
         choose(asked, FleetQuestion(tuple(made), 20.0, 0.0, 1, read_constraints(None)))
 
 
+def test_a_load_that_the_error_band_leaves_open_is_called_so_as_by_a_run() -> None:
+    """The rule of ``run``, ``compare`` and ``diagnose``: met at one end of the band, missed at the
+    other."""
+    told = document(found_steep()[0])
+    slower, faster = told["ends"]["slower"], told["ends"]["faster"]
+    band = {probe["load"]: slower < probe["load"] <= faster for probe in told["probes"]}
+    assert any(band.values())
+    assert not all(band.values())
+    for probe in told["probes"]:
+        if band[probe["load"]]:
+            assert (probe["outcome"], probe["sure"]) == ("too close to call", False)
+    load = next(load for load, inside in band.items() if inside)
+    verdict = simulate(steep().override({"workload.arrivals.rate": load}))
+    verdict.confirm()
+    assert verdict.summary["infersim"]["verdict"]["slo_state"] == "too close to call"
+
+
+def test_an_own_load_in_the_error_band_is_too_close_to_call() -> None:
+    own = {"load": 22.0, "holds": True, "doubt": "band", "probe": {}}
+    told = {"own": own, "unit": "requests/s", "headroom": 0.1, "trust": {"own": "likely"}}
+    assert own_load(told).endswith(
+        "is too close to call: it holds at the predicted times (likely), and their error band "
+        "leaves it open."
+    )
+
+
 def test_large_errors_are_times_as_a_run_says_them() -> None:
     ends = {"error": 1.18, "slower": 3.0, "faster": 14.0}
     told = {"ends": ends, "unit": "requests/s", "whole_runs": ""}
@@ -305,14 +331,14 @@ def test_large_errors_are_times_as_a_run_says_them() -> None:
 
 
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
-    own = {"load": 1.0, "holds": False, "outcome": "fails", "probe": {"breaks": "ttft"}}
+    own = {"load": 1.0, "holds": False, "doubt": None, "probe": {"breaks": "ttft"}}
     told = {"own": own, "unit": "requests/s", "headroom": 3.0}
     assert "though the highest load does" in own_load(told)
     assert "50% of it would" in own_load({**told, "headroom": -0.5})
 
 
 def test_room_for_far_more_load_is_written_out() -> None:
-    told = {"own": {"load": 0.001, "holds": True, "outcome": "holds"}, "unit": "requests/s"}
+    told = {"own": {"load": 0.001, "holds": True, "doubt": None}, "unit": "requests/s"}
     told["trust"] = {"own": "sure"}
     assert own_load({**told, "headroom": 23211.0}).endswith("holds, and may grow to 23,000 times.")
     assert own_load({**told, "headroom": 0.041}).endswith("holds, and may grow by 4%.")
@@ -504,7 +530,7 @@ def test_run_and_find_agree_on_what_breaks_first() -> None:
 
 
 def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
-    told = document(found_steep()[0])
+    told = document(replace(found_steep()[0], ends=None))
     outcomes = {probe["load"]: probe["outcome"] for probe in told["probes"]}
     for probe in told["probes"]:
         kept = probe["promises"][0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from reports.figures.series import BATCHING, styles
 from reports.frame import theme
 from sim.planning.answers.diagnose import PARTS
 
@@ -72,6 +73,14 @@ def test_parts_of_one_drawing_can_be_told_apart(figure: str, side: str) -> None:
     for (one, a), (other, b) in combinations(TOGETHER[figure].items(), 2):
         distance = np.linalg.norm(lab(getattr(a, side)) - lab(getattr(b, side)))
         assert distance > APART, f"{one} and {other} look alike: {distance:.1f}"
+
+
+def test_lines_of_batching_policies_are_told_apart_without_any_colour() -> None:
+    names = [*theme.POLICIES, "mine:Own"]
+    dashes = [each.dash for each in styles([{BATCHING: name} for name in names])]
+    assert len(set(dashes[:-1])) == len(theme.POLICIES)
+    again = styles([{BATCHING: name, "slots": n} for name in names[:2] for n in (1, 2)])
+    assert len({(each.color, each.dash) for each in again}) == 4
 
 
 @pytest.mark.parametrize("side", ["light", "dark"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -272,3 +273,37 @@ def test_the_chart_in_a_browser(drive: Drive) -> None:
     assert found["left"] == found["all"] - 1
     assert found["height"] == pytest.approx(found["layout"], abs=4)
     assert found["inside"]
+
+
+@needs_browser
+def test_hatched_bars_are_lines_on_paper_and_patterns_on_the_screen(
+    drive: Drive, tmp_path: Path
+) -> None:
+    """Of each pattern a browser would make a picture: the lines take a tenth of the room."""
+    page = tmp_path / "page.html"
+    sim.report(simulated("static"), page)
+    found = drive(
+        with_figures(page.read_text(), "slots"),
+        """
+        const all = (what) => [...document.querySelectorAll(`[data-name=slots] ${what}`)];
+        const filled = () => all("path").filter((path) => path.style.fill.includes("url(")).length;
+        const before = filled();
+        dispatchEvent(new Event("beforeprint"));
+        await until(() => all(".hatch").length);
+        const outside = all(".bars .hatch").map((lines) => {
+          const [inner, bar] = [lines.getBBox(), lines.previousElementSibling.getBBox()];
+          const over = (at, size) => inner[at] + inner[size] - bar[at] - bar[size];
+          const before = [bar.x - inner.x, bar.y - inner.y];
+          return Math.max(...before, over("x", "width"), over("y", "height"));
+        });
+        const paper = [filled(), all(".hatch").length];
+        dispatchEvent(new Event("afterprint"));
+        await until(() => filled());
+        const after = [filled(), all(".hatch").length];
+        return { before, paper, outside: Math.max(...outside), after };
+        """,
+    )
+    assert found["before"] > 4
+    assert found["paper"] == [0, found["before"]]
+    assert found["outside"] < 1e-3
+    assert found["after"] == [found["before"], 0]

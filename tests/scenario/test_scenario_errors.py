@@ -52,6 +52,12 @@ REPLACED = [
     ("llama-3.1-8b", "8", "1:8", ["expected a text, got 8", "quotes"]),
     ("llama-3.1-8b", "", "1:1", ["model: expected a text, got nothing"]),
     ("model: llama-3.1-8b\n", "", "1:1", ["`model` is missing, for example `model: llama-3.1-8b`"]),
+    (
+        "llama-3.1-8b",
+        "{path: llama-3.1-8b, name: x}",
+        "1:29",
+        ["(write `model: llama-3.1-8b`, or --set mo"],
+    ),
     ("gpu: h100-sxm", "replicas: 2", "2:1", ["fleet.0: `gpu` is missing", "`gpu: h100-sxm`"]),
     ("gpu: h100-sxm", "gpus: h100-sxm", "3:3", ["unknown key 'gpus' (did you mean 'gpu'?)"]),
     (FLEET, "fleet: []\n", "2:8", ["the list is empty", "fleet: {gpu: h100-sxm}"]),

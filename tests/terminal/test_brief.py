@@ -72,6 +72,67 @@ def test_a_decision_shows_its_headline_and_the_first_rows_of_one_table(asked: li
     assert brief[-1] == MORE
 
 
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("roofline llama-3.1-8b --gpu h100-sxm", "decode, batch 256"),
+        ("fit llama-3.1-8b --gpu h100-sxm", "Fits, with 55.1 requests"),
+        ("fit llama-3.1-405b --gpu h200-sxm --tensor-parallel 8", "Fits, with"),
+        ("explain scenario", "workload"),
+        ("explain scenario workload.arrivals", "Independent users"),
+        ("explain limits", "sessions"),
+        ("list", "chat-azure"),
+    ],
+)
+def test_what_is_looked_up_begins_with_its_answer(asked: str, first: str) -> None:
+    brief, full = printed(*asked.split()), printed(*asked.split(), "--full")
+    assert len(brief) <= 36
+    assert len(full) > 1.3 * len(brief)
+    assert first in "\n".join(brief)
+    assert brief[-1] == MORE
+    assert MORE not in full
+
+
+def test_the_rows_of_a_roofline_are_its_passes() -> None:
+    """The tokens a second of a pass are its sequences, or the tokens of its prompt, over its
+    time."""
+    asked = ["roofline", "llama-3.1-8b", "--gpu", "h100-sxm", "--batch", "32", "--prompt", "500"]
+    passes = json.loads("".join(printed(*asked, "--json")))["passes"]
+    rows = [line for line in printed(*asked) if " ms " in line]
+    for each, row, tokens in zip(passes, rows, (32, 500), strict=True):
+        assert f" {tokens / each['seconds']:,.0f} " in row
+        longest = max(each["operators"], key=lambda operator: operator["seconds"])
+        assert f"{longest['name']} {longest['seconds'] / each['seconds']:.0%}" in row
+
+
+def test_one_key_is_explained_whole() -> None:
+    assert printed("explain", "scenario", "max_num_seqs") == printed(
+        "explain", "scenario", "max_num_seqs", "--full"
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "find --tolerance 0.3",
+        "plan --gpus h100-sxm",
+        "compare --vary max_model_len=7000,8000 --repetitions 1",
+        "sweep --sweep max_model_len=7000,8000",
+        "diagnose",
+        "ablate",
+        "sensitivity",
+    ],
+)
+def test_an_answer_that_is_not_kept_leaves_nothing(asked: str, tmp_path: Path) -> None:
+    command, *options = asked.split()
+    lines = printed(command, str(CHAT), *SHORT, *options, "--no-save")
+    assert lines[-1] == MORE
+    assert not any(line.startswith(("Run: ", "Report: ")) for line in lines)
+    assert list(tmp_path.iterdir()) == []
+    both = CliRunner().invoke(app, [command, str(CHAT), *options, "--no-save", "-o", "here"])
+    assert (both.exit_code, "--no-save writes nothing" in both.stderr) == (2, True)
+
+
 def test_what_needs_watching_is_named_and_nothing_else() -> None:
     calm = printed("run", str(CHAT), *SHORT, "--no-save")
     assert not any("rejected" in line for line in calm)

@@ -55,6 +55,19 @@ def test_every_field_becomes_its_key() -> None:
     assert (made["max_model_len"], made["run"]) == (2048, {"requests": 300})
 
 
+def test_the_form_begins_with_the_scenario_of_its_command() -> None:
+    """Whoever starts from the form gets the answer of ``infersim run chat``, of fewer requests."""
+    alike = {"name": "asked", "description": "A question of infersim ui", "run.requests": 2000}
+    assert load_scenario(scenario_of(read({}))).to_yaml() == load_scenario("chat", alike).to_yaml()
+
+
+def test_a_length_may_have_no_limit() -> None:
+    made = scenario_of(read({"prompt_max": "", "output_max": "900", "max_model_len": ""}))
+    assert "max" not in made["workload"]["prompt_tokens"]
+    assert made["workload"]["output_tokens"]["max"] == 900
+    assert "max_model_len" not in made
+
+
 def test_fields_that_do_not_count_are_left_out() -> None:
     closed = scenario_of(read({"arrivals": "closed"}))["workload"]["arrivals"]
     assert closed == {"kind": "closed", "concurrency": 32}
@@ -79,6 +92,8 @@ def test_fields_that_do_not_count_are_left_out() -> None:
         ({"rate": "fast"}, "rate", "fast"),
         ({"prompt": "x", "prompt_p95": ""}, "prompt", "'x'"),
         ({"output_p95": "100"}, "output_p95", "not more than mean"),
+        ({"prompt_max": "none"}, "prompt_max", "whole number"),
+        ({"model": "llama-2-7b"}, "max_model_len", "4,096"),
         ({"ttft": "soon"}, "ttft", "not a time"),
         ({"percentile": "101"}, "percentile", "at most 100"),
         ({"requests": "2001"}, "requests", "at most 2,000"),

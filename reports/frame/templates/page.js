@@ -118,16 +118,41 @@
       plot.style.height = layout.height ? `${layout.height}px` : ""; // it outlasts a change of width
       // on paper the width is another: what was measured for the screen must not be kept
       const anew = printing || !plot.dataset.drawn;
-      await (printing ? Plotly.newPlot : Plotly.react)(plot, data, layout, config);
+      plot.querySelectorAll(".hatch").forEach((lines) => lines.remove());
+      await (anew ? Plotly.newPlot : Plotly.react)(plot, data, layout, config);
       if (anew) { // a new plot has no listeners
         plot.on("plotly_afterplot", () => keepInside(plot));
         keepView(plot);
         keepInside(plot);
       }
+      if (printing) hatchByLines(plot);
       plot.dataset.drawn = "yes";
       performance.mark("figure");
     } catch (error) {
       explain(plot, error);
+    }
+  }
+
+  // On paper a browser makes a picture of 100 kB of every bar that a pattern fills: the lines of the
+  // pattern, each where x + y is a multiple of its width, are drawn one by one instead.
+  function hatchByLines(plot) {
+    for (const bar of plot.querySelectorAll('path[style*="url("]')) {
+      const pattern = document.getElementById(/#([^")]+)/.exec(bar.style.fill)?.[1]);
+      const line = pattern?.querySelector("path");
+      if (!line) continue;
+      const { x, y, width, height } = bar.getBBox();
+      const apart = parseFloat(pattern.getAttribute("width"));
+      let d = "";
+      for (let at = Math.ceil((x + y) / apart) * apart - x - y; at < width + height; at += apart) {
+        const [right, low] = [Math.min(at, width), Math.min(at, height)];
+        d += `M${x + right},${y + at - right}L${x + at - low},${y + low}`;
+      }
+      const lines = document.createElementNS(bar.namespaceURI, "path");
+      const look = { class: "hatch", d, fill: "none", transform: bar.getAttribute("transform") ?? "" };
+      for (const name of ["stroke", "stroke-width"]) look[name] = line.getAttribute(name);
+      for (const [name, value] of Object.entries(look)) lines.setAttribute(name, value);
+      bar.style.fill = "none"; // until the figure is drawn for the screen again
+      bar.after(lines);
     }
   }
 
@@ -331,6 +356,7 @@
   });
   addEventListener("afterprint", () => {
     printing = false;
+    plots.forEach((plot) => delete plot.dataset.drawn); // else they keep the width of the paper
     fitTables();
     restyle();
   });

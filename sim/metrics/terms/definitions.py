@@ -195,8 +195,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Attainment",
         "Share of requests that are completed within the limit. The target is the share that the "
         "scenario asks for. First to break is the limit that the most requests exceed, relative "
-        "to the number that may. If the 95 % interval contains the target, it is too close to "
-        "call.",
+        "to the number that may. If the 95 % interval contains the target, or one end of the "
+        "error band meets it and the other does not, it is too close to call.",
     ),
     "wilson": Definition(
         "Interval of the attainment",

@@ -38,6 +38,14 @@ def parts(d: Deployment, memory: Capacity, context: int, document: Document) -> 
     yield Lines((document["text"],), "" if document["fits"] else "bad")
 
 
+def first_parts(
+    d: Deployment, memory: Capacity, context: int, document: Document
+) -> Iterator[Part]:
+    """The first lines of ``parts``: whether it fits, and the memory of one GPU."""
+    yield Lines((document["text"],), "" if document["fits"] else "bad")
+    yield memory_table(d, memory, context, document)
+
+
 def memory_table(d: Deployment, memory: Capacity, context: int, document: Document) -> Table:
     """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
     check_context(d, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +40,32 @@ SHARING = (
 
 def parts(d: Deployment, document: Document) -> Iterator[Part]:
     """What the GPU can, and each pass of ``document``, the ``roofline_document`` of ``d``."""
+    yield _title(d, document)
+    yield Lines((*_memory_bound(document), *([BOUND] if fits(document) else [])), "")
+    yield Lines(tuple(document["notes"]), "warn")
+    yield from (_operators(each, fits(document)) for each in document["passes"])
+    if any(row["bound_by"] == TILES for each in document["passes"] for row in each["operators"]):
+        yield Lines((f"{EMPTY}\n",), "")
+    yield Lines((SHARING,), "")
+
+
+def first_parts(d: Deployment, document: Document) -> Iterator[Part]:
+    """The first lines of ``parts``: each pass in a row, and what takes most of it."""
+    yield _title(d, document)
+    yield Lines(_memory_bound(document), "")
+    yield _passes(document)
+    yield Lines(tuple(document["notes"]), "warn")
+
+
+def fits(document: Document) -> int:
+    """The largest batch of which a pass fits in memory."""
+    return int(document["memory_bound"]["fits"])
+
+
+def _title(d: Deployment, document: Document) -> Lines:
+    """The subject of the answer, and what its GPU can."""
     computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
-    yield Lines(
+    return Lines(
         (
             f"{d.model.name} ({_formats(d)}{computed}, {d.kv_cache} KV) on "
             f"{d.layout.gpus} x {d.gpu.name}: {'each ' if d.layout.gpus > 1 else ''}"
@@ -50,20 +75,13 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
         ),
         "",
     )
-    yield Lines(_memory_bound(document), "")
-    yield Lines(tuple(document["notes"]), "warn")
-    fits = document["memory_bound"]["fits"]
-    yield from (_operators(each, fits) for each in document["passes"])
-    if any(row["bound_by"] == TILES for each in document["passes"] for row in each["operators"]):
-        yield Lines((f"{EMPTY}\n",), "")
-    yield Lines((SHARING,), "")
 
 
 def _memory_bound(document: Document) -> tuple[str, ...]:
     """At which batches memory binds; nothing where no batch fits.
 
     >>> found = {"products": [[1, 302], [410, 459]], "pass": [[1, 459]]}
-    >>> (text, _) = _memory_bound({"memory_bound": {"fits": 459, "ranges": found}})
+    >>> (text,) = _memory_bound({"memory_bound": {"fits": 459, "ranges": found}})
     >>> text.partition(": ")[2].replace("that fits (459).", "...")
     'products are memory-bound at batches of 1 to 302 and 410 to 459, the whole pass at any ...'
     """
@@ -81,7 +99,6 @@ def _memory_bound(document: Document) -> tuple[str, ...]:
     return (
         f"Decoding: products are memory-bound {at(both['products'])}, the whole pass "
         f"{at(both['pass'])}.",
-        BOUND,
     )
 
 
@@ -90,6 +107,33 @@ def _formats(d: Deployment) -> str:
     experts = d.formats["experts"]
     other = d.model.has_experts and experts != d.weights
     return f"{d.weights} weights{f', experts in {experts}' if other else ''}"
+
+
+def _passes(document: Document) -> Table:
+    """Each pass in a row: its time, its tokens a second, and the resource and the operator that
+    take the largest shares of the time."""
+    rows = []
+    for each in document["passes"]:
+        by_bound: Counter[str] = Counter()
+        for row in each["operators"]:
+            by_bound[row["bound_by"]] += row["seconds"]
+        (bound, held), *_ = by_bound.most_common()
+        longest = max(each["operators"], key=lambda row: row["seconds"])
+        decoded = each["phase"] == "decode"
+        tokens = each["batch"] if decoded else each["tokens"]
+        cells = (
+            f"decode, batch {each['batch']:,}" if decoded else "prefill",
+            show_time(each["seconds"]),
+            f"{tokens / each['seconds']:,.0f}",
+            f"{bound} {held / each['seconds']:.0%}",
+            f"{longest['name']} {longest['seconds'] / each['seconds']:.0%}",
+        )
+        rows.append(tuple(map(text, cells)))
+    context, prompt = (document["passes"][at]["tokens"] for at in (0, -1))
+    caption = f"Decode at {context:,} tokens of context each, prefill of {prompt:,} tokens"
+    last = Column("mostly bound by", False), Column("longest operator", False)
+    columns = (Column("pass", False), Column("time"), Column("tokens/s"), *last)
+    return Table("passes", caption, columns, tuple(rows), look="compact")
 
 
 def _operators(found: Mapping[str, Any], fits: int) -> Table:

@@ -13,6 +13,7 @@ from sim.metrics.bands.trust import trust
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.question.question_text import asked, changed, driven_by, hardware
 from sim.metrics.slo.objectives import limits_ms, shown_shares
+from sim.metrics.states import DoubtKind
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
@@ -46,6 +47,15 @@ def fails_from(found: FoundLoad) -> float | None:
         p.load for p in found.probes if p.outcome == LoadOutcome.FAILS and p.load > found.best.load
     ]
     return min(missed, default=None)
+
+
+def doubt(found: FoundLoad, probe: Probe) -> DoubtKind | None:
+    """What leaves the load of ``probe`` too close to call, by the rule for the SLO of one run: the
+    interval of its share, or that it holds at one end of the error band and fails at the other."""
+    if probe.outcome == LoadOutcome.OPEN or between(found, probe.load):
+        return DoubtKind.CHANCE
+    low, high = _between(found)
+    return DoubtKind.BAND if found.objectives and low < probe.load <= high else None
 
 
 def between(found: FoundLoad, load: float) -> bool:
@@ -121,10 +131,8 @@ def _chance(found: FoundLoad) -> dict[str, Any]:
 
 def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
     """One load as plain data, by what the whole search says of it."""
-    told = probe.document()
-    return (
-        told | {"sure": False, "outcome": LoadOutcome.OPEN} if between(found, probe.load) else told
-    )
+    open_now = {"sure": False, "outcome": LoadOutcome.OPEN}
+    return probe.document() | (open_now if doubt(found, probe) else {})
 
 
 def _own(found: FoundLoad) -> dict[str, Any] | None:
@@ -135,8 +143,9 @@ def _own(found: FoundLoad) -> dict[str, Any] | None:
     return {
         "load": own.load,
         "holds": own.holds,
-        "outcome": LoadOutcome.OPEN if between(found, own.load) else own.outcome,
-        "probe": _told(found, own),
+        "outcome": (told := _told(found, own))["outcome"],
+        "doubt": doubt(found, own),
+        "probe": told,
     }
 
 

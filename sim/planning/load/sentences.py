@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.metrics.bands.trust import Trust
-from sim.metrics.states import State
+from sim.metrics.states import DoubtKind, State
 from sim.planning.load.probe import MOST
 from sim.planning.points.wording import (
     LoadOutcome,
@@ -148,7 +148,13 @@ def own_load(document: Document) -> str:
     """The scenario's own load against the highest one."""
     own, room = document["own"], document["headroom"]
     load = f"The scenario's own load of {show_load(own['load'])} {document['unit']}"
-    if own["outcome"] == LoadOutcome.OPEN:
+    if own["doubt"] == DoubtKind.BAND:
+        word = "holds" if own["holds"] else f"does not hold ({breaking(own['probe'])})"
+        return (
+            f"{load} is too close to call: it {word} at the predicted times "
+            f"({document['trust']['own']}), and their error band leaves it open."
+        )
+    if own["doubt"] == DoubtKind.CHANCE:
         kept = nearest_promise({**own["probe"], "outcome": LoadOutcome.OPEN})
         assert kept is not None
         between = f"{share(kept['low'])} to {share(kept['high'])}"
@@ -215,8 +221,9 @@ def sureness(document: Document) -> str:
         missing = "" if high is None else f" and missed at {show_load(high)}"
     open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
     return (
-        f"{told} {held}{missing}. Where the table says {LoadOutcome.OPEN}, {open_ones} contains "
-        f"the share that the SLO asks for, and the share itself decided.{_deciding(document)}"
+        f"{told} {held}{missing}. Where the table says {LoadOutcome.OPEN}, the error band of the "
+        f"predicted times leaves it open, or {open_ones} contains the share that the SLO asks for, "
+        f"and the share itself decided.{_deciding(document)}"
     )
 
 

@@ -197,7 +197,19 @@ def _unknown(path: KeyPath, section: type[BaseModel], root: type[BaseModel]) -> 
     elsewhere = homes and path not in homes and not plural  # nor just of another kind of this one
     hint = "" if meant is None else f" (did you mean {show(meant)}?)"
     hint = f" (did you mean {dotted(homes[0])}?)" if elsewhere else hint
+    if meant is None and (plain := _plain(path, root)):
+        hint = f" (write {plain})"
     return f"unknown key {show(key)}{hint}; known here: {', '.join(known)}"
+
+
+def _plain(path: KeyPath, root: type[BaseModel]) -> str:
+    """The section of ``path``, as a scenario and ``--set`` write it where a single value stands for
+    it; empty where none does."""
+    known = root.model_fields.get(str(path[0])) if len(path) == 2 else None
+    example = str(known.examples[0]) if known is not None and known.examples else ""
+    if not example or example[0] in "[{":
+        return ""
+    return f"`{path[0]}: {example}`, or --set {path[0]}={example}"
 
 
 def _meant(key: str, section: type[BaseModel]) -> str | None:
