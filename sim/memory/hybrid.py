@@ -212,11 +212,13 @@ class HybridCachingAllocator(WindowedAllocator):
     def _hold(self, found: FoundBlocks) -> Holding:
         """Hold what the request admitted last has ``found``."""
         shares: list[HeldBlocks] = []
-        for group, whole, pieces in zip(self._members, found.lengths, found.pieces, strict=True):
-            length = max(behind(group, found.tokens), whole)
-            share = HeldBlocks(pieces[0][1] if pieces else length, length)
-            share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
-            shares.append(share)
+        for group, members in self._places:
+            length = max(behind(group, found.tokens), found.lengths[members[0]])
+            for member in members:
+                pieces = found.pieces[member]
+                share = HeldBlocks(pieces[0][1] if pieces else length, length)
+                share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
+                shares.append(share)
         return Holding(self._admitted, found.tokens, shares, found.reach)
 
     def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
