@@ -431,6 +431,9 @@ class HybridCachingAllocator(WindowedAllocator):
                     at, known = run.low, known + run.high - run.low
                     counted[run] = counted.get(run, 0) + 1
                 blank += share.length - share.first - known
+            for _, members in self._places:
+                alike = [held.shares[member] for member in members]
+                assert len({(each.first, each.length, each.entered) for each in alike}) == 1
         self._pool.check_integrity(counted)
         known = sum(run.high - run.low for run in counted)
         assert self._pool.free + blank + known == self.num_blocks
