@@ -108,7 +108,7 @@ class MeasuredGemm:
             rows = np.append(rows, np.column_stack([edges + 1, edges + TILE]))
         shape = shaped(m=rows, n=n, k=k)
         parts = self._parts(shape)
-        seconds = parts.total * self._corrected(shape)
+        seconds = np.maximum(parts.total * self._corrected(shape), self._form.least(shape))
         error, known = trusted(self._fit, shape, self._unmeasured)
         return _Table(rows, Timing(seconds, parts.compute, parts.memory, error, known))
 

@@ -192,6 +192,7 @@ class MeasuredExperts:
         if self._residual is not None and self._fit.known is not None:
             seconds = seconds * np.exp(interpolate(self._residual, moe.coordinates(shape)))
             error = math.hypot(self._fit.known.holdout.median, self._fit.drift)
+        seconds = np.maximum(seconds, self._form.least(shape))
         as_timed = self._suits and not (self._exchanged or self._aligned)
         within = inside(self._fit, shape) & as_timed
         trusted = np.where(within, error, max(EXPERTS_ERROR, error))
