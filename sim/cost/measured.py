@@ -234,6 +234,8 @@ def gemm_of(
     precision = arithmetic if same else f"{weights}-weights"
     if weights in ALIKE and arithmetic == ALIKE[weights]:
         precision = weights
+    if precision.endswith("-weights") and precision_bytes(arithmetic) < 2:
+        return None  # what was timed widens weights to 16 bits
     for name in (precision, ALIKE.get(precision)):
         kernel = None if name is None else kernel_of(gpu, "gemm", name)
         if kernel is not None:
