@@ -87,7 +87,7 @@ MULTIPLIES: Mapping[str, tuple[str, ...]] = {
 }
 """The weights that activations of fewer than 16 bits are multiplied by. Activations of 16 bits and
 more are multiplied by any: narrower weights are widened as they are read. Marlin widens int4 to
-int8 on cards from Turing on (vLLM 0.12, get_marlin_input_dtype in marlin_utils.py)."""
+int8 on cards from Turing on (vLLM 0.28, get_marlin_input_dtype in marlin_utils.py)."""
 
 WIDE_ACTIVATIONS: Mapping[str, str] = {
     **dict.fromkeys((*INT4, *GGUF), "bf16"),
