@@ -273,10 +273,10 @@ smaller:
 # %% [markdown]
 # ## How far to trust the order: predicted times
 #
-# Predicted iteration times may be tens of percent off (notebook 6). It is tempting to expect
-# 5 % less load from 5 % slower iterations, but the load reacts more strongly. So `find`
-# searches again with all kernels and all work of the engine slower by the error of the
-# run, and once more with them faster:
+# Predicted iteration times may be tens of percent off (notebook 6). It is tempting to
+# expect 5 % less load from 5 % slower iterations, but the load reacts more strongly. So
+# `find` searches again with all kernels and all work of the engine slower by the error
+# of the run, and once more with them faster:
 
 # %%
 ends = single["ends"]
@@ -394,10 +394,10 @@ missing the SLO, and an error of a few percent decides whether it does.
 # %% [markdown]
 # ## How far to trust the order: prices
 #
-# Prices differ by more than predicted times are off: the same GPU may cost more than twice
-# as much at another provider. The catalogue has list prices with provider
-# and date, and where it is known the range that other providers list. `plan` says below
-# which price each GPU would win.
+# Prices differ by more than predicted times are off: the same GPU may cost more than
+# twice as much at another provider. The catalogue has list prices with provider and date,
+# and where it is known the range that other providers list. `plan` says below which price
+# each GPU would win.
 
 # %%
 rows = [
