@@ -108,10 +108,11 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def precisions(draw: st.DrawFn) -> dict[str, str]:
-    """Weights in anything; activations in 16 bits, or in the weights' own 8 or 32."""
+    """Weights in anything; activations in 16 bits, or in 8 or 32 that multiply the weights."""
     names = tuple(name for name in get_args(PrecisionName) if name not in GGUF)
     weights = draw(supported("Precision", "weights", names))
-    activations = draw(one_of("bf16", "fp16", weights if weights in ("fp8", "int8") else "bf16"))
+    narrow = {"fp8": "fp8", "int8": "int8", "int4": "int8"}.get(weights, "bf16")
+    activations = draw(one_of("bf16", "fp16", narrow))
     if weights == "fp32":
         activations = weights
     cache = draw(supported("Precision", "kv_cache", names))

@@ -4,23 +4,30 @@ Errors (logarithms of measured over predicted) are summed up by place and kind o
 ``sim.catalog.spreads`` explains. The sizes of what errors have in common are those that make the
 medians of the rows likeliest. Errors have longer tails than a normal law, so that the number of
 spreads to which bands reach is not taken from one: it is the quantile of errors that were left out,
-layout by layout of the places that were compared, and place by place for new ones. Figures of a
-place count as the root of their number.
+layout by layout, release by release of deployments with several, and deployment by deployment
+(``sim.catalog.spreads.LEVELS``). Figures of a deployment count as the root of their number.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import (
+    COMPARED,
     GROUPS,
+    LEVELS,
+    NEW,
     NORMAL,
+    OTHER_RELEASE,
     PARTS,
+    UNSTATED,
     ComparedFigures,
     Deployed,
     Floats,
@@ -30,6 +37,7 @@ from sim.catalog.spreads import (
     covariance,
     manner,
     noise,
+    release_of,
     scaled_errors,
 )
 
@@ -70,7 +78,12 @@ class Figure(NamedTuple):
 def figures(rows: Iterable[Scored]) -> list[Figure]:
     """The figures of ``rows`` that can be learnt from."""
     return [
-        Figure(float(np.log(row.measured / row.predicted)), row.at.place, row.kind, row.layout)
+        Figure(
+            float(np.log(row.measured / row.predicted)),
+            row.at.place._replace(release=release_of(row.layout[0] or UNSTATED)),
+            row.kind,
+            row.layout,
+        )
         for row in rows
         if row.at is not None and row.measured and row.predicted
     ]
@@ -78,85 +91,74 @@ def figures(rows: Iterable[Scored]) -> list[Figure]:
 
 def learn(known: Sequence[Figure], origin: str = "") -> Learnt:
     """What the figures show."""
-    first = _learnt(known, None, origin)
+    first = _learnt(list(map(_summed_up, _by_key(known).values())), None, origin)
     return _with_multiples(first, known)
 
 
+def _by_key(known: Iterable[Figure]) -> dict[tuple[Deployed, str], list[Figure]]:
+    return _grouped(known, lambda each: (each.place, each.kind))
+
+
+def _summed_up(figures: Sequence[Figure]) -> ComparedFigures:
+    """The figures of one place and kind, which lie as far apart as they do."""
+    errors = np.array([each.error for each in figures])
+    centre = float(np.median(errors))
+    apart = float(np.quantile(np.abs(errors - centre), 0.8)) / EIGHTY
+    layouts = len({each.layout for each in figures})
+    first = figures[0]
+    return ComparedFigures(
+        first.place, first.kind, len(figures), layouts, centre, max(apart, LEAST)
+    )
+
+
 def _learnt(
-    known: Sequence[Figure], common: Mapping[str, float] | None, origin: str = ""
+    own: Sequence[ComparedFigures], common: Mapping[str, float] | None, origin: str = ""
 ) -> Learnt:
-    """What the figures show, by a normal law; ``common`` are the sizes of the parts, None to learn
-    them."""
-    by = _grouped(known, lambda each: (each.place, each.kind))
-    medians = {key: float(np.median([each.error for each in of])) for key, of in by.items()}
-    apart = {
-        key: max(_within([each.error - medians[key] for each in of]), LEAST)
-        for key, of in by.items()
-    }
-    kinds = _kinds(by, medians, apart)
+    """What figures show by a normal law, each place and kind by its ``own`` alone at first;
+    ``common`` are the sizes of the parts, None to learn them."""
+    kinds = _kinds(own)
     rows = tuple(
-        ComparedFigures(
-            *key,
-            len(of),
-            len({each.layout for each in of}),
-            medians[key],
-            _pooled(len(of), apart[key], USUAL, kinds[key[1]].within),
-        )
-        for key, of in by.items()
+        row._replace(within=_pooled(row.figures, row.within, USUAL, kinds[row.kind].within))
+        for row in own
     )
     sizes = common or _sizes(rows, kinds)
     return Learnt(
         origin,
         kinds,
         sizes,
-        dict.fromkeys(GROUPS, NORMAL),
-        dict.fromkeys(GROUPS, NORMAL),
+        dict.fromkeys(LEVELS, dict.fromkeys(GROUPS, NORMAL)),
         0.0,
         rows,
     )
 
 
-Key = tuple[Deployed, str]
-
-
-def _kinds(
-    by: Mapping[Key, Sequence[Figure]],
-    medians: Mapping[Key, float],
-    apart: Mapping[Key, float],
-) -> dict[str, UsualError]:
+def _kinds(rows: Sequence[ComparedFigures]) -> dict[str, UsualError]:
     """The usual error of each group, the median over places, and for each kind how far figures of a
     place lie apart, held near that of its group."""
-    weights = {key: min(len(of), FEW) / FEW for key, of in by.items()}
     found: dict[str, UsualError] = {}
-    groups = _grouped(by, lambda key: GROUPS[key[1].partition(", ")[0]])
+    groups = _grouped(rows, lambda row: GROUPS[row.kind.partition(", ")[0]])
     for group, members in groups.items():
-        found[group] = usual = _usual(members, medians, apart, weights)
-        for name, of in _grouped(members, lambda key: key[1]).items():
-            own, count = _usual(of, medians, apart, weights), sum(weights[key] for key in of)
-            within = _pooled(count, own.within, SOURCES, usual.within)
+        found[group] = usual = _usual(members)
+        for name, of in _grouped(members, lambda row: row.kind).items():
+            within = _pooled(_weights(of).sum(), _usual(of).within, SOURCES, usual.within)
             found[name] = UsualError(usual.centre, within)
     return found
 
 
-def _usual(
-    members: Sequence[Key],
-    medians: Mapping[Key, float],
-    apart: Mapping[Key, float],
-    weights: Mapping[Key, float],
-) -> UsualError:
-    weight = np.array([weights[key] for key in members])
-    centre = _quantile(np.array([medians[key] for key in members]), weight, 0.5)
-    within = np.exp(np.average(np.log([apart[key] for key in members]), weights=weight**2))
+def _usual(rows: Sequence[ComparedFigures]) -> UsualError:
+    weight = _weights(rows)
+    centre = _quantile(np.array([row.centre for row in rows]), weight, 0.5)
+    within = np.exp(np.average(np.log([row.within for row in rows]), weights=weight**2))
     return UsualError(centre, float(within))
+
+
+def _weights(rows: Sequence[ComparedFigures]) -> Floats:
+    return np.array([min(row.figures, FEW) / FEW for row in rows])
 
 
 def _pooled(count: float, own: float, more: float, usual: float) -> float:
     """The mean of two distances, in their logarithms."""
     return float(np.exp((count * np.log(own) + more * np.log(usual)) / (count + more)))
-
-
-def _within(errors: Sequence[float]) -> float:
-    return float(np.quantile(np.abs(errors), 0.8)) / EIGHTY
 
 
 def _sizes(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> dict[str, float]:
@@ -191,23 +193,18 @@ def _sizes(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> 
 
 def _with_multiples(first: Learnt, known: Sequence[Figure]) -> Learnt:
     """``first`` with the numbers of spreads that hold half and nine tenths of what is left out."""
-    common = first.common
-    layouts = left_out(known, lambda each: (each.place, each.layout), common)
-    new = left_out(known, lambda each: each.place, common)
-    ready = Learnt(
-        first.origin,
-        first.kinds,
-        common,
-        _multiples(known, layouts),
-        _multiples(known, new),
-        0.0,
-        first.rows,
-    )
-    return Learnt(
-        *(ready.origin, ready.kinds, ready.common, ready.known, ready.new),
-        _shared(ready, known),
-        ready.rows,
-    )
+    other = left_out(known, lambda each: each.place, first.common)
+    other[[group is None for group in _releases(known)]] = np.nan
+    layouts = left_out(known, lambda each: (each.place, each.layout), first.common)
+    deployments = left_out(known, lambda each: each.place.deployment, first.common)
+    same = _multiples(known, layouts)
+    multiples = {
+        COMPARED: same,
+        OTHER_RELEASE: _multiples(known, other, same),
+        NEW: _multiples(known, deployments),
+    }
+    ready = replace(first, multiples=multiples)
+    return replace(ready, shared=_shared(ready, known))
 
 
 def left_out(
@@ -218,54 +215,57 @@ def left_out(
     """The error of each figure beyond what is expected of it, in expected spreads, where all
     figures with the same ``key`` were left out when that was learnt; NaN where none was left."""
     found = np.full(len(known), np.nan)
+    by = _by_key(known)
+    rows = {which: _summed_up(of) for which, of in by.items()}
     for members in _grouped(range(len(known)), lambda index: key(known[index])).values():
-        gone = set(members)
-        rest = _learnt([each for i, each in enumerate(known) if i not in gone], common)
-        for index in members if rest.rows else ():
+        its = key(known[members[0]])
+        rest = dict(rows)
+        for which in _by_key(known[index] for index in members):
+            del rest[which]
+            if left := [each for each in by[which] if key(each) != its]:
+                rest[which] = _summed_up(left)
+        without = _learnt(list(rest.values()), common)
+        for index in members if rest else ():
             each = known[index]
-            expected = rest.expected(each.place, each.kind)
+            expected = without.expected(each.place, each.kind)
             found[index] = (each.error - expected.centre) / expected.spread
     return found
 
 
-def _multiples(known: Sequence[Figure], errors: Floats) -> dict[str, Multiples]:
-    """The multiples of each group, and of each manner in which requests come, held near those of
-    its group by places."""
+def _multiples(
+    known: Sequence[Figure], errors: Floats, near: Mapping[str, Multiples] | None = None
+) -> dict[str, Multiples]:
+    """The multiples of each group, held ``near`` others of it where there are, and of each manner
+    in which requests come, held near those of its group."""
     weights, sizes = weights_of(known), np.abs(errors)
     judged = np.flatnonzero(~np.isnan(sizes)).tolist()
-    if not judged:
-        return dict.fromkeys(GROUPS, NORMAL)
-    found = {}
+
+    def held(members: Sequence[int], usual: Multiples | None) -> Multiples:
+        deployments = len({known[index].place.deployment for index in members})
+        own = (_quantile(sizes[members], weights[members], share) for share in (0.5, 0.9))
+        found = Multiples(*own)
+        both = zip(found, usual or found, strict=True)
+        return Multiples(*(_digits(_pooled(deployments, x, MANY, y)) for x, y in both))
+
+    found = dict(near or dict.fromkeys(GROUPS.values(), NORMAL))
     for group, members in _grouped(judged, lambda index: known[index].group).items():
-        found[group] = usual = _quantiles(sizes, weights, members)
+        found[group] = held(members, None if near is None else near[group])
         for name, of in _grouped(members, lambda index: manner(known[index].kind)).items():
-            own, places = _quantiles(sizes, weights, of), len({known[index].place for index in of})
-            found[name] = Multiples(
-                *(
-                    _digits(_pooled(places, mine, MANY, all_of_them))
-                    for mine, all_of_them in zip(own, usual, strict=True)
-                )
-            )
-        found[group] = Multiples(*map(_digits, usual))
+            found[name] = held(of, found[group])
     return found
 
 
 MANY = 8
-"""Places as many as which those of a group count in the multiples of one manner: nine tenths of
+"""Deployments as many as which what is usual counts in the multiples of others: nine tenths of
 fewer are all of them but at most one."""
 
 
-def _quantiles(sizes: Floats, weights: Floats, members: Sequence[int]) -> Multiples:
-    return Multiples(*(_quantile(sizes[members], weights[members], s) for s in (0.5, 0.9)))
-
-
 def weights_of(known: Sequence[Figure]) -> Floats:
-    """The weight of each figure: those of a place and group count as the root of their number,
-    halfway between one vote for each place and one for each figure."""
-    counts: dict[Hashable, int] = {}
-    for each in known:
-        counts[each.place, each.group] = counts.get((each.place, each.group), 0) + 1
-    return np.array([counts[each.place, each.group] ** -0.5 for each in known])
+    """The weight of each figure: those of a deployment and group count as the root of their number,
+    halfway between one vote for each deployment and one for each figure."""
+    keys = [(each.place.deployment, each.group) for each in known]
+    counts = Counter(keys)
+    return np.array([counts[key] ** -0.5 for key in keys])
 
 
 def pairs(known: Sequence[Figure]) -> list[tuple[int, int]]:
@@ -321,6 +321,12 @@ def _by(key: Callable[[Figure], Hashable]) -> Callable[[Sequence[Figure]], Group
     return lambda known: [key(each) for each in known]
 
 
+def _releases(known: Sequence[Figure]) -> Groups:
+    """Each release of a deployment of which several were measured is a group."""
+    of = Counter(place.deployment for place in {each.place for each in known})
+    return [each.place if of[each.place.deployment] > 1 else None for each in known]
+
+
 def newest(known: Sequence[Figure]) -> Groups:
     """The newest releases of each engine, with a quarter of its figures or more, are one group:
     older ones say what is expected of newer ones."""
@@ -348,7 +354,8 @@ def _numbers(release: str) -> list[int]:
 
 LEFT_OUT: Mapping[str, Callable[[Sequence[Figure]], Groups]] = {
     "layouts of a deployment": _by(lambda each: (each.place, each.layout)),
-    "deployments": _by(lambda each: each.place),
+    "releases of a deployment": _releases,
+    "deployments": _by(lambda each: each.place.deployment),
     "GPUs": _by(lambda each: each.place.gpu),
     "engines": _by(lambda each: each.place.engine),
     "model families": _by(lambda each: each.place.family),
@@ -356,7 +363,7 @@ LEFT_OUT: Mapping[str, Callable[[Sequence[Figure]], Groups]] = {
 }
 """What is left out in turn."""
 
-NEAR = ("layouts of a deployment", "deployments")
+NEAR = ("layouts of a deployment", "releases of a deployment", "deployments")
 """What is left out so often that the numbers of spreads are those of all: they were learnt from the
 same figures left out in the same way."""
 
@@ -371,7 +378,7 @@ def coverages(known: Sequence[Figure]) -> list[LeftOutCoverage]:
         for group in dict.fromkeys(group for group in groups if group is not None):
             rest = [each for each, its in zip(known, groups, strict=True) if its != group]
             multiples = learn(rest) if rest and name not in NEAR else every
-            own = _learnt(rest, multiples.common)
+            own = _learnt(list(map(_summed_up, _by_key(rest).values())), multiples.common)
             for each, its in zip(known, groups, strict=True):
                 if its == group and each.group in own.kinds:
                     judged.append(_judged(each, own, multiples))
@@ -390,7 +397,7 @@ class JudgedFigure(NamedTuple):
 
 def _judged(figure: Figure, own: Learnt, judging: Learnt) -> JudgedFigure:
     expected = own.expected(figure.place, figure.kind)
-    reach = judging.multiples(figure.kind, known=expected.figures > 0)
+    reach = judging.multiples_of(figure.kind, expected.level)
     width = reach.ninety * expected.spread
     low, high = expected.centre - width, expected.centre + width
     return JudgedFigure(figure, low, high, reach.half * expected.spread)

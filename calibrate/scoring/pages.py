@@ -90,16 +90,17 @@ def _intervals(trust: Part) -> str:
     def widths(name: str) -> str:
         known = [left.get((name, of)) for of in ("tpot", "rate", "ttft")]
         shown = [f"±{each['half_width90']:.0f} %" if each else "unknown" for each in known]
-        return "{} for TPOT, {} for throughput and {} for TTFT".format(*shown)
+        return "{}, {} and {}".format(*shown)
 
     return (
         f"Of {trust['figures']:,} published measurements\n"
         f"{every['all']['covered90']:.0f} % lay within it; with whole GPUs left out "
         f"{held('GPUs')}, engines {held('engines')}, families of models "
         f"{held('model families')}, and of the newest releases\n"
-        f"{held('newest releases')}. Half of the median interval is "
-        f"{widths('layouts of a deployment')} where the engine, GPU and model were compared;\n"
-        f"elsewhere {widths('deployments')}, most of which was measured in closed loops."
+        f"{held('newest releases')}. Half of the median interval for TPOT, throughput and TTFT is "
+        f"{widths('layouts of a deployment')} where the engine,\nGPU and model were compared, "
+        f"{widths('releases of a deployment')} where another release was, and "
+        f"{widths('deployments')} elsewhere,\nmost of which was measured in closed loops."
     )
 
 

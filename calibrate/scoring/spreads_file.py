@@ -7,7 +7,7 @@ from datetime import date
 
 from calibrate.scoring.learning import figures, learn
 from calibrate.scoring.predict import Scored
-from sim.catalog.spreads import Multiples
+from sim.catalog.spreads import LEVELS, NEW, Multiples
 from sim.errors import UsageError
 from sim.version import version
 
@@ -18,7 +18,7 @@ FEWEST = 5
 def spreads_yaml(rows: Sequence[Scored]) -> str:
     """The file. Raises UsageError for too few places."""
     known = figures(rows)
-    places = {each.place for each in known}
+    places = {each.place.deployment for each in known}
     if len(places) < FEWEST:
         raise UsageError(
             f"--learn-bands needs predicted rows of {FEWEST} deployments (engine, GPU and model) "
@@ -38,9 +38,10 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
         "# spreads to either side that hold half and nine tenths of figures that were left out",
         "multiples:",
         *(
-            f"  '{name}': {{compared: {_multiples(found.known[name])}, "
-            f"new: {_multiples(found.new[name])}}}"
-            for name in sorted(found.new)
+            f"  '{name}': {{"
+            + ", ".join(f"{level}: {_multiples(found.multiples[level][name])}" for level in LEVELS)
+            + "}"
+            for name in sorted(found.multiples[NEW])
         ),
         "# median of log(measured / predicted), and how far figures of a deployment lie apart",
         "kinds:",
@@ -55,6 +56,7 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
             "engine": row.place.engine,
             "gpu": row.place.gpu,
             "model": row.place.model,
+            "release": f"'{row.place.release}'",
             "of": f"'{row.kind}'",
             "figures": row.figures,
             "layouts": row.layouts,

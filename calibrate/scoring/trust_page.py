@@ -172,7 +172,7 @@ def _lean(above: float) -> str:
     if abs(above) < LEANS:
         return ""
     side = "above" if above > 0 else "below"
-    return f"; in the median {abs(above):.0f} % {side} the prediction"
+    return f"; median {abs(above):.0f} % {side} the prediction"
 
 
 def _too_narrow(trust: Part) -> str:

@@ -129,6 +129,13 @@ def bailing(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     return _groups(replace(attention, qk_norm=norm, attention_bias=bias), mlps)
 
 
+def solar_open(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of Solar Open: experts with shared ones, after dense layers if the file has any."""
+    norm = config.flag("use_qk_norm", absent=False)
+    mlps = after_dense(config, "n_routed_experts", "n_shared_experts", 0)
+    return _groups(replace(attention, qk_norm=norm, output_bias=False), mlps)
+
+
 def after_dense(config: Fields, number: str, shared: str, first: int) -> list[Mlp]:
     """``first_k_dense_replace`` dense layers, ``first`` where the file does not say, then experts,
     that many by the key ``number``, with as many ``shared`` ones and a bias of the router."""

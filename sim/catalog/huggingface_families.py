@@ -121,6 +121,7 @@ FAMILIES = {
         4, None, 32768, bias="key", qk_norm=True, window="switch", layers=experts.qwen3
     ),
     "Glm4MoeForCausalLM": ModelFamily(8, None, 131072, bias="key", layers=experts.glm4),
+    "SolarOpenForCausalLM": ModelFamily(8, 128, 131072, bias="key", layers=experts.solar_open),
     "MiniMaxM2ForCausalLM": ModelFamily(
         8, 128, 196608, bias="never", qk_norm=True, layers=experts.minimax
     ),
@@ -283,6 +284,7 @@ MODEL_TYPES = {
     **{"gemma3": "Gemma3ForConditionalGeneration", "gemma4": "Gemma4ForConditionalGeneration"},
     **{"gemma4_text": "Gemma4ForCausalLM", "mixtral": "MixtralForCausalLM"},
     **{"glm4_moe": "Glm4MoeForCausalLM", "minimax_m2": "MiniMaxM2ForCausalLM"},
+    **{"solar_open": "SolarOpenForCausalLM"},
     **{"gpt_oss": "GptOssForCausalLM", "llama4_text": "Llama4ForCausalLM"},
     **{"llama4": "Llama4ForConditionalGeneration", "nemotron_h": "NemotronHForCausalLM"},
     **{"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM"},

@@ -3,11 +3,11 @@
 ``spreads.yaml`` has a row for each engine, GPU and model whose published figures were compared, by
 kind of figure; ``infersim score TABLES --learn-bands FILE`` writes it. An error is the logarithm of
 measured over predicted. What it has in common with others (by engine, by GPU, by family of models,
-by the very engine, GPU and model, and by these and the kind of figure) are parts of their own, each
-normal with a size that was learnt. So the rows say what to expect of another run, and the less
-exactly the further it is from them: Gaussian process regression with a constant kernel for each
-part (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25, 2.26).
-Sizes count in units of ``within``, how far figures of one row lie apart.
+by release, by the very engine, GPU and model, and by these and the kind of figure) are parts of
+their own, each normal with a size that was learnt. So the rows say what to expect of another run,
+and the less exactly the further it is from them: Gaussian process regression with a constant kernel
+for each part (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25
+and 2.26). Sizes count in units of ``within``, how far figures of one row lie apart.
 """
 
 from __future__ import annotations
@@ -25,15 +25,28 @@ from numpy.typing import NDArray
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
-from sim.catalog.releases import spelled
+from sim.catalog.releases import number, spelled
 
 FILE = Path(__file__).with_name("spreads.yaml")
 
 Floats = NDArray[np.float64]
 
-PARTS = ("kind of figure", "engine", "GPU", "model family", "this deployment", "this figure")
-"""The parts of an error that runs have in common: of one kind of figure; of one engine; of one GPU;
-of models of one family; of one engine, GPU and model; and of one kind of figure of these."""
+PARTS = (
+    "kind of figure",
+    "engine",
+    "release",
+    "GPU",
+    "model family",
+    "this deployment",
+    "this figure",
+)
+"""The parts of an error that runs have in common: of one kind of figure; of one engine; of one
+release of it; of one GPU; of models of one family; of one engine, GPU and model; and of one kind of
+figure of these."""
+
+COMPARED, OTHER_RELEASE, NEW = "compared", "another release", "new"
+LEVELS = (COMPARED, OTHER_RELEASE, NEW)
+"""What was compared of the engine, GPU and model of a run: the same release, another one, none."""
 
 GROUPS = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2el": "tpot", "rate": "rate"}
 """The group of a quantity, in which errors have parts in common: times between tokens and of whole
@@ -59,13 +72,24 @@ def manner(kind: str) -> str:
 
 
 class Deployed(NamedTuple):
-    """The engine (whatever its release), GPU and model of a run, and the ``family`` of the model,
-    with experts or without."""
+    """The engine, GPU and model of a run, the ``family`` of the model, with experts or without, and
+    the ``release`` of the engine: "" for one that has none, ``UNSTATED`` for one that a source does
+    not state."""
 
     engine: str
     gpu: str
     model: str
     family: str
+    release: str = ""
+
+    @property
+    def deployment(self) -> tuple[str, str, str]:
+        """The engine, GPU and model, whatever the release."""
+        return self.engine, self.gpu, self.model
+
+
+UNSTATED = "not stated"
+"""The release of published runs whose source does not state it: no run of infersim has it."""
 
 
 class ComparedFigures(NamedTuple):
@@ -101,14 +125,13 @@ NORMAL = Multiples(0.6745, 1.6449)
 
 class ExpectedError(NamedTuple):
     """What is expected of the error of a figure: its ``centre``, the standard deviation of each
-    part in common (``PARTS``) that the compared runs leave open, and of what is ``within``;
-    ``figures`` of the same engine, GPU and model were compared; bands reach so many
-    ``multiples``."""
+    part in common (``PARTS``) that the compared runs leave open, and of what is ``within``; the
+    ``level`` of ``LEVELS`` of what was compared; bands reach so many ``multiples``."""
 
     centre: float
     common: Mapping[str, float]
     within: float
-    figures: int
+    level: str
     multiples: Multiples
 
     @property
@@ -120,15 +143,14 @@ class ExpectedError(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Learnt:
     """The content of ``spreads.yaml``: ``kinds``, with one for each of ``GROUPS`` where a kind was
-    never compared; the size of each part in ``common``; the multiples of each group and manner, for
-    places that were compared (``known``) and for ``new`` ones; how far errors ``within`` a place
-    are ``shared`` by two of its figures; and the ``rows``."""
+    never compared; the size of each part in ``common``; the ``multiples`` of each group and manner,
+    by level; how far errors ``within`` a place are ``shared`` by two of its figures; and the
+    ``rows``."""
 
     origin: str
     kinds: Mapping[str, UsualError]
     common: Mapping[str, float]
-    known: Mapping[str, Multiples]
-    new: Mapping[str, Multiples]
+    multiples: Mapping[str, Mapping[str, Multiples]]
     shared: float
     rows: tuple[ComparedFigures, ...]
     _solved: dict[tuple[str, Deployed | None, Deployed | None, str], _Solved] = field(
@@ -138,9 +160,9 @@ class Learnt:
     def expected(
         self, place: Deployed, kind: str, *, without: Deployed | None = None, own: bool = False
     ) -> ExpectedError:
-        """The expected error of a figure of ``kind`` at ``place``; as if the place ``without`` had
-        not been compared; with ``own``, where the engine was fitted to runs of one's own, as if
-        this place had been, and been right."""
+        """The expected error of a figure of ``kind`` at ``place``; as if the deployment of
+        ``without`` had not been compared, in any release; with ``own``, where the engine was fitted
+        to runs of one's own, as if that of this place had been, and been right."""
         group = GROUPS[kind.partition(", ")[0]]
         usual = self.usual(kind)
         key = (group, without, place if own else None, kind if own else "")
@@ -148,15 +170,17 @@ class Learnt:
             self._solved[key] = _solve(self, *key)
         solved = self._solved[key]
         mean, left = solved.at(place, kind, self._sizes)
-        same = [row for row in solved.rows if row.place == place]
-        own_kind = [row.within for row in same if row.kind == kind]
-        found = self.multiples(kind, known=bool(same))
+        same = [row for row in solved.rows if row.place.deployment == place.deployment]
+        level = OTHER_RELEASE if same else NEW
+        if any(row.place.release == place.release for row in same):
+            level = COMPARED
+        own_kind = [math.log(row.within) for row in same if row.kind == kind]
         return ExpectedError(
             usual.centre + usual.within * mean,
             dict(zip(PARTS, (usual.within * math.sqrt(each) for each in left), strict=True)),
-            own_kind[0] if own_kind else usual.within,
-            sum(row.figures for row in same),
-            found,
+            math.exp(sum(own_kind) / len(own_kind)) if own_kind else usual.within,
+            level,
+            self.multiples_of(kind, level),
         )
 
     def usual(self, kind: str) -> UsualError:
@@ -165,9 +189,9 @@ class Learnt:
         widest = max(self.kinds.values(), key=lambda each: each.within)
         return self.kinds.get(kind, self.kinds.get(GROUPS[kind.partition(", ")[0]], widest))
 
-    def multiples(self, kind: str, *, known: bool) -> Multiples:
-        """The multiples of a kind of figure, at a place that was compared (``known``) or not."""
-        found, how = self.known if known else self.new, manner(kind)
+    def multiples_of(self, kind: str, level: str) -> Multiples:
+        """The multiples of a kind of figure where so much was compared (``LEVELS``)."""
+        found, how = self.multiples[level], manner(kind)
         widest = max(found.values(), key=lambda each: each.ninety)
         return found.get(how, found.get(how.partition(", ")[0], widest))
 
@@ -184,9 +208,11 @@ class Learnt:
 
 
 class _Solved(NamedTuple):
-    """The rows of one group, the inverse of their covariance, and that times their errors."""
+    """The rows of one group, their marks, the inverse of their covariance, and that times their
+    errors."""
 
     rows: Sequence[ComparedFigures]
+    marks: NDArray[np.str_]
     inverse: Floats
     weights: Floats
 
@@ -195,7 +221,7 @@ class _Solved(NamedTuple):
         that is left."""
         if not self.rows:
             return 0.0, sizes
-        alike = np.array([_alike(row, place, kind) for row in self.rows]) * sizes
+        alike = (self.marks == np.array(marks_of(place, kind))) * sizes
         covariance = alike.sum(axis=1)
         left = sizes - np.einsum("ip,ij,jp->p", alike, self.inverse, alike)
         total = float(sizes.sum() - covariance @ self.inverse @ covariance)
@@ -210,7 +236,8 @@ def _solve(
     rows = [
         row
         for row in learnt.rows
-        if GROUPS[row.kind.partition(", ")[0]] == group and row.place not in (without, own)
+        if GROUPS[row.kind.partition(", ")[0]] == group
+        and all(each is None or row.place.deployment != each.deployment for each in (without, own))
     ]
     if own is not None and kind in learnt.kinds:
         usual = learnt.kinds[kind]
@@ -224,10 +251,10 @@ def solved(
     """The ``rows`` of one group, ready to say what to expect of others; ``sizes`` are the variances
     of the parts."""
     if not rows:
-        return _Solved(rows, np.empty((0, 0)), np.empty(0))
+        return _Solved(rows, _marks(rows), np.empty((0, 0)), np.empty(0))
     matrix = covariance(rows, sizes) + np.diag(noise(rows, kinds))
     inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-    return _Solved(rows, inverse, inverse @ scaled_errors(rows, kinds))
+    return _Solved(rows, _marks(rows), inverse, inverse @ scaled_errors(rows, kinds))
 
 
 def scaled_errors(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> Floats:
@@ -257,21 +284,20 @@ def noise(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> F
 
 def covariance(rows: Sequence[ComparedFigures], sizes: Floats) -> Floats:
     """The covariance of rows by what they have in common."""
-    alike = np.array([[_alike(one, other.place, other.kind) for other in rows] for one in rows])
-    return np.asarray(alike @ sizes, dtype=np.float64)
+    marks = _marks(rows)
+    return np.asarray((marks[:, None] == marks) @ sizes, dtype=np.float64)
 
 
-def _alike(row: ComparedFigures, place: Deployed, kind: str) -> tuple[bool, ...]:
-    """Whether a row has each of ``PARTS`` in common with a figure."""
-    same = row.place == place
-    return (
-        row.kind == kind,
-        row.place.engine == place.engine,
-        row.place.gpu == place.gpu,
-        row.place.family == place.family,
-        same,
-        same and row.kind == kind,
-    )
+def _marks(rows: Sequence[ComparedFigures]) -> NDArray[np.str_]:
+    return np.array([marks_of(row.place, row.kind) for row in rows])
+
+
+def marks_of(place: Deployed, kind: str) -> list[str]:
+    """The marks of figures of a place and kind, one for each of ``PARTS``: two have a part in
+    common if its marks are equal."""
+    release, deployment = f"{place.engine}@{place.release}", " ".join(place.deployment)
+    whole = f"{deployment} {kind}"
+    return [kind, place.engine, release, place.gpu, place.family, deployment, whole]
 
 
 @cache
@@ -283,8 +309,7 @@ def learnt(path: Path = FILE) -> Learnt:
         file.text("origin"),
         {name: UsualError(**_numbers(kinds.inner(name), UsualError._fields)) for name in kinds},
         _numbers(common, PARTS),
-        _multiples(multiples, "compared"),
-        _multiples(multiples, "new"),
+        {level: _multiples(multiples, level) for level in LEVELS},
         file.number("shared"),
         tuple(map(_row, file.mappings("compared"))),
     )
@@ -303,20 +328,39 @@ def _multiples(entry: Fields, level: str) -> dict[str, Multiples]:
 
 def _row(entry: Fields) -> ComparedFigures:
     kind = entry.text("of")
-    where = place(entry.text("engine"), entry.text("gpu"), entry.text("model"), kind)
+    engine, gpu, model, release = map(entry.text, ("engine", "gpu", "model", "release"))
+    where = place(engine, gpu, model, kind, release)
     counts = entry.count("figures"), entry.count("layouts")
     return ComparedFigures(where, kind, *counts, entry.number("centre"), entry.number("within"))
 
 
-def place(engine: str, gpu: str, model: str, kind: str) -> Deployed:
+def place(engine: str, gpu: str, model: str, kind: str, release: str = "") -> Deployed:
     """The place of a run; the last words of a ``kind`` say whether the model has experts.
 
-    >>> place("tensorrt-llm-0.14", "h100-sxm", "qwen3-30b-a3b", "tpot, experts")
-    Deployed(engine='tensorrt-llm', gpu='h100-sxm', model='qwen3-30b-a3b', family='qwen, experts')
+    >>> place("vllm", "l4", "qwen3-30b-a3b", "tpot, experts", "0.19")
+    Deployed(engine='vllm', gpu='l4', model='qwen3-30b-a3b', family='qwen, experts', release='0.19')
     """
     word = re.match(r"[A-Za-z]*", model)
     family = (word[0].lower() if word else "") or model
-    return Deployed(family_of(engine), gpu, model, f"{family}, {kind.rpartition(', ')[2]}")
+    kind = kind.rpartition(", ")[2]
+    return Deployed(family_of(engine), gpu, model, f"{family}, {kind}", release_of(release))
+
+
+def release_of(version: str) -> str:
+    """The release that the text of a version begins with; ``UNSTATED`` where it names none, or
+    another product first, and "" for what is "".
+
+    >>> release_of("0.19.0"), release_of("about 0.5.12 (June)"), release_of("TensorRT 10.2")
+    ('0.19', '0.5.12', 'not stated')
+    """
+    if not version:
+        return version
+    found = number(version) if re.match(r"[^A-Z]*\d", version) else None
+    if found is None:
+        return UNSTATED
+    while len(found) > 2 and not found[-1]:
+        found = found[:-1]
+    return ".".join(map(str, found))
 
 
 def related(engine: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sim.cost.kernels import latent_attention, serial, sparse_attention
-from sim.cost.kernels.choice import ATTENTION_WORK, FORMS
-from sim.cost.kernels.form import Ceilings, Parameters
+from sim.cost.kernels.choice import ATTENTION_WORK, FORMS, bounded
+from sim.cost.kernels.form import Ceilings, Form, Parameters
 from sim.cost.kernels.lookup import kernel_of
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
@@ -84,6 +84,7 @@ class LatentDecode(NamedTuple):
 
     operator: str
     fit: KernelFit
+    form: Form
     ceilings: Ceilings
     precision: str
     widths: dict[str, float]
@@ -91,8 +92,7 @@ class LatentDecode(NamedTuple):
     def timing(self, batch: Amount, context: Amount) -> Timing:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
         shape = shaped(batch=batch, context=context, **self.widths)
-        form = FORMS[self.operator, self.fit.form](self.precision)
-        seconds = form.predict(self.fit, shape, self.ceilings)
+        seconds = self.form.predict(self.fit, shape, self.ceilings)
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
@@ -131,7 +131,7 @@ def latent_prompts(
     gpu: GpuSpec, precision: str, one: Latent, unit: str
 ) -> tuple[Prompts | SerialPrompts, PromptTrust]:
     """Prompts whose keys and values are projected up, by one GPU's heads."""
-    fit, ceilings = _found("mla_prefill", gpu, precision, unit)
+    fit, _, ceilings = _found("mla_prefill", gpu, precision, unit)
     heads = latent_attention.prefill_heads(one.num_heads, one.key_size, one.v_head_dim)
     kind = SerialPrompts if fit.form == serial.NAME else Prompts
     return kind(fit, ceilings, precision, *heads), _trust(fit, one)
@@ -141,7 +141,7 @@ def sparse_prompts(
     gpu: GpuSpec, precision: str, one: SparseLatent, unit: str
 ) -> tuple[SparsePrompts, PromptTrust]:
     """Prompts over chosen tokens."""
-    fit, ceilings = _found("dsa_prefill", gpu, precision, unit)
+    fit, _, ceilings = _found("dsa_prefill", gpu, precision, unit)
     p: Parameters = fit.parameters
     rates = sparse_attention.prompt_rates(p, shaped(**_index_widths(one)), ceilings)
     chosen, rated, token = (float(rate) for rate in rates)
@@ -154,17 +154,20 @@ def _decode(
     return LatentDecode(operator, *_found(operator, gpu, precision, unit), precision, widths)
 
 
-def _found(operator: str, gpu: GpuSpec, precision: str, unit: str) -> tuple[KernelFit, Ceilings]:
-    """The profile's fit, or the default as one, and its ceilings."""
+def _found(
+    operator: str, gpu: GpuSpec, precision: str, unit: str
+) -> tuple[KernelFit, Form, Ceilings]:
+    """The profile's fit, or the default as one, its form, and its ceilings."""
     wider = unit == "fp32" and precision != "fp32"  # queries than the cache, as no profile has it
     known = None if wider else kernel_of(gpu, operator, precision)
     if known is not None:
-        return known.fit, known.ceilings
+        return known.fit, known.form, known.ceilings
     parameters = DEFAULTS[operator]
     if precision_bytes(precision) < 2:
         parameters = parameters | EIGHT_BITS.get(operator, {})
     fit = KernelFit(parameters, {"batch": NOWHERE}, Score(LATENT_ERROR, LATENT_ERROR, 0.0, 0))
-    return fit, Ceilings(gpu.flops(unit), gpu.bandwidth, gpu.sms)
+    form = bounded(FORMS[operator, ""](precision), operator, precision, gpu)
+    return fit, form, Ceilings(gpu.flops(unit), gpu.bandwidth, gpu.sms)
 
 
 def _trust(fit: KernelFit, one: Latent) -> PromptTrust:

@@ -108,7 +108,7 @@ class MeasuredGemm:
             rows = np.append(rows, np.column_stack([edges + 1, edges + TILE]))
         shape = shaped(m=rows, n=n, k=k)
         parts = self._parts(shape)
-        seconds = parts.total * self._corrected(shape)
+        seconds = np.maximum(parts.total * self._corrected(shape), self._form.least(shape))
         error, known = trusted(self._fit, shape, self._unmeasured)
         return _Table(rows, Timing(seconds, parts.compute, parts.memory, error, known))
 
@@ -234,6 +234,8 @@ def gemm_of(
     precision = arithmetic if same else f"{weights}-weights"
     if weights in ALIKE and arithmetic == ALIKE[weights]:
         precision = weights
+    if precision.endswith("-weights") and precision_bytes(arithmetic) < 2:
+        return None  # what was timed widens weights to 16 bits
     for name in (precision, ALIKE.get(precision)):
         kernel = None if name is None else kernel_of(gpu, "gemm", name)
         if kernel is not None:

@@ -44,25 +44,34 @@ KERNELS: Mapping[tuple[str, str], str] = {
     ("mxfp4", "fp8"): "mxfp4",
     ("mxfp4", "mxfp4"): "mxfp4-inputs",
     ("mxfp4", "bf16"): "mxfp4-weights",
-    **{(name, "bf16"): "int4-weights" for name in INT4},
+    **{(name, inputs): "int4-weights" for name in INT4 for inputs in ("bf16", "int8")},
+    ("nvfp4", "bf16"): "nvfp4-weights",
 }
 """The name that the kernel of weights in a format has in profiles, by that of the arithmetic."""
 
-MARLINS = {"mxfp4-weights": PADDED, "int4-weights": (1, 1)}
+MARLINS = {"mxfp4-weights": PADDED, "int4-weights": (1, 1), "nvfp4-weights": (1, 1)}
 """Formats of experts that Marlin computes, with the multiples to which it pads the hidden size and
 the width of an expert on a GPU."""
+
+UNTIMED = "nvfp4-weights"
+"""The format for which Marlin's kernel is in no table: that for other formats stands in, with the
+bytes of this one, and does not count as measured. vLLM takes it where the inputs of experts in
+nvfp4 stay at 16 bits, and on GPUs without units for nvfp4 (0.24, fused_moe/oracle/nvfp4.py)."""
 
 
 class ExpertsFit(NamedTuple):
     """A fit, the operator and precision under which the profile has it, the multiples that hidden
-    sizes, and widths of an expert on a GPU, are padded to, and whether the rows of each expert are
-    padded to whole blocks, which is another kernel than the one that was timed."""
+    sizes, and widths of an expert on a GPU, are padded to, whether the rows of each expert are
+    padded to whole blocks, which is another kernel than the one that was timed, whether it was
+    timed in these formats, and the format that weights are stored in, where not that precision."""
 
     operator: str
     precision: str
     fit: KernelFit
     padded: tuple[int, int] = (1, 1)
     aligned: bool = False
+    timed: bool = True
+    stored: str = ""
 
 
 def fit_of(
@@ -90,7 +99,9 @@ def fit_of(
             found = gpu.profile.find(operator, name)
             if found is not None:
                 padded = MARLINS[precision] if name == moe.MARLIN else (1, 1)
-                return ExpertsFit(operator, name, found, padded)
+                stored = precision if precision == UNTIMED else ""
+                timed = not stored and arithmetic != "int8"
+                return ExpertsFit(operator, name, found, padded, timed=timed, stored=stored)
     return None
 
 
@@ -126,7 +137,8 @@ class MeasuredExperts:
     The kernels of the tables go through the tokens of all GPUs and leave those of others out. Where
     tokens are ``exchanged`` before, a GPU has its own alone: no more of them than make its rows.
     The tables have no such calls, so that their times count as not measured; nor have they any
-    whose rows are padded to whole blocks (``aligned_experts``).
+    whose rows are padded to whole blocks (``aligned_experts``), or int4 by inputs in int8, which
+    are timed as by 16 bits.
     """
 
     def __init__(
@@ -148,7 +160,7 @@ class MeasuredExperts:
             )
         self._ceilings = chosen.ceilings
         gpus, ranks = layout.expert_width, layout.expert
-        self._form, self._kind = chosen.form, moe.FORMATS[found.precision]
+        self._form, self._kind = chosen.form, moe.FORMATS[found.stored or found.precision]
         self._serial, self._precision = fit.form == serial.NAME, found.precision
         self._suits = self._serial or self._kind.suits(mlp.moe_intermediate_size / gpus)
         self._mlp, self._layout = mlp, layout
@@ -163,7 +175,7 @@ class MeasuredExperts:
             "hidden": np.asarray(math.ceil(hidden / into) * float(into)),
             "width": np.asarray(math.ceil(shape[1] / gpus / across) * float(across) * gpus),
         }
-        self._exchanged, self._aligned = exchanged, found.aligned
+        self._exchanged, self._aligned, self._timed = exchanged, found.aligned, found.timed
         self._residual = None
         if fit.known is not None and not exchanged and not found.aligned:
             self._residual = fit.known.find({n: float(v) for n, v in self._computed.items()})
@@ -192,7 +204,8 @@ class MeasuredExperts:
         if self._residual is not None and self._fit.known is not None:
             seconds = seconds * np.exp(interpolate(self._residual, moe.coordinates(shape)))
             error = math.hypot(self._fit.known.holdout.median, self._fit.drift)
-        as_timed = self._suits and not (self._exchanged or self._aligned)
+        seconds = np.maximum(seconds, self._form.least(shape))
+        as_timed = self._suits and self._timed and not (self._exchanged or self._aligned)
         within = inside(self._fit, shape) & as_timed
         trusted = np.where(within, error, max(EXPERTS_ERROR, error))
         timing = Timing(seconds, parts.compute, parts.memory, trusted, within.astype(np.float64))

@@ -35,7 +35,7 @@ from sim.cost.operators import Amount, Operator, either
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
-from sim.specs.precision import GGUF, precision_bytes
+from sim.specs.precision import GGUF, INT4, precision_bytes
 from sim.specs.profile import FUSED, GATHERS, OLDER
 
 MARLIN_BANDWIDTH = 0.97
@@ -106,7 +106,7 @@ class Rooflines:
             own = d.engine.gguf
             return _Products(weights, "int8", d.gpu.bandwidth * own.bandwidth, None, None, own.rate)
         streamed = d.gpu.efficiency.bandwidth
-        if precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
+        if weights in INT4 or precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
             streamed = d.engine.weight_only.get(weights, MARLIN_BANDWIDTH * streamed)
         gemm = gemm_of(d.gpu, weights, arithmetic, static=d.static)
         quantised = gemm

@@ -23,7 +23,7 @@ class ClientReplica(Withdrawing):
             finished.remove(request)
             if request in self._unwanted:  # else the policy serves requests to their end
                 self._unwanted.remove(request)
-            self.outstanding -= 1
+            self.count(-1)
             self._gone(request, request.generated)
         super()._deliver(finished, number, end)
 
@@ -44,7 +44,7 @@ class ClientPipeline(Pipeline):
         """Answers that no client waits for are none."""
         for request in [each for each in finished if self.clients.dropped(each)]:
             finished.remove(request)
-            self.outstanding -= 1
+            self.count(-1)
             self.clients.left(request, number, request.generated)
         super()._deliver(finished, number, end)
 

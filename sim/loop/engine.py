@@ -21,6 +21,7 @@ from sim.memory.caching import CachingAllocator
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.request import Request
+from sim.routers.loads import Counted
 from sim.schedulers import Scheduler
 
 CACHES = CachingAllocator, HybridCachingAllocator, RadixAllocator
@@ -33,14 +34,11 @@ Unfinished = list[tuple[int, Request, int]]
 """Requests with the number of the replica that has each, and that of the tokens it received."""
 
 
-class Engine(ABC):
+class Engine(Counted, ABC):
     """One engine of a fleet; ``outstanding`` counts its requests, waiting and running."""
 
     weight: float = 1.0
     """Its share of the traffic, relative to other replicas."""
-
-    outstanding: int = 0
-    """Requests sent there and not finished."""
 
     scheduler: Scheduler
     """Its scheduler; one of several, which have the same limits."""
@@ -137,6 +135,8 @@ class Engine(ABC):
         unfinished, run = self.stop(now), self._run
         since = self._began() if run is None else run.boundary(run.done)
         self._alarm.cancel()
+        if self.loads is not None:  # another engine takes its place
+            self.loads.end()
         return unfinished, now - since if busy else 0.0
 
     def _began(self) -> float:
@@ -200,7 +200,7 @@ class SingleEngine(Engine):
 
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
-        self.outstanding += 1
+        self.count(1)
         self.wake(self, self.scheduler.submit(request))
 
     def unfinished(self) -> Unfinished:
@@ -212,7 +212,7 @@ class SingleEngine(Engine):
     def _deliver(self, finished: list[Request], number: int, end: float) -> None:
         """Close the ``finished`` requests, which have their last tokens: a batch of the replica,
         data rank or place in flight with that ``number``."""
-        self.outstanding -= len(finished)
+        self.count(-len(finished))
         for request in finished:
             self._recorder.close(request, number, request.generated, end)
             if self._on_finish is not None:

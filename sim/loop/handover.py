@@ -268,7 +268,7 @@ class _Prefills(Withdrawing):
 
     def _deliver(self, finished: list[Request], number: int, end: float) -> None:
         """The prompts of ``finished`` are computed."""
-        self.outstanding -= len(finished)
+        self.count(-len(finished))
         for prompt in finished:
             assert isinstance(prompt, Prompt)
             if prompt in self._unwanted:

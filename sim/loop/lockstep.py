@@ -76,6 +76,9 @@ class SharedRun(SteadyRun):
 class Rank(Replica):
     """One data rank: a scheduler and its memory, whose iterations ``LockStep`` starts and ends."""
 
+    whole: Engine
+    """The engine that has it."""
+
     def _start(self) -> None:
         """Does nothing: a rank does not plan by itself."""
 
@@ -87,6 +90,11 @@ class Rank(Replica):
             tokens += chunk.tokens
             requests += 1
         return tokens, requests
+
+    def count(self, change: int) -> None:
+        """There are ``change`` requests more, of the whole engine, too."""
+        super().count(change)
+        self.whole.count(change)
 
     def plan(self, now: float) -> Plan | None:
         """Plan the next iteration; None if there is nothing to do."""
@@ -148,6 +156,8 @@ class LockStep(Engine):
     def __init__(self, env: simpy.Environment, ranks: Sequence[Rank], *, leap: bool) -> None:
         super().__init__(env, ranks[0].index)
         self.ranks, self.scheduler = ranks, ranks[0].scheduler
+        for rank in ranks:
+            rank.whole = self
         self._leap = leap
         self._launched = 0.0  # when the plans in flight, or the last ones, began
         self._working: list[Rank] = []  # those with a plan in flight
@@ -160,11 +170,6 @@ class LockStep(Engine):
             self._gate = PrefillGate(timeout, limits.attention_dp_batching_wait_iters)
         self._next = 0  # the rank that comes first where several are alike
         self._alarm.start(self._process())
-
-    @property
-    def outstanding(self) -> int:  # type: ignore[override]
-        """Requests sent there and not finished."""
-        return sum(rank.outstanding for rank in self.ranks)
 
     @property
     def queued(self) -> int:
@@ -184,7 +189,7 @@ class LockStep(Engine):
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now: on the rank that has least to do."""
         rank = self._choose()
-        rank.outstanding += 1
+        rank.count(1)
         self.wake(rank, rank.scheduler.submit(request))
 
     def _choose(self) -> Rank:

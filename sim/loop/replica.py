@@ -63,7 +63,7 @@ class Replica(SingleEngine):
 
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
-        self.outstanding += 1
+        self.count(1)
         scheduler = self.scheduler
         submit = scheduler.submit_early if self._launches else scheduler.submit
         self.wake(self, submit(request))

@@ -52,7 +52,7 @@ class Withdrawing(Replica):
     def _let_go(self, request: Request) -> None:
         generated = request.generated + self.scheduler.steps(request)
         if self.scheduler.withdraw(request):
-            self.outstanding -= 1
+            self.count(-1)
             self._gone(request, generated)
 
     def _gone(self, request: Request, generated: int) -> None:

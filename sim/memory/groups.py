@@ -15,7 +15,7 @@ tokens of attention as it takes to be as large as a state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -67,6 +67,12 @@ class KvGroup(NamedTuple):
         if self.window.chunked:
             return -(-min(self.window.size + in_flight, longest) // self.block)
         return -(-min(self.window.size - 1 + in_flight, longest) // self.block) + 1
+
+
+def places(groups: Sequence[KvGroup]) -> list[tuple[KvGroup, list[int]]]:
+    """Each kind of group with the places of its own among all groups."""
+    numbers = iter(range(sum(group.number for group in groups)))
+    return [(group, [next(numbers) for _ in range(group.number)]) for group in groups]
 
 
 class KvGroups(NamedTuple):

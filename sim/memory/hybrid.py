@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
-from sim.memory.groups import KvGroup
+from sim.memory.groups import KvGroup, places
 from sim.memory.held_blocks import HeldBlocks, Holding
-from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, missed, spans
+from sim.memory.prefix_search import FoundBlocks, PrefixSearch, Span, behind, missed, spans
 from sim.memory.run_pool import Run, RunPool
 from sim.memory.window_hits import LooksBack, Turns
 from sim.memory.windowed import WindowedAllocator, passed
@@ -75,6 +75,7 @@ class HybridCachingAllocator(WindowedAllocator):
         # blocks that the head of the queue lacks, if that is known
         self._missing: int | None = None
         self._kinds = list(zip(self.groups, self._most, strict=True))
+        self._places = places(self.groups)
         self._members = [group for group in self.groups for _ in range(group.number)]
         self._even = len({group.block for group in self.groups}) == 1
         self._windows = LooksBack(self.groups)
@@ -121,34 +122,43 @@ class HybridCachingAllocator(WindowedAllocator):
         if tokens <= held.entered:
             return
         held.entered = tokens
-        known = request.prefix[-1][1] if request.prefix else 0
-        ends = (request.prompt_tokens - 1, held.reach) if self._ends_only else None
-        for member, (group, share) in enumerate(zip(self._members, held.shares, strict=True)):
-            size = group.block
-            full, first = tokens // size, share.entered
-            if full <= first:
+        pool, search = self._pool, self._search
+        for group, members in self._places:
+            full = tokens // group.block
+            one = held.shares[members[0]]  # of groups of a kind all have the same blocks
+            if full <= one.entered:
                 continue
-            if share.first > first:
-                first = share.first
-            sparse = ends is not None and group.window is not None and not group.window.chunked
-            if sparse and first * size >= max(ends or ()):
+            first = one.first if one.first > one.entered else one.entered
+            kept = self._kept(request, held, group, first, tokens) if full > first else ()
+            for member in members:
+                share = held.shares[member]
+                for text, low, high in kept:
+                    share.name(pool, search.key(member, text), low, high)
                 share.entered = full
-                continue
-            # its own text, which no other one enters
-            if size == align and first * size >= known and not sparse:
-                if full > first:
-                    share.name(self._pool, self._search.key(member, ~request.id), first, full)
-                    self._search.texts.add(~request.id)
-                share.entered = full
-                continue
-            for text, low, high in spans(request, size, tokens, first):
-                if text < 0:
-                    self._enter_owner(text, request)
-                key = self._search.key(member, text)
-                for at, stop in self._search.findable(group, low, high, ends):
-                    share.name(self._pool, key, at, stop)
-                    self._search.texts.add(text)
-            share.entered = full
+            for text, _, _ in kept:
+                search.texts.add(text)
+
+    def _kept(
+        self, request: Request, held: Holding, group: KvGroup, first: int, tokens: int
+    ) -> Sequence[Span]:
+        """What the cache keeps of blocks of ``group`` from ``first`` on, up to ``tokens``."""
+        size, window = group.block, group.window
+        ends = None
+        if self._ends_only and window is not None and not window.chunked:
+            ends = request.prompt_tokens - 1, held.reach
+            if first * size >= max(ends):
+                return ()
+        elif size == self._search.align:
+            known = request.prefix[-1][1] if request.prefix else 0
+            if first * size >= known:  # its own text, which no other one enters
+                return ((~request.id, first, tokens // size),)
+        kept: list[Span] = []
+        for text, low, high in spans(request, size, tokens, first):
+            if text < 0:
+                self._enter_owner(text, request)
+            found = self._search.findable(group, low, high, ends)
+            kept.extend([(text, at, stop) for at, stop in found])
+        return kept
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -202,11 +212,13 @@ class HybridCachingAllocator(WindowedAllocator):
     def _hold(self, found: FoundBlocks) -> Holding:
         """Hold what the request admitted last has ``found``."""
         shares: list[HeldBlocks] = []
-        for group, whole, pieces in zip(self._members, found.lengths, found.pieces, strict=True):
-            length = max(behind(group, found.tokens), whole)
-            share = HeldBlocks(pieces[0][1] if pieces else length, length)
-            share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
-            shares.append(share)
+        for group, members in self._places:
+            length = max(behind(group, found.tokens), found.lengths[members[0]])
+            for member in members:
+                pieces = found.pieces[member]
+                share = HeldBlocks(pieces[0][1] if pieces else length, length)
+                share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
+                shares.append(share)
         return Holding(self._admitted, found.tokens, shares, found.reach)
 
     def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
@@ -214,23 +226,21 @@ class HybridCachingAllocator(WindowedAllocator):
         ``tokens`` more, if there are enough."""
         pool, end, need = self._pool, computed + tokens, 0
         self._found = None
-        for group, share in zip(self._members, held.shares, strict=True):
-            if group.window is not None:
-                first = behind(group, computed)
-                if first > share.first:
-                    share.give_back_up_to(pool, min(first, share.length))
-            more = -(-end // group.block) - share.length
+        for group, members in self._places:
+            one = held.shares[members[0]]
+            if group.window is not None and (first := behind(group, computed)) > one.first:
+                first = min(first, one.length)
+                for member in members:
+                    held.shares[member].give_back_up_to(pool, first)
+            more = -(-end // group.block) - one.length
             if more > 0:
-                need += more
+                need += more * group.number
         if need > pool.free:
             self._count()
             return False
         if need:
             pool.take(need)
-            for group, share in zip(self._members, held.shares, strict=True):
-                whole = -(-end // group.block)
-                if whole > share.length:
-                    share.length = whole
+            self._measure(held, end)
         self._enter(request, held, end)
         self._count()
         return True
@@ -285,9 +295,12 @@ class HybridCachingAllocator(WindowedAllocator):
         self._enter(request, held, held.tokens)
 
     def _measure(self, held: Holding, tokens: int) -> None:
-        """A decoding sequence has ``tokens`` by now, and blocks for them."""
-        for group, share in zip(self._members, held.shares, strict=True):
-            share.length = max(share.length, -(-tokens // group.block))
+        """A sequence has blocks for ``tokens``."""
+        for group, members in self._places:
+            whole = -(-tokens // group.block)
+            if whole > held.shares[members[0]].length:
+                for member in members:
+                    held.shares[member].length = whole
 
     def grow(self, iterations: int) -> bool:
         """Give each decoding sequence the blocks of the next ``iterations``, in order of admission;
@@ -319,8 +332,9 @@ class HybridCachingAllocator(WindowedAllocator):
         ``tokens``; False at the first that lacks blocks."""
         if self._even and self._apart != self._grown:
             need = self._demand(1)
-            for group, share in zip(self._members, held.shares, strict=True):
-                need += max(0, -(-(held.tokens + tokens) // group.block) - share.length)
+            for group, members in self._places:
+                more = -(-(held.tokens + tokens) // group.block) - held.shares[members[0]].length
+                need += max(0, more) * group.number
             if need <= self._pool.free:  # there is enough for all, who comes first or last
                 self._give_back(self._grown, held.number)
                 return True
@@ -417,6 +431,9 @@ class HybridCachingAllocator(WindowedAllocator):
                     at, known = run.low, known + run.high - run.low
                     counted[run] = counted.get(run, 0) + 1
                 blank += share.length - share.first - known
+            for _, members in self._places:
+                alike = [held.shares[member] for member in members]
+                assert len({(each.first, each.length, each.entered) for each in alike}) == 1
         self._pool.check_integrity(counted)
         known = sum(run.high - run.low for run in counted)
         assert self._pool.free + blank + known == self.num_blocks

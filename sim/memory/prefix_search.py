@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sim.memory.groups import KvGroup
+from sim.memory.groups import KvGroup, places
 from sim.memory.run_pool import Piece, RunPool
 from sim.request import Request
 
@@ -98,8 +98,7 @@ class PrefixSearch:
         self.texts: set[int] = set()
         """All that were ever in the cache."""
         # of each kind of group, those that see everything first: its own groups by number
-        numbers = iter(range(sum(group.number for group in groups)))
-        kinds = [(group, [next(numbers) for _ in range(group.number)]) for group in groups]
+        kinds = places(groups)
         self._members = [group for group, own in kinds for _ in own]
         self._kinds = sorted(kinds, key=lambda kind: kind[0].window is not None)
         self._nothing: FoundBlocks | None = None  # what is found of texts that were never cached

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 
-from sim.memory.groups import KvGroup
+from sim.memory.groups import KvGroup, places
 from sim.memory.held_blocks import Holding
 from sim.request import Request
 from sim.specs.window import NEVER
@@ -19,9 +19,7 @@ class LooksBack:
     __slots__ = ("_windows", "blocks", "chunked", "groups", "number")
 
     def __init__(self, groups: Sequence[KvGroup]) -> None:
-        places = iter(range(sum(group.number for group in groups)))
-        own = [(group, [next(places) for _ in range(group.number)]) for group in groups]
-        self.groups = [each for each in own if each[0].window is not None]
+        self.groups = [each for each in places(groups) if each[0].window is not None]
         self._windows = [(g.block, g.window) for g, _ in self.groups if g.window is not None]
         self.number = sum(group.number for group, _ in self.groups)
         self.chunked = any(window.chunked for _, window in self._windows)

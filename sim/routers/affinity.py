@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sim.request import Request
 from sim.routers.base import Router, Target
-from sim.routers.load import least_outstanding
+from sim.routers.load import least_outstanding, most_outstanding
 
 CACHE_THRESHOLD = 0.3
 """Share of a prompt that must have been sent somewhere for that to decide (``cache_threshold``)."""
@@ -77,7 +77,7 @@ class PrefixAffinity(Router):
         """By the prompt, or by the load."""
         chosen = least_outstanding(targets)
         fewest = targets[chosen].outstanding
-        most = max([target.outstanding for target in targets])
+        most = most_outstanding(targets)
         apart = most - fewest > BALANCE_ABS_THRESHOLD and most > BALANCE_REL_THRESHOLD * fewest
         if not apart:
             tokens, place = self._sent.longest(request)

@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.request import Request
 from sim.routers.base import Router, Target
+from sim.routers.loads import Loads
 
 BLOCK = 4096
 """Random numbers that are drawn at once: a NumPy call for each is slow."""
@@ -28,11 +29,20 @@ class LeastOutstanding(Router):
 
 def least_outstanding(targets: Sequence[Target]) -> int:
     """The first of those with the fewest unfinished requests."""
+    if (loads := Loads.of(targets)) is not None:
+        return loads.idlest()
     best, fewest = 0, targets[0].outstanding
     for index, target in enumerate(targets):
         if (found := target.outstanding) < fewest:
             best, fewest = index, found
     return best
+
+
+def most_outstanding(targets: Sequence[Target]) -> int:
+    """The most unfinished requests that one of them has."""
+    if (loads := Loads.of(targets)) is not None:
+        return loads.most()
+    return max([target.outstanding for target in targets])
 
 
 class LeastKv(Router):

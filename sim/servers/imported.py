@@ -93,7 +93,7 @@ def imported(
     engine = _engine(started, draft)
     join_options(started, draft, spec)
     read_formats(draft, spec)
-    read_environment(started, draft)
+    read_environment(started, draft, spec)
     if is_v0(started):
         put_v0(started, draft, spec)
     read_drafting(draft, overrides)

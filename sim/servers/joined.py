@@ -14,6 +14,7 @@ from sim.servers.flags import METHODS
 from sim.servers.named import in_catalogue, overridden
 from sim.servers.started import Started
 from sim.specs.model import ModelSpec
+from sim.specs.precision import INT4
 
 QUANTISATIONS: Mapping[str, dict[str, str]] = {
     "fp8": {"weights": "fp8", "activations": "fp8"},
@@ -29,6 +30,9 @@ QUANTISATIONS: Mapping[str, dict[str, str]] = {
     "mxfp4": {"weights": "mxfp4"},
 }
 """Formats by the engines' names of a quantisation, where the checkpoint's own is not known."""
+
+MARLIN_INPUTS = "VLLM_MARLIN_INPUT_DTYPE"
+"""The variable that says to what vLLM's Marlin quantises the inputs of weights in int4."""
 
 ACCEPTANCE = 0.6
 """The chance of a draft to be right where nothing says it; the file says that it is assumed."""
@@ -182,8 +186,8 @@ def put_v0(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
     draft.notes.append("V0 of vLLM is its rule of scheduling with the host's times of V1.")
 
 
-def read_environment(started: Started, draft: Draft) -> None:
-    """What variables of vLLM and SGLang say."""
+def read_environment(started: Started, draft: Draft, spec: ModelSpec | None) -> None:
+    """What variables of vLLM and SGLang say; ``read_formats`` comes before."""
     for name, value in started.env.items():
         if KERNELS.match(name) and value not in ("", "0", "false"):
             draft.left_out[f"{name}={value}"] = (
@@ -193,6 +197,11 @@ def read_environment(started: Started, draft: Draft) -> None:
         return
     if backend := started.env.get("VLLM_ALL2ALL_BACKEND"):
         draft.values.setdefault("fleet.all2all_backend", Known(backend, "VLLM_ALL2ALL_BACKEND"))
+    if started.env.get(MARLIN_INPUTS) == "int8":
+        stated = draft.values.get("precision.weights")
+        published = spec.published.weights if spec is not None and spec.published else ""
+        if (stated.value if stated is not None else published) in INT4:
+            draft.put("precision.activations", "int8", MARLIN_INPUTS)
     if started.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in ("1", "true"):
         draft.put("allow_long_max_model_len", True, "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
 

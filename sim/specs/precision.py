@@ -76,16 +76,18 @@ PRECISION_BYTES: Mapping[str, float] = {name: each.bytes for name, each in FORMA
 """Bytes of one number stored in each format, scales of groups included."""
 
 INT4 = tuple(name for name in FORMATS if name.startswith("int4"))
-"""Formats of weights alone that are widened to 16 bits as they are read, whatever their groups."""
+"""Formats of weights alone that are widened as they are read, whatever their groups: to 16 bits, or
+to 8 where activations are in int8."""
 
 MULTIPLIES: Mapping[str, tuple[str, ...]] = {
     "fp8": ("fp8", "fp8-block", "mxfp4"),
-    "int8": ("int8",),
+    "int8": ("int8", *INT4),
     "nvfp4": ("nvfp4",),
     "mxfp4": ("mxfp4",),
 }
 """The weights that activations of fewer than 16 bits are multiplied by. Activations of 16 bits and
-more are multiplied by any: narrower weights are widened as they are read."""
+more are multiplied by any: narrower weights are widened as they are read. Marlin widens int4 to
+int8 on cards from Turing on (vLLM 0.28, get_marlin_input_dtype in marlin_utils.py)."""
 
 WIDE_ACTIVATIONS: Mapping[str, str] = {
     **dict.fromkeys((*INT4, *GGUF), "bf16"),

@@ -357,6 +357,15 @@ ROWS = {
         142.8,
         2 * 62 * 32 * 128 * 2,
     ),
+    "solar-open-100b": Row(
+        shape(
+            *("SolarOpenForCausalLM", 4096, 48, 64, 8, 196608),
+            **{"intermediate_size": 10240, "moe_intermediate_size": 1280},
+            **{"n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8},
+        ),
+        102.6,
+        2 * 48 * 8 * 128 * 2,
+    ),
     "ling-mini-2.0": Row(
         shape(
             *("BailingMoeV2ForCausalLM", 2048, 20, 16, 4, 157184),

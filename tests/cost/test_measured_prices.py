@@ -14,7 +14,7 @@ from sim.cost.kernels.form import Ceilings
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR
 from sim.errors import UsageError
-from sim.iteration import Part
+from sim.iteration import Batch, Part
 from sim.specs.profile import KernelFit, Profile, Score
 
 HELD_OUT = Score(0.03, 0.1, 0.0, 100)
@@ -307,3 +307,30 @@ def test_a_profile_may_time_quantisation_apart_from_products():
     assert float(own.seconds) == pytest.approx(32 * expected)
     assert float(own.measured) == 1
     assert float(other.measured) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "model", "precision", "sequences"),
+    [
+        ("h100-mig-1g", "sglang", "deepseek-r1", "fp8", 8),  # experts
+        ("gb10", "vllm", "llama-3.1-8b", "fp8", 16),  # products
+        ("gb10", "tensorrt-llm", "llama-2-7b", "bf16", 32),  # attention
+    ],
+)
+def test_no_kernel_is_quicker_than_the_peaks_of_the_card(name, engine, model, precision, sequences):
+    """On a card that takes the timings of another one: what a form leaves over on that one would
+    take these passes above the card's bandwidth."""
+    engine = catalog.engine(engine)
+    card = catalog.gpu(name, kernels=engine.kernels)
+    assert card.profile.relative
+
+    def operators(gpu):
+        of = Deployment(catalog.model(model), gpu, engine, *[precision] * 3)
+        batch = Batch(sequences, 128 * sequences, ())
+        return CostModel(of).pass_operators(batch)
+
+    for o in operators(card):
+        assert o.seconds >= o.bytes / card.bandwidth * (1 - 1e-9), o.name
+        assert o.seconds >= o.flops / card.flops(precision) * (1 - 1e-9), o.name
+    as_timed = replace(card, profile=replace(card.profile, relative=""))
+    assert any(o.seconds < 0.99 * o.bytes / card.bandwidth for o in operators(as_timed))

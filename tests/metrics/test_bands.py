@@ -10,7 +10,16 @@ import pytest
 from calibrate.scoring.presets import engine_file
 from sim.catalog.relatives import ASSUMED
 from sim.catalog.shown import shown
-from sim.catalog.spreads import PARTS, Deployed, learnt, place
+from sim.catalog.spreads import (
+    COMPARED,
+    NEW,
+    OTHER_RELEASE,
+    PARTS,
+    UNSTATED,
+    Deployed,
+    learnt,
+    place,
+)
 from sim.metrics.bands.bands import (
     KERNELS,
     LEAN,
@@ -30,7 +39,7 @@ from sim.result import simulate
 from sim.scenario import load_scenario
 
 CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 20})
-KNOWN = place("vllm", "h100-sxm", "llama-3.1-70b", "dense")
+KNOWN = place("vllm", "h100-sxm", "llama-3.1-70b", "dense", UNSTATED)
 TPOT = "tpot, dense"
 
 
@@ -41,21 +50,21 @@ def wide(where: Deployed, *, own: bool = False) -> float:
 
 def test_a_deployment_that_was_compared_is_known_best() -> None:
     """Each part of the place that is new makes the error less sure."""
+    release = KNOWN._replace(release="99.0")
     model = KNOWN._replace(model="llama-4-tiny")
     gpu = model._replace(gpu="a card of tomorrow")
     engine = gpu._replace(engine="an engine of tomorrow")
     family = engine._replace(family="a family of tomorrow")
-    found = [learnt().expected(each, TPOT) for each in (KNOWN, model, gpu, engine, family)]
+    found = [learnt().expected(each, TPOT) for each in (KNOWN, release, model, gpu, engine, family)]
     common = [sum(part**2 for part in each.common.values()) for each in found]
     assert common == sorted(common)
-    assert [each.figures > 0 for each in found] == [True, False, False, False, False]
+    assert [each.level for each in found] == [COMPARED, OTHER_RELEASE, *[NEW] * 4]
     assert set(found[0].common) == set(PARTS)
 
 
 def test_a_place_is_judged_by_what_is_known_without_it() -> None:
     known, alone = (learnt().expected(KNOWN, TPOT, without=each) for each in (None, KNOWN))
-    assert known.figures > 0
-    assert alone.figures == 0
+    assert (known.level, alone.level) == (COMPARED, NEW)
     assert alone.common["this deployment"] > known.common["this deployment"]
     assert learnt().expected(KNOWN, TPOT, without=KNOWN._replace(gpu="l4")) == known
 
@@ -66,7 +75,7 @@ def test_runs_of_ones_own_are_the_nearest_of_all() -> None:
     alone, own = (learnt().expected(new, TPOT, own=each) for each in (False, True))
     assert own.spread < alone.spread
     assert abs(own.centre) < abs(alone.centre)
-    assert own.multiples == learnt().multiples(TPOT, known=True)
+    assert own.multiples == learnt().multiples_of(TPOT, COMPARED)
 
 
 def test_all_that_was_never_compared_is_known_alike() -> None:
@@ -110,7 +119,7 @@ def test_no_reach_is_too_far_for_a_float() -> None:
 
 def test_the_question_of_a_run_is_read_from_its_deployment(tmp_path: Path) -> None:
     found = question(simulate(CHAT).record)
-    assert found.place == Deployed("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
+    assert found.place == Deployed("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense", "0.33")
     assert (found.driven, found.experts, found.own) == ("online", False, False)
     assert 0 < found.kernels < 0.08
     old = simulate(CHAT.override({"engine": engine_file("tensorrt-llm-0.14")}))

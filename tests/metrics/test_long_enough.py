@@ -148,7 +148,7 @@ def test_the_number_to_simulate_is_one_that_settles_it() -> None:
 
 
 def test_a_slower_end_that_is_too_short_leaves_the_slo_open() -> None:
-    result = with_ends(chat(18.0, 400))
+    result = with_ends(chat(16.0, 400))
     verdict = verdict_of(result)
     assert result.summary["infersim"]["ends"]["slower"]["verdict"]["slo_met"]
     assert verdict["slo_state"] == "too close to call"

@@ -9,11 +9,11 @@ import pytest
 from sim.catalog.spreads import PARTS, Deployed
 from sim.metrics.bands.bands import WITHIN, Reach
 from sim.metrics.bands.figure_bands import figure_bands
-from sim.metrics.bands.ratio_bands import Error, error_of, in_common, ratio_band
+from sim.metrics.bands.ratio_bands import Error, alike_in, error_of, ratio_band
 from sim.scenario import load_scenario
 from sim.simulation import simulate
 
-H100 = Deployed("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense")
+H100 = Deployed("vllm", "h100-sxm", "llama-3.1-8b", "llama, dense", "0.33")
 H200 = H100._replace(gpu="h200-sxm")
 ENGINE, GPU, OWN, LEFT = 0.1, 0.2, 0.3, 0.05
 
@@ -44,8 +44,10 @@ def test_what_is_not_shared_adds_up_in_squares() -> None:
     one, other = error(H100), error(H200)  # of one engine
     alone = 2 * (GPU**2 + OWN**2 + LEFT**2)
     assert reach(one, other) == pytest.approx((2 * math.sqrt(alone),) * 2)
-    assert in_common(H100, H200) == ["kind of figure", "engine", "model family"]
-    assert in_common(H100, H100) == list(PARTS)
+    assert alike_in(H100, H200) == ["kind of figure", "engine", "release", "model family"]
+    assert alike_in(H100, H100) == list(PARTS)
+    older = H100._replace(release="0.19")
+    assert alike_in(H100, older) == [part for part in PARTS if part != "release"]
     assert set(ratio_band(1.0, one, other).parts) == {"GPU", "this deployment", WITHIN}
 
 

@@ -79,7 +79,7 @@ def test_diagnose_says_what_run_says_of_a_short_run() -> None:
 
 
 def test_sensitivity_names_the_inputs_that_a_short_run_leaves_open() -> None:
-    told = sensitivity_document(sensitivity(chat(19.0), local(1)))
+    told = sensitivity_document(sensitivity(chat(17.5), local(1)))
     assert told["flips"] == []
     assert "no input alone is sure to flip it" in told["answer"]
     assert "Too close to call: " in told["answer"]

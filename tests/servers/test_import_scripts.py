@@ -422,3 +422,12 @@ def test_servers_in_one_place_are_told_apart_by_number(tmp_path: Path) -> None:
     assert (asked.exit_code, "stdin #2" in asked.stderr) == (2, True)
     done = CliRunner().invoke(app, ["import", "-", *out, "--service", "#2"], input=script)
     assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(("options", "read_as"), [("--quantization awq", "int8"), ("", None)])
+def test_inputs_of_marlin_are_in_int8_where_weights_are_in_int4(
+    options: str, read_as: str | None
+) -> None:
+    script = f"export VLLM_MARLIN_INPUT_DTYPE=int8\nvllm serve Qwen/Qwen3-8B {options}"
+    found = plain(read(script))
+    assert found.get("precision", {}).get("activations") == read_as

@@ -7,6 +7,7 @@ warm. FLOP, bytes, seconds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,10 @@ query head per KV head, if both were timed."""
 
 PREFILLS = ("prefill_attention", "prefill_attention_triton")
 """Prefill attention over whole contexts; the second by Triton, if it was timed besides."""
+
+PROMPTS = (*PREFILLS, "mla_prefill", "window_prefill", "dsa_prefill")
+"""Attention of prompts, whose queries, keys and values the kernels before have just written: they
+may still be in the cache."""
 
 ALL_REDUCES = ("all_reduce", "all_reduce_older", "all_reduce_fused")
 """Sums over GPUs; the second in an older release of the framework, if both were timed, the third by
@@ -143,10 +148,33 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
     make = FORMS.get((operator, name))
     if make is None:
         return None
-    arithmetic = "bf16" if operator != "gemm" or precision.endswith("-weights") else precision
+    form, peak = make(precision), gpu.flops(_arithmetic(operator, precision))
+    if gpu.profile is not None and gpu.profile.relative and operator not in PROMPTS:
+        form = bounded(form, operator, precision, gpu)
+    return Choice(form, Ceilings(peak, gpu.bandwidth, gpu.sms))
+
+
+def _arithmetic(operator: str, precision: str) -> str:
+    """The format of products whose rate is the ceiling of ``operator``: 16 bits for attention."""
     if operator in EXPERTS:
-        arithmetic = moe.FORMATS[precision].arithmetic
-    return Choice(make(precision), Ceilings(gpu.flops(arithmetic), gpu.bandwidth, gpu.sms))
+        return moe.FORMATS[precision].arithmetic
+    return "bf16" if operator != "gemm" or precision.endswith("-weights") else precision
+
+
+def bounded(form: Form, operator: str, precision: str, gpu: GpuSpec) -> Form:
+    """``form``, fitted to another GPU, with the least that ``operator`` takes on ``gpu``: its bytes
+    at the peak bandwidth, or its FLOP at the peak rate. What the formula leaves over on the GPU
+    that was timed would take some shapes below that. Attention to a cache of 8 bits may multiply in
+    8 bits."""
+    narrow = operator in ATTENTION_WORK and precision_bytes(precision) < 2
+    peak = gpu.flops(precision if narrow else _arithmetic(operator, precision))
+    bandwidth = gpu.bandwidth
+
+    def least(shape: Shape) -> Floats:
+        flops, moved = work(operator, precision, shape)
+        return np.maximum(flops / peak, moved / bandwidth)
+
+    return replace(form, least=least)
 
 
 def _over_links(operator: str, gpu: GpuSpec) -> Form:

@@ -55,6 +55,11 @@ class Parameter:
     before: float | None = None
 
 
+def no_time(shape: Shape) -> Floats:
+    """No least time of any shape."""
+    return np.zeros(())
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """A formula for one operator.
@@ -64,6 +69,7 @@ class Form:
     ``seconds``      the formula, without the residual
     ``coordinates``  where a shape lies on the axes of the residual table (base-2 logarithms)
     ``regime``       the kind of shape, for tables of errors
+    ``least``        seconds below which a prediction never falls
     """
 
     operator: str
@@ -73,6 +79,7 @@ class Form:
     seconds: Callable[[Parameters, Shape, Ceilings], Floats]
     coordinates: Callable[[Shape], dict[str, Floats]]
     regime: Callable[[Shape], NDArray[np.str_]]
+    least: Callable[[Shape], Floats] = no_time
 
     def given(self, **values: float) -> Form:
         """The form with these parameters given, not to be fitted."""
@@ -85,8 +92,10 @@ class Form:
         return replace(self, parameters=parameters)
 
     def predict(self, fit: KernelFit, shape: Shape, ceilings: Ceilings) -> Floats:
-        """Seconds of each shape: the formula, corrected by the residual table if there is one."""
-        return self.seconds(fit.parameters, shape, ceilings) * self.correction(fit, shape)
+        """Seconds of each shape: the formula, corrected by the residual table if there is one, and
+        at least ``least``."""
+        seconds = self.seconds(fit.parameters, shape, ceilings) * self.correction(fit, shape)
+        return np.maximum(seconds, self.least(shape))
 
     def correction(self, fit: KernelFit, shape: Shape) -> Floats:
         """The factor of the residual table: 1 without one."""

@@ -43,8 +43,9 @@ SHARP = 4
 
 
 MARLIN = "marlin"
-"""The library by which vLLM and SGLang multiply int4, and mxfp4 where they have nothing quicker:
-one kernel for both, whose bytes of a weight with its scales differ by 2 %."""
+"""The library by which vLLM and SGLang multiply int4, and mxfp4 and nvfp4 where they have nothing
+quicker: one kernel for all. The first two were timed; their bytes of a weight with its scales
+differ by 2 %."""
 
 
 class ExpertFormat(NamedTuple):
@@ -72,6 +73,7 @@ FORMATS = {
     "mxfp4-inputs": ExpertFormat(precision_bytes("mxfp4"), "mxfp4", pads=True),
     "mxfp4-weights": ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
     "int4-weights": ExpertFormat(precision_bytes("int4-group"), "bf16"),
+    "nvfp4-weights": ExpertFormat(precision_bytes("nvfp4"), "bf16"),
     MARLIN: ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
 }
 """By the name in profiles; ``-weights`` ones convert weights as they are read and multiply at 16

@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sim.catalog.spreads import Deployed, ExpectedError, learnt, place
+from sim.catalog.spreads import NEW, Deployed, ExpectedError, learnt, place
 from sim.metrics.question.question_text import driven_by
 from sim.metrics.record.links import OpenLinks
 from sim.metrics.record.run_record import RunRecord
@@ -73,6 +73,7 @@ def question(run: RunRecord, state: str = "") -> Question:
             d.gpu.compared_as,
             d.model.name,
             _model(experts),
+            d.engine.release,
         )
         own = bool(d.engine.fitted_to)
         full = state in (State.OVERLOADED, State.NEAR_SATURATION)
@@ -150,7 +151,8 @@ class Reach(NamedTuple):
 
 
 def reach(key: str, at: Question, without: Deployed | None = None) -> Reach:
-    """The reach of the figure ``key``; as if the place ``without`` had not been compared."""
+    """The reach of the figure ``key``; as if the deployment of ``without`` had not been
+    compared."""
     expected = learnt().expected(at.place, kind(key, at), without=without, own=at.own)
     return reach_of(kind(key, at), expected, at.kernels)
 
@@ -194,7 +196,7 @@ def half_of(error: float) -> float:
     >>> 0 < half_of(0.2) < 0.2
     True
     """
-    half, ninety = learnt().new["tpot"]
+    half, ninety = learnt().multiples[NEW]["tpot"]
     return math.expm1(math.log1p(error) * half / ninety)
 
 

@@ -88,9 +88,12 @@ def _band_text(error: float, half: float, parts: Mapping[str, float], at: Questi
             f"{error:.0%}"
         )
     elif known.compared(engine=where.engine, gpu=where.gpu, model=where.model):
+        runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
         like = (
-            f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared: "
-            f"times of iterations are within about {error:.0%} in nine of ten such runs"
+            f"{runs}: times of iterations are within about {error:.0%} in nine of ten such runs"
+            if known.compared(**where._asdict())
+            else f"{runs}, of other releases than {where.release}: expect times of iterations to "
+            f"be within {error:.0%} nine times in ten"
         )
     elif at.compared:
         like = (

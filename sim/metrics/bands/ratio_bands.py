@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.catalog.spreads import NORMAL, PARTS, Deployed, learnt
+from sim.catalog.spreads import NORMAL, PARTS, Deployed, learnt, marks_of
 from sim.metrics.bands.bands import CHANCE, KERNELS, WITHIN, Reach, band, reach_of, shares
 
 Bands = Mapping[str, Any]
@@ -48,18 +48,23 @@ def error_of(bands: Bands | None, key: str) -> Error | None:
     entry = None if bands is None else bands["figures"].get(key.removeprefix("cost."))
     if bands is None or entry is None or "kind" not in entry or "place" not in bands:
         return None
-    where = Deployed(*(bands["place"][name] for name in Deployed._fields))
+    where = place_of(bands)
     expected = learnt().expected(where, entry["kind"], own=bands["place"]["own"])
     found = reach_of(entry["kind"], expected, bands["place"]["kernels"])
     return Error(where, entry["kind"], found, entry.get("ends"), entry["band90"][1] is None)
 
 
-def in_common(one: Deployed, other: Deployed) -> list[str]:
+def place_of(bands: Bands) -> Deployed:
+    """The place that a run with such ``bands`` is judged by; runs of older versions state no
+    release."""
+    where = bands["place"]
+    return Deployed(**{name: where[name] for name in Deployed._fields if name in where})
+
+
+def alike_in(one: Deployed, other: Deployed) -> list[str]:
     """Parts in which figures of one kind of two runs err alike."""
-    same = [mine == theirs for mine, theirs in zip(one, other, strict=True)]
-    engine, gpu, _, family = same
-    both = (True, engine, gpu, family, all(same), all(same))
-    return [part for part, alike in zip(PARTS, both, strict=True) if alike]
+    marks = zip(PARTS, marks_of(one, ""), marks_of(other, ""), strict=True)
+    return [part for part, mine, theirs in marks if mine == theirs]
 
 
 def ratio_band(
@@ -68,7 +73,7 @@ def ratio_band(
     """The bands of the ``ratio`` of one figure to that of the other. ``chance`` is the standard
     deviation that chance gives its logarithm; ``shared`` replaces how far what is left of each run
     itself is shared by runs of one place."""
-    alike = in_common(one.place, other.place) if one.kind == other.kind else []
+    alike = alike_in(one.place, other.place) if one.kind == other.kind else []
     same = PARTS[-1] in alike
     share = (learnt().shared if shared is None else shared) if same else 0.0
     squares: dict[str, float] = {}

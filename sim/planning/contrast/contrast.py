@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.catalog.spreads import PARTS, Deployed
-from sim.metrics.bands.ratio_bands import Bands, error_of, in_common, ratio_band
+from sim.catalog.spreads import PARTS
+from sim.metrics.bands.ratio_bands import Bands, alike_in, error_of, place_of, ratio_band
 from sim.metrics.bands.trust import trust
 from sim.metrics.latency.intervals import Z95
 from sim.planning.contrast.paired import Difference, difference
@@ -195,8 +195,5 @@ def errors(mine: Bands | None, base: Bands | None) -> dict[str, list[str]] | Non
     (``own``); None where that is not known."""
     if not mine or not base or "place" not in mine or "place" not in base:
         return None
-    one, other = (
-        Deployed(*(each["place"][name] for name in Deployed._fields)) for each in (mine, base)
-    )
-    alike = in_common(one, other)
+    alike = alike_in(place_of(mine), place_of(base))
     return {"shared": alike, "own": [part for part in PARTS if part not in alike]}

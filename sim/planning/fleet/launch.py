@@ -38,7 +38,7 @@ from sim.setup import prepare
 from sim.specs.deployment import Deployment
 from sim.specs.layout import DEFAULT_BACKEND
 from sim.specs.lora import Targets
-from sim.specs.precision import GGUF
+from sim.specs.precision import GGUF, INT4
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
@@ -136,6 +136,7 @@ def _vllm(scenario: Scenario, pool: PreparedPool, model: str) -> list[object]:
     kv, guesses = settings.kv_cache, settings.speculative
     host = kv.host_memory if kv.enable_prefix_caching else None
     return _given(
+        d.weights in INT4 and d.arithmetic == "int8" and ("VLLM_MARLIN_INPUT_DTYPE=int8",),
         ("vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor),
         d.layout.pipeline > 1 and ("--pipeline-parallel-size", d.layout.pipeline),
         d.layout.data > 1 and ("--data-parallel-size", d.layout.data),

@@ -78,8 +78,9 @@ class Precision(LimitedSection):
     activations: PrecisionName = Field(
         default="bf16",
         description="Inputs of the matrix products. bf16: nothing is quantised unasked, but by a "
-        "checkpoint that is published in fp8, on GPUs that compute it. fp32 goes with fp32 "
-        "weights, and what lies between products is of 32 bits then too.",
+        "checkpoint that is published in fp8, on GPUs that compute it. int8 goes with weights in "
+        "int8 or int4 (vLLM's VLLM_MARLIN_INPUT_DTYPE=int8). fp32 goes with fp32 weights, and what "
+        "lies between products is of 32 bits then too.",
     )
     kv_cache: PrecisionName = Field(
         default="bf16",

@@ -96,7 +96,7 @@ def test_the_readme_quotes_it() -> None:
     assert "| vLLM, fixed concurrency, H100 | TPOT | 1 % | 20 % |\n| | TTFT | 2 % | 21 % |" in text
     assert "Of 1,234 published measurements\n88 % lay within it; with whole GPUs left out" in text
     assert "left out 88 %, engines none judged" in text
-    assert "\u00b112 % for TPOT, \u00b112 % for throughput and unknown for TTFT" in text
+    assert "for TPOT, throughput and TTFT is \u00b112 %, \u00b112 % and unknown where" in text
     with pytest.raises(UsageError, match="the evidence has no TPOT of closed loop, vllm"):
         readme(README, {**found, "dense": {"kinds": []}})
     with pytest.raises(UsageError, match=r"README\.md: no text like"):
