@@ -199,6 +199,12 @@ class Learnt:
     def _sizes(self) -> Floats:
         return np.array([self.common[part] ** 2 for part in PARTS])
 
+    def releases(self, place: Deployed) -> list[str]:
+        """The releases of which the deployment of ``place`` was compared."""
+        rows = self.rows
+        same = {row.place.release for row in rows if row.place.deployment == place.deployment}
+        return sorted(same, key=lambda release: (number(release) or (), release))
+
     def compared(self, **where: str) -> bool:
         """Whether runs with these values of ``Deployed`` were compared."""
         return any(

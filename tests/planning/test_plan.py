@@ -911,7 +911,7 @@ def test_a_fleet_without_a_replica_is_judged_alike_in_the_table_and_in_the_text(
         sized = replace(best.sized, alone=held)
         made = document(replace(found, sized=(sized,), best=(replace(best, sized=sized),)))
         table = by_card(made)
-        assert table.columns[-1].title == "One replica down, at 200 requests/s as predicted"
+        assert table.columns[-1].title == "One replica down, at 200 requests/s and predicted times"
         word = table.rows[0][-1].text
         assert sized.replicas > 1
         assert word == ("holds" if survive or "as much as" in text[0] else "misses")

@@ -92,8 +92,9 @@ def _band_text(error: float, half: float, parts: Mapping[str, float], at: Questi
         like = (
             f"{runs}: times of iterations are within about {error:.0%} in nine of ten such runs"
             if known.compared(**where._asdict())
-            else f"{runs}, of other releases than {where.release}: expect times of iterations to "
-            f"be within {error:.0%} nine times in ten"
+            else f"{runs}, of release {' and '.join(known.releases(where))}, not of "
+            f"{where.release}: expect times of iterations to be within {error:.0%} nine times in "
+            "ten"
         )
     elif at.compared:
         like = (

@@ -53,6 +53,8 @@ def verdict_trust(
     band counts by the runs at its ``ends``, of a run that is too far from its limits to have such
     not at all; the 50 % band by that of each limited percentile, or of the capacity. The text says
     so where the bands are of other engines or GPUs alone (not ``compared``)."""
+    if decision(verdict) is None:
+        return None
     if verdict["limits"]:
         met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
         word = trust(
@@ -60,10 +62,8 @@ def verdict_trust(
             at_band=DoubtKind.BAND not in doubts,
             at_half=_same_at_half(verdict["limits"], figures, met=met),
         )
-        return _said(f"the SLO is {'met' if met else 'missed'}", word, compared=compared)
+        return _said(verdict, word, compared=compared)
     state = verdict["state"]
-    if state not in (State.STABLE, State.NEAR_SATURATION, State.OVERLOADED):
-        return None
     held = state != State.OVERLOADED
     low, high = figures["capacity"]["band50"] if "capacity" in figures else (0.0, 0.0)
     word = trust(
@@ -71,12 +71,22 @@ def verdict_trust(
         at_band=ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held,
         at_half=low > 1 if held else 0 < high < 1,
     )
-    return _said(f"the traffic is {'held' if held else 'too much'}", word, compared=compared)
+    return _said(verdict, word, compared=compared)
 
 
-def _said(what: str, word: str, *, compared: bool) -> dict[str, str]:
+def decision(verdict: Mapping[str, Any]) -> str | None:
+    """What a verdict decides: whether the SLO of its run is met or, without one, whether its
+    traffic is held; None where there is nothing to decide."""
+    if verdict["limits"]:
+        return f"the SLO is {'met' if verdict['slo_met'] else 'missed'}"
+    if verdict["state"] not in (State.STABLE, State.NEAR_SATURATION, State.OVERLOADED):
+        return None
+    return f"the traffic is {'held' if verdict['state'] != State.OVERLOADED else 'too much'}"
+
+
+def _said(verdict: Mapping[str, Any], word: str, *, compared: bool) -> dict[str, str]:
     limits = "" if compared else ", if its times are no further off than those that were compared"
-    return {"word": word, "text": f"That {what} is {word}{limits}."}
+    return {"word": word, "text": f"That {decision(verdict)} is {word}{limits}."}
 
 
 def _same_at_half(limits: Mapping[str, Any], figures: Figures, *, met: bool) -> bool:

@@ -3,11 +3,13 @@ how sure it is, and what to watch. ``--full`` prints everything."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
+from sim.metrics.bands.trust import decision
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import usd_per_good_request
@@ -51,10 +53,21 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     ]
     if bounds and not observed:
         yield line(f"Bound by: {', '.join(bounds)}")
-    yield line(f"How sure: {own['error_band']['text'].partition(' (')[0].rstrip('.')}.", "none")
+    yield line(f"How sure: {_certainty(own)}{_basis(own['error_band']['text'])}.", "none")
     if own["ends"] is not None:
         yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
     yield from _watch(summary)
+
+
+def _certainty(own: Mapping[str, Any]) -> str:
+    """How sure what the verdict decides is, in a sentence; empty where it decides nothing."""
+    word = (own.get("bands") or {}).get("trust")
+    return "" if word is None else f"that {decision(own['verdict'])} is {word}. "
+
+
+def _basis(text: str) -> str:
+    """What an error band rests on, without the parts that it is made of."""
+    return re.sub(r" \([^()]*%.*", "", text, flags=re.DOTALL).rstrip(".")
 
 
 def _latencies(summary: Mapping[str, Any]) -> Table:

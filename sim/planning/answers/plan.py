@@ -95,8 +95,7 @@ def headline(document: Document) -> Headline:
     """The cheapest fleet, and whether it stays so within the error of predicted times, and at
     listed prices."""
     best, ranking = document["fleets"][0], document["ranking"]
-    load = f"{show_load(document['rate'])} requests/s"
-    sure, holds = held_text(best["error_band"]["trust"], load)
+    sure, holds = held_text(best["error_band"]["trust"], wanted(document))
     settled = ranking["survives"] and ranking["prices"]["survives"] is not False
     title = (
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
@@ -108,6 +107,12 @@ def headline(document: Document) -> Headline:
     if best["precision"] is not None and best["precision"] not in PLAIN:
         texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")
     return Headline("good" if settled and sure else "warn", title, " ".join(texts))
+
+
+def wanted(document: Document) -> str:
+    """The load that a fleet is to hold, and what is gone of it then."""
+    gone = document["survive"]["replicas"]
+    return load_text(document["rate"]) + (f" with {counted(gone, 'replica')} gone" if gone else "")
 
 
 def _stays_cheapest(break_even: Mapping[str, Any]) -> Iterator[str]:
@@ -154,9 +159,9 @@ def by_card(document: Document) -> Table:
         Column("Best fleet", False, fold=2),
         Column("USD a month", definition="plan_cost"),
         *latency_columns(document),
-        Column("How sure", False, "error_band"),
+        Column(f"How sure at {wanted(document)}", False, "error_band"),
         Column(
-            f"One replica down, at {load_text(document['rate'])} as predicted",
+            f"One replica down, at {load_text(document['rate'])} and predicted times",
             False,
             "one_down",
             fold=1,
