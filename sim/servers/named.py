@@ -45,6 +45,9 @@ def _model(started: Started, draft: Draft, given: str | None, overrides: Sequenc
     if held is not None and started.engine == "llama.cpp":
         written = _gguf(draft, held, written)
     if given is not None:
+        of_name = named(_last(written))
+        if of_name is not None and of_name.entry == given and of_name.words:
+            return Known(of_name.text, f"--model of this import, stored as {written} says")
         return Known(_absolute(given, "models"), "--model of this import")
     if held is None:
         if overridden(overrides, "model", "model.path"):

@@ -431,3 +431,11 @@ def test_inputs_of_marlin_are_in_int8_where_weights_are_in_int4(
     script = f"export VLLM_MARLIN_INPUT_DTYPE=int8\nvllm serve Qwen/Qwen3-8B {options}"
     found = plain(read(script))
     assert found.get("precision", {}).get("activations") == read_as
+
+
+@pytest.mark.parametrize(
+    ("path", "model"), [("./Qwen3.5-27B-AWQ", "Qwen3.5-27B-AWQ"), ("/models/mine", "qwen3.5-27b")]
+)
+def test_a_given_model_is_stored_as_the_path_of_its_checkpoint_says(path: str, model: str) -> None:
+    found = read(f"vllm serve {path}", gpu="rtx-3090", model="qwen3.5-27b")
+    assert plain(found)["model"] == model

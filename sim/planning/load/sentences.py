@@ -84,7 +84,9 @@ def highest(document: Document) -> str:
         return f"{text}; nothing failed up to there, the highest load that was tried"
     low, high = by_chance(document)
     if document["sure"] or document["criterion"] == "stable":
-        return f"{text} ({show_load(fails)} fails)"
+        words = {probe["load"]: probe["outcome"] for probe in document["probes"]}
+        as_predicted = " at the predicted times" * (words.get(fails) == LoadOutcome.OPEN)
+        return f"{text} ({show_load(fails)} fails{as_predicted})"
     if low is None or high is None:
         return f"{text} ({show_load(fails)} fails, both too close to call)"
     return f"{text} (with 95 % confidence between {show_load(low)} and {show_load(high)})"
