@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import indent, shorten, wrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,31 +79,48 @@ def show(
             "model, a GPU or an engine."
         ),
     ],
+    full: Full = False,
 ) -> None:
     """Show a catalogue entry, or a file with what it takes over and what is taken where it is
-    silent, with the source of every value."""
+    silent; in full with the source of every value, and the kernels of a GPU."""
     import yaml
 
     from calibrate.inspection.find import profile_details
     from sim import catalog
     from sim.catalog.releases import spelled
     from sim.catalog.shown import shown
+    from sim.planning.answers.brief import MORE
     from sim.terminal.console import WIDTH
 
     with plain_errors():
         for kind in _kinds(name):
+            entry = shown(kind, name)
             text = yaml.safe_dump(
-                shown(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
+                entry if full else _without_sources(entry),
+                sort_keys=False,
+                width=YAML_WIDTH,
+                allow_unicode=True,
             )
             listed = spelled(name).name in catalog.names(kind)
             place = f"{kind}/{name}" if listed else f"{kind}: {name}"
             typer.echo(f"# {place}\n{text}", nl=False)
-            details = profile_details(name) if kind == "gpus" else []
+            details = profile_details(name) if full and kind == "gpus" else []
             if details:
                 keep = f"A file with `extends: {name}` keeps these kernels:"
                 details = [keep, *details]
             for line in details:
                 typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))
+    if not full:
+        typer.echo(f"# {MORE}")
+
+
+def _without_sources(entry: object) -> object:
+    """A part of a catalogue file without the sources of its values."""
+    if isinstance(entry, Mapping):
+        if "value" in entry and "source" in entry:
+            return _without_sources(entry["value"])
+        return {key: _without_sources(value) for key, value in entry.items() if key != "source"}
+    return [_without_sources(each) for each in entry] if isinstance(entry, list) else entry
 
 
 GPU_COLUMNS = "  GiB  TB/s TFLOP/s at fp8  USD/h  kernels"
@@ -113,7 +130,7 @@ whose timings predict it."""
 GPU_LEGEND = """\
   TFLOP/s are dense, at 16 bits and at fp8. Kernels are timed on the GPU itself (in
   part: without attention), scaled from those of a timed relative, or guessed from the
-  data sheet. `infersim show NAME` gives the sources."""
+  data sheet. `infersim show NAME --full` gives the sources."""
 
 
 def _speeds(name: str) -> str:

@@ -151,3 +151,15 @@ def test_a_row_of_each_name_goes_before_further_ones() -> None:
     rows = tuple((Cell(name, None), Cell(str(at), at)) for at, name in enumerate(names))
     cut = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows))
     assert [row[1].text for row in cut.rows] == ["0", "1", "2", "3", "6", "7"]
+
+
+def test_what_is_shown_are_values_and_in_full_their_sources() -> None:
+    lines = printed("show", "h100-sxm")
+    assert "bandwidth: 3.35TB/s" in lines
+    assert "  usd: 3.99" in lines
+    assert not any("source" in line for line in lines)
+    assert lines[-1] == f"# {MORE}"
+    assert len(lines) < 60
+    full = printed("show", "h100-sxm", "--full")
+    assert "  source: NVIDIA H100 Tensor Core GPU datasheet, product specifications, column" in full
+    assert any(line.startswith("# A file with `extends: h100-sxm`") for line in full)
