@@ -199,11 +199,16 @@ class Learnt:
     def _sizes(self) -> Floats:
         return np.array([self.common[part] ** 2 for part in PARTS])
 
-    def releases(self, place: Deployed) -> list[str]:
-        """The releases of which the deployment of ``place`` was compared."""
-        rows = self.rows
-        same = {row.place.release for row in rows if row.place.deployment == place.deployment}
-        return sorted(same, key=lambda release: (number(release) or (), release))
+    def releases(self, place: Deployed, group: str) -> list[str]:
+        """The releases of which figures of that ``group`` of quantities were compared for the
+        deployment of ``place``, oldest first; ``UNSTATED`` comes last."""
+        same = {
+            row.place.release
+            for row in self.rows
+            if row.place.deployment == place.deployment
+            and GROUPS[row.kind.partition(", ")[0]] == group
+        }
+        return sorted(same, key=lambda each: (each == UNSTATED, number(each) or (), each))
 
     def compared(self, **where: str) -> bool:
         """Whether runs with these values of ``Deployed`` were compared."""

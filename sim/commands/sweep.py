@@ -86,16 +86,11 @@ def sweep(
         from sim.scenario.given_prices import with_prices
         from sim.terminal.findings import command_view
 
-        if varied:
-            raise UsageError(
-                f"--vary is of `infersim compare`; here: --sweep {shlex.quote(varied[0])}"
-            )
+        _check(varied, resume, price or prices)
+        check_kept(resume or output, keep)
         executor = _executor(where, address, jobs)
-        if resume is not None and (price or prices):
-            raise UsageError("--price and --prices: what is resumed has the prices it began with")
         asked = _asked(scenario, swept, overrides, resume)
         asked = replace(asked, scenario=with_prices(asked.scenario, price, prices))
-        check_kept(resume or output, keep)
         with TemporaryDirectory() as away:
             output = output if keep else Path(away) / "sweep"
             with _store(asked, resume, output) as store:
@@ -109,6 +104,14 @@ def sweep(
         codes = (row["exit_code"] for row in found["results"])
         code = exit_code(codes, f"{found['points']:,} points")
     raise typer.Exit(code)
+
+
+def _check(varied: list[str], resume: Path | None, prices: object) -> None:
+    """UsageError for options that do not go together, or are of another command."""
+    if varied:
+        raise UsageError(f"--vary is of `infersim compare`; here: --sweep {shlex.quote(varied[0])}")
+    if resume is not None and prices:
+        raise UsageError("--price and --prices: what is resumed has the prices it began with")
 
 
 def _pages(asked: Sweep, document: Document, place: Path) -> Heading:

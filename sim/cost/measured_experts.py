@@ -56,7 +56,7 @@ the width of an expert on a GPU."""
 UNTIMED = "nvfp4-weights"
 """The format for which Marlin's kernel is in no table: that for other formats stands in, with the
 bytes of this one, and does not count as measured. vLLM takes it where the inputs of experts in
-nvfp4 stay at 16 bits, and on GPUs without units for nvfp4 (0.24, fused_moe/oracle/nvfp4.py)."""
+nvfp4 stay at 16 bits, and on GPUs without units for nvfp4 (0.28, fused_moe/oracle/nvfp4.py)."""
 
 
 class ExpertsFit(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sim.catalog.spreads import learnt
+from sim.catalog.spreads import UNSTATED, learnt
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured import ALIKE
@@ -82,24 +82,27 @@ def _band_text(error: float, half: float, parts: Mapping[str, float], at: Questi
     where = at.place
     alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
     known = learnt()
+    releases = known.releases(where, "tpot")
     if at.own:
         like = (
             "The engine was fitted to runs of your own: times of iterations should be within "
             f"{error:.0%}"
         )
-    elif known.compared(engine=where.engine, gpu=where.gpu, model=where.model):
+    elif releases:
         runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
+        named = " and ".join(
+            "a release not stated" if each == UNSTATED else f"release {each}" for each in releases
+        )
         like = (
             f"{runs}: times of iterations are within about {error:.0%} in nine of ten such runs"
-            if known.compared(**where._asdict())
-            else f"{runs}, of release {' and '.join(known.releases(where))}, not of "
-            f"{where.release}: expect times of iterations to be within {error:.0%} nine times in "
-            "ten"
+            if where.release in releases
+            else f"{runs}, in {named}, not in {where.release or 'this one'}: expect times of "
+            f"iterations to be within {error:.0%} nine times in ten"
         )
     elif at.compared:
         like = (
-            f"Published runs of {where.engine} on {where.gpu} were compared, of other models: "
-            f"expect times of iterations to be within {error:.0%} nine times in ten"
+            f"Published runs of {where.engine} on {where.gpu} were compared, of other models or "
+            f"figures: expect times of iterations to be within {error:.0%} nine times in ten"
         )
     else:
         lacks = [
