@@ -144,7 +144,7 @@ def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:
         ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 4}, "of llama-3.1-70b on h100-sxm"),
         ({}, "in release 0.11.1, not in 0.33"),
         ({"engine": "vllm@0.11.1"}, "in nine of ten such runs"),
-        ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 2}, "in a release not stated"),
+        ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 2}, "and a release not stated"),
         ({"engine": "vllm@0.18", "model": "qwen3-8b"}, "were compared, of other models"),
         ({"engine": "sglang"}, "were compared, of other models"),
         ({"fleet.0.gpu": "l4"}, "ever compared with a measurement (no run on l4)"),
