@@ -184,13 +184,15 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
     knobs = pool.scheduler
     caches = pool.kv_cache.enable_prefix_caching
     wanted = pool.max_model_len or deployment.model.max_position_embeddings
-    engine = deployment.engine
+    engine, drafts = deployment.engine, deployment.speculation
+    pads = engine.pads_lone_tokens and drafts is not None and not drafts.by_batch
     return Limits.of(
         knobs,
         max_model_len=wanted,
         enable_prefix_caching=caches,
         keeps_interval=deployment.layout.data == 1 and knobs.prefill_schedule_interval > 1,
         serves_behind_victim=engine.serves_behind_victim,
+        lone_rows=drafts.width if pads and drafts is not None else 1,
         limits_chunks=engine.limits_chunks,
     )
 

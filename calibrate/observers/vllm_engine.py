@@ -296,8 +296,13 @@ class SchedulerAlone(Driver):
         outputs = lazy_vllm.module("vllm.v1.outputs")
         names = list(output.num_scheduled_tokens)
         drafted = output.scheduled_spec_decode_tokens
+        # rows of who enters are padding: no token was drafted for it yet
+        enters = {request.req_id for request in output.scheduled_new_reqs}
+        enters |= output.scheduled_cached_reqs.resumed_req_ids
         sampled = [
-            self._next(name, len(drafted.get(name, ()))) if name in sampling else []
+            self._next(name, 0 if name in enters else len(drafted.get(name, ())))
+            if name in sampling
+            else []
             for name in names
         ]
         result = outputs.ModelRunnerOutput(

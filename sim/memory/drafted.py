@@ -78,16 +78,20 @@ class DraftedAllocator(PagedAllocator):
         most = self._courses.speculation.width + self._lookahead + self._in_flight
         return min(tokens - 1 + most, self._longest) <= self.capacity
 
-    def _for_drafts(self, tokens: int) -> int:
-        """Blocks that this many ``tokens`` need for the drafts alone, before they are decoded."""
-        size = self.block_size
-        return -(-min(tokens + self._lookahead, self._longest) // size) - -(-tokens // size)
+    def _for_drafts(self, tokens: int, drafts: int = 0) -> int:
+        """Blocks that this many ``tokens`` need for the drafts alone, before they are decoded; the
+        first iteration checks that many ``drafts``."""
+        size, slots = self.block_size, tokens + drafts + self._lookahead
+        return -(-min(slots, self._longest) // size) - -(-tokens // size)
 
     def allocate(self, request: Request, tokens: int) -> bool:
-        """Open the blocks that ``tokens`` more of ``request`` need, if they are free."""
+        """Open the blocks that ``tokens`` more of ``request`` need, if they are free; rows beyond
+        those that it lacks are drafts."""
         size, held = self.block_size, self._held.get(request)
         if held is None:
-            beyond = self._for_drafts(self.cached(request) + tokens)
+            cached = self.cached(request)
+            rows, tokens = tokens, min(tokens, request.tokens_to_prefill() - cached)
+            beyond = self._for_drafts(cached + tokens, rows - tokens)
             if not self.fits(request, (-(-tokens // size) + beyond) * size):
                 return False
             super().allocate(request, tokens)

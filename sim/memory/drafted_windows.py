@@ -62,6 +62,12 @@ class DraftedWindowedAllocator(WindowedAllocator):
         slots = min(tokens + self._lookahead, self._longest) if tokens else 0
         return super()._blocks(computed, slots)
 
+    def allocate(self, request: Request, tokens: int) -> bool:
+        """Open the blocks that ``tokens`` more of ``request`` need, if they are free; rows beyond
+        those that it lacks are drafts, whose slots open with its next iteration."""
+        lacks = request.tokens_to_prefill() - self._held.get(request, (0, 0))[0]
+        return super().allocate(request, min(tokens, lacks))
+
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length and its last drafts."""
         most = tokens - 1 + self._courses.speculation.width

@@ -2,7 +2,7 @@
 
 The adapters of all running requests must have a slot. A waiting request with another adapter is
 passed over while none is left, and keeps its place in the queue (``v1/core/sched/scheduler.py`` of
-vLLM 0.33; ``can_schedule_lora_req`` in ``managers/scheduler.py`` of SGLang 0.5.9 to 0.5.23). Where
+vLLM 0.33; ``can_schedule_lora_req`` in ``managers/scheduler.py`` of SGLang 0.5.7 to 0.5.23). Where
 it ``blocks`` instead, no prompt enters before a request has left (``get_new_batch_prefill`` of
 SGLang 0.5.1 and 0.5.6). An adapter without a slot is copied from the host before the iteration that
 needs it, in place of the one that was needed least recently; vLLM takes the adapters of a batch in

@@ -145,7 +145,7 @@ class InOrder(IterationLevel):
                 continue
             need = request.prompt_tokens + request.generated - cached
             alone = not chunks and not self.decoding.size
-            tokens = self._cut(need, budget, alone=alone)
+            tokens = self._cut(need, budget, cached=cached, alone=alone)
             if self._states is not None:
                 tokens = self._end_on_block(request, cached, tokens)
             if not tokens or not self._room(request, need, tokens):
@@ -171,9 +171,10 @@ class InOrder(IterationLevel):
         return self.kv.cached(request)
 
     @abstractmethod
-    def _cut(self, need: int, budget: int, *, alone: bool) -> int:
-        """How many of the ``need`` tokens of a prompt run where ``budget`` are left of an
-        iteration that has nothing else if ``alone``; 0: it waits."""
+    def _cut(self, need: int, budget: int, *, cached: int = 0, alone: bool = False) -> int:
+        """How many of the ``need`` tokens that a prompt lacks behind those that are ``cached`` run
+        where ``budget`` are left of an iteration that has nothing else if ``alone``; 0: it
+        waits."""
 
     @abstractmethod
     def _room(self, request: Request, need: int, tokens: int) -> bool:
@@ -227,6 +228,7 @@ class ChunkedPrefill(InOrder):
         super().__init__(limits, kv)
         self._behind = False  # requests were left waiting by the last iteration open to prompts
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
+        self._lone_rows = 1  # of a request in it that lacks a single token
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
         self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
@@ -257,6 +259,7 @@ class ChunkedPrefill(InOrder):
             for chunk in chunks:
                 budget -= chunk.tokens
             self._shrinks = False
+            self._lone_rows = 1 if chunks else self.limits.lone_rows
             admitted = self._admit_waiting(chunks, budget, now)
             stationary = not self._shrinks
         if not preempted:
@@ -332,6 +335,7 @@ class ChunkedPrefill(InOrder):
         size = batch.size
         if admits and self.waiting and not preempted:
             self._holding = True
+            self._lone_rows = self.limits.lone_rows
             budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             admitted = self._admit_waiting(chunks, budget, now)
             self._holding = False
@@ -445,9 +449,13 @@ class ChunkedPrefill(InOrder):
             kv.give_back(chunk.request, chunk.tokens)
         return False
 
-    def _cut(self, need: int, budget: int, *, alone: bool) -> int:
+    def _cut(self, need: int, budget: int, *, cached: int = 0, alone: bool = False) -> int:
         """The tokens left of the iteration, and no more than the cap; a prompt that is not cut and
-        outgrew the budget runs alone."""
+        outgrew the budget runs alone. A single token has as many rows as a decode, or waits."""
+        if need == 1 and self._lone_rows > 1:
+            rows, decodes = self._lone_rows, self.decoding.size > 0 or self.spoken_for > 0
+            if (decodes or cached) and cached + rows < self.limits.max_model_len:
+                return rows if rows <= budget else 0
         if self._holding and need > 1:
             return 0
         cap = self._cap
@@ -503,7 +511,7 @@ class PrefillFirst(InOrder):
         stationary = not preempted and not more
         return Plan([], size, size, batch.context, 0, preempted, size, held, stationary)
 
-    def _cut(self, need: int, budget: int, *, alone: bool) -> int:
+    def _cut(self, need: int, budget: int, *, cached: int = 0, alone: bool = False) -> int:
         """Prompts are whole; one that outgrew the budget before it was preempted is prefilled
         alone, whatever decodes."""
         first = budget == self.limits.max_num_batched_tokens

@@ -102,7 +102,7 @@ class MaxUtilization(ChunkedPrefill):
             before.append(request)
         return budget - left
 
-    def _cut(self, need: int, budget: int, *, alone: bool = False) -> int:
+    def _cut(self, need: int, budget: int, *, cached: int = 0, alone: bool = False) -> int:
         """Tokens of a prompt that run where ``budget`` are left: whole blocks unless all do."""
         if need <= budget:
             return need

@@ -144,7 +144,9 @@ def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[BatchStep]:
     steps: list[BatchStep] = []
     outstanding = 0
     while True:
-        while coming and (coming[0][1].before <= len(steps) or not outstanding):
+        idle = not (outstanding or _unforeseen(scheduler))
+        while coming and (coming[0][1].before <= len(steps) or idle):
+            idle = False
             request, _ = coming.pop(0)
             assert scheduler.refusal(request) is None, request
             scheduler.submit(request)
