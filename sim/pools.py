@@ -192,6 +192,7 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         enable_prefix_caching=caches,
         keeps_interval=deployment.layout.data == 1 and knobs.prefill_schedule_interval > 1,
         serves_behind_victim=engine.serves_behind_victim,
+        lifts_cap_alone=engine.lifts_cap_alone,
         lone_rows=drafts.width if pads and drafts is not None else 1,
         limits_chunks=engine.limits_chunks,
     )

@@ -41,6 +41,7 @@ class Limits:
     prefill_schedule_interval: int = 1  # iterations from one with prompts on
     keeps_interval: bool = False  # by itself; else data ranks keep it together
     serves_behind_victim: bool = False  # by rank: those behind one that preempts itself
+    lifts_cap_alone: bool = True  # no such cap on a request that is alone
     lone_rows: int = 1  # of who enters an iteration of decodes and lacks a single token
     chunked_prefill: bool = True
     enable_mixed_chunk: bool = False  # SGLang: decodes run along with prompts

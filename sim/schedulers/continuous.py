@@ -191,8 +191,8 @@ class ChunkedPrefill(InOrder):
     """vLLM V1's scheduler: running requests in order of admission, then those that wait.
 
     With ``long_prefill_token_threshold`` no prompt gets more tokens than that in one iteration, so
-    that several can be under way at once. A request that is alone, with none waiting, is not held
-    back.
+    that several can be under way at once; from 0.31 on not for a request that is alone, with none
+    waiting.
 
     Without ``chunked_prefill`` a prompt is not cut to what is left of the budget: if it does not
     fit, no further request is admitted in this iteration (0.12 to 0.32,
@@ -245,7 +245,8 @@ class ChunkedPrefill(InOrder):
         if self._states is not None:
             self._states.begin_step()
         if threshold := self.limits.long_prefill_token_threshold:
-            self._cap = threshold if len(self._running) + len(self.waiting) > 1 else 0
+            others = len(self._running) + len(self.waiting) > 1
+            self._cap = threshold if others or not self.limits.lifts_cap_alone else 0
         if self.throttled and self._holds_prompts():
             return self._decodes_alone(now, admits=True)
         if self._partials:

@@ -222,6 +222,8 @@ class EngineSpec:
     ``keeps_interval``   it heeds ``scheduler.prefill_schedule_interval`` without data ranks, too
     ``pads_lone_tokens`` where tokens are drafted: a request that lacks a single token enters an
                          iteration of decodes with as many rows as they have
+    ``lifts_cap_alone``  under vLLM's rule ``scheduler.long_prefill_token_threshold`` does not hold
+                         for a request that is alone
     ``limits_chunks``    under SGLang's rule iterations of prompts that may be cut heed
                          ``scheduler.max_prefill_tokens``, too: a prompt that is not shorter than
                          what others leave of them waits for the next iteration
@@ -295,6 +297,7 @@ class EngineSpec:
     serves_behind_victim: bool = False
     keeps_interval: bool = False
     pads_lone_tokens: bool = False
+    lifts_cap_alone: bool = False
     limits_chunks: bool = False
     adapters_block: bool = False
     keeps_last_found: bool = False

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from calibrate.observers import lazy_vllm
+from calibrate.observers.vllm_engine import VllmSettings
 from sim.errors import UsageError
+from tests.conformance.batches import Asked
 from tests.conformance.replay import (
     assert_same_steps,
     computed_in,
@@ -114,6 +116,20 @@ def test_recordings_with_a_prefix_cache_find_much_and_lose_much() -> None:
         assert lost or computed < 0.9 * asked
     assert sum(any(s.preempted for s in recording.steps) for recording in recordings) >= 3
     assert any(text < 0 for r in recordings for asked in r.requests for text, _ in asked.prefix)
+
+
+@pytest.mark.parametrize(("release", "held_back"), [("0.30", True), ("0.31", False)])
+def test_the_threshold_held_back_a_lone_prompt_before_0_31(release: str, held_back: bool) -> None:
+    settings = VllmSettings(
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+        max_model_len=256,
+        block_size=16,
+        num_gpu_blocks=20,
+        long_prefill_token_threshold=10,
+    )
+    first = replay(settings, [Asked(100, 1, 0)], release)[0]
+    assert first.tokens == {0: 10 if held_back else 64}
 
 
 def test_a_lone_prompt_is_not_held_back_by_the_threshold() -> None:
